@@ -1,0 +1,196 @@
+"""What a run found: verdicts on crash states, findings, and the counts that say what was not looked at.
+
+These values are all that a report is given; a report never calls back into the analysis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """How the check of one crash image ended."""
+
+    PASS = "pass"
+    FAIL = "fail"  # exit status other than 0
+    SIGNAL = "signal"
+    TIMEOUT = "timeout"
+    LIMIT = "limit"  # ended by a memory, file-size or output limit
+
+
+class StopReason(StrEnum):
+    """Why the search ended."""
+
+    EXHAUSTED = "exhausted"  # every state of the strategy was executed or pruned as equal
+    BUDGET_STATES = "budget-states"
+    BUDGET_SECONDS = "budget-seconds"
+    INTERRUPTED = "interrupted"
+    DISK_FULL = "disk-full"
+
+
+class Kind(StrEnum):
+    """What is wrong; docs/findings.md says how each is decided."""
+
+    ORDERING = "ordering"
+    ATOMICITY = "atomicity"
+    UNPERSISTED = "unpersisted"
+    RECOVERY_FAILURE = "recovery-failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of one execution of the check on one crash image."""
+
+    outcome: Outcome
+    exit_code: int | None  # None unless the process exited
+    signal: int | None
+    output: str  # standard output and error, bounded, decoded with replacement
+    output_truncated: bool
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        return self.outcome is Outcome.PASS
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One call site of a call stack."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in the source. `file` is relative to the project's folder where it lies inside it."""
+
+    file: str
+    line: int  # 1-based; 0 if unknown
+    column: int
+    function: str
+    variable: str  # "entry.valid", or "" where no type is known
+    stack: tuple[Frame, ...]  # innermost caller first
+    text: str = ""  # the source line, stripped
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleStep:
+    """One update near the crash point, in program order, and what became of it."""
+
+    event: int  # index in the trace
+    thread: int
+    what: str  # "store" | "write" | "flush" | "fence" | "sync" | "truncate" | "create" | "mark" | "output"
+    state: str  # "durable" | "persisted" | "lost" | "" (not an update)
+    detail: str  # "entry.valid = 01 00 00 00", "clwb", "sfence", "operation 3 begins"
+    file: str  # watched file, relative to the pool
+    offset: int
+    size: int
+    granule: int  # cache line or page number within the file; -1 if none
+    location: Location | None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """An update of the failing behaviour, for the picture of the persistence graph."""
+
+    id: int
+    label: str
+    state: str  # as in ScheduleStep
+    granule: int
+    location: Location | None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEdge:
+    """`source` must persist before `target`, because of `reason`."""
+
+    source: int
+    target: int
+    reason: str  # "same line" | "flush and fence" | "clflush" | "sync" | "same page" | "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One bug: the pair of stores, the crash schedule that shows it, and how to see it again."""
+
+    id: str  # stable under moved lines
+    kind: Kind
+    model: str  # the weakest assumption it needs, e.g. "px86", "page-cache", "page-cache tear=512"
+    message: str  # "`entry.valid` at hash.c:42 may persist before `entry.value` at hash.c:40"
+    location: Location  # the store to annotate
+    other: Location | None  # its partner
+    crash_point: str  # "before the fence at hash.c:44, in operation 3; 2 operations acknowledged"
+    crash_location: Location | None
+    verdict: Verdict
+    schedule: tuple[ScheduleStep, ...]
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...]
+    replay: str  # token
+    states: int  # failing states that this finding explains
+    depth: int = 1  # 2: needs a crash of the recovery as well
+    uncertain: str = ""  # why this is not proved, else empty
+    note: str = ""  # e.g. "no reordering needed: `kill -9` shows it"
+
+
+@dataclass(frozen=True, slots=True)
+class StateCounts:
+    """How many crash states there are and what became of them."""
+
+    feasible: int
+    feasible_is_exact: bool
+    feasible_note: str  # names the bound where it is not exact
+    executed: int
+    pruned: int  # equal to a state already executed
+    skipped: int  # produced, but not executed (budget, interruption)
+    failing: int
+    flaky: int
+    uncertain: int
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSummary:
+    """What was recorded and how much of it can be trusted."""
+
+    path: str
+    events: int
+    stores: int
+    flushes: int
+    fences: int
+    syncs: int
+    threads: int
+    processes: int
+    files: tuple[str, ...]
+    operations: int
+    explained_bytes: int  # changed bytes that the trace explains
+    unexplained_bytes: int  # changed bytes written behind our back; never varied
+    unmodelled_calls: tuple[str, ...]
+    truncated: str = ""  # why the trace ends early, else empty
+
+
+@dataclass(frozen=True, slots=True)
+class NotInstrumented:
+    """A unit or construct whose stores were not seen."""
+
+    unit: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Everything that the reports need."""
+
+    config_path: str
+    model: str
+    strategy: str
+    stop_reason: StopReason
+    states: StateCounts
+    trace: TraceSummary
+    findings: tuple[Finding, ...]
+    uncertain: tuple[Finding, ...]  # failing states that could not be proved (crash-model.md, last section)
+    not_instrumented: tuple[NotInstrumented, ...]
+    warnings: tuple[str, ...]
+    seconds: float
+    version: str
