@@ -1,0 +1,54 @@
+"""The command line: one file a subcommand, and the one place where errors become text and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from crashcheck import __version__
+from crashcheck.errors import EXIT_FAILED, CrashcheckError
+
+# Each is a module of this package with `add_parser(subparsers) -> None` and `main(args) -> int`. A subcommand imports
+# what it needs inside `main`, so that `crashcheck --help` does not load LLVM.
+SUBCOMMANDS = ("run", "replay", "trace", "init", "version")
+
+
+def subcommands() -> dict[str, ModuleType]:
+    """The modules of SUBCOMMANDS by name, in the order in which help lists them."""
+    names = [name for name in SUBCOMMANDS if importlib.util.find_spec(f"{__name__}.{name}")]
+    return {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="crashcheck",
+        description="Finds crash-consistency bugs in C and C++ programs that write mapped files.",
+        epilog="Exit codes: 0 clean, 1 findings, 2 could not do its job.",
+    )
+    parser.add_argument("--version", action="version", version=f"crashcheck {__version__}")
+    subparsers = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
+    for module in subcommands().values():
+        module.add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one subcommand; returns its exit code, or the one that a CrashcheckError carries."""
+    args = build_parser().parse_args(argv)
+    try:
+        return int(subcommands()[args.subcommand].main(args))
+    except CrashcheckError as error:
+        print(f"crashcheck: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("crashcheck: interrupted", file=sys.stderr)
+        return EXIT_FAILED
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nothing is wrong, and the interpreter must not flush again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

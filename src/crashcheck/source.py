@@ -1,0 +1,62 @@
+"""The user's source files: how a report names them, and the text of their lines."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+# Longer files are machine-made; the line of one is not worth the memory.
+_MOST_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTree:
+    """The project under test: the folder of its crashcheck.toml (or of its repository)."""
+
+    folder: Path
+
+    def absolute(self, path: str | Path) -> Path:
+        """`path` as a compiler wrote it, made absolute and free of `..` and of links to folders."""
+        joined = self.folder / path
+        return Path(os.path.realpath(joined.parent)) / joined.name if joined.name not in ("", "..") else Path(os.path.realpath(joined))
+
+    def relative(self, path: str | Path) -> str:
+        """How reports name `path`: relative to the project, with `/`, where it lies inside it, else absolute."""
+        if not str(path):
+            return ""
+        absolute = self.absolute(path)
+        folder = Path(os.path.realpath(self.folder))
+        return absolute.relative_to(folder).as_posix() if absolute.is_relative_to(folder) else absolute.as_posix()
+
+    def source_line(self, path: str | Path, line: int) -> str:
+        """As the function `source_line`, for a path relative to the project."""
+        return source_line(self.folder / path, line)
+
+
+def source_line(path: str | Path, line: int) -> str:
+    """Line `line` (1-based) of `path` without surrounding space; "" if there is no such file or line."""
+    lines = source_lines(path)
+    return lines[line - 1].strip() if 1 <= line <= len(lines) else ""
+
+
+def source_lines(path: str | Path) -> tuple[str, ...]:
+    """All lines of `path`, decoded as UTF-8 with replacement; () if it cannot be read.
+
+    A debug location may name a file that is gone or never was one ("<built-in>"): that is not an error.
+    """
+    return _read(os.fspath(path))
+
+
+@lru_cache(maxsize=256)
+def _read(path: str) -> tuple[str, ...]:
+    try:
+        file = Path(path)
+        if not file.is_file() or file.stat().st_size > _MOST_BYTES:
+            return ()
+        # Only "\n" ends a line for a compiler; str.splitlines also splits at form feeds and the like.
+        text = file.read_bytes().decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ()
+    return tuple(text.split("\n"))
