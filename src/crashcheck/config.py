@@ -24,7 +24,9 @@ TEARS = ("none", 512, 4096)
 MAPPINGS = ("fixed",)
 
 # Characters that mean something to a shell beyond quoting; `{pool}` and its like are taken out first.
-_SHELL = re.compile(r"[|&;<>()$`*?\[\]~#\n]|^\s*[A-Za-z_]\w*=|^\s*(?:cd|exec|export|set|unset|ulimit|umask|if|for|while|case|!|\.|:|\{)\s")
+_SHELL = re.compile(
+    r"[|&;<>()$`*?\[\]~#\n]|^\s*[A-Za-z_]\w*=|^\s*(?:cd|exec|export|set|unset|ulimit|umask|if|for|while|!|\.|:)\s"
+)
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -56,7 +58,7 @@ class BuildConfig:
 
 @dataclass(frozen=True, slots=True)
 class SetupConfig:
-    """Runs in the empty pool's name before recording starts; its result is the first image."""
+    """Makes what the workload starts from. It runs before the recording; its result is the first image."""
 
     command: Command | None = None
 
@@ -141,7 +143,8 @@ def load(path: Path | str) -> Config:
     except OSError as error:
         raise CrashcheckError("config-missing", f"{file} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
-        raise CrashcheckError("config-syntax", f"{file} is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}.") from None
+        message = f"{file} is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}."
+        raise CrashcheckError("config-syntax", message) from None
     return parse(text, file)
 
 
@@ -150,7 +153,9 @@ def parse(text: str, path: Path) -> Config:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise CrashcheckError("config-syntax", f"{path} is not valid TOML: {error}.", "https://toml.io shows the format.") from None
+        raise CrashcheckError(
+            "config-syntax", f"{path} is not valid TOML: {error}.", "https://toml.io shows the format."
+        ) from None
     sections = ("build", "setup", "workload", "pool", "check", "model", "strategy", "budget", "record")
     _known(path, "", document, sections)
 
@@ -175,7 +180,9 @@ def parse(text: str, path: Path) -> Config:
         folder=path.absolute().parent,
         build=BuildConfig(build.command("command")),
         setup=SetupConfig(setup.command("command")),
-        workload=WorkloadConfig(workload.required_command("command"), workload.env(), workload.seconds("timeout_s", 60.0)),
+        workload=WorkloadConfig(
+            workload.required_command("command"), workload.env(), workload.seconds("timeout_s", 60.0)
+        ),
         pool=PoolConfig(pool.patterns("files")),
         check=CheckConfig(
             command=check.required_command("command", ("pool", "acked", "stdout")),
@@ -258,7 +265,9 @@ def parse_duration(text: str) -> float:
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", whole)
     seconds = sum(float(number) * units[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != whole or seconds <= 0:
-        raise CrashcheckError("config-value", f"{text!r} is not a duration above zero.", 'Write for example "60s", "10m" or "1h30m".')
+        raise CrashcheckError(
+            "config-value", f"{text!r} is not a duration above zero.", 'Write for example "60s", "10m" or "1h30m".'
+        )
     return seconds
 
 
@@ -302,7 +311,9 @@ class _Section:
             parts = pattern.split("/")
             if pattern.startswith("/") or ".." in parts or "\n" in pattern or "{" in pattern:
                 hint = "Patterns are relative to the pool folder, the one that {pool} names in commands."
-                raise CrashcheckError("config-value", f"{self.path}: {self.label(key)}: {pattern!r} lies outside the pool.", hint)
+                raise CrashcheckError(
+                    "config-value", f"{self.path}: {self.label(key)}: {pattern!r} lies outside the pool.", hint
+                )
         return tuple(value)
 
     def env(self) -> Mapping[str, str]:
@@ -319,7 +330,9 @@ class _Section:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _type_error(self.path, self.label(key), value, "a number of seconds")
         if not 0 < value < float("inf"):
-            raise CrashcheckError("config-value", f"{self.path}: {self.label(key)} is {value!r}; it must be a number above zero.")
+            raise CrashcheckError(
+                "config-value", f"{self.path}: {self.label(key)} is {value!r}; it must be a number above zero."
+            )
         return float(value)
 
     def whole(self, key: str, default: int, least: int) -> int:
@@ -342,11 +355,17 @@ class _Section:
     def tear(self, key: str, default: int = 0) -> int:
         value = self.values.get(key, default or "none")
         if isinstance(value, bool) or value not in TEARS:
-            raise CrashcheckError("config-value", f"{self.path}: {self.label(key)} is {value!r}; it must be {_one_of(TEARS)}.")
+            raise CrashcheckError(
+                "config-value", f"{self.path}: {self.label(key)} is {value!r}; it must be {_one_of(TEARS)}."
+            )
         return value if isinstance(value, int) else 0
 
     def missing(self, key: str, example: str) -> CrashcheckError:
-        return CrashcheckError("config-required", f"{self.path}: {self.label(key)} is missing.", f"For example:\n    [{self.name}]\n    {example}")
+        return CrashcheckError(
+            "config-required",
+            f"{self.path}: {self.label(key)} is missing.",
+            f"For example:\n    [{self.name}]\n    {example}",
+        )
 
 
 def _command_of_text(section: _Section, key: str, text: str) -> Command:
@@ -370,7 +389,9 @@ def _check_placeholders(section: _Section, key: str, command: Command, allowed: 
             # Other braces are the program's own business (awk, jq), unless they look like a slip of ours.
             close = difflib.get_close_matches(name, known, 1, 0.7)
             if name not in known and close:
-                raise CrashcheckError("config-placeholder", f"{where}: {{{name}}} is no placeholder.", f"Did you mean {{{close[0]}}}?")
+                raise CrashcheckError(
+                    "config-placeholder", f"{where}: {{{name}}} is no placeholder.", f"Did you mean {{{close[0]}}}?"
+                )
 
 
 def _fill(text: str, values: Mapping[str, str]) -> str:
@@ -415,7 +436,9 @@ def _known(path: Path, section: str, values: Mapping[str, Any], known: tuple[str
 
 
 def _did_you_mean(value: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(value.lower().replace("_", "-"), known, 1, 0.6) or difflib.get_close_matches(value, known, 1, 0.6)
+    close = difflib.get_close_matches(value.lower().replace("_", "-"), known, 1, 0.6) or difflib.get_close_matches(
+        value, known, 1, 0.6
+    )
     return f"Did you mean {close[0]!r}?" if close else ""
 
 
@@ -425,6 +448,13 @@ def _one_of(choices: Iterable[object]) -> str:
 
 
 def _type_error(path: Path, label: str, value: object, expected: str) -> CrashcheckError:
-    kind = {bool: "a boolean", int: "a whole number", float: "a number", str: "a string", list: "a list", dict: "a table"}
+    kind = {
+        bool: "a boolean",
+        int: "a whole number",
+        float: "a number",
+        str: "a string",
+        list: "a list",
+        dict: "a table",
+    }
     got = kind.get(type(value), type(value).__name__)
     return CrashcheckError("config-type", f"{path}: {label} is {value!r}, {got}; expected {expected}.")

@@ -20,7 +20,11 @@ class SourceTree:
     def absolute(self, path: str | Path) -> Path:
         """`path` as a compiler wrote it, made absolute and free of `..` and of links to folders."""
         joined = self.folder / path
-        return Path(os.path.realpath(joined.parent)) / joined.name if joined.name not in ("", "..") else Path(os.path.realpath(joined))
+        return (
+            Path(os.path.realpath(joined.parent)) / joined.name
+            if joined.name not in ("", "..")
+            else Path(os.path.realpath(joined))
+        )
 
     def relative(self, path: str | Path) -> str:
         """How reports name `path`: relative to the project, with `/`, where it lies inside it, else absolute."""

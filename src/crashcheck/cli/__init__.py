@@ -49,6 +49,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("crashcheck: interrupted", file=sys.stderr)
         return EXIT_FAILED
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing is wrong, and the interpreter must not flush again at exit.
+        # The reader of our output went away (`| head`): nothing is wrong. The interpreter must not flush again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -9,7 +9,7 @@ from typing import Any
 from crashcheck.config import FILE_NAME
 from crashcheck.errors import CrashcheckError
 
-TEMPLATE = '''\
+TEMPLATE = """\
 # What crashcheck runs. Commands run in this file's folder; a string with shell syntax goes to /bin/sh, any other
 # is split into words; a list is taken as it is. {pool} is a folder that crashcheck makes for the program's files.
 
@@ -59,7 +59,7 @@ name = "px86"
 
 # [record]
 # mapping = "fixed"      # files reopen at the address where they were mapped, as raw pointers in them need
-'''
+"""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -73,7 +73,9 @@ def main(args: argparse.Namespace) -> int:
         with path.open("x", encoding="utf-8") as file:
             file.write(TEMPLATE)
     except FileExistsError:
-        raise CrashcheckError("init-exists", f"{path} exists already.", "Nothing was changed. Remove it first, or edit it.") from None
+        raise CrashcheckError(
+            "init-exists", f"{path} exists already.", "Nothing was changed. Remove it first, or edit it."
+        ) from None
     except OSError as error:
         raise CrashcheckError("init-unwritable", f"{path} cannot be written: {error.strerror}.") from None
     print(f"Wrote {path}. Edit its commands, then: crashcheck run -c {path}")

@@ -1,0 +1,91 @@
+"""The command line: sub-commands, exit codes, and errors as text."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crashcheck import __version__, cli, config
+from crashcheck.errors import CrashcheckError
+
+
+def test_init_writes_a_valid_file_and_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["init", str(tmp_path)]) == 0
+    file = tmp_path / "crashcheck.toml"
+    assert str(file) in capsys.readouterr().out
+    assert config.load(tmp_path).check.command.words == ("./check", "{pool}/data.db", "{acked}")
+    file.write_text("mine")
+    assert cli.main(["init", str(tmp_path)]) == 2
+    assert "exists already. [init-exists]" in capsys.readouterr().err
+    assert file.read_text() == "mine"
+
+
+def test_init_in_a_folder_that_is_missing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["init", str(tmp_path / "gone")]) == 2
+    assert "[init-unwritable]" in capsys.readouterr().err
+
+
+def test_version_names_the_libraries_that_matter(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["version"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"crashcheck {__version__}\n")
+    assert "llvmlite " in out
+
+
+def test_every_subcommand_module_has_the_two_functions() -> None:
+    modules = cli.subcommands()
+    assert tuple(modules) == cli.SUBCOMMANDS
+    for module in modules.values():
+        assert callable(module.add_parser)
+        assert callable(module.main)
+
+
+@pytest.mark.parametrize("exit_code", [1, 2])
+def test_an_error_is_printed_with_its_slug_and_hint_and_decides_the_exit_code(
+    exit_code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(args: argparse.Namespace) -> int:
+        raise CrashcheckError("some-slug", "It broke.", "Mend it.", exit_code)
+
+    monkeypatch.setattr(cli.subcommands()["version"], "main", fail)
+    assert cli.main(["version"]) == exit_code
+    assert capsys.readouterr().err == "crashcheck: It broke. [some-slug]\n  Mend it.\n"
+
+
+def test_bad_usage_and_no_subcommand_exit_with_2() -> None:
+    for argv in ([], ["nonsense"], ["trace"]):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(argv)
+        assert caught.value.code == 2
+
+
+def run_module(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "crashcheck", *words], capture_output=True, text=True, **options)
+
+
+def test_python_dash_m_is_the_same_command() -> None:
+    done = run_module("--version")
+    assert (done.returncode, done.stdout) == (0, f"crashcheck {__version__}\n")
+
+
+def test_help_does_not_load_llvm() -> None:
+    code = "import sys; from crashcheck.cli import build_parser; build_parser(); print('llvmlite' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "w") as gone:
+        code = "import sys; from crashcheck import cli; m = cli.subcommands()['version']; " + (
+            "m.main = lambda args: print('x' * 100000, flush=True); sys.exit(cli.main(['version']))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], stdout=gone, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

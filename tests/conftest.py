@@ -1,0 +1,48 @@
+"""What every test may rely on: the commands on PATH and no setting of the caller's that changes a run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+COMMANDS = {
+    "crashcheck": ("crashcheck.cli", "main"),
+    "crashcheck-cc": ("crashcheck.cli.cc", "main_c"),
+    "crashcheck-c++": ("crashcheck.cli.cc", "main_cxx"),
+}
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `crashcheck`, `crashcheck-cc` and `crashcheck-c++` of this checkout, installed or not."""
+    folder = tmp_path_factory.mktemp("bin")
+    for name, (module, function) in COMMANDS.items():
+        code = f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r}); from {module} import {function} as main; "
+        code += "sys.exit(main())"
+        script = folder / name
+        # A shell starts it: the interpreter's path may hold spaces, which a #! line cannot.
+        script.write_text(
+            f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n', encoding="utf-8"
+        )
+        script.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def environment(commands: Path) -> dict[str, str]:
+    """The environment for a command under test: `commands` first on PATH, none of the caller's settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CRASHCHECK_", "MAKE"))}
+    return {**kept, "PATH": f"{commands}{os.pathsep}{kept.get('PATH', os.defpath)}"}
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("CRASHCHECK_"):
+            monkeypatch.delenv(name)

@@ -1,0 +1,104 @@
+"""Buggy and fixed twins: in each buggy one exactly the expected findings, in each fixed one none, exhaustively."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/expected.json"))
+TWINS = ("buggy", "fixed")
+
+
+@pytest.fixture(scope="session")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The examples, in a folder whose name needs quoting; built programs of the checkout stay behind."""
+    folder = tmp_path_factory.mktemp("kopie für tests")
+    shutil.copytree(
+        EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("buggy", "fixed", "check", ".crashcheck")
+    )
+    return folder / "examples"
+
+
+def run(folder: Path, twin: str, environment: dict[str, str]) -> tuple[int, dict[str, Any]]:
+    report = folder / f"{twin}.json"
+    command = ["crashcheck", "run", "-c", f"{twin}.toml", "--format", f"json={report}"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.returncode, json.loads(report.read_text(encoding="utf-8"))
+
+
+def select(finding: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    """`finding` cut down to the keys that `expected` speaks of."""
+    cut: dict[str, Any] = {}
+    for key, value in expected.items():
+        got = finding.get(key)
+        cut[key] = select(got, value) if isinstance(value, dict) and isinstance(got, dict) else got
+    return cut
+
+
+def test_there_are_the_seven_promised_examples() -> None:
+    assert NAMES == [
+        "acked-queue",
+        "btree-split",
+        "checksum-header",
+        "level-hash",
+        "lock-free-list",
+        "msync-kv",
+        "pmem-log",
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("twin", TWINS)
+def test_the_twin_has_exactly_the_expected_findings(
+    name: str, twin: str, copies: Path, environment: dict[str, str]
+) -> None:
+    expected = json.loads((copies / name / "expected.json").read_text(encoding="utf-8"))[twin]
+    exit_code, report = run(copies / name, twin, environment)
+    findings = report["findings"]
+    assert [select(finding, known) for finding, known in zip(findings, expected["findings"], strict=False)] == expected[
+        "findings"
+    ]
+    assert len(findings) == len(expected["findings"]), [finding["message"] for finding in findings]
+    assert exit_code == (1 if expected["findings"] else 0)
+
+    states = report["run"]["states"]
+    assert report["run"]["stop_reason"] == "exhausted"
+    assert states["feasible"] == states["executed"] + states["pruned"]
+    assert states["skipped"] == 0
+    assert states["flaky"] == 0
+    assert bool(states["failing"]) == bool(expected["findings"])
+    if "feasible" in expected:
+        assert states["feasible"] == expected["feasible"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_twins_differ_by_a_few_lines_only(name: str) -> None:
+    """The difference is the fix: nothing else may have drifted apart."""
+    (buggy,) = (EXAMPLES / name).glob("buggy.c*")
+    fixed = buggy.with_stem("fixed")
+    difference = set(buggy.read_text().splitlines()) ^ set(fixed.read_text().splitlines())
+    assert len(difference) <= 8
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_the_example_builds_with_a_plain_compiler_without_a_warning(
+    name: str, compiler: str, copies: Path, tmp_path: Path
+) -> None:
+    found = shutil.which(compiler) or shutil.which("clang-14" if compiler == "clang" else compiler)
+    if not found:
+        pytest.skip(f"no {compiler} here")
+    folder = tmp_path / name
+    shutil.copytree(copies / name, folder)
+    cxx = found.replace("gcc", "g++").replace("clang", "clang++")
+    flags = "-O1 -g -Wall -Wextra -Werror"
+    make = ["make", "-s", f"CC={found}", f"CXX={cxx}", f"CFLAGS={flags}", f"CXXFLAGS={flags}"]
+    done = subprocess.run(make, cwd=folder, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,78 @@
+"""Imports run one way: base, runtime, analyzer, checker, reports, and above them the pipeline and the command line."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = ("base", "runtime", "analyzer", "checker", "reports", "top")
+BASE = {"errors", "config", "source"}
+
+
+def layer_of(module: str) -> str:
+    """The layer of a dotted name under crashcheck; the package's root itself, with the version, is base."""
+    parts = module.split(".")
+    if len(parts) == 1 or parts[1].startswith("__version") or parts[1] in BASE:
+        return "base"
+    return parts[1] if parts[1] in LAYERS else "top"
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    source = ROOT / "src"
+    for folder in ("crashcheck", "crashcheck/cli", *(f"crashcheck/{layer}" for layer in LAYERS[1:-1])):
+        pattern = "*.py" if folder == "crashcheck" else "**/*.py"
+        for path in sorted((source / folder).glob(pattern)):
+            parts = path.relative_to(source).with_suffix("").parts
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imports(module: str, path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+            stem = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            name = ".".join(part for part in (stem, node.module or "") if part)
+            # `from crashcheck import analyzer` imports a module by its last name.
+            yield from ((f"{name}.{alias.name}" if name == "crashcheck" else name, node.lineno) for alias in node.names)
+
+
+def test_the_modules_are_found() -> None:
+    names = {name for name, _ in modules()}
+    assert {"crashcheck", "crashcheck.errors", "crashcheck.cli.init", "crashcheck.checker.result"} <= names
+
+
+def test_no_module_imports_from_a_layer_above_its_own() -> None:
+    upward = [
+        f"{path.relative_to(ROOT)}:{line}: {layer_of(module)} imports {name} of {layer_of(name)}"
+        for module, path in modules()
+        for name, line in imports(module, path)
+        if name.split(".")[0] == "crashcheck" and LAYERS.index(layer_of(name)) > LAYERS.index(layer_of(module))
+    ]
+    assert upward == []
+
+
+def test_no_module_imports_a_wing_by_its_bare_name() -> None:
+    """`import analyzer` would take any folder of that name in the user's project."""
+    bare = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for module, path in modules()
+        for name, line in imports(module, path)
+        if name.split(".")[0] in LAYERS
+    ]
+    assert bare == []
+
+
+def test_reports_never_import_the_analysis_or_run_anything() -> None:
+    forbidden = ("crashcheck.runtime", "crashcheck.analyzer", "subprocess", "ctypes", "llvmlite")
+    calls_back = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for module, path in modules()
+        if layer_of(module) == "reports"
+        for name, line in imports(module, path)
+        if f"{name}.".startswith(tuple(f"{word}." for word in forbidden))
+    ]
+    assert calls_back == []
