@@ -1,0 +1,64 @@
+# `make help` lists the commands. Each sets up what it needs first; run again, it needs no network.
+
+# Everything is named relative to this folder: its own path may hold spaces.
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+# An environment belongs to one interpreter, one place and one list of dependencies; a change of any makes a new stamp.
+KEY := $(shell { "$(PYTHON)" -VV; pwd -P; cat pyproject.toml; } 2>&1 | cksum | cut -d' ' -f1)
+READY := $(VENV)/ready-$(KEY)
+READY_DEV := $(VENV)/ready-dev-$(KEY)
+# What runs in the environment finds its commands, and none of this make's own settings.
+IN := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup crashcheck test test-slow lint bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
+
+setup: $(READY) ## make .venv with crashcheck in it, and a clang if there is none
+
+crashcheck: $(READY) ## find the bug of the bundled example; with CONFIG=path/to/crashcheck.toml run your own
+ifdef CONFIG
+	@$(IN) crashcheck run -c "$(CONFIG)" $(ARGS)
+else
+	@$(IN) $(PY) examples/demonstrate.py
+endif
+
+test: $(READY_DEV) ## the tests, under 10 minutes; PYTEST_ARGS="-k name" picks some
+	$(IN) $(PY) -m pytest $(PYTEST_ARGS)
+
+test-slow: $(READY_DEV) ## the tests that build other people's programs (needs apt sources)
+	$(IN) $(PY) -m pytest -m slow $(PYTEST_ARGS)
+
+lint: $(READY_DEV) ## ruff, mypy --strict, and the C under gcc and clang with -Werror
+	$(IN) ruff check .
+	$(IN) mypy
+	@checked=; for cc in gcc "$$($(IN) $(PY) .ci/clang.py)"; do \
+		[ -n "$$cc" ] && command -v "$$cc" >/dev/null || continue; checked="$$checked $$cc"; \
+		for file in runtime/*.c; do \
+			"$$cc" -std=gnu11 -O2 -fPIC -Wall -Wextra -Werror -fsyntax-only -Iruntime "$$file" || exit 1; \
+		done; \
+	done; echo "The C of runtime/ is clean under:$$checked"
+
+bench: $(READY_DEV) ## measure build, recording and checking; writes build/bench/speed.json
+	$(IN) $(PY) -m bench
+
+clean: ## remove the environment and everything built
+	rm -rf $(VENV) build dist src/crashcheck.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+	for folder in examples/*/; do $(MAKE) -s -C "$$folder" clean; rm -rf "$$folder/.crashcheck"; done
+
+$(READY): | $(VENV)/bin/pip-$(KEY)
+	@PY='$(PY)' EXTRAS='' .ci/install
+	@touch '$@'
+
+$(READY_DEV): $(READY)
+	@PY='$(PY)' EXTRAS='[dev]' .ci/install
+	@touch '$@'
+
+$(VENV)/bin/pip-$(KEY):
+	@PYTHON='$(PYTHON)' VENV='$(VENV)' .ci/venv
+	@touch '$@'
