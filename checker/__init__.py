@@ -1,0 +1,1 @@
+"""Crash states, the images they leave, and the verdicts of the check on them."""

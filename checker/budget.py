@@ -1,0 +1,48 @@
+"""What a search may spend: seconds and states, with a little over for explaining what was found last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of one search; None: no limit."""
+
+    seconds: float | None = None
+    states: int | None = None
+
+
+class OutOfTime(Exception):
+    """The seconds are spent."""
+
+
+class Meter:
+    """A budget being spent. Probes (runs that explain a failing state) may overrun the seconds a little."""
+
+    def __init__(self, budget: Budget, clock: Callable[[], float] = time.monotonic) -> None:
+        self._budget = budget
+        self._clock = clock
+        self._started = clock()
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._clock() - self._started
+
+    @property
+    def left_s(self) -> float | None:
+        return None if self._budget.seconds is None else max(0.0, self._budget.seconds - self.elapsed_s)
+
+    @property
+    def probing_left_s(self) -> float | None:
+        """A tenth of the budget, at least two seconds, beyond its end: a finding without an explanation helps nobody."""
+        seconds = self._budget.seconds
+        return None if seconds is None else max(0.0, seconds + max(2.0, seconds / 10) - self.elapsed_s)
+
+    def out_of_seconds(self) -> bool:
+        return self.left_s == 0.0
+
+    def out_of_states(self, executed: int) -> bool:
+        return self._budget.states is not None and executed >= self._budget.states

@@ -1,0 +1,338 @@
+"""Running the check on crash states, on several workers at once, with results that do not depend on how many.
+
+The executor hands states to worker processes (worker.py) and gives verdicts back by ticket. Each
+worker's image follows the crash points it is asked for; how far a base has to move is decided here,
+because only this process has the trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import crashcheck
+from crashcheck.checker import images, sparse
+from crashcheck.checker.command import CheckSetup
+from crashcheck.checker.oracles import Oracle
+from crashcheck.checker.process import Ended, Limits
+from crashcheck.checker.result import Verdict
+from crashcheck.checker.worker import Task, Trouble
+from crashcheck.errors import CrashcheckError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from crashcheck.checker.content import Content, FilePatch
+    from crashcheck.checker.states import CrashPoint, CrashState
+
+_AHEAD = 2  # tasks a worker holds at once, so that it need not wait for us; bounds what its socket must hold
+_BOOT = "import sys; sys.path[:0] = [sys.argv[1]]; from crashcheck.checker.worker import main; main(int(sys.argv[2]))"
+_FIRST = -1  # where a state's point would stand: the first image
+_FINAL = -2  # the final image
+
+
+class DiskFull(CrashcheckError):
+    """No room for an image; verdicts given so far stand."""
+
+
+@dataclass(slots=True)
+class _Ticket:
+    number: int
+    point: int  # or _FIRST, _FINAL
+    state: CrashState | None
+    verdict: Verdict | None = None
+
+
+@dataclass(slots=True)
+class _Worker:
+    index: int
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    root: Path
+    base: int | None = None  # crash point of its base; None: the first image
+    busy: deque[int] = field(default_factory=deque)  # tickets sent and not answered
+
+
+class Executor:
+    """Submit states, ask for verdicts. A context manager: leaving it ends every worker and check, and removes images.
+
+    Verdicts are a function of the state (as far as the check is), not of the worker: every pool path
+    has the same length and is written {pool} in outputs.
+    """
+
+    def __init__(
+        self,
+        content: Content,
+        points: Sequence[CrashPoint],
+        setup: CheckSetup,
+        oracle: Oracle,
+        *,
+        limits: Limits | None = None,
+        jobs: int = 1,
+        stdout_bytes: int = 0,
+        operations: int = 0,
+    ) -> None:
+        """`stdout_bytes`, `operations`: all that the workload printed and ended, for the final image."""
+        self._content = content
+        self._points = points
+        self._setup = setup
+        self._oracle = oracle
+        self._limits = limits or Limits()
+        self._jobs = max(1, jobs)
+        self._whole = (operations, stdout_bytes)
+        self._home: Path | None = None
+        self._lock: int | None = None
+        self._workers: list[_Worker] = []
+        self._tickets: dict[int, _Ticket] = {}
+        self._queue: deque[int] = deque()
+        self._urgent: deque[int] = deque()
+        self._next = 0
+        self._aside = False
+        self.executed = 0
+
+    # -- life
+
+    def __enter__(self) -> Executor:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        bytes_held = sparse.data_bytes(self._setup.first)
+        images.remove_abandoned(self._setup.work)
+        self._home = images.home(self._setup.work, bytes_held, self._jobs)
+        self._lock = images.lock(self._home)
+        library = str(Path(crashcheck.__file__).parent.parent)
+        for index in range(self._jobs):
+            root = self._home / f"w{index:03d}"
+            root.mkdir()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", _BOOT, library, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # Ctrl-C is ours to handle
+                )
+            worker = _Worker(index, process, Connection(ours.detach()), root)
+            self._workers.append(worker)
+            worker.connection.send((self._setup, self._limits, root))
+        for worker in self._workers:
+            answer = self._receive(worker)
+            if isinstance(answer, Trouble):
+                raise self._error(worker, answer)
+
+    def close(self) -> None:
+        """End the workers, their checks included, and remove the images. May be called twice."""
+        for worker in self._workers:
+            worker.connection.close()
+        for worker in self._workers:
+            try:
+                worker.process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
+                _end_checks_of(worker.root)
+        self._workers.clear()
+        if self._home is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
+            self._home = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @property
+    def home(self) -> Path:
+        """Where the images are."""
+        assert self._home is not None
+        return self._home
+
+    # -- states
+
+    def submit(self, state: CrashState) -> int:
+        """Queue a state; its verdict is had with `result`."""
+        return self._submit(state.point, state)
+
+    def result(self, ticket: int) -> Verdict:
+        """Wait for a verdict; each ticket once. CrashcheckError if a worker dies or an image cannot be written."""
+        self._dispatch()
+        while self._tickets[ticket].verdict is None:
+            self._collect()
+            self._dispatch()
+        verdict = self._tickets.pop(ticket).verdict
+        assert verdict is not None
+        self.executed += 1
+        return verdict
+
+    def ready(self, ticket: int) -> bool:
+        return self._tickets[ticket].verdict is not None
+
+    def run(self, state: CrashState) -> Verdict:
+        """Execute one state now, before anything that waits."""
+        return self.result(self._submit(state.point, state, urgent=True))
+
+    def run_first(self) -> Verdict:
+        """Execute the check on the image before the workload: nothing acknowledged, nothing printed."""
+        return self.result(self._submit(_FIRST, None, urgent=True))
+
+    def run_final(self) -> Verdict:
+        """Execute the check on the image after the workload, all acknowledged."""
+        return self.result(self._submit(_FINAL, None, urgent=True))
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """While a failing state is looked into, its worker is given nothing else: its base would go back and forth."""
+        self._aside = True
+        try:
+            yield
+        finally:
+            self._aside = False
+
+    def write_image(self, state: CrashState, folder: Path) -> None:
+        """Write a state's image into `folder`, which must not exist."""
+        durable = _plain(self._content.durable(None, state.point))
+        images.write_image(self._setup.first, durable, folder)
+        images.patch_image(folder, _plain(self._content.patches(state)))
+
+    def shown_command(self, state: CrashState, pool: str) -> str:
+        """The check as a person would type it for an image of this state at `pool`."""
+        point = self._points[state.point]
+        return self._setup.command.shown(pool, point.acked, "{stdout}")
+
+    def shown_plain(self, pool: str, *, final: bool) -> str:
+        """The check as a person would type it for an uncrashed image."""
+        return self._setup.command.shown(pool, self._whole[0] if final else 0, "{stdout}")
+
+    # -- between us and the workers
+
+    def _submit(self, point: int, state: CrashState | None, *, urgent: bool = False) -> int:
+        number = self._next
+        self._next += 1
+        self._tickets[number] = _Ticket(number, point, state)
+        (self._urgent if urgent else self._queue).append(number)
+        self._dispatch()
+        return number
+
+    def _dispatch(self) -> None:
+        while self._urgent:
+            self._send(self._workers[0], self._urgent.popleft())
+        while self._queue:
+            free = [w for w in self._workers if len(w.busy) < _AHEAD and not (self._aside and w.index == 0)]
+            if not free:
+                return
+            self._send(min(free, key=lambda worker: len(worker.busy)), self._queue.popleft())
+
+    def _send(self, worker: _Worker, number: int) -> None:
+        while len(worker.busy) >= _AHEAD:
+            self._collect()
+        ticket = self._tickets[number]
+        task = self._task(worker, ticket)
+        worker.busy.append(number)
+        try:
+            worker.connection.send(task)
+        except OSError:
+            self._receive(worker)  # says what became of it
+            raise
+
+    def _task(self, worker: _Worker, ticket: _Ticket) -> Task:
+        if ticket.state is None:
+            moved = worker.base is not None
+            worker.base = None
+            final = ticket.point == _FINAL
+            acked, printed = self._whole if final else (0, 0)
+            return Task(ticket.number, moved, (), _plain(self._content.final()) if final else (), acked, printed)
+        point = self._points[ticket.point]
+        reset = worker.base is not None and worker.base > ticket.point
+        origin = None if reset else worker.base
+        advance = () if origin == ticket.point else _plain(self._content.durable(origin, ticket.point))
+        worker.base = ticket.point
+        patches = _plain(self._content.patches(ticket.state))
+        return Task(ticket.number, reset, advance, patches, int(point.acked), int(point.stdout_bytes))
+
+    def _collect(self) -> None:
+        """Wait for at least one answer and file it."""
+        by_connection = {worker.connection: worker for worker in self._workers if worker.busy}
+        for connection in wait(list(by_connection)):
+            assert isinstance(connection, Connection)
+            worker = by_connection[connection]
+            answer = self._receive(worker)
+            if isinstance(answer, Trouble):
+                raise self._error(worker, answer)
+            number, ended = answer
+            assert isinstance(ended, Ended)
+            worker.busy.remove(number)
+            self._tickets[number].verdict = self._oracle.judge(ended, str(worker.root / "pool"))
+
+    def _receive(self, worker: _Worker) -> Trouble | tuple[int, Ended]:
+        try:
+            answer: Trouble | tuple[int, Ended] = worker.connection.recv()
+        except (EOFError, ConnectionResetError):
+            code = worker.process.wait()
+            _end_checks_of(worker.root)
+            how = f"was ended by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exited with {code}"
+            doing = [self._tickets[number].state for number in worker.busy if number in self._tickets]
+            raise CrashcheckError(
+                "worker-died",
+                f"worker {worker.index} (process {worker.process.pid}) {how} "
+                f"while it checked {doing[0] if doing else 'nothing'}",
+                "If the system ran out of memory, lower --jobs or set [check] memory_mib.",
+            ) from None
+        return answer
+
+    def _error(self, worker: _Worker, trouble: Trouble) -> CrashcheckError:
+        if trouble.slug == "disk-full-checking":
+            return DiskFull(
+                trouble.slug,
+                f"no room is left for crash images: {trouble.text}",
+                f"Free some room in {self.home.parent}, or lower --jobs: each worker holds two copies of the image.",
+            )
+        if trouble.slug == "check-not-started":
+            return CrashcheckError(
+                trouble.slug, f"the check cannot be started: {trouble.text}", "Correct [check] command."
+            )
+        return CrashcheckError(
+            trouble.slug, f"worker {worker.index} could not write or restore a crash image: {trouble.text}", ""
+        )
+
+
+def _plain(patches: Iterable[FilePatch]) -> images.Patches:
+    return tuple(
+        (
+            patch.path,
+            bool(patch.exists),
+            int(patch.size),
+            tuple((int(offset), bytes(data)) for offset, data in patch.writes),
+        )
+        for patch in patches
+    )
+
+
+def _end_checks_of(root: Path) -> None:
+    """Kill what a dead worker left: everything whose environment names its image."""
+    mark = b"CRASHCHECK_POOL=" + os.fsencode(root / "pool") + b"\0"
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            if mark in (folder / "environ").read_bytes() + b"\0":
+                os.kill(int(folder.name), signal.SIGKILL)
+        except OSError:
+            continue

@@ -1,0 +1,31 @@
+"""The check's exit status is the answer: 0 is consistent, anything else is not."""
+
+from __future__ import annotations
+
+import os
+
+from crashcheck.checker.process import Ended
+from crashcheck.checker.result import Outcome, Verdict
+
+
+class ExitStatus:
+    """Tells a failing exit, a signal, a time-out and a limit apart."""
+
+    name = "exit-status"
+
+    def judge(self, ended: Ended, pool: str) -> Verdict:
+        exited = os.WIFEXITED(ended.status) and not ended.timed_out and ended.limit != "output"
+        code = os.WEXITSTATUS(ended.status) if exited else None
+        died_of = os.WTERMSIG(ended.status) if os.WIFSIGNALED(ended.status) and not ended.timed_out else None
+        if ended.timed_out:
+            outcome = Outcome.TIMEOUT
+        elif ended.limit:
+            outcome = Outcome.LIMIT
+        elif died_of is not None:
+            outcome = Outcome.SIGNAL
+        else:
+            outcome = Outcome.PASS if code == 0 else Outcome.FAIL
+        output = ended.output.decode("utf-8", "replace").replace(pool, "{pool}")
+        if ended.limit:
+            output += f"\n[crashcheck: ended by the {ended.limit} limit]\n"
+        return Verdict(outcome, code, died_of, output, ended.output_truncated, ended.seconds)

@@ -1,0 +1,229 @@
+"""One run of a check command: started cheaply, bounded in time, memory, file size and output, leaving nobody behind."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+_ADDR_NO_RANDOMIZE = 0x0040000
+_PERSONALITY_QUERY = 0xFFFFFFFF
+# Python ignores these; a program expects them at their defaults.
+_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one run of the check may use; None: no limit of ours."""
+
+    timeout_s: float = 10.0
+    memory_bytes: int | None = None  # address space
+    file_bytes: int | None = None  # size of any file it writes
+    kept_bytes: int = 16 * 1024  # of its output, half from the beginning and half from the end
+    output_bytes: int = 64 << 20  # after that much it is ended
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended, before an oracle has judged it."""
+
+    status: int  # as from wait(2)
+    timed_out: bool
+    limit: str  # "output" | "memory" | "file size", or ""
+    output: bytes
+    output_truncated: bool
+    seconds: float
+
+
+class CheckNotStarted(Exception):
+    """The command could not be started; the text says why."""
+
+
+class Abandoned(Exception):
+    """Whoever asked for the run is gone; the check has been ended."""
+
+
+class Runner:
+    """Runs commands one after another in this process, which becomes a child subreaper.
+
+    Only the main thread of a process of our own may hold one: it reaps *every* child. Each command
+    is started with posix_spawn in its own process group, with stdin from /dev/null. After it ends,
+    or has been ended, its group is killed before the leader is reaped (so that the number cannot
+    have been reused), and then whatever was re-parented to us, until there is nobody left: a
+    grandchild that called setsid is caught that way.
+    """
+
+    def __init__(self, limits: Limits, folder: Path) -> None:
+        """`folder`: where commands run. Turns address space randomisation and core dumps off for all children."""
+        self.limits = limits
+        os.chdir(folder)
+        if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+        persona = _libc.personality(_PERSONALITY_QUERY)
+        _libc.personality(persona | _ADDR_NO_RANDOMIZE)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._read, self._write = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._read, False)
+
+    def run(self, argv: Sequence[str], env: Mapping[str, str], abandon_fd: int | None = None) -> Ended:
+        """Run to the end. `abandon_fd` hanging up ends it early (Abandoned); CheckNotStarted where exec fails."""
+        capture = _Capture(self.limits.kept_bytes)
+        started = time.monotonic()
+        try:
+            pid = os.posix_spawn(
+                argv[0],
+                argv,
+                env,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, self._null, 0),
+                    (os.POSIX_SPAWN_DUP2, self._write, 1),
+                    (os.POSIX_SPAWN_DUP2, self._write, 2),
+                ],
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+        except OSError as error:
+            raise CheckNotStarted(f"{argv[0]}: {error.strerror}") from error
+        # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would have refused.
+        if self.limits.memory_bytes is not None:
+            _limit(pid, resource.RLIMIT_AS, self.limits.memory_bytes)
+        if self.limits.file_bytes is not None:
+            _limit(pid, resource.RLIMIT_FSIZE, self.limits.file_bytes)
+        pidfd = os.pidfd_open(pid)
+        try:
+            reason = self._wait(pidfd, abandon_fd, capture, started + self.limits.timeout_s)
+        finally:
+            _kill_group(pid)
+            _, status, usage = os.wait4(pid, 0)
+            os.close(pidfd)
+            _reap_rest()
+        seconds = time.monotonic() - started
+        self._drain(capture)
+        if reason == "abandoned":
+            raise Abandoned
+        limit = "output" if reason == "output" else self._limit_hit(status, usage.ru_maxrss * 1024)
+        return Ended(status, reason == "time", limit, capture.bytes(), capture.truncated, seconds)
+
+    def close(self) -> None:
+        for fd in (self._null, self._read, self._write):
+            os.close(fd)
+
+    def _wait(self, pidfd: int, abandon_fd: int | None, capture: _Capture, deadline: float) -> str:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        poll.register(self._read, select.POLLIN)
+        if abandon_fd is not None:
+            poll.register(abandon_fd, 0)  # hang-up only
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "time"
+            for fd, event in poll.poll(left * 1000 + 1):
+                if fd == pidfd:
+                    return "ended"
+                if fd == abandon_fd and event & (select.POLLHUP | select.POLLERR):
+                    return "abandoned"
+                if fd == self._read:
+                    self._drain(capture, once=True)
+                    if capture.total > self.limits.output_bytes:
+                        return "output"
+
+    def _drain(self, capture: _Capture, *, once: bool = False) -> None:
+        while True:
+            try:
+                data = os.read(self._read, 65536)
+            except BlockingIOError:
+                return
+            capture.add(data)
+            if once:
+                return
+
+    def _limit_hit(self, status: int, peak_bytes: int) -> str:
+        if status == 0:
+            return ""
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXFSZ:
+            return "file size"
+        limit = self.limits.memory_bytes
+        # A failed allocation is not reported to the parent. The peak is: a failing run that had filled most of its
+        # address space in earnest met the limit. The kernel starts the count of a spawned child at its parent's
+        # own peak, so a peak that is no higher than ours says nothing.
+        if limit is not None and peak_bytes >= limit * 3 // 4 and peak_bytes > _own_peak():
+            return "memory"
+        return ""
+
+
+class _Capture:
+    """The beginning and the end of an output of any length."""
+
+    def __init__(self, kept: int) -> None:
+        self._half = kept // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total = 0
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if data:
+            self._tail = (self._tail + data)[-self._half :]
+
+    @property
+    def truncated(self) -> bool:
+        return self.total > len(self._head) + len(self._tail)
+
+    def bytes(self) -> bytes:
+        return bytes(self._head + (b"\n[...]\n" if self.truncated else b"") + self._tail)
+
+
+def _limit(pid: int, which: int, value: int) -> None:
+    try:
+        _, hard = resource.prlimit(pid, which)
+        soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.prlimit(pid, which, (soft, hard))
+    except ProcessLookupError:
+        pass
+
+
+def _own_peak() -> int:
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _reap_rest() -> None:
+    """Kill and reap every child we still have, until there is none: killing one hands us its children."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid:
+            continue
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+        if children:
+            os.waitpid(-1, 0)

@@ -1,0 +1,126 @@
+"""A worker process: owns one image folder, turns it into the states it is sent, and runs the check on each.
+
+Started by the executor in a fresh interpreter that loads neither numpy nor the trace. It ends when
+its connection does, and ends the check that is running then.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from crashcheck.checker.command import CheckSetup
+from crashcheck.checker.images import ImageFolder, Patches
+from crashcheck.checker.process import Abandoned, CheckNotStarted, Ended, Limits, Runner
+
+_FULL_BYTES = 64 * 1024  # less room than this after a failing check: it may have failed for want of it
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One state for one worker: first the base moves, then the patches make the state."""
+
+    ticket: int
+    reset: bool  # start the base from the first image again
+    advance: Patches
+    patches: Patches
+    acked: int
+    stdout_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a task could not be done; `slug` as in docs/messages.md."""
+
+    ticket: int
+    slug: str
+    text: str
+
+
+class Worker:
+    """Executes tasks; see `main` for its life."""
+
+    def __init__(self, setup: CheckSetup, limits: Limits, root: Path) -> None:
+        self._setup = setup
+        self._root = root
+        self._runner = Runner(limits, setup.folder)
+        self._image = ImageFolder(setup.first, root)
+        self._stdout = root / "stdout"
+        self._stdout_is: tuple[int, ...] = ()
+        self._env = setup.environment(self._image.pool)
+        self._show_stdout(0)
+
+    def run(self, task: Task, abandon_fd: int) -> Ended:
+        if task.reset:
+            self._image.reset()
+        self._image.advance(task.advance)
+        self._image.apply(task.patches)
+        self._show_stdout(task.stdout_bytes)
+        argv = self._setup.command.argv(str(self._image.pool), task.acked, str(self._stdout))
+        ended = self._runner.run(argv, self._env, abandon_fd)
+        if ended.status != 0:
+            room = os.statvfs(self._root)
+            if room.f_bavail * room.f_frsize < _FULL_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._image.restore()
+        return ended
+
+    def _show_stdout(self, size: int) -> None:
+        """Make the file for {stdout} hold what had been printed by then."""
+        if self._stdout_is and self._stdout_is == (size, *self._identity()):
+            return
+        data = b""
+        if size and self._setup.recorded_stdout is not None:
+            with self._setup.recorded_stdout.open("rb") as file:
+                data = file.read(size)
+        self._stdout.unlink(missing_ok=True)
+        self._stdout.write_bytes(data)
+        self._stdout_is = (size, *self._identity())
+
+    def _identity(self) -> tuple[int, ...]:
+        try:
+            status = os.lstat(self._stdout)
+        except FileNotFoundError:
+            return ()
+        return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def main(fd: int) -> None:
+    """Receive (setup, limits, root), answer, then do tasks until the connection ends."""
+    connection = Connection(fd)
+    setup, limits, root = connection.recv()
+    try:
+        worker = Worker(setup, limits, root)
+    except OSError as error:
+        connection.send(_trouble(-1, error, root))
+        return
+    connection.send(None)
+    try:
+        while True:
+            task = connection.recv()
+            try:
+                connection.send((task.ticket, worker.run(task, fd)))
+            except CheckNotStarted as error:
+                connection.send(Trouble(task.ticket, "check-not-started", str(error)))
+            except OSError as error:
+                connection.send(_trouble(task.ticket, error, root))
+                return
+    except (EOFError, Abandoned, BrokenPipeError, ConnectionResetError):
+        pass
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _trouble(ticket: int, error: OSError, root: Path) -> Trouble:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    where = f"{error.filename or root}: {error.strerror}"
+    return Trouble(ticket, "disk-full-checking" if full else "image-not-written", where)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
