@@ -1,0 +1,1 @@
+"""From a program and its trace to what may survive a crash."""

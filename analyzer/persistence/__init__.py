@@ -1,0 +1,25 @@
+"""What may survive a crash: the models of crash-model.md, each turning a trace into a persistence graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from crashcheck.analyzer.persistence import px86
+from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, Piece
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.errors import CrashcheckError
+
+MODELS: dict[str, Callable[[Trace, Options], PersistenceGraph]] = {
+    "px86": px86.build,
+}
+
+__all__ = ["MODELS", "NEVER", "Options", "PersistenceGraph", "Piece", "build"]
+
+
+def build(trace: Trace, model: str, options: Options | None = None) -> PersistenceGraph:
+    """The persistence graph of `trace` under `model`. Raises CrashcheckError unknown-model."""
+    if model not in MODELS:
+        raise CrashcheckError(
+            "unknown-model", f"unknown model {model!r}, expected one of {', '.join(sorted(MODELS))}", "Set [model] name."
+        )
+    return MODELS[model](trace, options or Options())

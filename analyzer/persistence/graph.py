@@ -1,0 +1,372 @@
+"""The persistence graph: the pieces of a trace's updates and what must persist before what."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.persistence.pieces import (
+    DATA,
+    EXISTS,
+    IN_ORDER,
+    LOOSE,
+    PAGE_BYTES,
+    SIZE,
+    WORD_BYTES,
+    Ints,
+    Pieces,
+)
+from crashcheck.analyzer.trace.format import FenceKind, Kind
+from crashcheck.analyzer.trace.reader import Trace
+
+NEVER = 1 << 62  # durable_from of a piece that nothing makes durable
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a model leaves to the user. `tear`: 0 (none), 512 or 4096 bytes; `files`: "ext4" or "posix"."""
+
+    tear: int = 0
+    files: str = "ext4"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One node of the graph.
+
+    `kind` is "data", "size" or "exists". For data `offset` and `size` are bytes in the file; for a size
+    step `offset` is the size that the file has after it. `partial` is true of a part of an extension
+    (crash-model.md page-cache rule 5): the file grew up to a block boundary, not to its full new size.
+    """
+
+    id: int
+    event: int
+    granule: int
+    file: int
+    kind: str
+    offset: int
+    size: int
+    durable_from: int
+    partial: bool = False
+    whole: int = -1  # of a part: the id of the whole extension; else the id itself
+
+
+@dataclass(frozen=True, eq=False)
+class PersistenceGraph:
+    """Pieces as parallel arrays (a piece's id is its row), sorted by event.
+
+    A crash point is an event index k: the crash comes just before event k. At k a piece is *issued* if
+    event < k and *durable* if durable_from <= k; the others issued are *pending*.
+
+    Why two numbers a piece and an order within granules are the whole graph: every rule of crash-model.md
+    that orders pieces of different granules says "A persists before any update recorded after event t,
+    and has persisted at any crash point after t" (a fence, a clflush, the return of a sync). Let
+    durable_from[A] = t + 1. At a crash point k > t, A is durable, so every set of pieces that holds the
+    durable ones satisfies the rule. At k <= t no update recorded after t is issued, so the rule says nothing.
+    Hence at one crash point the rules reduce to "hold the durable pieces" plus the order within each
+    granule: the states are the product of the order ideals of the granules' pending pieces, and
+    u persists before v iff they are ordered within their granule or durable_from[u] <= event[v].
+    durable_from never contradicts the order (it is at most that of every later piece of its granule that
+    needs this one), so the durable set is an ideal at every point.
+
+    Extensions of a file over several blocks have *parts*: ids from len(graph) on, one for each block
+    boundary strictly between the old and the new size, never stored. A part stands for its extension
+    persisted up to that boundary.
+    """
+
+    trace: Trace
+    model: str
+    options: Options
+    event: Ints
+    granule: Ints
+    file: Ints
+    kind: NDArray[np.uint8]  # pieces.DATA, SIZE, EXISTS
+    offset: Ints
+    size: Ints
+    old_size: Ints
+    durable_from: Ints
+    mode: NDArray[np.uint8]  # pieces.IN_ORDER, LOOSE, LOOSE_AFTER
+    fresh: NDArray[np.bool_]  # the piece's bytes are zeros except where its event wrote
+    unit_bytes: int  # pieces of data never cross a multiple of this
+    extra: tuple[tuple[int, int], ...] = field(default=())  # added obligations (before, after)
+
+    def __len__(self) -> int:
+        return len(self.event)
+
+    # Parts of extensions.
+
+    @cached_property
+    def parts(self) -> Ints:
+        """For each piece the number of block boundaries at which it may stop half-way."""
+        grows = (self.kind == SIZE) & (self.offset > self.old_size) & (self.model == "page-cache")
+        inner = (self.offset - 1) // PAGE_BYTES - self.old_size // PAGE_BYTES
+        return np.where(grows, np.maximum(inner, 0), 0).astype(np.int64)
+
+    @cached_property
+    def _part_base(self) -> Ints:
+        return len(self) + np.cumsum(self.parts) - self.parts
+
+    def part(self, piece: int, index: int) -> int:
+        """The id of the `index`-th part (from 0) of extension `piece`."""
+        return int(self._part_base[piece]) + index
+
+    def whole(self, id_: int) -> tuple[int, int]:
+        """(extension, index) of a part; (id, -1) of anything else."""
+        if id_ < len(self):
+            return id_, -1
+        piece = int(np.searchsorted(self._part_base, id_, side="right")) - 1
+        index = id_ - int(self._part_base[piece])
+        if index >= int(self.parts[piece]):
+            raise IndexError(f"no piece {id_}")
+        return piece, index
+
+    def size_after(self, id_: int) -> int:
+        """The file size that a size step, or a part of one, leaves."""
+        piece, index = self.whole(id_)
+        if index < 0:
+            return int(self.offset[piece])
+        return (int(self.old_size[piece]) // PAGE_BYTES + 1 + index) * PAGE_BYTES
+
+    def piece(self, id_: int) -> Piece:
+        """One node. Raises IndexError for an id that the graph does not have."""
+        row, index = self.whole(id_)
+        return Piece(
+            id_,
+            int(self.event[row]),
+            int(self.granule[row]),
+            int(self.file[row]),
+            ("data", "size", "exists")[int(self.kind[row])],
+            self.size_after(id_) if int(self.kind[row]) == SIZE else int(self.offset[row]),
+            int(self.size[row]),
+            int(self.durable_from[row]),
+            index >= 0,
+            row,
+        )
+
+    def data(self, piece: int) -> bytes:
+        """The bytes that a data piece leaves in [offset, offset + size)."""
+        event = int(self.event[piece])
+        start = int(self.trace.events["offset"][event])
+        size = int(self.trace.events["size"][event])
+        low, high = int(self.offset[piece]), int(self.offset[piece] + self.size[piece])
+        if not self.fresh[piece]:
+            return self.trace.data_range(event, low - start, high - low)
+        buffer = bytearray(high - low)
+        if int(self.trace.events["kind"][event]) in (Kind.STORE, Kind.WRITE):
+            a, b = max(low, start), min(high, start + size)
+            if a < b:
+                buffer[a - low : b - low] = self.trace.data_range(event, a - start, b - a)
+        return bytes(buffer)
+
+    # Structure.
+
+    @cached_property
+    def component(self) -> Ints:
+        """Granules, merged where an added obligation crosses them: the independent factors of a state."""
+        if not self.extra:
+            return self.granule
+        parent = np.arange(int(self.granule.max()) + 1 if len(self) else 0)
+
+        def find(x: int) -> int:
+            while parent[x] != x:
+                parent[x] = parent[parent[x]]
+                x = int(parent[x])
+            return x
+
+        for before, after in self.extra:
+            parent[find(int(self.granule[before]))] = find(int(self.granule[after]))
+        roots = np.array([find(x) for x in range(len(parent))], dtype=np.int64)
+        return roots[self.granule]
+
+    @cached_property
+    def extra_before(self) -> dict[int, tuple[int, ...]]:
+        """For each piece that an added obligation holds back: the pieces that must persist before it."""
+        table: dict[int, list[int]] = {}
+        for before, after in self.extra:
+            table.setdefault(after, []).append(before)
+        return {after: tuple(befores) for after, befores in table.items()}
+
+    @cached_property
+    def obligations(self) -> Ints:
+        """Event indices that make something durable, sorted: crash points lie just before them."""
+        finite = self.durable_from[self.durable_from < NEVER]
+        return np.unique(finite) - 1
+
+    def direct_before(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
+        """For each of `ids` (ascending, of any granules): those among `ids` that must persist just before it,
+        by the order within granules and by added obligations (not by durable_from)."""
+        kind, event = self.kind, self.event
+        layer: dict[int, tuple[int, list[int], list[int]]] = {}  # granule: event, this layer, the one before
+        last: dict[tuple[int, int], int] = {}
+        present = set(ids) if self.extra else set()
+        out = []
+        for id_ in ids:
+            granule, mode, now = int(self.granule[id_]), int(self.mode[id_]), int(event[id_])
+            before: list[int] = []
+            state = layer.get(granule)
+            if mode != LOOSE and state is not None:
+                before += state[2] if state[0] == now else state[1]
+            if kind[id_] == DATA and self.unit_bytes == WORD_BYTES:
+                word = (int(self.file[id_]), int(self.offset[id_]) // WORD_BYTES)
+                previous = last.get(word)
+                if previous is not None and (mode != IN_ORDER or int(self.mode[previous]) != IN_ORDER):
+                    before.append(previous)
+                last[word] = id_
+            if mode == IN_ORDER:
+                if state is None:
+                    layer[granule] = (now, [id_], [])
+                elif state[0] == now:
+                    state[1].append(id_)
+                else:
+                    layer[granule] = (now, [id_], state[1])
+            before += [u for u in self.extra_before.get(id_, ()) if u in present]
+            out.append(tuple(dict.fromkeys(before)))
+        return out
+
+    def with_order(self, edges: Iterable[tuple[int, int]]) -> PersistenceGraph:
+        """The graph with added obligations: for each (u, v), u persists before v.
+
+        What must be durable with v is durable with it in the result, so that the states of the result are
+        states of this graph. Raises ValueError unless u was issued no later than v and is another piece.
+        """
+        added = tuple(dict.fromkeys((int(u), int(v)) for u, v in edges))
+        for u, v in added:
+            if not (0 <= u < len(self) and 0 <= v < len(self)) or u >= v:
+                raise ValueError(f"piece {u} cannot be made to persist before piece {v}")
+        graph = dataclasses.replace(self, extra=tuple(dict.fromkeys(self.extra + added)))
+        durable_from = self.durable_from.copy()
+        touched = {int(graph.component[v]) for _, v in added}
+        for component in touched:
+            ids = np.flatnonzero(graph.component == component).tolist()
+            for id_, befores in zip(reversed(ids), reversed(graph.direct_before(ids)), strict=True):
+                for before in befores:
+                    durable_from[before] = min(durable_from[before], durable_from[id_])
+        return dataclasses.replace(graph, durable_from=durable_from)
+
+    # A picture.
+
+    def reason(self, before: int) -> str:
+        """Why a piece is durable from durable_from on: the obligation's name, or "" if it never is."""
+        if int(self.durable_from[before]) >= NEVER:
+            return ""
+        event = self.trace.events[int(self.durable_from[before]) - 1]
+        kind = int(event["kind"])
+        if kind == Kind.FENCE:
+            loose = int(self.mode[before]) != IN_ORDER
+            return "drain" if loose or int(event["aux"]) == FenceKind.DRAIN else "flush and fence"
+        if kind == Kind.FLUSH:
+            return "clflush"
+        if kind == Kind.SYNC_END:
+            return "sync"
+        return "durable at once"
+
+    def local_reason(self) -> str:
+        """The name of the order within one granule."""
+        if self.model == "page-cache":
+            return "same sector" if self.options.tear == 512 else "same page"
+        return "same line" if self.model == "px86" else "visible before"
+
+    def to_networkx(
+        self, lo: int = 0, hi: int | None = None, pieces: Iterable[int] | None = None
+    ) -> nx.DiGraph[int]:
+        """Pieces issued by the events lo <= event < hi (and in `pieces`, if given) as a graph.
+
+        Nodes carry event, granule, file (path), kind, offset, size, durable_from; edges carry `reason`. The
+        order within granules is transitively reduced; an edge across granules goes only to the pieces issued
+        before the next obligation that the target's own predecessors would already imply.
+        """
+        hi = len(self.trace.events) if hi is None else hi
+        first, last = np.searchsorted(self.event, [lo, hi])
+        ids = list(range(int(first), int(last)))
+        if pieces is not None:
+            wanted = {self.whole(p)[0] for p in pieces}
+            ids = [i for i in ids if i in wanted]
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        for id_ in ids:
+            piece = self.piece(id_)
+            graph.add_node(
+                id_,
+                event=piece.event,
+                granule=piece.granule,
+                file=self.trace.files[piece.file].path,
+                kind=piece.kind,
+                offset=piece.offset,
+                size=piece.size,
+                durable_from=piece.durable_from,
+            )
+        for id_, befores in zip(ids, self.direct_before(ids), strict=True):
+            for before in befores:
+                reason = "required" if before in self.extra_before.get(id_, ()) else self._local(before, id_)
+                graph.add_edge(before, id_, reason=reason)
+        self._add_obligation_edges(graph, ids)
+        return graph
+
+    def _local(self, before: int, after: int) -> str:
+        if int(self.kind[before]) == SIZE:
+            return "same size"
+        if int(self.kind[before]) == EXISTS:
+            return "same name"
+        if int(self.mode[before]) != IN_ORDER or int(self.mode[after]) != IN_ORDER:
+            return "same bytes"
+        return self.local_reason()
+
+    def _add_obligation_edges(self, graph: nx.DiGraph[int], ids: list[int]) -> None:
+        """u -> v where durable_from[u] <= event[v], except where another piece w lies between
+        (durable_from[u] <= event[w] and durable_from[w] <= event[v]): that edge follows from the two."""
+        rows = np.array(ids, dtype=np.int64)
+        if not len(rows):
+            return
+        events, durable = self.event[rows], self.durable_from[rows]
+        # earliest durable_from among the pieces issued at or after each row
+        soonest = np.minimum.accumulate(durable[::-1])[::-1]
+        for u, start in zip(ids, np.searchsorted(events, durable), strict=True):
+            if start >= len(rows):
+                continue
+            stop = int(np.searchsorted(events, soonest[start]))
+            for v in ids[int(start) : max(stop, int(start))]:
+                if not graph.has_edge(u, v) and not self._same_chain(u, v):
+                    graph.add_edge(u, v, reason=self.reason(u))
+
+    def _same_chain(self, u: int, v: int) -> bool:
+        return (
+            int(self.granule[u]) == int(self.granule[v])
+            and int(self.mode[u]) == IN_ORDER
+            and int(self.mode[v]) == IN_ORDER
+            and int(self.event[u]) < int(self.event[v])
+        )
+
+
+def assemble(
+    trace: Trace,
+    model: str,
+    options: Options,
+    pieces: Pieces,
+    granule: Ints,
+    durable_from: Ints,
+    mode: NDArray[np.uint8],
+    unit_bytes: int,
+    fresh: NDArray[np.bool_] | None = None,
+) -> PersistenceGraph:
+    """A graph from the arrays that a model computed."""
+    return PersistenceGraph(
+        trace,
+        model,
+        options,
+        pieces.event,
+        granule,
+        pieces.file,
+        pieces.kind,
+        pieces.offset,
+        pieces.size,
+        pieces.old_size,
+        durable_from,
+        mode,
+        np.zeros(len(pieces), dtype=np.bool_) if fresh is None else fresh,
+        unit_bytes,
+    )

@@ -1,0 +1,180 @@
+"""px86: persistent memory behind volatile caches (crash-model.md, `px86`, rules 1-7).
+
+Pieces are 8-byte words of stores, granules are cache lines. Ordinary stores keep their order within a line
+(rule 1); non-temporal stores and `write` keep it only with stores to the same word (rules 5, 7). A flush
+takes note of what is on its line and the next fence of its thread makes that durable (rules 3, 6); clflush
+does so at once (rule 4); a sync makes everything earlier on its pages durable when it returns (rule 7).
+
+A flush does not cover non-temporal stores: they wait in write-combining buffers, not in the line (rule 4 says
+it of clflush; the same holds for clwb). File sizes and existence are durable at once: the files of this model
+are mapped from persistent memory by a DAX file system, whose metadata a crash-consistency bug in *stores* does not
+depend on; varying them would report the setup of every pool as a bug.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, assemble
+from crashcheck.analyzer.persistence.pieces import (
+    DATA,
+    IN_ORDER,
+    LOOSE,
+    LINE_BYTES,
+    WORD_BYTES,
+    Ints,
+    Pieces,
+    cut,
+    granules,
+)
+from crashcheck.analyzer.persistence.syncs import Sync, syncs
+from crashcheck.analyzer.trace.format import FlushKind, Kind, StoreFlag
+from crashcheck.analyzer.trace.reader import Trace
+
+Line = tuple[int, int]  # file, line number
+
+
+def build(trace: Trace, options: Options) -> PersistenceGraph:
+    """The px86 persistence graph of a trace."""
+    pieces = cut(trace, WORD_BYTES)
+    mode = loose_modes(trace, pieces, LOOSE)
+    durable_from = _Caches(trace, pieces, mode).run()
+    return assemble(trace, "px86", options, pieces, granules(pieces, LINE_BYTES), durable_from, mode, WORD_BYTES)
+
+
+def loose_modes(trace: Trace, pieces: Pieces, loose: int) -> NDArray[np.uint8]:
+    """`loose` for the data of non-temporal stores and of `write`, IN_ORDER for all else."""
+    kinds = trace.events["kind"][pieces.event]
+    nt = (kinds == Kind.STORE) & ((trace.events["flags"][pieces.event] & int(StoreFlag.NT)) != 0)
+    weak = (pieces.kind == DATA) & (nt | (kinds == Kind.WRITE))
+    return np.where(weak, loose, IN_ORDER).astype(np.uint8)
+
+
+class _Caches:
+    """One pass over the trace with what is dirty in the caches and on its way out."""
+
+    def __init__(self, trace: Trace, pieces: Pieces, mode: NDArray[np.uint8]) -> None:
+        self.trace = trace
+        self.event = pieces.event.tolist()
+        self.word = (pieces.offset // WORD_BYTES).tolist()
+        self.loose = (mode != IN_ORDER).tolist()
+        self.durable_from = np.where(pieces.kind == DATA, NEVER, pieces.event + 1).tolist()
+        self.pieces = pieces
+        self.dirty: dict[int, dict[int, list[int]]] = {}  # file, line: pending pieces, ascending
+        self.mixed: set[Line] = set()  # lines on which a loose piece was seen
+        self.flushed: dict[int, dict[Line, int]] = {}  # thread, line: last piece that its flush covers
+        self.streaming: dict[int, list[int]] = {}  # thread: non-temporal pieces that wait for its fence
+
+    def run(self) -> Ints:
+        events = self.trace.events
+        first = np.searchsorted(self.pieces.event, np.arange(len(events) + 1)).tolist()
+        is_data = (self.pieces.kind == DATA).tolist()
+        ends = {sync.end: sync for sync in syncs(self.trace) if not sync.failed}
+        relevant = np.flatnonzero(
+            np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE, Kind.FLUSH, Kind.FENCE, Kind.SYNC_END], np.uint8))
+        )
+        rows = zip(
+            relevant.tolist(),
+            *(events[name][relevant].tolist() for name in ("kind", "thread", "file", "offset", "size", "aux")),
+            strict=True,
+        )
+        for at, kind, thread, file, offset, size, aux in rows:
+            if kind in (Kind.STORE, Kind.WRITE):
+                lines = self.dirty.setdefault(file, {})
+                for piece in range(first[at], first[at + 1]):
+                    if not is_data[piece]:
+                        continue
+                    line = self.word[piece] // (LINE_BYTES // WORD_BYTES)
+                    lines.setdefault(line, []).append(piece)
+                    if self.loose[piece]:
+                        self.mixed.add((file, line))
+                        if kind == Kind.STORE:
+                            self.streaming.setdefault(thread, []).append(piece)
+            elif kind == Kind.FLUSH:
+                if file:
+                    self._flush(at, thread, file, offset, size, aux)
+            elif kind == Kind.FENCE:
+                self._fence(at, thread)
+            elif at in ends:
+                self._sync(ends[at], first[ends[at].begin])
+        return np.array(self.durable_from, dtype=np.int64)
+
+    def _lines(self, file: int, low: int, high: int) -> list[int]:
+        """Dirty lines of a file in [low, high), by whichever way is shorter."""
+        lines = self.dirty.get(file)
+        if not lines:
+            return []
+        if high - low <= len(lines):
+            return [line for line in range(low, high) if line in lines]
+        return sorted(line for line in lines if low <= line < high)
+
+    def _flush(self, at: int, thread: int, file: int, offset: int, size: int, aux: int) -> None:
+        last = (offset + max(size, 1) - 1) // LINE_BYTES
+        for line in self._lines(file, offset // LINE_BYTES, last + 1):
+            upto = self.dirty[file][line][-1]
+            if aux == FlushKind.CLFLUSH:
+                self._persist(file, line, at, upto, frozenset())
+            else:
+                self.flushed.setdefault(thread, {})[file, line] = upto
+
+    def _fence(self, at: int, thread: int) -> None:
+        streaming = self.streaming.pop(thread, [])
+        by_line: dict[Line, set[int]] = {}
+        for piece in streaming:
+            line = (int(self.pieces.file[piece]), self.word[piece] // (LINE_BYTES // WORD_BYTES))
+            by_line.setdefault(line, set()).add(piece)
+        flushed = self.flushed.pop(thread, {})
+        for (file, line), upto in flushed.items():
+            self._persist(file, line, at, upto, frozenset(by_line.pop((file, line), ())))
+        for (file, line), some in by_line.items():
+            self._persist(file, line, at, -1, frozenset(some))
+
+    def _sync(self, sync: Sync, before: int) -> None:
+        """Everything on the synced pages that was issued before the call, loose or not."""
+        for file in list(self.dirty) if sync.file == 0 else [sync.file]:
+            low = sync.low // LINE_BYTES
+            high = 1 << 62 if sync.high < 0 else -(-sync.high // LINE_BYTES)
+            for line in self._lines(file, low, high):
+                early = frozenset(p for p in self.dirty[file][line] if p < before)
+                self._persist(file, line, sync.end, -1, early)
+
+    def _persist(self, file: int, line: int, at: int, upto: int, some: frozenset[int]) -> None:
+        """Make durable after event `at`: ordinary pieces of the line up to piece `upto`, those in `some`, and
+        whatever must persist before them."""
+        pending = self.dirty[file].get(line)
+        if not pending:
+            return
+        if (file, line) not in self.mixed:
+            if some:
+                upto = max(upto, max(some))
+            many = bisect_right(pending, upto)
+            # Of a wide store, the pieces on one line are flushed and synced together: a prefix is an ideal.
+            for piece in pending[:many]:
+                self.durable_from[piece] = at + 1
+            rest = pending[many:]
+        else:
+            rest = []
+            latest = -1  # latest event of a durable ordinary piece
+            words: set[int] = set()
+            for piece in reversed(pending):
+                ordinary = not self.loose[piece]
+                if (
+                    piece in some
+                    or (ordinary and piece <= upto)
+                    or (ordinary and self.event[piece] < latest)
+                    or self.word[piece] in words
+                ):
+                    self.durable_from[piece] = at + 1
+                    words.add(self.word[piece])
+                    if ordinary:
+                        latest = max(latest, self.event[piece])
+                else:
+                    rest.append(piece)
+            rest.reverse()
+        if rest:
+            self.dirty[file][line] = rest
+        else:
+            del self.dirty[file][line]

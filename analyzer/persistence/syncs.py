@@ -1,0 +1,60 @@
+"""Sync calls as intervals: what was recorded before the call began is what its return promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.pieces import PAGE_BYTES
+from crashcheck.analyzer.trace.format import Kind, SyncKind
+from crashcheck.analyzer.trace.reader import Trace
+
+# Sync kinds that order nothing (crash-model.md, page-cache rule 2).
+_IDLE = (SyncKind.MSYNC_ASYNC, SyncKind.SYNC_RANGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """A sync that returned. Event indices; `file` 0 means every file.
+
+    [low, high) is the byte range it covers, widened to whole pages because the kernel writes back whole
+    pages (mm/filemap.c, filemap_fdatawrite_range); `high` is -1 for the whole file.
+    """
+
+    begin: int
+    end: int
+    kind: int
+    file: int
+    low: int
+    high: int
+    failed: bool
+
+    def covers(self, file: int, offset: int) -> bool:
+        """Is the byte at `offset` of `file` in its range?"""
+        if self.kind == SyncKind.DIRSYNC:
+            return False
+        return self.file in (0, file) and offset >= self.low and (self.high < 0 or offset < self.high)
+
+
+def syncs(trace: Trace) -> list[Sync]:
+    """All syncs with both ends in the trace, by the event of their return. One whose begin is missing orders nothing."""
+    events = trace.events
+    seqs = events["seq"]
+    out = []
+    for end in np.flatnonzero(events["kind"] == Kind.SYNC_END).tolist():
+        event = events[end]
+        kind = int(event["aux"])
+        begin = int(np.searchsorted(seqs, event["payload"]))
+        if kind in _IDLE or begin >= end or int(seqs[begin]) != int(event["payload"]):
+            continue
+        if int(events["kind"][begin]) != Kind.SYNC_BEGIN:
+            continue
+        file, offset, size = int(event["file"]), int(event["offset"]), int(event["size"])
+        if file == 0 and kind not in (SyncKind.SYNC, SyncKind.DIRSYNC):
+            continue
+        whole = kind in (SyncKind.FSYNC, SyncKind.FDATASYNC, SyncKind.SYNC, SyncKind.DIRSYNC) or size == 0
+        low = 0 if whole else offset // PAGE_BYTES * PAGE_BYTES
+        high = -1 if whole else -(-(offset + size) // PAGE_BYTES) * PAGE_BYTES
+        out.append(Sync(begin, end, kind, file, low, high, bool(int(event["flags"]) & 1)))
+    return out

@@ -1,0 +1,316 @@
+"""Reads a trace file into one sequence of events, whatever thread or process recorded them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.trace import format as fmt
+from crashcheck.analyzer.trace.format import ChunkKind, Kind, Status
+from crashcheck.errors import CrashcheckError
+
+Events = NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedFile:
+    """A file whose updates were recorded. `path` is relative to the pool folder."""
+
+    id: int
+    path: str
+    existed: bool  # when it was first seen
+    first_size: int  # bytes; 0 if it did not exist
+
+
+@dataclass(frozen=True, slots=True)
+class UnitDef:
+    """A translation unit that ran: its sites have the global ids base … base + sites - 1."""
+
+    base: int
+    sites: int
+    key: int
+    module_path: str
+
+
+class FactsUnit(Protocol):
+    @property
+    def sites(self) -> Any: ...
+
+
+class Facts(Protocol):
+    """The part of analyzer.ir.facts.ProgramFacts that finds a site's place in the source."""
+
+    def unit(self, key: int) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """A recorded run. `events` is sorted by `seq`; an event's *index* is its place in that array.
+
+    `truncated` says why the trace ends early, or is empty. Nothing here is copied from the blob
+    chunks: payloads are read from the mapped file when they are asked for.
+    """
+
+    path: Path
+    events: Events
+    files: dict[int, WatchedFile]
+    units: tuple[UnitDef, ...]
+    truncated: str
+    raw: NDArray[np.uint8]  # the whole file, mapped
+    _stacks: dict[int, tuple[int, int]] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def data(self, index: int) -> bytes:
+        """The bytes that event `index` carries; empty for kinds that carry none."""
+        event = self.events[index]
+        if int(event["kind"]) not in fmt.PAYLOAD_KINDS:
+            return b""
+        size, payload = int(event["size"]), int(event["payload"])
+        if size <= fmt.INLINE_BYTES:
+            return payload.to_bytes(8, "little")[:size]
+        return self.raw[payload : payload + size].tobytes()
+
+    def data_range(self, index: int, start: int, size: int) -> bytes:
+        """`size` bytes of event `index`'s payload from `start`, without reading the rest."""
+        event = self.events[index]
+        payload = int(event["payload"])
+        if int(event["size"]) <= fmt.INLINE_BYTES:
+            return payload.to_bytes(8, "little")[start : start + size]
+        return self.raw[payload + start : payload + start + size].tobytes()
+
+    def stack(self, stack_id: int) -> tuple[int, ...]:
+        """Global site ids of the calls that led to an event, innermost first."""
+        sites = []
+        while stack_id:
+            parent, site = self._stacks.get(stack_id, (0, 0))
+            if parent >= stack_id:  # a definition never precedes its parent's; stops at damage
+                parent = 0
+            sites.append(site)
+            stack_id = parent
+        return tuple(sites)
+
+    def unit_of(self, site: int) -> UnitDef | None:
+        """The unit that holds a global site id; None for site 0 and for ids no unit has."""
+        for unit in self.units:
+            if unit.base <= site < unit.base + unit.sites and site:
+                return unit
+        return None
+
+    def site(self, global_id: int, facts: Facts | None) -> Any | None:
+        """The source place of a global site id, or None if it or its unit's facts are unknown."""
+        unit = self.unit_of(global_id)
+        if unit is None or facts is None:
+            return None
+        try:
+            sites = facts.unit(unit.key).sites
+        except (KeyError, AttributeError):
+            return None
+        index = global_id - unit.base
+        return sites[index] if index < len(sites) else None
+
+
+def read(path: Path | str) -> Trace:
+    """Read the trace at `path`.
+
+    Raises CrashcheckError: trace-missing, trace-unreadable, trace-foreign, trace-truncated, trace-version,
+    trace-corrupt, trace-disk-full, trace-too-many.
+    """
+    path = Path(path)
+    raw = _map(path)
+    header = _header(path, raw)
+    events = _events(path, raw, header)
+    _check_payloads(path, raw, events)
+    kinds = events["kind"]
+    stacks = {int(e["stack"]): (int(e["aux"]), int(e["site"])) for e in events[kinds == Kind.STACK_DEF]}
+    truncated = ""
+    if not int(header["status"]) & Status.CLEAN_EXIT:
+        truncated = (
+            "the recorded program ended without running its exit handlers (killed, crashed or _exit); "
+            f"the last complete record has seq {int(events['seq'][-1]) if len(events) else 0}"
+        )
+    trace = Trace(path, events, {}, (), truncated, raw, stacks)
+    files: dict[int, WatchedFile] = {}
+    for index in np.flatnonzero(kinds == Kind.FILE_DEF):
+        event = events[index]
+        name = os.fsdecode(trace.data(int(index)))
+        existed = bool(event["flags"] & 1)
+        files[int(event["file"])] = WatchedFile(
+            int(event["file"]), name, existed, int(event["offset"]) if existed else 0
+        )
+    units = []
+    for index in np.flatnonzero(kinds == Kind.UNIT_DEF):
+        event, data = events[index], trace.data(int(index))
+        units.append(
+            UnitDef(
+                int(event["aux"]), int(event["offset"]), int.from_bytes(data[:8], "little"), os.fsdecode(data[8:])
+            )
+        )
+    _check_files(path, events, files)
+    return Trace(path, events, files, tuple(sorted(units, key=lambda unit: unit.base)), truncated, raw, stacks)
+
+
+def _map(path: Path) -> NDArray[np.uint8]:
+    try:
+        if path.stat().st_size == 0:
+            raise CrashcheckError(
+                "trace-truncated",
+                f"{path}: found an empty file, expected a trace of at least {fmt.HEADER_BYTES} bytes",
+                "Record the workload again.",
+            )
+        return np.memmap(path, dtype=np.uint8, mode="r")
+    except FileNotFoundError:
+        raise CrashcheckError(
+            "trace-missing",
+            f"{path}: no such file, expected a trace",
+            "Run `crashcheck run` to record one, or correct the path.",
+        ) from None
+    except OSError as error:
+        raise CrashcheckError(
+            "trace-unreadable",
+            f"{path}: {error.strerror or error}, expected a readable trace file",
+            "Correct the path or its permissions.",
+        ) from error
+
+
+def _header(path: Path, raw: NDArray[np.uint8]) -> np.void:
+    magic = raw[:8].tobytes()
+    if magic != fmt.MAGIC[: len(magic)]:
+        raise CrashcheckError(
+            "trace-foreign",
+            f"{path}: begins with {magic!r}, expected {fmt.MAGIC!r}: this is not a crashcheck trace",
+            "Give the trace.cct of a record folder.",
+        )
+    if len(raw) < fmt.HEADER_BYTES:
+        raise CrashcheckError(
+            "trace-truncated",
+            f"{path}: found {len(raw)} bytes, expected a header of {fmt.HEADER_BYTES} bytes",
+            "The file was cut short; record the workload again.",
+        )
+    header: np.void = raw[: fmt.HEADER.itemsize].view(fmt.HEADER)[0]
+    version = int(header["version"])
+    if version != fmt.VERSION:
+        who = "newer" if version > fmt.VERSION else "older"
+        raise CrashcheckError(
+            "trace-version",
+            f"{path}: trace format version {version}, expected {fmt.VERSION}: written by a {who} crashcheck",
+            "Read it with the crashcheck that recorded it, or record the workload again.",
+        )
+    for name, expected in (
+        ("header_bytes", fmt.HEADER_BYTES),
+        ("chunk_bytes", fmt.CHUNK_BYTES),
+        ("event_bytes", fmt.EVENT_BYTES),
+    ):
+        if int(header[name]) != expected:
+            raise _corrupt(path, f"header field {name} is {int(header[name])}, expected {expected}")
+    status = int(header["status"])
+    if status & Status.DISK_FULL:
+        raise CrashcheckError(
+            "trace-disk-full",
+            f"{path}: recording stopped because the disk was full after {len(raw)} bytes, expected a whole trace",
+            "Free space in the record folder (or put it elsewhere) and record again.",
+        )
+    if status & Status.TOO_MANY:
+        raise CrashcheckError(
+            "trace-too-many",
+            f"{path}: the run has more files, threads, sites or stacks than a trace can number "
+            f"(files {int(header['next_file'])}, threads {int(header['next_thread'])})",
+            "Watch fewer files ([pool] files) or shorten the workload.",
+        )
+    return header
+
+
+def _corrupt(path: Path, what: str) -> CrashcheckError:
+    return CrashcheckError(
+        "trace-corrupt", f"{path}: {what}", "The file is damaged; record the workload again."
+    )
+
+
+def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> Events:
+    parts: list[tuple[NDArray[np.void], int, int]] = []
+    chunks = int(header["next_chunk"])
+    payload_bytes = fmt.CHUNK_BYTES - fmt.CHUNK_HEADER_BYTES
+    index = 0
+    while index < chunks:
+        start = fmt.HEADER_BYTES + index * fmt.CHUNK_BYTES
+        if start + fmt.CHUNK_HEADER_BYTES > len(raw):
+            raise CrashcheckError(
+                "trace-truncated",
+                f"{path}: found {len(raw)} bytes, expected {chunks} chunks "
+                f"({fmt.HEADER_BYTES + chunks * fmt.CHUNK_BYTES} bytes)",
+                "The file was cut short (an interrupted copy?); copy or record it again.",
+            )
+        chunk = raw[start : start + fmt.CHUNK_HEADER_BYTES].view(np.uint8)[: fmt.CHUNK_HEADER.itemsize].view(
+            fmt.CHUNK_HEADER
+        )[0]
+        kind, used, span = int(chunk["kind"]), int(chunk["used_bytes"]), max(1, int(chunk["chunks"]))
+        if kind == ChunkKind.FREE:
+            index += 1
+            continue
+        where = f"chunk {index} at byte {start}"
+        if kind not in (ChunkKind.EVENTS, ChunkKind.BLOB):
+            raise _corrupt(path, f"{where} has kind {kind}, expected {ChunkKind.EVENTS:d} or {ChunkKind.BLOB:d}")
+        if kind == ChunkKind.EVENTS and span != 1:
+            raise _corrupt(path, f"{where} holds events and spans {span} chunks, expected 1")
+        room = span * fmt.CHUNK_BYTES - fmt.CHUNK_HEADER_BYTES
+        if used > room:
+            raise _corrupt(path, f"{where} says {used} bytes are in use, expected at most {room}")
+        if start + fmt.CHUNK_HEADER_BYTES + used > len(raw):
+            raise CrashcheckError(
+                "trace-truncated",
+                f"{path}: found {len(raw)} bytes, expected {where} to hold {used} bytes",
+                "The file was cut short (an interrupted copy?); copy or record it again.",
+            )
+        if kind == ChunkKind.EVENTS and used:
+            if used % fmt.EVENT_BYTES:
+                raise _corrupt(path, f"{where} uses {used} bytes, expected a multiple of {fmt.EVENT_BYTES}")
+            body = start + fmt.CHUNK_HEADER_BYTES
+            records = raw[body : body + min(used, payload_bytes)].view(fmt.RECORD)
+            parts.append((records, int(chunk["thread"]), int(chunk["pid"])))
+        index += span
+    events = np.empty(sum(len(records) for records, _, _ in parts), dtype=fmt.EVENT)
+    at = 0
+    for records, thread, pid in parts:
+        here = events[at : at + len(records)]
+        for name in fmt.RECORD.names or ():
+            here[name] = records[name]
+        here["thread"] = thread
+        here["pid"] = pid
+        at += len(records)
+    events = events[np.argsort(events["seq"], kind="stable")]
+    seq = events["seq"]
+    if len(seq) and (seq[0] == 0 or bool(np.any(seq[1:] == seq[:-1]))):
+        bad = 0 if seq[0] == 0 else int(seq[1:][seq[1:] == seq[:-1]][0])
+        raise _corrupt(path, f"two records have seq {bad}, expected each number once, from 1" if bad else
+                       "a record has seq 0, expected numbers from 1")
+    return events
+
+
+def _check_payloads(path: Path, raw: NDArray[np.uint8], events: Events) -> None:
+    carries = np.isin(events["kind"], np.array(fmt.PAYLOAD_KINDS, dtype=np.uint8))
+    far = carries & (events["size"] > fmt.INLINE_BYTES)
+    start = events["payload"][far]
+    size = events["size"][far].astype(np.uint64)
+    limit = np.uint64(len(raw))
+    bad = (start < fmt.HEADER_BYTES) | (start > limit) | (size > limit - np.minimum(start, limit))
+    if bool(bad.any()):
+        which = int(np.flatnonzero(far)[np.flatnonzero(bad)[0]])
+        event = events[which]
+        raise _corrupt(
+            path,
+            f"record with seq {int(event['seq'])} points at bytes {int(event['payload'])}+{int(event['size'])}, "
+            f"expected them inside the file ({len(raw)} bytes)",
+        )
+
+
+def _check_files(path: Path, events: Events, files: dict[int, WatchedFile]) -> None:
+    updates = np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE], dtype=np.uint8))
+    for number in np.unique(events["file"][updates]):
+        if int(number) not in files:
+            raise _corrupt(path, f"an update names file {int(number)}, expected one of {sorted(files)}")

@@ -1,0 +1,25 @@
+"""Crash states in which only a few updates were lost, or only a few persisted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from crashcheck.checker.states import CrashState, StateSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """States of deviation at most `deviations`, those that deviate least first. Raises ValueError if negative."""
+
+    deviations: int = 2
+    name: str = "bounded"
+
+    def __post_init__(self) -> None:
+        if self.deviations < 0:
+            raise ValueError(f"deviations is {self.deviations}, expected 0 or more")
+
+    def states(self, space: StateSpace) -> Iterator[CrashState]:
+        yield from space.level(0)
+        for d in range(1, min(self.deviations, space.max_deviation()) + 1):
+            yield from space.level(d)

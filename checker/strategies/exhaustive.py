@@ -1,0 +1,20 @@
+"""Every feasible crash state, those that deviate least first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from crashcheck.checker.states import CrashState, StateSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Exhaustive:
+    """All states by deviation: a pass over the crash points for each number of pieces lost or kept."""
+
+    name: str = "exhaustive"
+
+    def states(self, space: StateSpace) -> Iterator[CrashState]:
+        yield from space.level(0)
+        for d in range(1, space.max_deviation() + 1):
+            yield from space.level(d)

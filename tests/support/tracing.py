@@ -1,0 +1,250 @@
+"""Writes genuine trace files from readable scripts, so that tests go through the real reader.
+
+    t = TraceBuilder(tmp_path / "t.cct")
+    t.file("a", size=4096)
+    t.store("a", 0, 8, 1)
+    t.clwb("a", 0)
+    t.sfence()
+    with t.thread(2):
+        t.store("a", 64, 8, 2)
+    trace = t.trace()
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from crashcheck.analyzer.trace import format as fmt
+from crashcheck.analyzer.trace.format import (
+    ChunkKind,
+    FenceKind,
+    FlushKind,
+    Kind,
+    Status,
+    StoreFlag,
+    SyncKind,
+    WriteFlag,
+)
+from crashcheck.analyzer.trace.reader import Trace, read
+
+_PAYLOAD = fmt.CHUNK_BYTES - fmt.CHUNK_HEADER_BYTES
+
+
+class TraceBuilder:
+    """Each method records one event (the default seq is the next) and returns its seq."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: list[tuple[int, int, dict[str, int]]] = []  # thread, pid, fields
+        self.blob = bytearray()
+        self.seq = 0
+        self.current_thread = 1
+        self.pid = 100
+        self.files: dict[str, int] = {}
+        self.status = int(Status.CLEAN_EXIT)
+        self.site = 0
+        self.stack = 0
+        self._stacks = 0
+        self._sites = 1
+
+    # Definitions.
+    def file(self, path: str, size: int = 0, existed: bool = True) -> int:
+        number = len(self.files) + 1
+        self.files[path] = number
+        self._record(Kind.FILE_DEF, file=number, data=os.fsencode(path), offset=size, flags=int(existed))
+        return number
+
+    def unit(self, key: int, sites: int, path: str) -> int:
+        base = self._sites
+        self._sites += sites
+        self._record(Kind.UNIT_DEF, aux=base, offset=sites, data=key.to_bytes(8, "little") + os.fsencode(path))
+        return base
+
+    def stack_def(self, parent: int, site: int) -> int:
+        self._stacks += 1
+        self._record(Kind.STACK_DEF, stack=self._stacks, aux=parent, site=site)
+        return self._stacks
+
+    # Updates.
+    def store(self, file: str, offset: int, size: int, value: int | bytes, flags: int = 0) -> int:
+        data = value if isinstance(value, bytes) else value.to_bytes(size, "little")
+        assert len(data) == size
+        return self._record(Kind.STORE, file=self._file(file), offset=offset, data=data, flags=flags)
+
+    def nt_store(self, file: str, offset: int, size: int, value: int | bytes) -> int:
+        return self.store(file, offset, size, value, int(StoreFlag.NT))
+
+    def locked_store(self, file: str, offset: int, size: int, value: int | bytes) -> int:
+        """A successful locked read-modify-write: a fence, then its store with the next seq."""
+        self.fence(FenceKind.LOCKED)
+        return self.store(file, offset, size, value, int(StoreFlag.ATOMIC))
+
+    def write(self, file: str, offset: int, data: bytes, flags: int = 0) -> int:
+        return self._record(Kind.WRITE, file=self._file(file), offset=offset, data=data, flags=flags)
+
+    def append(self, file: str, offset: int, data: bytes) -> int:
+        return self.write(file, offset, data, int(WriteFlag.APPEND))
+
+    def truncate(self, file: str, size: int) -> int:
+        return self._record(Kind.TRUNCATE, file=self._file(file), offset=size)
+
+    def create(self, file: str) -> int:
+        if file not in self.files:
+            self.file(file, existed=False)
+        return self._record(Kind.CREATE, file=self._file(file))
+
+    # Order.
+    def flush(self, kind: FlushKind, file: str, offset: int, size: int = 1) -> int:
+        return self._record(Kind.FLUSH, file=self._file(file), offset=offset, size=size, aux=kind)
+
+    def clflush(self, file: str, offset: int, size: int = 1) -> int:
+        return self.flush(FlushKind.CLFLUSH, file, offset, size)
+
+    def clflushopt(self, file: str, offset: int, size: int = 1) -> int:
+        return self.flush(FlushKind.CLFLUSHOPT, file, offset, size)
+
+    def clwb(self, file: str, offset: int, size: int = 1) -> int:
+        return self.flush(FlushKind.CLWB, file, offset, size)
+
+    def fence(self, kind: FenceKind = FenceKind.SFENCE) -> int:
+        return self._record(Kind.FENCE, aux=kind)
+
+    def sfence(self) -> int:
+        return self.fence(FenceKind.SFENCE)
+
+    def mfence(self) -> int:
+        return self.fence(FenceKind.MFENCE)
+
+    def sync_begin(self, kind: SyncKind, file: str | None = None, offset: int = 0, size: int = 0) -> int:
+        number = self._file(file) if file is not None else 0
+        return self._record(Kind.SYNC_BEGIN, file=number, offset=offset, size=size, aux=kind)
+
+    def sync_end(self, begin: int, failed: bool = False) -> int:
+        fields = next(f for _, _, f in self.records if f["seq"] == begin)
+        return self._record(
+            Kind.SYNC_END,
+            file=fields["file"],
+            offset=fields["offset"],
+            size=fields["size"],
+            aux=fields["aux"],
+            payload=begin,
+            flags=int(failed),
+        )
+
+    def sync(
+        self, kind: SyncKind, file: str | None = None, offset: int = 0, size: int = 0, failed: bool = False
+    ) -> int:
+        return self.sync_end(self.sync_begin(kind, file, offset, size), failed)
+
+    def msync(self, file: str, offset: int = 0, size: int = 0, failed: bool = False) -> int:
+        return self.sync(SyncKind.MSYNC, file, offset, size, failed)
+
+    def fsync(self, file: str, failed: bool = False) -> int:
+        return self.sync(SyncKind.FSYNC, file, failed=failed)
+
+    def fdatasync(self, file: str, failed: bool = False) -> int:
+        return self.sync(SyncKind.FDATASYNC, file, failed=failed)
+
+    def dirsync(self) -> int:
+        return self.sync(SyncKind.DIRSYNC)
+
+    # What the outside world was told.
+    def begin(self, ordinal: int) -> int:
+        return self._record(Kind.MARK_BEGIN, aux=ordinal)
+
+    def end(self, ordinal: int) -> int:
+        return self._record(Kind.MARK_END, aux=ordinal)
+
+    def output(self, total_bytes: int) -> int:
+        return self._record(Kind.OUTPUT, offset=total_bytes)
+
+    def event(self, kind: Kind, **fields: int) -> int:
+        """Any record at all."""
+        return self._record(kind, **fields)
+
+    def gap(self, numbers: int = 1) -> None:
+        """Leaves `numbers` sequence numbers unused, as an atomic operation that stored nothing does."""
+        self.seq += numbers
+
+    @contextmanager
+    def thread(self, number: int, pid: int | None = None) -> Iterator[TraceBuilder]:
+        before = self.current_thread, self.pid
+        self.current_thread, self.pid = number, pid if pid is not None else self.pid
+        try:
+            yield self
+        finally:
+            self.current_thread, self.pid = before
+
+    # Output.
+    def trace(self) -> Trace:
+        return read(self.save())
+
+    def save(self) -> Path:
+        self.path.write_bytes(self.image())
+        return self.path
+
+    def image(self) -> bytes:
+        """Header, one blob chunk (spanning as many as it needs), then event chunks by thread."""
+        body = bytearray()
+        chunks = 0
+        if self.blob:
+            span = (len(self.blob) + fmt.CHUNK_HEADER_BYTES + fmt.CHUNK_BYTES - 1) // fmt.CHUNK_BYTES
+            body += self._chunk(ChunkKind.BLOB, 0, 0, span, bytes(self.blob))
+            chunks += span
+        owners: dict[tuple[int, int], list[dict[str, int]]] = {}
+        for thread, pid, fields in self.records:
+            owners.setdefault((thread, pid), []).append(fields)
+        per_chunk = _PAYLOAD // fmt.EVENT_BYTES
+        for (thread, pid), fields_list in owners.items():
+            for start in range(0, len(fields_list), per_chunk):
+                part = fields_list[start : start + per_chunk]
+                records = np.zeros(len(part), dtype=fmt.RECORD)
+                for name in fmt.RECORD.names or ():
+                    records[name] = [fields.get(name, 0) for fields in part]
+                body += self._chunk(ChunkKind.EVENTS, thread, pid, 1, records.tobytes())
+                chunks += 1
+        header = np.zeros(1, dtype=fmt.HEADER)
+        header["magic"] = fmt.MAGIC
+        header["version"] = fmt.VERSION
+        header["header_bytes"] = fmt.HEADER_BYTES
+        header["chunk_bytes"] = fmt.CHUNK_BYTES
+        header["event_bytes"] = fmt.EVENT_BYTES
+        header["next_seq"] = self.seq + 1
+        header["next_chunk"] = chunks
+        header["next_site"] = self._sites
+        header["next_stack"] = self._stacks + 1
+        header["next_thread"] = max((t for t, _, _ in self.records), default=0) + 1
+        header["next_file"] = len(self.files) + 1
+        header["status"] = self.status
+        header["main_pid"] = 100
+        return header.tobytes().ljust(fmt.HEADER_BYTES, b"\0") + bytes(body)
+
+    def _chunk(self, kind: ChunkKind, thread: int, pid: int, span: int, payload: bytes) -> bytes:
+        header = np.zeros(1, dtype=fmt.CHUNK_HEADER)
+        header["kind"], header["thread"], header["pid"] = kind, thread, pid
+        header["chunks"], header["used_bytes"] = span, len(payload)
+        return (header.tobytes().ljust(fmt.CHUNK_HEADER_BYTES, b"\0") + payload).ljust(span * fmt.CHUNK_BYTES, b"\0")
+
+    def _file(self, file: str) -> int:
+        return self.files[file] if file in self.files else self.file(file)
+
+    def _record(self, kind: Kind, data: bytes | None = None, **fields: int) -> int:
+        self.seq += 1
+        fields.setdefault("site", self.site)
+        fields.setdefault("stack", self.stack)
+        fields.setdefault("instance_delta", fmt.NO_INSTANCE)
+        fields |= {"seq": self.seq, "kind": int(kind)}
+        if data is not None:
+            fields["size"] = len(data)
+            if len(data) <= fmt.INLINE_BYTES:
+                fields["payload"] = int.from_bytes(data, "little")
+            else:
+                fields["payload"] = fmt.HEADER_BYTES + fmt.CHUNK_HEADER_BYTES + len(self.blob)
+                self.blob += data
+        self.records.append((self.current_thread, self.pid, dict(fields)))
+        return self.seq
