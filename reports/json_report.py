@@ -14,7 +14,8 @@ from crashcheck.reports.text import valid
 
 SCHEMA_VERSION = 1  # bump when a field is removed, renamed or changes its meaning; a new field needs none
 OUTPUT_CHARS = 16 * 1024
-TEXT_CHARS = 4000
+TEXT_CHARS = 1000
+STACK_FRAMES = 32  # of each stack, the innermost; recursion makes stacks without end
 
 
 def render(result: RunResult) -> str:
@@ -41,8 +42,7 @@ def document(result: RunResult) -> dict[str, Any]:
 
 
 def _text(text: str) -> str:
-    text = valid(text)
-    return text if len(text) <= TEXT_CHARS else text[: TEXT_CHARS - 1] + "…"
+    return valid(text if len(text) <= TEXT_CHARS else text[: TEXT_CHARS - 1] + "…")
 
 
 def _run(result: RunResult) -> dict[str, Any]:
@@ -101,8 +101,13 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "schedule": [_step(step) for step in finding.schedule],
         "graph": {
             "nodes": [
-                {"id": node.id, "label": _text(node.label), "state": node.state or None, "granule": node.granule if node.granule >= 0 else None,
-                 "location": _maybe_location(node.location)}
+                {
+                    "id": node.id,
+                    "label": _text(node.label),
+                    "state": node.state or None,
+                    "granule": node.granule if node.granule >= 0 else None,
+                    "location": _maybe_location(node.location),
+                }
                 for node in finding.nodes
             ],
             "edges": [
@@ -126,7 +131,8 @@ def _location(place: Location) -> dict[str, Any]:
         "variable": _text(place.variable),
         "text": _text(place.text),
         "stack": [
-            {"function": _text(frame.function), "file": _text(frame.file), "line": frame.line} for frame in place.stack
+            {"function": _text(frame.function), "file": _text(frame.file), "line": frame.line}
+            for frame in place.stack[:STACK_FRAMES]
         ],
     }
 
@@ -136,12 +142,12 @@ def _maybe_location(place: Location | None) -> dict[str, Any] | None:
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    output = valid(verdict.output)
+    output = verdict.output
     return {
         "outcome": verdict.outcome.value,
         "exit_code": verdict.exit_code,
         "signal": verdict.signal,
-        "output": output[:OUTPUT_CHARS],
+        "output": valid(output[:OUTPUT_CHARS]),
         "output_truncated": verdict.output_truncated or len(output) > OUTPUT_CHARS,
         "seconds": round(verdict.seconds, 3),
     }

@@ -21,7 +21,8 @@ def print_report(view: RunView, console: Console, html_path: str = "") -> None:
     """Write the report to `console`; `html_path` is named at the end where an HTML report was written."""
     for part in _parts(view, html_path):
         if isinstance(part, Text):
-            console.print(part, soft_wrap=not part.no_wrap, no_wrap=part.no_wrap, overflow=part.overflow, crop=part.no_wrap)
+            one_line = bool(part.no_wrap)
+            console.print(part, soft_wrap=not one_line, no_wrap=one_line, overflow=part.overflow, crop=one_line)
         else:
             console.print(part)
 
@@ -29,8 +30,16 @@ def print_report(view: RunView, console: Console, html_path: str = "") -> None:
 def render(view: RunView, width: int = 100, color: bool = False, html_path: str = "") -> str:
     """The report as a string, for files and tests."""
     buffer = io.StringIO()
-    console = Console(file=buffer, width=width, force_terminal=color, no_color=not color, highlight=False,
-                      color_system="standard" if color else None, legacy_windows=False, _environ={})
+    console = Console(
+        file=buffer,
+        width=width,
+        force_terminal=color,
+        no_color=not color,
+        highlight=False,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+        _environ={},
+    )
     print_report(view, console, html_path)
     return buffer.getvalue()
 
@@ -40,7 +49,9 @@ def _parts(view: RunView, html_path: str) -> list[RenderableType]:
     for finding in view.findings:
         parts += [*_finding(finding), Text()]
     if view.uncertain:
-        parts.append(Rule(Text("Uncertain: fails, but the trace does not explain all that was touched"), style="yellow"))
+        parts.append(
+            Rule(Text("Uncertain: fails, but the trace does not explain all that was touched"), style="yellow")
+        )
         for finding in view.uncertain:
             parts += [*_finding(finding), Text()]
     parts += _summary(view, html_path)
@@ -58,7 +69,7 @@ def _finding(finding: FindingView) -> list[RenderableType]:
         body += _place(place)
     crash = Text().append("crash    ", "dim").append(finding.crash_point)
     body += [crash, _check(finding)]
-    body += [Text(f"note      {note}", "dim") for note in finding.notes]
+    body += [Text().append("note     ", "dim").append(note) for note in finding.notes]
     body.append(Text().append("replay   ", "dim").append(finding.replay, "green"))
     return [head, *(_indent(part) for part in body)]
 

@@ -1,4 +1,4 @@
-"""Text that came from the program under test, made safe to show: bounded, one line where one is meant, no control codes."""
+"""Text from the program under test, made safe to show: bounded, without control codes, one line where one is meant."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 # What would still act on a terminal or reorder what a reader sees: C0, DEL, C1, bidirectional controls
 # ("Trojan Source", CVE-2021-42574), line separators, and halves of surrogate pairs (undecodable bytes).
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 LINE_CHARS = 300
 BLOCK_LINES = 40
@@ -24,7 +25,7 @@ def _picture(match: re.Match[str]) -> str:
 
 def valid(text: str) -> str:
     """`text` with every half of a surrogate pair replaced, so that it can be encoded as UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 def _safe(text: str) -> str:
@@ -36,7 +37,7 @@ def shorten(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     head = (limit - 1) * 2 // 3
-    return f"{text[:head]}…{text[len(text) - (limit - 1 - head):]}"
+    return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
 
 
 def line(text: str, limit: int = LINE_CHARS) -> str:

@@ -6,19 +6,26 @@ import shlex
 from dataclasses import dataclass
 from typing import Literal
 
-from crashcheck.checker.result import Finding, Location, RunResult, ScheduleStep
+from crashcheck.checker.result import Finding, Location, RunResult
 from crashcheck.reports import words
+from crashcheck.reports.behaviour import (
+    STEPS_MAX,
+    GraphView,
+    ScheduleView,
+    culprits,
+    graph_view,
+    schedule_view,
+    stack_text,
+    where_text,
+)
 from crashcheck.reports.excerpts import Sources, around
-from crashcheck.reports.numbers import bytes_text, human, percent, seconds_text
+from crashcheck.reports.numbers import human, percent, seconds_text
 from crashcheck.reports.text import block, line
 
-STEPS_ALL_FINDINGS = 2400  # schedule steps shown in one report; keeps 100 findings under 2 MiB of HTML
-STEPS_MIN, STEPS_MAX = 20, 80
-LANES_MAX = 14
-NODES_MAX = 24
+STEPS_ALL_FINDINGS = 1600  # schedule steps shown in one report; keeps 100 findings under 2 MiB of HTML
+STEPS_MIN = 12
 STACK_MAX = 8
 CONTEXT_LINES = 2
-UPDATES = frozenset({"durable", "persisted", "lost"})
 
 Status = Literal["clean", "partial", "findings"]
 
@@ -53,79 +60,6 @@ class PlaceView:
     variable: str
     lines: tuple[SourceLine, ...]
     stack: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StepView:
-    """One step of the schedule. `number` counts the steps of the finding from 1, left-out ones included."""
-
-    number: int
-    what: str  # as in ScheduleStep
-    state: str  # "durable" | "persisted" | "lost" | ""
-    fate: str  # how `state` is called
-    tag: str  # "A", "B" or ""
-    label: str  # short: "entry.valid", "sfence"
-    detail: str
-    thread: int
-    lane: int  # index into ScheduleView.lanes; -1 for a step that concerns all
-    place: str  # "line 12 +8, 4 B", "" if it touches no file
-    where: str
-    function: str
-    source: str
-    stack: tuple[str, ...]
-    skipped_before: int  # steps left out just before this one
-
-
-@dataclass(frozen=True, slots=True)
-class LaneView:
-    """One granule of one file, with what the crash left of it."""
-
-    label: str
-    kept: int
-    lost: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleView:
-    """The crash schedule: steps in program order, up to the crash."""
-
-    lanes: tuple[LaneView, ...]
-    steps: tuple[StepView, ...]
-    total: int
-    threads: bool  # more than one thread takes part
-    alt: str  # the picture in a sentence
-
-
-@dataclass(frozen=True, slots=True)
-class NodeView:
-    """An update of the failing behaviour."""
-
-    label: str
-    where: str
-    state: str
-    fate: str
-    tag: str
-    granule: str
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeView:
-    """`source` persists before `target` (indices into GraphView.nodes)."""
-
-    source: int
-    target: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class GraphView:
-    """The persistence graph of the failing behaviour. `unordered`: the pair that no path orders, or None."""
-
-    nodes: tuple[NodeView, ...]
-    edges: tuple[EdgeView, ...]
-    unordered: tuple[int, int] | None
-    total: int
-    alt: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +112,10 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
     """The view of a run; `sources` (see `excerpts.read_sources`) adds the lines around each place."""
     told = len(result.findings) + len(result.uncertain)
     steps = max(STEPS_MIN, min(STEPS_MAX, STEPS_ALL_FINDINGS // max(told, 1)))
-    views = [_finding(number, found, sources or {}, steps)
-             for number, found in enumerate((*result.findings, *result.uncertain), 1)]
+    views = [
+        _finding(number, found, sources or {}, steps)
+        for number, found in enumerate((*result.findings, *result.uncertain), 1)
+    ]
     caveats = words.caveats(result)
     whole = result.states.feasible_is_exact and words.covered(result) == result.states.feasible
     status: Status = "findings" if result.findings else "clean" if whole and not caveats else "partial"
@@ -211,11 +147,16 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
         FactView("pruned", human(states.pruned), "equal to a state already executed"),
         FactView("covered", share, "executed or pruned, of the feasible ones"),
         FactView("skipped", human(states.skipped), "produced, but not executed", "warn" if states.skipped else ""),
-        FactView("failing", human(states.failing), "the check did not accept the image",
-                 "bad" if states.failing else ""),
+        FactView(
+            "failing", human(states.failing), "the check did not accept the image", "bad" if states.failing else ""
+        ),
         FactView("flaky", human(states.flaky), "failed, then passed: never a finding", "warn" if states.flaky else ""),
-        FactView("uncertain", human(states.uncertain), "failing, but the trace does not explain all that was read",
-                 "warn" if states.uncertain else ""),
+        FactView(
+            "uncertain",
+            human(states.uncertain),
+            "failing, but the trace does not explain all that was read",
+            "warn" if states.uncertain else "",
+        ),
     )
 
 
@@ -226,13 +167,21 @@ def _trace(result: RunResult) -> tuple[FactView, ...]:
     note = f"{human(trace.explained_bytes)} of {human(changed)} changed bytes"
     return (
         FactView("explained", share, note, "warn" if trace.unexplained_bytes else ""),
-        FactView("events", human(trace.events), f"{human(trace.stores)} stores, {human(trace.flushes)} flushes, "
-                 f"{human(trace.fences)} fences, {human(trace.syncs)} syncs"),
+        FactView(
+            "events",
+            human(trace.events),
+            f"{human(trace.stores)} stores, {human(trace.flushes)} flushes, "
+            f"{human(trace.fences)} fences, {human(trace.syncs)} syncs",
+        ),
         FactView("operations", human(trace.operations), "marked by the workload"),
         FactView("threads", human(trace.threads), words.plural(trace.processes, "process", "processes")),
         FactView("files", human(len(trace.files)), ", ".join(words.names(trace.files, 6, 80))),
-        FactView("trace", line(trace.path, 160), f"ends early: {line(trace.truncated, 200)}" if trace.truncated else "",
-                 "warn" if trace.truncated else ""),
+        FactView(
+            "trace",
+            line(trace.path, 160),
+            f"ends early: {line(trace.truncated, 200)}" if trace.truncated else "",
+            "warn" if trace.truncated else "",
+        ),
     )
 
 
@@ -247,8 +196,8 @@ def _run(result: RunResult) -> tuple[FactView, ...]:
 
 
 def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> FindingView:
-    tags = _tags(finding)
-    schedule = _schedule(finding, tags, limit)
+    tags = culprits(finding)
+    schedule = schedule_view(finding, tags, limit)
     output, left_out = block(finding.verdict.output)
     fates = {step.tag: step.fate for step in schedule.steps if step.tag}
     places = [_place(finding.location, "A" if "A" in fates else "", fates.get("A", "the store"), sources)]
@@ -273,188 +222,40 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> Fin
         outcome=words.outcome(finding.verdict),
         output=output,
         output_cut="cut: " + (f"{left_out:,} characters left out here" if left_out else "the check printed more")
-        if left_out or finding.verdict.output_truncated else "",
+        if left_out or finding.verdict.output_truncated
+        else "",
         replay=f"crashcheck replay {shlex.quote(line(finding.replay, 2000))}",
         states=words.explained(finding),
         notes=tuple(notes),
         uncertain=line(finding.uncertain),
         schedule=schedule,
-        graph=_graph(finding),
+        graph=graph_view(finding),
     )
-
-
-def _where(place: Location | None) -> str:
-    if place is None or not place.file:
-        return ""
-    return f"{line(place.file, 120)}:{place.line}" if place.line else line(place.file, 120)
-
-
-def _stack(place: Location) -> tuple[str, ...]:
-    frames = [f"{line(f.function, 80)}  {line(f.file, 80)}:{f.line}" for f in place.stack[:STACK_MAX]]
-    rest = len(place.stack) - STACK_MAX
-    return (*frames, f"… {rest} more") if rest > 0 else tuple(frames)
 
 
 def _place(place: Location, tag: str, role: str, sources: Sources) -> PlaceView:
-    lines = tuple(SourceLine(number, line(text.replace("\t", "    "), 200), number == place.line)
-                  for number, text in around(sources, place, CONTEXT_LINES))
-    return PlaceView(tag, role, _where(place) or "unknown place", line(place.function, 120), line(place.variable, 80),
-                     lines, _stack(place))
-
-
-def _same_site(one: Location | None, other: Location | None) -> bool:
-    return (one is not None and other is not None and one.line > 0
-            and (one.file, one.line, one.column, one.function) == (other.file, other.line, other.column, other.function))
-
-
-def _tags(finding: Finding) -> dict[int, str]:
-    """The steps that stand for the culprits: the last non-durable one at each site, else the last one."""
-    tags: dict[int, str] = {}
-    for tag, place in (("A", finding.location), ("B", finding.other)):
-        at = [i for i, step in enumerate(finding.schedule)
-              if step.state in UPDATES and i not in tags and _same_site(step.location, place)]
-        loose = [i for i in at if finding.schedule[i].state != "durable"]
-        if at:
-            tags[(loose or at)[-1]] = tag
-    return tags
-
-
-def _chosen(finding: Finding, tags: dict[int, str], limit: int) -> list[int]:
-    """The steps worth showing where there are too many: culprits, what was lost or survived, then the latest."""
-    def weight(index: int) -> tuple[int, int]:
-        step = finding.schedule[index]
-        rank = 0 if index in tags else 1 if step.state in ("persisted", "lost") else 2
-        return rank, -index
-
-    return sorted(sorted(range(len(finding.schedule)), key=weight)[:limit])
-
-
-def _label(step: ScheduleStep) -> str:
-    if step.state in UPDATES and step.location is not None and step.location.variable:
-        return line(step.location.variable, 40)
-    head = step.detail.split(" = ")[0]
-    return line(head or step.what, 40)
-
-
-def _lane_name(finding: Finding, step: ScheduleStep, files: int) -> str:
-    unit = f"{words.granule_word(finding.model)} {step.granule}" if step.granule >= 0 else "name and size"
-    return f"{unit} · {line(step.file, 60)}" if files > 1 else unit
-
-
-def _schedule(finding: Finding, tags: dict[int, str], limit: int) -> ScheduleView:
-    chosen = _chosen(finding, tags, limit)
-    steps = [finding.schedule[i] for i in chosen]
-    files = len({step.file for step in steps if step.file})
-    keys = dict.fromkeys((step.file, step.granule) for step in steps if step.file)
-    important = dict.fromkeys((finding.schedule[i].file, finding.schedule[i].granule) for i in tags)
-    loose = dict.fromkeys((s.file, s.granule) for s in steps if s.state in ("persisted", "lost"))
-    own = set(list({**important, **loose, **keys})[:LANES_MAX])
-    order = [key for key in keys if key in own]
-    index = {key: min(position, LANES_MAX) for position, key in enumerate(order)}
-    names = {(s.file, s.granule): _lane_name(finding, s, files) for s in steps if s.file}
-    labels = [names[key] for key in order]
-    if len(keys) > len(order):
-        labels.append(f"{len(keys) - len(order)} other {words.granule_word(finding.model)}s")
-    views: list[StepView] = []
-    previous = -1
-    for position, step in zip(chosen, steps, strict=True):
-        lane = index.get((step.file, step.granule), len(order)) if step.file else -1
-        views.append(_step(finding, position, step, tags.get(position, ""), lane, position - previous - 1, files))
-        previous = position
-    lanes = tuple(
-        LaneView(label, sum(v.lane == i and v.state in ("durable", "persisted") for v in views),
-                 sum(v.lane == i and v.state == "lost" for v in views))
-        for i, label in enumerate(labels)
+    lines = tuple(
+        SourceLine(number, line(text.replace("\t", "    "), 200), number == place.line)
+        for number, text in around(sources, place, CONTEXT_LINES)
     )
-    threads = len({step.thread for step in finding.schedule}) > 1
-    counts = {state: sum(step.state == state for step in finding.schedule) for state in words.FATE}
-    alt = (f"{words.plural(len(finding.schedule), 'step')} on {words.plural(len(keys), 'granule')} before the crash: "
-           f"{counts['durable']} durable, {counts['persisted']} survived, {counts['lost']} lost.")
-    return ScheduleView(lanes, tuple(views), len(finding.schedule), threads, alt)
-
-
-def _step(finding: Finding, position: int, step: ScheduleStep, tag: str, lane: int, skipped: int,
-          files: int) -> StepView:
-    place = ""
-    if step.file:
-        name = _lane_name(finding, step, files)
-        place = f"{name}, {bytes_text(step.size)} at {step.offset:#x}" if step.size else name
-    where = step.location
-    return StepView(
-        number=position + 1,
-        what=line(step.what, 20),
-        state=step.state if step.state in UPDATES else "",
-        fate=words.FATE.get(step.state, ""),
-        tag=tag,
-        label=_label(step),
-        detail=line(step.detail, 160),
-        thread=step.thread,
-        lane=lane,
-        place=place,
-        where=_where(where),
-        function=line(where.function, 80) if where else "",
-        source=line(where.text, 160) if where else "",
-        stack=_stack(where) if where else (),
-        skipped_before=skipped,
+    return PlaceView(
+        tag,
+        role,
+        where_text(place) or "unknown place",
+        line(place.function, 120),
+        line(place.variable, 80),
+        lines,
+        stack_text(place, STACK_MAX),
     )
 
 
 def _story(finding: Finding, schedule: ScheduleView) -> tuple[str, ...]:
     """The failure in three or four sentences, in the order in which it happens."""
     told = [
-        f"{step.label or step.what} is written{' at ' + step.where if step.where else ''}: it "
-        f"{'is durable' if step.state == 'durable' else 'reaches the medium' if step.state == 'persisted' else 'is lost'}."
-        for step in schedule.steps if step.tag
+        f"`{step.label or step.what}` is written{' at ' + step.where if step.where else ''}: {words.TOLD[step.state]}."
+        for step in schedule.steps
+        if step.tag
     ]
     told.append(f"Crash {line(finding.crash_point, 300)}.")
     told.append(f"On the image that is left, {words.outcome(finding.verdict)}.")
     return tuple(told)
-
-
-def _graph(finding: Finding) -> GraphView | None:
-    if not finding.nodes:
-        return None
-
-    def rank(index: int) -> tuple[int, int]:
-        node = finding.nodes[index]
-        culprit = _same_site(node.location, finding.location) or _same_site(node.location, finding.other)
-        return (0 if culprit else 1 if node.state in ("persisted", "lost") else 2), index
-
-    kept = sorted(sorted(range(len(finding.nodes)), key=rank)[:NODES_MAX])
-    position = {finding.nodes[old].id: new for new, old in enumerate(kept)}
-    edges = sorted({(position[e.source], position[e.target], line(e.reason, 24)) for e in finding.edges
-                    if e.source in position and e.target in position and e.source != e.target})
-    tagged: dict[int, str] = {}
-    for tag, place in (("A", finding.location), ("B", finding.other)):
-        at = [new for new, old in enumerate(kept)
-              if new not in tagged and _same_site(finding.nodes[old].location, place)]
-        loose = [new for new in at if finding.nodes[kept[new]].state != "durable"]
-        if at:
-            tagged[(loose or at)[-1]] = tag
-    nodes = tuple(
-        NodeView(line(finding.nodes[old].label, 60), _where(finding.nodes[old].location),
-                 finding.nodes[old].state if finding.nodes[old].state in UPDATES else "",
-                 words.FATE.get(finding.nodes[old].state, ""), tagged.get(new, ""),
-                 f"{words.granule_word(finding.model)} {finding.nodes[old].granule}"
-                 if finding.nodes[old].granule >= 0 else "name and size")
-        for new, old in enumerate(kept)
-    )
-    pair = tuple(sorted(tagged))
-    unordered = None
-    if len(pair) == 2:
-        arcs = [(a, b) for a, b, _ in edges]
-        if not _reaches(arcs, pair[0], pair[1]) and not _reaches(arcs, pair[1], pair[0]):
-            unordered = (pair[0], pair[1])
-    alt = f"{words.plural(len(finding.nodes), 'update')}, {words.plural(len(finding.edges), 'rule')} that orders them."
-    return GraphView(nodes, tuple(EdgeView(*edge) for edge in edges), unordered, len(finding.nodes), alt)
-
-
-def _reaches(arcs: list[tuple[int, int]], start: int, goal: int) -> bool:
-    seen, todo = {start}, [start]
-    while todo:
-        here = todo.pop()
-        for source, target in arcs:
-            if source == here and target not in seen:
-                seen.add(target)
-                todo.append(target)
-    return goal in seen

@@ -31,11 +31,7 @@ STOP = {
     StopReason.DISK_FULL: "The disk was full; states that remain were not looked at.",
 }
 FATE = {"durable": "durable", "persisted": "survived", "lost": "lost", "": ""}
-FATE_SENTENCE = {
-    "durable": "had to be on the medium",
-    "persisted": "happened to reach it",
-    "lost": "had not reached it yet",
-}
+TOLD = {"durable": "it is durable", "persisted": "it reaches the medium", "lost": "it is lost"}
 
 
 def plural(count: int, noun: str, many: str = "") -> str:
@@ -105,8 +101,8 @@ def headline(result: RunResult) -> str:
 def scope_sentence(result: RunResult) -> str:
     """Under which model and strategy the headline holds."""
     return (
-        f"Of this one recorded run, under the model {line(result.model, 60)}, "
-        f"chosen by the strategy {line(result.strategy, 60)}. {STOP[result.stop_reason]}"
+        f"Explored from one recorded run, under the model {line(result.model, 60)}, "
+        f"with the strategy {line(result.strategy, 60)}. {STOP[result.stop_reason]}"
     )
 
 

@@ -21,10 +21,14 @@ from crashcheck.checker.result import (
     Verdict,
 )
 
-INSERT = (Frame("level_insert", "level_hash.c", 118), Frame("run_workload", "workload.c", 31), Frame("main", "workload.c", 52))
+INSERT = (
+    Frame("level_insert", "level_hash.c", 118),
+    Frame("run_workload", "workload.c", 31),
+    Frame("main", "workload.c", 52),
+)
 
 LEVEL_HASH_C = (
-    "#include \"level_hash.h\"",
+    '#include "level_hash.h"',
     "",
     "/* The entry is published by its valid flag. */",
     "static void put_entry(struct bucket *b, int slot, uint64_t key, uint64_t value)",
@@ -41,24 +45,48 @@ LEVEL_HASH_C = (
 SOURCES = {"src/level_hash.c": LEVEL_HASH_C}
 
 
-def at(line: int, variable: str = "", function: str = "put_entry", file: str = "src/level_hash.c",
-       stack: tuple[Frame, ...] = INSERT, text: str | None = None, column: int = 5) -> Location:
+def at(
+    line: int,
+    variable: str = "",
+    function: str = "put_entry",
+    file: str = "src/level_hash.c",
+    stack: tuple[Frame, ...] = INSERT,
+    text: str | None = None,
+    column: int = 5,
+) -> Location:
     """A place; its text is the fixture's source line where there is one."""
     if text is None:
         text = LEVEL_HASH_C[line - 1].strip() if file in SOURCES and line <= len(LEVEL_HASH_C) else ""
     return Location(file, line, column, function, variable, stack, text)
 
 
-def step(event: int, what: str, state: str, detail: str, granule: int = -1, offset: int = 0, size: int = 0,
-         location: Location | None = None, thread: int = 1, file: str = "table.pool") -> ScheduleStep:
+def step(
+    event: int,
+    what: str,
+    state: str,
+    detail: str,
+    granule: int = -1,
+    offset: int = 0,
+    size: int = 0,
+    location: Location | None = None,
+    thread: int = 1,
+    file: str = "table.pool",
+) -> ScheduleStep:
     """A step of a schedule; one that touches no granule belongs to no file."""
-    return ScheduleStep(event, thread, what, state, detail, file if granule >= 0 or size else "", offset, size, granule,
-                        location)
+    return ScheduleStep(
+        event, thread, what, state, detail, file if granule >= 0 or size else "", offset, size, granule, location
+    )
 
 
 KEY, VALUE, VALID = at(7, "entry.key"), at(8, "entry.value"), at(9, "token.valid")
-FAIL = Verdict(Outcome.FAIL, 3, None, "check: slot 5 of bucket 17 is valid\ncheck: key 0x2a has value 0, expected 0x2a2a\n",
-               False, 0.004)
+FAIL = Verdict(
+    Outcome.FAIL,
+    3,
+    None,
+    "check: slot 5 of bucket 17 is valid\ncheck: key 0x2a has value 0, expected 0x2a2a\n",
+    False,
+    0.004,
+)
 
 LEVEL_HASH = Finding(
     id="ORD-7f3a91c2",
@@ -119,15 +147,26 @@ LMDB = Finding(
     other=_PAGE,
     crash_point="after the update at mdb.c:3911, in operation 17; 17 operations acknowledged",
     crash_location=None,
-    verdict=Verdict(Outcome.SIGNAL, None, 6, "mdb.c:2120: Assertion 'IS_LEAF(mp)' failed in mdb_page_search_root()\n",
-                    False, 0.011),
+    verdict=Verdict(
+        Outcome.SIGNAL, None, 6, "mdb.c:2120: Assertion 'IS_LEAF(mp)' failed in mdb_page_search_root()\n", False, 0.011
+    ),
     schedule=(
         step(5001, "sync", "", "fdatasync", file="data.mdb"),
         step(5010, "store", "lost", "MDB_page.mp_lower = 5a 00", 7, 28684, 2, _PAGE, file="data.mdb"),
         step(5011, "write", "lost", "4,096 bytes", 8, 32768, 4096, _PAGE, file="data.mdb"),
         step(5012, "truncate", "persisted", "size = 65536", -1, 65536, 0, file="data.mdb"),
-        step(5020, "store", "persisted", "MDB_meta.mm_txnid = 11 00 00 00 00 00 00 00", 1, 4232, 8, _META, thread=2,
-             file="data.mdb"),
+        step(
+            5020,
+            "store",
+            "persisted",
+            "MDB_meta.mm_txnid = 11 00 00 00 00 00 00 00",
+            1,
+            4232,
+            8,
+            _META,
+            thread=2,
+            file="data.mdb",
+        ),
         step(5021, "output", "", "17 lines printed", thread=2),
     ),
     nodes=(
@@ -141,8 +180,9 @@ LMDB = Finding(
     note="Holds with MDB_NOSYNC only.",
 )
 
-_RECORD = Location("src/journal.c", 77, 9, "journal_append", "record.len",
-                   (Frame("main", "src/main.c", 20),), "rec->len = len;")
+_RECORD = Location(
+    "src/journal.c", 77, 9, "journal_append", "record.len", (Frame("main", "src/main.c", 20),), "rec->len = len;"
+)
 
 RECORD = Finding(
     id="UNP-11e09b3d",
@@ -177,30 +217,66 @@ UNCERTAIN = replace(
 )
 
 TRACE = TraceSummary(
-    path=".crashcheck/trace.cct", events=1482, stores=610, flushes=402, fences=200, syncs=0, threads=1, processes=1,
-    files=("table.pool",), operations=100, explained_bytes=9600, unexplained_bytes=0, unmodelled_calls=(),
+    path=".crashcheck/trace.cct",
+    events=1482,
+    stores=610,
+    flushes=402,
+    fences=200,
+    syncs=0,
+    threads=1,
+    processes=1,
+    files=("table.pool",),
+    operations=100,
+    explained_bytes=9600,
+    unexplained_bytes=0,
+    unmodelled_calls=(),
 )
 ALL = StateCounts(412, True, "", 380, 32, 0, 0, 0, 0)
 SOME = StateCounts(10**77, True, "", 400, 12, 3, 7, 1, 1)
 
 
-def run(*findings: Finding, states: StateCounts = ALL, stop: StopReason = StopReason.EXHAUSTED,
-        uncertain: tuple[Finding, ...] = (), trace: TraceSummary = TRACE,
-        not_instrumented: tuple[NotInstrumented, ...] = (), warnings: tuple[str, ...] = ()) -> RunResult:
+def run(
+    *findings: Finding,
+    states: StateCounts = ALL,
+    stop: StopReason = StopReason.EXHAUSTED,
+    uncertain: tuple[Finding, ...] = (),
+    trace: TraceSummary = TRACE,
+    not_instrumented: tuple[NotInstrumented, ...] = (),
+    warnings: tuple[str, ...] = (),
+) -> RunResult:
     """A run with these findings."""
-    return RunResult("crashcheck.toml", "px86", "exhaustive", stop, states, trace, tuple(findings), uncertain,
-                     not_instrumented, warnings, 5.31, "0.1.0")
+    return RunResult(
+        "crashcheck.toml",
+        "px86",
+        "exhaustive",
+        stop,
+        states,
+        trace,
+        tuple(findings),
+        uncertain,
+        not_instrumented,
+        warnings,
+        5.31,
+        "0.1.0",
+    )
 
 
 CLEAN = run()
 ONE = run(LEVEL_HASH, states=replace(ALL, failing=6))
 FULL = run(
-    LEVEL_HASH, LMDB, RECORD,
+    LEVEL_HASH,
+    LMDB,
+    RECORD,
     states=SOME,
     stop=StopReason.BUDGET_SECONDS,
     uncertain=(UNCERTAIN,),
-    trace=replace(TRACE, unexplained_bytes=64, unmodelled_calls=("splice on table.pool",), threads=2,
-                  files=("table.pool", "data.mdb", "journal")),
+    trace=replace(
+        TRACE,
+        unexplained_bytes=64,
+        unmodelled_calls=("splice on table.pool",),
+        threads=2,
+        files=("table.pool", "data.mdb", "journal"),
+    ),
     not_instrumented=(NotInstrumented("third_party/zlib.c", "compiled plain: CRASHCHECK_FALLBACK=1"),),
     warnings=("the workload wrote to stderr: 3 lines",),
 )
@@ -212,26 +288,59 @@ def hostile() -> RunResult:
     """Every text that comes from the program under test is as bad as it can be."""
     place = Location(NASTY + ".c", 3, 1, NASTY * 3, NASTY, (Frame(NASTY, NASTY, 1),) * 100, NASTY + "x" * 10_000_000)
     bad = replace(
-        LEVEL_HASH, id=NASTY, model=NASTY, message=NASTY + "m" * 10_000_000, location=place, other=place, crash_point=NASTY,
-        crash_location=place, replay=NASTY, note=NASTY,
+        LEVEL_HASH,
+        id=NASTY,
+        model=NASTY,
+        message=NASTY + "m" * 10_000_000,
+        location=place,
+        other=place,
+        crash_point=NASTY,
+        crash_location=place,
+        replay=NASTY,
+        note=NASTY,
         verdict=replace(FAIL, output=(NASTY + "y" * 10_000_000) * 2),
-        schedule=tuple(replace(s, detail=NASTY, file=NASTY if s.file else "", location=place) for s in LEVEL_HASH.schedule),
+        schedule=tuple(
+            replace(s, detail=NASTY, file=NASTY if s.file else "", location=place) for s in LEVEL_HASH.schedule
+        ),
         nodes=tuple(replace(n, label=NASTY, location=place) for n in LEVEL_HASH.nodes),
         edges=tuple(replace(e, reason=NASTY) for e in LEVEL_HASH.edges),
     )
     return replace(
-        run(bad, uncertain=(replace(bad, uncertain=NASTY),), not_instrumented=(NotInstrumented(NASTY, NASTY),),
-            warnings=(NASTY,), trace=replace(TRACE, path=NASTY, files=(NASTY,), unmodelled_calls=(NASTY,), truncated=NASTY)),
-        config_path=NASTY, strategy=NASTY, version=NASTY,
+        run(
+            bad,
+            uncertain=(replace(bad, uncertain=NASTY),),
+            not_instrumented=(NotInstrumented(NASTY, NASTY),),
+            warnings=(NASTY,),
+            trace=replace(TRACE, path=NASTY, files=(NASTY,), unmodelled_calls=(NASTY,), truncated=NASTY),
+        ),
+        config_path=NASTY,
+        strategy=NASTY,
+        version=NASTY,
     )
 
 
 def many(count: int, steps: int = 60) -> RunResult:
     """`count` findings with long schedules over many lines."""
+
     def long_schedule(number: int) -> tuple[ScheduleStep, ...]:
-        head = tuple(step(i, "store", "durable", f"log.entries[{i}] = {i % 256:02x}", i % 9, (i % 9) * 64, 8, KEY)
-                     for i in range(steps))
+        head = tuple(
+            step(i, "store", "durable", f"log.entries[{i}] = {i % 256:02x}", i % 9, (i % 9) * 64, 8, KEY)
+            for i in range(steps)
+        )
         return head + tuple(replace(s, event=s.event + steps) for s in LEVEL_HASH.schedule)
 
-    return run(*(replace(LEVEL_HASH, id=f"ORD-{i:08x}", schedule=long_schedule(i)) for i in range(count)),
-               states=replace(SOME, failing=count))
+    return run(
+        *(replace(LEVEL_HASH, id=f"ORD-{i:08x}", schedule=long_schedule(i)) for i in range(count)),
+        states=replace(SOME, failing=count),
+    )
+
+
+def long_names(count: int) -> RunResult:
+    """`count` findings with the names that C++ templates give."""
+    function = "std::enable_if_t<is_persistent<Value>>::" * 3 + "BTree<std::basic_string<char>, Value, 64>::split_child"
+    frames = tuple(Frame(function, "include/storage/btree/internal/node_split.hpp", 100 + i) for i in range(12))
+    place = replace(VALID, function=function, stack=frames, file=frames[0].file, text="node->children[index] = fresh;")
+    finding = replace(many(1).findings[0], location=place, other=replace(place, line=8))
+    schedule = tuple(replace(s, location=replace(place, line=s.event % 50 + 1)) for s in finding.schedule[:-4])
+    last = tuple(replace(s, location=place) for s in finding.schedule[-4:])
+    return run(*(replace(finding, id=f"ORD-{i:08x}", schedule=schedule + last) for i in range(count)))

@@ -1,0 +1,271 @@
+"""The failing behaviour of one finding as a reader steps through it: its crash schedule and its persistence graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crashcheck.checker.result import Finding, Location, ScheduleStep
+from crashcheck.reports import words
+from crashcheck.reports.numbers import bytes_text
+from crashcheck.reports.text import line
+
+STEPS_MAX = 80
+LANES_MAX = 14
+NODES_MAX = 24
+STEP_STACK_MAX = 3
+UPDATES = frozenset({"durable", "persisted", "lost"})
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """One step of the schedule. `number` counts the steps of the finding from 1, left-out ones included."""
+
+    number: int
+    what: str  # as in ScheduleStep
+    state: str  # "durable" | "persisted" | "lost" | ""
+    fate: str  # how `state` is called
+    tag: str  # "A", "B" or ""
+    label: str  # short: "entry.valid", "sfence"
+    detail: str
+    thread: int
+    lane: int  # index into ScheduleView.lanes; -1 for a step that concerns all
+    place: str  # "line 12 +8, 4 B", "" if it touches no file
+    where: str
+    function: str
+    source: str
+    stack: tuple[str, ...]
+    skipped_before: int  # steps left out just before this one
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """One granule of one file, with what the crash left of it."""
+
+    label: str
+    durable: int
+    survived: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleView:
+    """The crash schedule: steps in program order, up to the crash."""
+
+    lanes: tuple[LaneView, ...]
+    steps: tuple[StepView, ...]
+    total: int
+    threads: bool  # more than one thread takes part
+    alt: str  # the picture in a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """An update of the failing behaviour."""
+
+    label: str
+    where: str
+    state: str
+    fate: str
+    tag: str
+    granule: str
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeView:
+    """`source` persists before `target` (indices into GraphView.nodes)."""
+
+    source: int
+    target: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphView:
+    """The persistence graph of the failing behaviour. `unordered`: the pair that no path orders, or None."""
+
+    nodes: tuple[NodeView, ...]
+    edges: tuple[EdgeView, ...]
+    unordered: tuple[int, int] | None
+    total: int
+    alt: str
+
+
+def where_text(place: Location | None) -> str:
+    if place is None or not place.file:
+        return ""
+    return f"{line(place.file, 120)}:{place.line}" if place.line else line(place.file, 120)
+
+
+def stack_text(place: Location, limit: int) -> tuple[str, ...]:
+    frames = [f"{line(f.function, 80)}  {line(f.file, 80)}:{f.line}" for f in place.stack[:limit]]
+    rest = len(place.stack) - limit
+    return (*frames, f"… {rest} more") if rest > 0 else tuple(frames)
+
+
+def _same_site(one: Location | None, other: Location | None) -> bool:
+    return (
+        one is not None
+        and other is not None
+        and one.line > 0
+        and (one.file, one.line, one.column, one.function) == (other.file, other.line, other.column, other.function)
+    )
+
+
+def culprits(finding: Finding) -> dict[int, str]:
+    """The steps that stand for the culprits: the last non-durable one at each site, else the last one."""
+    tags: dict[int, str] = {}
+    for tag, place in (("A", finding.location), ("B", finding.other)):
+        at = [
+            i
+            for i, step in enumerate(finding.schedule)
+            if step.state in UPDATES and i not in tags and _same_site(step.location, place)
+        ]
+        loose = [i for i in at if finding.schedule[i].state != "durable"]
+        if at:
+            tags[(loose or at)[-1]] = tag
+    return tags
+
+
+def _chosen(finding: Finding, tags: dict[int, str], limit: int) -> list[int]:
+    """The steps worth showing where there are too many: culprits, what was lost or survived, then the latest."""
+
+    def weight(index: int) -> tuple[int, int]:
+        step = finding.schedule[index]
+        rank = 0 if index in tags else 1 if step.state in ("persisted", "lost") else 2
+        return rank, -index
+
+    return sorted(sorted(range(len(finding.schedule)), key=weight)[:limit])
+
+
+def _label(step: ScheduleStep) -> str:
+    if step.state in UPDATES and step.location is not None and step.location.variable:
+        return line(step.location.variable, 40)
+    head = step.detail.split(" = ")[0]
+    return line(head or step.what, 40)
+
+
+def _lane_name(finding: Finding, step: ScheduleStep, files: int) -> str:
+    unit = f"{words.granule_word(finding.model)} {step.granule}" if step.granule >= 0 else "name and size"
+    return f"{unit} · {line(step.file, 60)}" if files > 1 else unit
+
+
+def schedule_view(finding: Finding, tags: dict[int, str], limit: int) -> ScheduleView:
+    chosen = _chosen(finding, tags, limit)
+    steps = [finding.schedule[i] for i in chosen]
+    files = len({step.file for step in steps if step.file})
+    keys = dict.fromkeys((step.file, step.granule) for step in steps if step.file)
+    important = dict.fromkeys((finding.schedule[i].file, finding.schedule[i].granule) for i in tags)
+    loose = dict.fromkeys((s.file, s.granule) for s in steps if s.state in ("persisted", "lost"))
+    own = set(list({**important, **loose, **keys})[:LANES_MAX])
+    order = [key for key in keys if key in own]
+    index = {key: min(position, LANES_MAX) for position, key in enumerate(order)}
+    names = {(s.file, s.granule): _lane_name(finding, s, files) for s in steps if s.file}
+    labels = [names[key] for key in order]
+    if len(keys) > len(order):
+        labels.append(f"{len(keys) - len(order)} other {words.granule_word(finding.model)}s")
+    views: list[StepView] = []
+    previous = -1
+    for position, step in zip(chosen, steps, strict=True):
+        lane = index.get((step.file, step.granule), len(order)) if step.file else -1
+        views.append(_step(finding, position, step, tags.get(position, ""), lane, position - previous - 1, files))
+        previous = position
+    lanes = tuple(
+        LaneView(
+            label, *(sum(v.lane == i and v.state == state for v in views) for state in ("durable", "persisted", "lost"))
+        )
+        for i, label in enumerate(labels)
+    )
+    threads = len({step.thread for step in finding.schedule}) > 1
+    counts = {state: sum(step.state == state for step in finding.schedule) for state in words.FATE}
+    alt = (
+        f"{words.plural(len(finding.schedule), 'step')} on {words.plural(len(keys), 'granule')} before the crash: "
+        f"{counts['durable']} durable, {counts['persisted']} survived, {counts['lost']} lost."
+    )
+    return ScheduleView(lanes, tuple(views), len(finding.schedule), threads, alt)
+
+
+def _step(
+    finding: Finding, position: int, step: ScheduleStep, tag: str, lane: int, skipped: int, files: int
+) -> StepView:
+    place = ""
+    if step.file:
+        name = _lane_name(finding, step, files)
+        place = f"{name}, {bytes_text(step.size)} at {step.offset:#x}" if step.size else name
+    where = step.location
+    return StepView(
+        number=position + 1,
+        what=line(step.what, 20),
+        state=step.state if step.state in UPDATES else "",
+        fate=words.FATE.get(step.state, ""),
+        tag=tag,
+        label=_label(step),
+        detail=line(step.detail, 160),
+        thread=step.thread,
+        lane=lane,
+        place=place,
+        where=where_text(where),
+        function=line(where.function, 80) if where else "",
+        source=line(where.text, 160) if where else "",
+        stack=stack_text(where, STEP_STACK_MAX) if where else (),
+        skipped_before=skipped,
+    )
+
+
+def graph_view(finding: Finding) -> GraphView | None:
+    if not finding.nodes:
+        return None
+
+    def rank(index: int) -> tuple[int, int]:
+        node = finding.nodes[index]
+        culprit = _same_site(node.location, finding.location) or _same_site(node.location, finding.other)
+        return (0 if culprit else 1 if node.state in ("persisted", "lost") else 2), index
+
+    kept = sorted(sorted(range(len(finding.nodes)), key=rank)[:NODES_MAX])
+    position = {finding.nodes[old].id: new for new, old in enumerate(kept)}
+    edges = sorted(
+        {
+            (position[e.source], position[e.target], line(e.reason, 24))
+            for e in finding.edges
+            if e.source in position and e.target in position and e.source != e.target
+        }
+    )
+    tagged: dict[int, str] = {}
+    for tag, place in (("A", finding.location), ("B", finding.other)):
+        at = [
+            new for new, old in enumerate(kept) if new not in tagged and _same_site(finding.nodes[old].location, place)
+        ]
+        loose = [new for new in at if finding.nodes[kept[new]].state != "durable"]
+        if at:
+            tagged[(loose or at)[-1]] = tag
+    nodes = tuple(
+        NodeView(
+            line(finding.nodes[old].label, 60),
+            where_text(finding.nodes[old].location),
+            finding.nodes[old].state if finding.nodes[old].state in UPDATES else "",
+            words.FATE.get(finding.nodes[old].state, ""),
+            tagged.get(new, ""),
+            f"{words.granule_word(finding.model)} {finding.nodes[old].granule}"
+            if finding.nodes[old].granule >= 0
+            else "name and size",
+        )
+        for new, old in enumerate(kept)
+    )
+    pair = tuple(sorted(tagged))
+    unordered = None
+    if len(pair) == 2:
+        arcs = [(a, b) for a, b, _ in edges]
+        if not _reaches(arcs, pair[0], pair[1]) and not _reaches(arcs, pair[1], pair[0]):
+            unordered = (pair[0], pair[1])
+    alt = f"{words.plural(len(finding.nodes), 'update')}, {words.plural(len(finding.edges), 'rule')} that orders them."
+    return GraphView(nodes, tuple(EdgeView(*edge) for edge in edges), unordered, len(finding.nodes), alt)
+
+
+def _reaches(arcs: list[tuple[int, int]], start: int, goal: int) -> bool:
+    seen, todo = {start}, [start]
+    while todo:
+        here = todo.pop()
+        for source, target in arcs:
+            if source == here and target not in seen:
+                seen.add(target)
+                todo.append(target)
+    return goal in seen

@@ -1,0 +1,149 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const keep = (key, value) => { try { if (value === undefined) return localStorage.getItem(key); localStorage.setItem(key, value); } catch { /* no storage for this page */ } return null; };
+
+  const theme = document.getElementById("theme");
+  const modes = ["system", "dark", "light"];
+  const paint = mode => { root.dataset.theme = mode; theme.textContent = `Theme: ${mode}`; };
+  theme.hidden = false;
+  paint(modes.includes(keep("crashcheck-theme")) ? keep("crashcheck-theme") : "system");
+  theme.addEventListener("click", () => {
+    const next = modes[(modes.indexOf(root.dataset.theme) + 1) % modes.length];
+    keep("crashcheck-theme", next);
+    paint(next);
+  });
+
+  for (const button of document.querySelectorAll(".copy")) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      const code = button.previousElementSibling;
+      try {
+        await navigator.clipboard.writeText(code.textContent);
+      } catch {
+        getSelection().selectAllChildren(code);
+        document.execCommand("copy");
+      }
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    });
+  }
+
+  const schedules = new Map();
+  const set_up = sched => {
+    const marks = [...sched.querySelectorAll("svg.pic > g.s")];
+    const rows = [...sched.querySelectorAll("tbody tr.r")];
+    const said = sched.querySelector("output");
+    const cursor = sched.querySelector(".cursor");
+    const scroll = sched.querySelector(".scroll");
+    const crash = sched.querySelector(".crash");
+    const width = cursor.width.baseVal.value;
+    const crash_x = cursor.x.baseVal.value + width / 2;
+    const wrap = sched.querySelector(".tablewrap");
+    const sites = sched.querySelectorAll(".sites > li");
+    const site = sched.querySelector(".site");
+    let at = marks.length;
+    const text = (row, of) => (row.querySelector(of)?.textContent ?? "").trim();
+    const tell = index => {
+      const row = rows[index];
+      if (row.classList.contains("boom")) return `Crash ${text(row, "td:last-child").replace("crash ", "")}`;
+      const parts = [text(row, ".what"), text(row, ".fate"), text(row, ".at")].filter(Boolean);
+      return `Step ${text(row, "td")}: ${parts.join(" · ")}`;
+    };
+    const say = index => {
+      said.textContent = tell(index);
+      site.replaceChildren(...(sites[rows[index].dataset.w]?.cloneNode(true).childNodes ?? []));
+    };
+    const show = (index, follow) => {
+      at = Math.max(0, Math.min(marks.length, index));
+      const done = at === marks.length;
+      marks.forEach((mark, i) => { mark.classList.toggle("future", i > at); mark.classList.toggle("now", i === at); });
+      rows.forEach((row, i) => {
+        row.classList.toggle("now", i === at);
+        row.classList.toggle("future", i > at);
+        if (i === at) row.setAttribute("aria-current", "step"); else row.removeAttribute("aria-current");
+      });
+      sched.classList.toggle("replaying", !done);
+      sched.dataset.at = at;
+      crash.classList.toggle("future", !done);
+      const x = done ? crash_x : Number(marks[at].dataset.x);
+      cursor.x.baseVal.value = x - width / 2;
+      say(at);
+      for (const button of sched.querySelectorAll(".player button")) {
+        const go = button.dataset.go;
+        button.setAttribute("aria-disabled", String(done ? go === "on" || go === "crash" : at === 0 && (go === "first" || go === "back")));
+      }
+      if (!follow) return;
+      const left = x - scroll.scrollLeft;
+      if (left < 60 || left > scroll.clientWidth - 90) scroll.scrollLeft = x - scroll.clientWidth / 2;
+      const row = rows[at];
+      const head = wrap.querySelector("thead").offsetHeight;
+      if (row.offsetTop - head < wrap.scrollTop) wrap.scrollTop = row.offsetTop - head;
+      else if (row.offsetTop + row.offsetHeight > wrap.scrollTop + wrap.clientHeight) wrap.scrollTop = row.offsetTop + row.offsetHeight - wrap.clientHeight;
+    };
+    const moves = { first: () => 0, back: () => at - 1, on: () => at + 1, crash: () => marks.length };
+    const keys = { ArrowLeft: "back", ArrowRight: "on", Home: "first", End: "crash" };
+    const table_keys = { ArrowUp: "back", ArrowDown: "on", ...keys };
+    sched.querySelector(".player").hidden = false;
+    sched.addEventListener("click", event => {
+      const button = event.target.closest("[data-go]");
+      if (button) return show(moves[button.dataset.go](), true);
+      const mark = marks.indexOf(event.target.closest("g.s"));
+      const row = rows.indexOf(event.target.closest("tr.r"));
+      if (mark >= 0) show(mark, false);
+      else if (row >= 0 && !String(getSelection())) show(row, true);
+      else if (event.target.closest(".crash")) show(marks.length, false);
+      return undefined;
+    });
+    sched.addEventListener("keydown", event => {
+      const move = (event.target.closest(".tablewrap") ? table_keys : keys)[event.key];
+      if (!move || event.altKey || event.ctrlKey || event.metaKey || event.target.closest("summary")) return;
+      event.preventDefault();
+      show(moves[move](), true);
+    });
+    marks.forEach((mark, i) => {
+      mark.addEventListener("pointerenter", () => { say(i); rows[i].classList.add("over"); });
+      mark.addEventListener("pointerleave", () => { say(at); rows[i].classList.remove("over"); });
+    });
+    rows.forEach((row, i) => {
+      row.addEventListener("pointerenter", () => marks[i] && marks[i].classList.add("over"));
+      row.addEventListener("pointerleave", () => marks[i] && marks[i].classList.remove("over"));
+    });
+    /* On a narrow screen the end is what matters: the crash, and as much before it as there is room for. */
+    const names = sched.querySelector(".lanenames");
+    scroll.addEventListener("scroll", () => names.setAttribute("transform", `translate(${scroll.scrollLeft} 0)`));
+    show(at, false);
+    const tagged = marks.find(mark => mark.querySelector(".badge"));
+    scroll.scrollLeft = Math.min(tagged ? Number(tagged.dataset.x) - 70 : Infinity, scroll.scrollWidth);
+    return show;
+  };
+  const ready = finding => {
+    const sched = finding.querySelector(".sched");
+    if (sched && !schedules.has(finding.id)) schedules.set(finding.id, set_up(sched));
+    return schedules.get(finding.id);
+  };
+  for (const finding of document.querySelectorAll("details.finding")) {
+    if (finding.open) ready(finding);
+    finding.addEventListener("toggle", () => { if (finding.open) ready(finding); });
+  }
+
+  /* #f2 opens a finding; #f2s5 also goes to its fifth step. */
+  const follow = () => {
+    const match = /^#(f\d+)(?:s(\d+))?$/.exec(location.hash);
+    const finding = match && document.getElementById(match[1]);
+    if (!finding) return;
+    finding.open = true;
+    const show = ready(finding);
+    if (match[2]) { show(Number(match[2]) - 1, true); finding.querySelector(".sched").scrollIntoView(); }
+    else finding.scrollIntoView();
+  };
+  addEventListener("hashchange", follow);
+  follow();
+
+  addEventListener("beforeprint", () => {
+    for (const finding of document.querySelectorAll("details.finding:not([open])")) { finding.dataset.folded = ""; finding.open = true; }
+  });
+  addEventListener("afterprint", () => {
+    for (const finding of document.querySelectorAll("details[data-folded]")) { delete finding.dataset.folded; finding.open = false; }
+  });
+})();
