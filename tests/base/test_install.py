@@ -1,0 +1,82 @@
+"""A wheel and a source distribution hold all that a run needs: code through the links, C sources, templates, schema."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+WINGS = ("analyzer", "runtime", "checker", "reports")
+BUILD = "import sys; from setuptools import build_meta as b; print(b.build_{kind}(sys.argv[1]))"
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with nothing built in it, links kept as links."""
+    folder = tmp_path_factory.mktemp("checkout mit Leerzeichen")
+    for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
+        shutil.copy(ROOT / name, folder / name)
+    for name in ("src", *WINGS):
+        unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=unwanted)
+    return folder
+
+
+def build(kind: str, checkout: Path, target: Path) -> Path:
+    command = [sys.executable, "-c", BUILD.format(kind=kind), str(target)]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target / done.stdout.split()[-1]
+
+
+def wanted(root: Path) -> list[str]:
+    """What of the wings is no compiled leftover, by its name in the package."""
+    return sorted(
+        f"crashcheck/{path.relative_to(root).as_posix()}"
+        for wing in WINGS
+        for path in (root / wing).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+
+
+def test_a_wheel_holds_every_file_of_the_wings(checkout: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(build("wheel", checkout, tmp_path)) as wheel:
+        names = set(wheel.namelist())
+        scripts = next(wheel.read(name).decode() for name in names if name.endswith("entry_points.txt"))
+    assert [name for name in wanted(checkout) if name not in names] == []
+    assert {"crashcheck/config.py", "crashcheck/cli/init.py", "crashcheck/py.typed"} <= names
+    assert {line.split(" = ")[0] for line in scripts.splitlines()[1:] if line} == {
+        "crashcheck",
+        "crashcheck-cc",
+        "crashcheck-c++",
+    }
+
+
+def test_a_wheel_built_from_the_source_distribution_is_the_same(checkout: Path, tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", checkout, tmp_path)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    with zipfile.ZipFile(build("wheel", unpacked, tmp_path)) as wheel:
+        names = set(wheel.namelist())
+    assert [name for name in wanted(checkout) if name not in names] == []
+
+
+def test_an_installed_wheel_is_imported_from_its_place(checkout: Path, tmp_path: Path) -> None:
+    wheel = build("wheel", checkout, tmp_path)
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    code = (
+        "import crashcheck.analyzer, crashcheck.cli, importlib.resources as r; print(crashcheck.analyzer.__file__); "
+        + ("print((r.files('crashcheck.runtime') / 'trace_format.h').is_file())")
+    )
+    # -I: neither PYTHONPATH nor the current folder leads to the checkout.
+    program = f"import sys; sys.path.insert(0, {str(site)!r}); {code}"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [str(site / "crashcheck" / "analyzer" / "__init__.py"), "True"]
