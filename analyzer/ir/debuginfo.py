@@ -1,0 +1,270 @@
+"""Debug metadata of a unit: source positions with their inlining chain, and the types of its variables."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+_FIELD = re.compile(r'(\w+): ("(?:[^"])*"|!?[^,()"]+(?:\([^)]*\))?)')
+_ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2})")
+_LOCATION = re.compile(
+    r"!DILocation\((?:line: (\d+))?(?:, )?(?:column: (\d+))?(?:, )?scope: !(\d+)(?:, inlinedAt: !(\d+))?"
+)
+_SPECIFICATION = "specification"
+
+
+def unescape(text: str) -> str:
+    """The string behind LLVM's `\\41` escapes."""
+    if "\\" not in text:
+        return text
+    raw = _ESCAPE.sub(lambda found: chr(int(found.group(1), 16)), text)
+    return raw.encode("latin-1", "surrogateescape").decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One link of an inlining chain, innermost first. `line` 0 is unknown."""
+
+    file: str
+    line: int
+    column: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A field of a struct, class or union; a base class has the name of its type. Offsets and sizes in bits."""
+
+    name: str
+    type: int | None
+    offset: int
+    size: int
+    bitfield: bool
+
+
+class DebugInfo:
+    """Metadata nodes by number, read when first asked for."""
+
+    def __init__(self, metadata: str) -> None:
+        self._nodes: dict[int, str] = {}
+        self.named: dict[str, str] = {}
+        for line in metadata.split("\n"):
+            name, separator, value = line.partition(" = ")
+            if not separator:
+                continue
+            if name[1:].isdigit():
+                self._nodes[int(name[1:])] = value
+            else:
+                self.named[name] = value
+        self._fields: dict[int, dict[str, str]] = {}
+        self._positions: dict[int, tuple[Position, ...]] = {}
+        self._scopes: dict[int, tuple[str, str]] = {}
+        self._files: dict[int, str] = {}
+        self._members: dict[int, tuple[Member, ...]] = {}
+        self._by_name: dict[str, list[int]] | None = None
+        self._by_identifier: dict[str, int] = {}
+
+    def node(self, number: int) -> str:
+        return self._nodes.get(number, "")
+
+    def nodes(self) -> dict[int, str]:
+        return self._nodes
+
+    def fields(self, number: int) -> dict[str, str]:
+        """The `key: value` pairs of a specialised node; strings keep their quotes."""
+        if number not in self._fields:
+            self._fields[number] = dict(_FIELD.findall(self.node(number)))
+        return self._fields[number]
+
+    def reference(self, number: int, key: str) -> int | None:
+        value = self.fields(number).get(key, "")
+        return int(value[1:]) if value.startswith("!") and value[1:].isdigit() else None
+
+    def string(self, number: int, key: str) -> str:
+        return unescape(self.fields(number).get(key, '""').strip('"'))
+
+    def integer(self, number: int, key: str) -> int:
+        value = self.fields(number).get(key, "0")
+        return int(value) if value.isdigit() else 0
+
+    def list(self, number: int | None) -> list[int]:
+        """Numbers in a tuple node."""
+        return [] if number is None else [int(found) for found in re.findall(r"!(\d+)", self.node(number))]
+
+    # -- positions ---------------------------------------------------------------------------------------------
+
+    def positions(self, number: int) -> tuple[Position, ...]:
+        """The inlining chain of a DILocation, innermost first."""
+        known = self._positions.get(number)
+        if known is not None:
+            return known
+        found = _LOCATION.search(self.node(number))
+        if found is None:
+            return ()
+        line, column, scope, inlined = found.groups()
+        file, function = self._scope(int(scope))
+        outer = self.positions(int(inlined)) if inlined else ()
+        result = (Position(file, int(line or 0), int(column or 0), function), *outer)
+        self._positions[number] = result
+        return result
+
+    def subprogram(self, number: int) -> Position:
+        """Where a function is defined."""
+        file, function = self._scope(number)
+        return Position(file, self.integer(number, "line"), 0, function)
+
+    def _scope(self, number: int) -> tuple[str, str]:
+        known = self._scopes.get(number)
+        if known is not None:
+            return known
+        text = self.node(number)
+        file = self._file(self.reference(number, "file"))
+        if "!DISubprogram(" in text:
+            result = (file, self.qualified(number))
+        else:
+            outer = self.reference(number, "scope")
+            above = self._scope(outer) if outer is not None else ("", "")
+            result = (file or above[0], above[1])
+        self._scopes[number] = result
+        return result
+
+    def _file(self, number: int | None) -> str:
+        if number is None:
+            return ""
+        if number not in self._files:
+            name = self.string(number, "filename")
+            self._files[number] = os.path.normpath(os.path.join(self.string(number, "directory"), name)) if name else ""
+        return self._files[number]
+
+    def qualified(self, number: int) -> str:
+        """A name with its namespaces and classes."""
+        name = self.string(number, "name")
+        scope = self.reference(number, "scope")
+        while scope is not None:
+            text = self.node(scope)
+            if "!DINamespace(" in text:
+                name = f"{self.string(scope, 'name') or '(anonymous namespace)'}::{name}"
+            elif "!DICompositeType(" in text:
+                name = f"{self.string(scope, 'name') or '(anonymous)'}::{name}"
+            else:
+                break
+            scope = self.reference(scope, "scope")
+        return name
+
+    # -- types -------------------------------------------------------------------------------------------------
+
+    def strip(self, number: int | None) -> int | None:
+        """The type behind typedefs, qualifiers and arrays."""
+        while number is not None:
+            text = self.node(number)
+            if "!DIDerivedType(" in text and re.search(
+                r"tag: DW_TAG_(typedef|const_type|volatile_type|atomic_type|restrict_type)", text
+            ):
+                number = self.reference(number, "baseType")
+            elif "tag: DW_TAG_array_type" in text:
+                number = self.reference(number, "baseType")
+            else:
+                return number
+        return None
+
+    def is_array(self, number: int | None) -> bool:
+        while number is not None:
+            text = self.node(number)
+            if "tag: DW_TAG_array_type" in text:
+                return True
+            if "!DIDerivedType(" not in text or "tag: DW_TAG_pointer_type" in text:
+                return False
+            number = self.reference(number, "baseType")
+        return False
+
+    def is_composite(self, number: int | None) -> bool:
+        return number is not None and re.search(
+            r"tag: DW_TAG_(structure|class|union)_type", self.node(number)
+        ) is not None
+
+    def is_pointer(self, number: int | None) -> bool:
+        return number is not None and re.search(r"tag: DW_TAG_(pointer|(rvalue_)?reference)_type", self.node(number)) is not None
+
+    def members(self, number: int) -> tuple[Member, ...]:
+        """Fields in the order of declaration, static ones excluded."""
+        if number not in self._members:
+            result = []
+            for element in self.list(self.reference(number, "elements")):
+                text = self.node(element)
+                inherits = "tag: DW_TAG_inheritance" in text
+                if not inherits and "tag: DW_TAG_member" not in text or "DIFlagStaticMember" in text:
+                    continue
+                base = self.reference(element, "baseType")
+                stripped = self.strip(base)
+                name = self.string(element, "name")
+                size = self.integer(element, "size")
+                if inherits and stripped is not None:
+                    name = name or self.string(stripped, "name")
+                    size = self.integer(stripped, "size")
+                result.append(Member(name, base, self.integer(element, "offset"), size, "DIFlagBitField" in text))
+            self._members[number] = tuple(result)
+        return self._members[number]
+
+    def composite(self, name: str, size: int | None) -> int | None:
+        """The struct, class or union that clang names so in IR (`ns::entry`); `size` in bytes picks among templates."""
+        candidates = self._names().get(name.rsplit("::", 1)[-1], [])
+        if "::" in name:
+            exact = [number for number in candidates if _plain(self.qualified(number)) == name]
+            candidates = exact or candidates
+        if size is not None:
+            fitting = [number for number in candidates if self.integer(number, "size") == size * 8]
+            candidates = fitting or ([] if len(candidates) > 1 else candidates)
+        return candidates[0] if candidates else None
+
+    def by_identifier(self, identifier: str) -> int | None:
+        """The C++ type with this mangled name (also TBAA's name for it)."""
+        self._names()
+        return self._by_identifier.get(identifier)
+
+    def _names(self) -> dict[str, list[int]]:
+        if self._by_name is None:
+            names: dict[str, list[int]] = {}
+            for number, text in self._nodes.items():
+                if "!DICompositeType(" in text:
+                    if "tag: DW_TAG_array_type" in text or "tag: DW_TAG_enumeration_type" in text or "DIFlagFwdDecl" in text:
+                        continue
+                    found = re.search(r'identifier: "([^"]*)"', text)
+                    if found:
+                        self._by_identifier[found.group(1)] = number
+                    named = re.search(r'\bname: "([^"]*)"', text)
+                    if named:
+                        names.setdefault(_plain(named.group(1)), []).append(number)
+                elif "tag: DW_TAG_typedef" in text:
+                    target = self.reference(number, "baseType")
+                    # clang gives an unnamed struct the name of its typedef
+                    if target is not None and self.is_composite(target) and not self.string(target, "name"):
+                        names.setdefault(self.string(number, "name"), []).append(target)
+            self._by_name = names
+        return self._by_name
+
+    def name_of(self, number: int) -> str:
+        """A composite's name; an unnamed one has that of its typedef, or is "(anonymous)"."""
+        name = self.string(number, "name")
+        if name:
+            return name
+        for candidate, numbers in self._names().items():
+            if number in numbers:
+                return candidate
+        return "(anonymous)"
+
+
+def _plain(name: str) -> str:
+    """The name without template arguments, as in IR type names."""
+    if "<" not in name:
+        return name
+    result = []
+    depth = 0
+    for character in name:
+        if character == "<":
+            depth += 1
+        elif character == ">":
+            depth -= 1
+        elif depth == 0:
+            result.append(character)
+    return "".join(result)

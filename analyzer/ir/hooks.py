@@ -1,0 +1,320 @@
+"""The helpers that instrumented code calls: IR text of inline checks in front of the recorder's slow paths.
+
+Contract: runtime/hooks.h. The helpers are internal and always inlined; they are part of the unit's own text, so
+that no second module has to be linked in.
+"""
+
+from __future__ import annotations
+
+HOOKS_VERSION = 1
+STACK_MAX = 512
+
+# enum cc_store_flags, cc_flush_kind and cc_fence_kind of runtime/trace_format.h
+STORE_NT, STORE_ATOMIC, STORE_VOLATILE = 1, 2, 16
+CLFLUSH, CLFLUSHOPT, CLWB = 1, 2, 3
+SFENCE, MFENCE, LOCKED = 1, 2, 3
+
+UNIT = '@"cc.unit"'
+SHADOW_TYPE = '%"cc.shadow"'
+RARE = '!prof !{!"branch_weights", i32 1, i32 2000}'
+
+_DECLARATIONS = {
+    "cc_shadow": f"@cc_shadow = external thread_local(initialexec) global {SHADOW_TYPE}",
+    "cc_window_start": "@cc_window_start = external global i64",
+    "cc_window_bytes": "@cc_window_bytes = external global i64",
+    "cc_fence_wanted": "@cc_fence_wanted = external thread_local(initialexec) global i32",
+    "cc_recording": "@cc_recording = external global i32",
+    "cc_call_site": "@cc_call_site = external thread_local(initialexec) global { ptr, i32, i32 }",
+    "cc_store": "declare void @cc_store(ptr, ptr, i64, i64, ptr, i32, i32, i32)",
+    "cc_store_word": "declare void @cc_store_word(ptr, i64, i32, i64, ptr, i32, i32, i32)",
+    "cc_copy": "declare void @cc_copy(ptr, ptr, i64, i64, ptr, i32, i32)",
+    "cc_fill": "declare void @cc_fill(ptr, i32, i64, i64, ptr, i32, i32)",
+    "cc_atomic_begin": "declare void @cc_atomic_begin(ptr)",
+    "cc_atomic_end": "declare void @cc_atomic_end(ptr, i32, i32, i32, i64, ptr, i32, i32)",
+    "cc_flush": "declare void @cc_flush(ptr, i64, i32, ptr, i32, i32)",
+    "cc_fence": "declare void @cc_fence(i32, ptr, i32, i32)",
+}
+
+_IN_WINDOW = """  %address = ptrtoint ptr %target to i64
+  %start = load i64, ptr @cc_window_start
+  %distance = sub i64 %address, %start
+  %bytes = load i64, ptr @cc_window_bytes
+  %inside = icmp ult i64 %distance, %bytes
+"""
+
+
+def _guarded(signature: str, slow: str) -> str:
+    return (
+        f"define internal void {signature} #cc {{\n{_IN_WINDOW}  br i1 %inside, label %slow, label %done, {RARE}\n"
+        f"slow:\n{slow}  br label %done\ndone:\n  ret void\n}}\n"
+    )
+
+
+_INSTANCE = "  %instance.address = ptrtoint ptr %instance to i64\n"
+_SITE = "ptr %instance, i32 %site, i32 %depth"
+
+
+class Hooks:
+    """The helpers that a unit uses; `text()` is what its module needs besides its own code."""
+
+    def __init__(self) -> None:
+        self._helpers: dict[str, str] = {}
+        self._typed: dict[tuple[str, str], str] = {}
+
+    def _add(self, name: str, text: str) -> str:
+        quoted = f'@"cc.{name}"'
+        self._helpers.setdefault(quoted, text)
+        return quoted
+
+    # -- stores ------------------------------------------------------------------------------------------------
+
+    def store_word(self, type_text: str, size: int) -> str:
+        """`void (ptr target, T value, ptr instance, i32 site, i32 depth, i32 flags)`, T at most 64 bits."""
+        name = f'@"cc.store.{type_text}"'
+        if name not in self._helpers:
+            if type_text == "ptr":
+                word = "  %word = ptrtoint ptr %value to i64\n"
+            elif type_text == "i64":
+                word = "  %word = add i64 %value, 0\n"
+            elif type_text.startswith("i"):
+                word = f"  %word = zext {type_text} %value to i64\n"
+            else:
+                bits = f"i{size * 8}"
+                word = f"  %bits = bitcast {type_text} %value to {bits}\n"
+                word += "  %word = zext " + f"{bits} %bits to i64\n" if size < 8 else "  %word = add i64 %bits, 0\n"
+            self._helpers[name] = _guarded(
+                f"{name}(ptr %target, {type_text} %value, {_SITE}, i32 %flags)",
+                f"{word}{_INSTANCE}  call void @cc_store_word(ptr %target, i64 %word, i32 {size}, i64 %instance.address, "
+                f"ptr {UNIT}, i32 %site, i32 %depth, i32 %flags) #cc.cold\n",
+            )
+        return name
+
+    def _name(self, family: str, type_text: str) -> tuple[str, bool]:
+        known = self._typed.get((family, type_text))
+        if known is not None:
+            return known, True
+        name = self._typed[family, type_text] = f'@"cc.{family}.{len(self._typed)}"'
+        return name, False
+
+    def store_wide(self, type_text: str, size: int) -> str:
+        """The same for any other type: the value goes through a temporary."""
+        name, known = self._name("wide", type_text)
+        if not known:
+            self._helpers[name] = (
+                f"define internal void {name}(ptr %target, {type_text} %value, {_SITE}, i32 %flags) #cc {{\n"
+                f"  %copy = alloca {type_text}\n{_IN_WINDOW}  br i1 %inside, label %slow, label %done, {RARE}\n"
+                f"slow:\n  store {type_text} %value, ptr %copy\n{_INSTANCE}"
+                f"  call void @cc_store(ptr %target, ptr %copy, i64 {size}, i64 %instance.address, ptr {UNIT}, i32 %site, "
+                f"i32 %depth, i32 %flags) #cc.cold\n  br label %done\ndone:\n  ret void\n}}\n"
+            )
+        return name
+
+    def written(self) -> str:
+        """`void (ptr target, i64 size, ptr instance, i32 site, i32 depth, i32 flags)`: after an assembly store."""
+        return self._add(
+            "written",
+            _guarded(
+                f'@"cc.written"(ptr %target, i64 %size, {_SITE}, i32 %flags)',
+                f"{_INSTANCE}  call void @cc_store(ptr %target, ptr %target, i64 %size, i64 %instance.address, "
+                f"ptr {UNIT}, i32 %site, i32 %depth, i32 %flags) #cc.cold\n",
+            ),
+        )
+
+    def wide_from(self) -> str:
+        """`void (ptr target, ptr source, i64 size, ptr instance, i32 site, i32 depth, i32 flags)`: before it."""
+        return self._add(
+            "from",
+            _guarded(
+                f'@"cc.from"(ptr %target, ptr %source, i64 %size, {_SITE}, i32 %flags)',
+                f"{_INSTANCE}  call void @cc_store(ptr %target, ptr %source, i64 %size, i64 %instance.address, "
+                f"ptr {UNIT}, i32 %site, i32 %depth, i32 %flags) #cc.cold\n",
+            ),
+        )
+
+    def store_lanes(self, vector: str, lane: str, lanes: int, size: int, form: str) -> str:
+        """`void (T value, <ptr|vector of ptr> target, <N x i1> mask, ptr instance, i32 site, i32 depth, i32 flags)`.
+
+        `form`: "masked" (lane i at target + i), "scatter" (a pointer a lane) or "compress" (enabled lanes packed).
+        """
+        name, known = self._name(form, vector)
+        if known:
+            return name
+        pointers = f"<{lanes} x ptr>"
+        parameter = f"{pointers} %targets" if form == "scatter" else "ptr %target"
+        where = {
+            "masked": f"  %to = getelementptr i8, ptr %target, i64 %shift\n",
+            "compress": f"  %packed = mul i64 %count, {size}\n  %to = getelementptr i8, ptr %target, i64 %packed\n",
+            "scatter": f"  %at = getelementptr ptr, ptr %pointers, i64 %lane\n  %to = load ptr, ptr %at\n",
+        }[form]
+        setup = f"  %pointers = alloca {pointers}\n" if form == "scatter" else ""
+        fill = f"  store {pointers} %targets, ptr %pointers\n" if form == "scatter" else ""
+        check = _IN_WINDOW.replace("%target", "%to")
+        self._helpers[name] = (
+            f"define internal void {name}({vector} %value, {parameter}, <{lanes} x i1> %mask, {_SITE}, i32 %flags) #cc {{\n"
+            f"  %copy = alloca {vector}\n  %enabled = alloca <{lanes} x i8>\n{setup}"
+            f"  store {vector} %value, ptr %copy\n  %wide = zext <{lanes} x i1> %mask to <{lanes} x i8>\n"
+            f"  store <{lanes} x i8> %wide, ptr %enabled\n{fill}{_INSTANCE}"
+            f"  %recording = load i64, ptr @cc_window_bytes\n  %off = icmp eq i64 %recording, 0\n"
+            f"  %entry.count = add i64 0, 0\n  br i1 %off, label %done, label %loop\n"
+            f"loop:\n  %lane = phi i64 [ %entry.count, %0 ], [ %next, %step ]\n"
+            f"  %count = phi i64 [ 0, %0 ], [ %counted, %step ]\n"
+            f"  %flag.at = getelementptr i8, ptr %enabled, i64 %lane\n  %flag = load i8, ptr %flag.at\n"
+            f"  %on = icmp ne i8 %flag, 0\n  br i1 %on, label %look, label %step\n"
+            f"look:\n  %shift = mul i64 %lane, {size}\n{where}{check}  br i1 %inside, label %slow, label %step\n"
+            f"slow:\n  %from = getelementptr i8, ptr %copy, i64 %shift\n"
+            f"  call void @cc_store(ptr %to, ptr %from, i64 {size}, i64 %instance.address, ptr {UNIT}, i32 %site, i32 %depth, "
+            f"i32 %flags) #cc.cold\n  br label %step\n"
+            f"step:\n  %one = zext i8 %flag to i64\n  %counted = add i64 %count, %one\n  %next = add i64 %lane, 1\n"
+            f"  %more = icmp ult i64 %next, {lanes}\n  br i1 %more, label %loop, label %done\ndone:\n  ret void\n}}\n"
+        )
+        return name
+
+    def copy(self) -> str:
+        """`void (ptr target, ptr source, i64 size, ptr instance, i32 site, i32 depth)`, before memcpy or memmove."""
+        return self._add(
+            "copy",
+            _guarded(
+                f'@"cc.copy"(ptr %target, ptr %source, i64 %size, {_SITE})',
+                f"{_INSTANCE}  call void @cc_copy(ptr %target, ptr %source, i64 %size, i64 %instance.address, ptr {UNIT}, "
+                "i32 %site, i32 %depth) #cc.cold\n",
+            ),
+        )
+
+    def fill(self) -> str:
+        """`void (ptr target, i8 byte, i64 size, ptr instance, i32 site, i32 depth)`, before memset."""
+        return self._add(
+            "fill",
+            _guarded(
+                f'@"cc.fill"(ptr %target, i8 %byte, i64 %size, {_SITE})',
+                f"{_INSTANCE}  %word = zext i8 %byte to i32\n"
+                f"  call void @cc_fill(ptr %target, i32 %word, i64 %size, i64 %instance.address, ptr {UNIT}, "
+                "i32 %site, i32 %depth) #cc.cold\n",
+            ),
+        )
+
+    # -- order -------------------------------------------------------------------------------------------------
+
+    def begin(self) -> str:
+        """`i1 (ptr target)`: whether the atomic operation that follows is bracketed."""
+        return self._add(
+            "begin",
+            f'define internal i1 @"cc.begin"(ptr %target) #cc {{\n{_IN_WINDOW}'
+            f"  br i1 %inside, label %slow, label %done, {RARE}\n"
+            "slow:\n  call void @cc_atomic_begin(ptr %target) #cc.cold\n  br label %done\ndone:\n  ret i1 %inside\n}\n",
+        )
+
+    def end(self) -> str:
+        """`void (i1 begun, ptr target, i32 size, i1 locked, i1 stored, ptr instance, i32 site, i32 depth)`."""
+        return self._add(
+            "end",
+            f'define internal void @"cc.end"(i1 %begun, ptr %target, i32 %size, i1 %locked, i1 %stored, {_SITE}) #cc {{\n'
+            f"  br i1 %begun, label %slow, label %ordinary, {RARE}\n"
+            f"slow:\n{_INSTANCE}  %locked.word = zext i1 %locked to i32\n  %stored.word = zext i1 %stored to i32\n"
+            "  call void @cc_atomic_end(ptr %target, i32 %size, i32 %locked.word, i32 %stored.word, i64 %instance.address, "
+            f"ptr {UNIT}, i32 %site, i32 %depth) #cc.cold\n  br label %done\n"
+            "ordinary:\n  br i1 %locked, label %check, label %done\n"
+            f"check:\n  %wanted = load i32, ptr @cc_fence_wanted\n  %some = icmp ne i32 %wanted, 0\n"
+            f"  br i1 %some, label %fence, label %done, {RARE}\n"
+            f"fence:\n  call void @cc_fence(i32 {LOCKED}, ptr {UNIT}, i32 %site, i32 %depth) #cc.cold\n  br label %done\n"
+            "done:\n  ret void\n}\n",
+        )
+
+    def locked(self) -> str:
+        """`void (i32 site, i32 depth)`: a locked instruction on memory that is no file's."""
+        return self._add(
+            "locked",
+            'define internal void @"cc.locked"(i32 %site, i32 %depth) #cc {\n'
+            "  %wanted = load i32, ptr @cc_fence_wanted\n  %some = icmp ne i32 %wanted, 0\n"
+            f"  br i1 %some, label %slow, label %done, {RARE}\n"
+            f"slow:\n  call void @cc_fence(i32 {LOCKED}, ptr {UNIT}, i32 %site, i32 %depth) #cc.cold\n  br label %done\n"
+            "done:\n  ret void\n}\n",
+        )
+
+    def fence(self) -> str:
+        """`void (i32 kind, i32 site, i32 depth)`."""
+        return self._add(
+            "fence",
+            'define internal void @"cc.fence"(i32 %kind, i32 %site, i32 %depth) #cc {\n'
+            "  %recording = load i32, ptr @cc_recording\n  %on = icmp ne i32 %recording, 0\n"
+            "  br i1 %on, label %slow, label %done\n"
+            f"slow:\n  call void @cc_fence(i32 %kind, ptr {UNIT}, i32 %site, i32 %depth)\n  br label %done\n"
+            "done:\n  ret void\n}\n",
+        )
+
+    def flush(self) -> str:
+        """`void (ptr address, i32 kind, i32 site, i32 depth)`."""
+        return self._add(
+            "flush",
+            _guarded(
+                '@"cc.flush"(ptr %target, i32 %kind, i32 %site, i32 %depth)',
+                f"  call void @cc_flush(ptr %target, i64 1, i32 %kind, ptr {UNIT}, i32 %site, i32 %depth)\n",
+            ),
+        )
+
+    # -- shadow stack ------------------------------------------------------------------------------------------
+
+    def enter(self) -> str:
+        """`i32 ()`: this function's depth."""
+        return self._add(
+            "enter",
+            'define internal i32 @"cc.enter"() #cc {\n  %depth = load i32, ptr @cc_shadow\n'
+            f"  %deep = icmp ugt i32 %depth, {STACK_MAX - 1}\n"
+            f"  %clamped = select i1 %deep, i32 {STACK_MAX - 1}, i32 %depth\n  ret i32 %clamped\n}}\n",
+        )
+
+    def push(self) -> str:
+        """`void (i32 depth, i64 site)`, before a call."""
+        return self._add(
+            "push",
+            'define internal void @"cc.push"(i32 %depth, i64 %site) #cc {\n'
+            "  %next = add nuw i32 %depth, 1\n  store i32 %next, ptr @cc_shadow\n  %wide = zext i32 %depth to i64\n"
+            f"  %unit.at = getelementptr inbounds {SHADOW_TYPE}, ptr @cc_shadow, i64 0, i32 2, i64 %wide, i32 0\n"
+            f"  store ptr {UNIT}, ptr %unit.at\n"
+            f"  %site.at = getelementptr inbounds {SHADOW_TYPE}, ptr @cc_shadow, i64 0, i32 2, i64 %wide, i32 1\n"
+            "  store i64 %site, ptr %site.at\n  ret void\n}\n",
+        )
+
+    def leave(self) -> str:
+        """`void (i32 depth)`: this function's frame is the top again."""
+        return self._add(
+            "leave",
+            'define internal void @"cc.leave"(i32 %depth) #cc {\n  store i32 %depth, ptr @cc_shadow\n  ret void\n}\n',
+        )
+
+    def at(self) -> str:
+        """`void (i32 site, i32 depth)`, before a call of a library model."""
+        return self._add(
+            "at",
+            'define internal void @"cc.at"(i32 %site, i32 %depth) #cc {\n'
+            f"  store ptr {UNIT}, ptr @cc_call_site\n"
+            "  %site.at = getelementptr inbounds { ptr, i32, i32 }, ptr @cc_call_site, i64 0, i32 1\n"
+            "  store i32 %site, ptr %site.at\n"
+            "  %depth.at = getelementptr inbounds { ptr, i32, i32 }, ptr @cc_call_site, i64 0, i32 2\n"
+            "  store i32 %depth, ptr %depth.at\n  ret void\n}\n",
+        )
+
+    # -- the rest of the module --------------------------------------------------------------------------------
+
+    def text(self, first_group: int) -> str:
+        """Helpers, declarations and two attribute groups numbered from `first_group`."""
+        helpers = "\n".join(self._helpers.values())
+        needed = [line for name, line in _DECLARATIONS.items() if f"@{name}" in helpers]
+        groups = (
+            f"attributes #{first_group} = {{ alwaysinline nounwind }}\n"
+            f"attributes #{first_group + 1} = {{ cold nounwind }}\n"
+        )
+        body = helpers.replace("#cc.cold", f"#{first_group + 1}").replace("#cc ", f"#{first_group} ")
+        shadow = f"{SHADOW_TYPE} = type {{ i32, i32, [{STACK_MAX} x {{ ptr, i64 }}] }}\n" if SHADOW_TYPE in helpers + "".join(needed) else ""
+        return shadow + "\n".join(needed) + "\n" + body + groups
+
+
+def unit_text(key: int, sites: int, blob: bytes, section: str) -> str:
+    """The unit's descriptor (struct cc_unit) and its facts."""
+    hexadecimal = blob.hex().upper()
+    escaped = "".join(["\\" + hexadecimal[at : at + 2] for at in range(0, len(hexadecimal), 2)])
+    signed = key - (1 << 64) if key >> 63 else key
+    return (
+        f'@"cc.facts" = internal constant [{len(blob)} x i8] c"{escaped}", section "{section}", align 8\n'
+        f"{UNIT} = internal global {{ i32, i32, i64, i32, i32, ptr }} "
+        f'{{ i32 0, i32 {sites}, i64 {signed}, i32 {HOOKS_VERSION}, i32 0, ptr @"cc.facts" }}, align 8\n'
+    )

@@ -1,0 +1,255 @@
+"""Canonical IR text: the tokens of an instruction line, the layout of its types, the metadata behind it.
+
+The text is always `str(module)` of the llvmlite binding, never what clang prints, so one dialect is enough.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+NAME = r'[-\w.$]+|"[^"]*"'
+_LOCAL_OR_GLOBAL = re.compile(rf"[%@](?:{NAME})")
+_WORD = re.compile(r"[a-z_]\w*")
+_OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_BRACKET = re.compile(r'[()\[\]{}<>"]')
+_ATTRIBUTE = re.compile(
+    r'(?:(?!(?:null|true|false|undef|poison|zeroinitializer|none|splat|getelementptr|ptrtoint|inttoptr|bitcast|addrspacecast|'
+    r'trunc|blockaddress|dso_local_equivalent|no_cfi|ptrauth|add|sub|mul|xor|shl|inf|nan)\b)'
+    r'[a-z_]\w*|"[^"]*"(?:="[^"]*")?)'
+)
+
+
+class IRSyntaxError(ValueError):
+    """The text is not what this reader knows; holds the offending line."""
+
+
+def matching(text: str, at: int) -> int:
+    """Index just past the bracket that closes the one at `at`; strings are skipped."""
+    depth = 0
+    position = at
+    while True:
+        found = _BRACKET.search(text, position)
+        if found is None:
+            raise IRSyntaxError(text)
+        character = found.group()
+        position = found.end()
+        if character == '"':
+            position = text.index('"', position) + 1
+        elif character in _OPEN:
+            depth += 1
+        else:
+            depth -= 1
+            if depth == 0:
+                return position
+
+
+def type_end(text: str, at: int) -> int:
+    """Index just past the type that starts at `at` (function types excluded)."""
+    character = text[at]
+    if character in "[{<":
+        return matching(text, at)
+    if character == "%":
+        found = _LOCAL_OR_GLOBAL.match(text, at)
+        if found is None:
+            raise IRSyntaxError(text)
+        return found.end()
+    found = _WORD.match(text, at)
+    if found is None:
+        raise IRSyntaxError(text)
+    if found.group() == "target":
+        return matching(text, found.end())
+    end = found.end()
+    return matching(text, end + 1) if text.startswith(" addrspace(", end) else end
+
+
+def split_commas(text: str) -> list[str]:
+    """The parts between commas that no bracket or string encloses, stripped."""
+    if not text.strip():
+        return []
+    if not _BRACKET.search(text):
+        return [part.strip() for part in text.split(",")]
+    parts: list[str] = []
+    start = position = 0
+    while position < len(text):
+        character = text[position]
+        if character in _OPEN:
+            position = matching(text, position)
+            continue
+        if character == '"':
+            position = text.index('"', position + 1) + 1
+            continue
+        if character == ",":
+            parts.append(text[start:position].strip())
+            start = position + 1
+        position += 1
+    parts.append(text[start:].strip())
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A typed value: `i64 %3`; `attributes` is what stands between (e.g. `noundef align 8`)."""
+
+    type: str
+    value: str
+    attributes: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.type} {self.value}"
+
+
+def operand(text: str) -> Operand:
+    """Read `type [attributes] value`."""
+    end = type_end(text, 0)
+    position = end + 1
+    while True:
+        found = _ATTRIBUTE.match(text, position)
+        if found is None:
+            break
+        after = found.end()
+        if after < len(text) and text[after] == "(":
+            after = matching(text, after)
+        if found.group() == "align" and text[after : after + 1] == " ":
+            after = text.find(" ", after + 1)
+        if after >= len(text) or after < 0 or text[after] != " ":
+            break
+        position = after + 1
+    return Operand(text[:end], text[position:], text[end + 1 : position].strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Size and alignment in bytes."""
+
+    size: int
+    align: int
+
+
+_SCALARS = {
+    "ptr": Layout(8, 8), "half": Layout(2, 2), "bfloat": Layout(2, 2), "float": Layout(4, 4), "double": Layout(8, 8),
+    "x86_fp80": Layout(16, 16), "fp128": Layout(16, 16), "ppc_fp128": Layout(16, 16), "x86_mmx": Layout(8, 8),
+}  # fmt: skip
+_ARRAY = re.compile(r"[\[<](\d+) x ")
+
+
+class Types:
+    """The named types of a module and the layout that x86-64 gives them."""
+
+    def __init__(self, definitions: dict[str, str]) -> None:
+        self._definitions = definitions
+        self._layouts: dict[str, Layout | None] = {}
+        self._fields: dict[str, tuple[tuple[str, int], ...] | None] = {}
+
+    def layout(self, type_text: str) -> Layout | None:
+        """Size and alignment, or None where the type has none (opaque, scalable)."""
+        if type_text not in self._layouts:
+            self._layouts[type_text] = None
+            self._layouts[type_text] = self._compute(type_text)
+        return self._layouts[type_text]
+
+    def store_size(self, type_text: str) -> int | None:
+        """Bytes that a store of this type writes (x86_fp80: 10)."""
+        if type_text == "x86_fp80":
+            return 10
+        if type_text.startswith("i") and type_text[1:].isdigit():
+            return (int(type_text[1:]) + 7) // 8
+        found = self.layout(type_text)
+        return None if found is None else found.size
+
+    def element(self, type_text: str) -> tuple[str, int] | None:
+        """Element type and count of an array or vector."""
+        found = _ARRAY.match(type_text)
+        if found is None:
+            return None
+        return type_text[found.end() : -1], int(found.group(1))
+
+    def fields(self, type_text: str) -> tuple[tuple[str, int], ...] | None:
+        """(type, offset in bytes) of each element of a struct type; None for other types."""
+        if type_text not in self._fields:
+            self._fields[type_text] = self._struct(type_text)
+        return self._fields[type_text]
+
+    def _struct(self, type_text: str) -> tuple[tuple[str, int], ...] | None:
+        body = self._definitions.get(type_text, "") if type_text.startswith("%") else type_text
+        packed = body.startswith("<{")
+        if not packed and not body.startswith("{"):
+            return None
+        inner = body[2:-2] if packed else body[1:-1]
+        offset = 0
+        result = []
+        for part in split_commas(inner):
+            layout = self.layout(part)
+            if layout is None:
+                return None
+            if not packed:
+                offset = -(-offset // layout.align) * layout.align
+            result.append((part, offset))
+            offset += layout.size
+        return tuple(result)
+
+    def _compute(self, type_text: str) -> Layout | None:
+        if type_text in _SCALARS:
+            return _SCALARS[type_text]
+        if type_text.startswith("i") and type_text[1:].isdigit():
+            size = (int(type_text[1:]) + 7) // 8
+            align = min(1 << (size - 1).bit_length(), 16) if size else 1
+            return Layout(-(-size // align) * align, align)
+        array = self.element(type_text)
+        if array is not None:
+            inner = self.layout(array[0])
+            if inner is None:
+                return None
+            if type_text.startswith("<"):
+                bits = array[1] * (int(array[0][1:]) if array[0][1:].isdigit() else inner.size * 8)
+                size = (bits + 7) // 8
+                align = 1 << max(size - 1, 0).bit_length()
+                return Layout(-(-size // align) * align, align)
+            return Layout(inner.size * array[1], inner.align)
+        fields = self.fields(type_text)
+        if fields is None:
+            return None
+        if not fields:
+            return Layout(0, 1)
+        body = self._definitions.get(type_text, type_text)
+        last = self.layout(fields[-1][0])
+        assert last is not None
+        end = fields[-1][1] + last.size
+        if body.startswith("<{"):
+            return Layout(end, 1)
+        aligns = [layout.align for name, _ in fields if (layout := self.layout(name)) is not None]
+        align = max(aligns)
+        return Layout(-(-end // align) * align, align)
+
+
+_TYPE_LINE = re.compile(rf"^(%(?:{NAME})) = type (.*)$", re.MULTILINE)
+_ATTRIBUTES_LINE = re.compile(r"^attributes #(\d+) = \{ (.*) \}$", re.MULTILINE)
+_DECLARE = re.compile(rf"^declare [^\n]*?@({NAME})\(", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleText:
+    """A module's text cut into the part with code and the part with metadata."""
+
+    body: str  # up to the first metadata line
+    metadata: str
+    types: Types
+    attributes: dict[str, str]  # group number → its text
+    declared: frozenset[str]  # names of functions that are only declared
+
+
+def read_module(text: str) -> ModuleText:
+    """Cut the text of a module; costs a few milliseconds for 10,000 lines."""
+    cut = text.find("\n!")
+    cut = len(text) if cut < 0 else cut + 1
+    body = text[:cut]
+    first_function = body.find("\ndefine ")
+    head = body if first_function < 0 else body[:first_function]
+    return ModuleText(
+        body=body,
+        metadata=text[cut:],
+        types=Types(dict(_TYPE_LINE.findall(head))),
+        attributes=dict(_ATTRIBUTES_LINE.findall(body[max(body.rfind("\n}\n"), 0) :])),
+        declared=frozenset(name.strip('"') for name in _DECLARE.findall(body)),
+    )

@@ -1,0 +1,154 @@
+/* A recorder that prints what instrumented code tells it, for exact expectations.
+ *
+ * Addresses are printed relative to the watched region, which the program sets with `watch`. */
+#include "hooks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+__thread struct cc_shadow cc_shadow;
+uintptr_t cc_window_start;
+uintptr_t cc_window_bytes;
+__thread uint32_t cc_fence_wanted;
+uint32_t cc_recording;
+__thread struct cc_call_site cc_call_site;
+
+void watch(void *start, size_t bytes);
+void unwatch(void);
+void wanted(uint32_t value);
+
+void watch(void *start, size_t bytes)
+{
+    setvbuf(stdout, NULL, _IONBF, 0);
+    cc_window_start = (uintptr_t)start;
+    cc_window_bytes = bytes;
+    cc_recording = 1;
+}
+
+void unwatch(void)
+{
+    cc_window_bytes = 0;
+    cc_recording = 0;
+}
+
+void wanted(uint32_t value)
+{
+    cc_fence_wanted = value;
+}
+
+static long at(const void *address)
+{
+    return (long)((uintptr_t)address - cc_window_start);
+}
+
+static void instance_text(uint64_t instance)
+{
+    if (instance)
+        printf(" instance=%ld", (long)(instance - cc_window_start));
+}
+
+static void tail(struct cc_unit *unit, uint32_t index, uint32_t depth)
+{
+    printf(" site=%016llx:%u depth=%u", (unsigned long long)unit->key, index, depth);
+    for (uint32_t frame = depth; frame-- > 0;)
+        if (cc_shadow.frames[frame].unit)
+            printf(" <%016llx:%llu", (unsigned long long)cc_shadow.frames[frame].unit->key,
+                   (unsigned long long)cc_shadow.frames[frame].index);
+    printf("\n");
+}
+
+static void bytes(const void *value, uint64_t size)
+{
+    const unsigned char *byte = value;
+    for (uint64_t index = 0; index < size; index++)
+        printf("%02x", byte[index]);
+}
+
+void cc_store(const void *target, const void *value, uint64_t size, uint64_t instance, struct cc_unit *unit,
+              uint32_t index, uint32_t depth, uint32_t flags)
+{
+    printf("store @%ld ", at(target));
+    bytes(value, size);
+    printf(" flags=%u", flags);
+    instance_text(instance);
+    tail(unit, index, depth);
+}
+
+void cc_store_word(const void *target, uint64_t value, uint32_t size, uint64_t instance, struct cc_unit *unit,
+                   uint32_t index, uint32_t depth, uint32_t flags)
+{
+    cc_store(target, &value, size, instance, unit, index, depth, flags);
+}
+
+void cc_copy(const void *target, const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit,
+             uint32_t index, uint32_t depth)
+{
+    printf("copy @%ld ", at(target));
+    bytes(source, size);
+    instance_text(instance);
+    tail(unit, index, depth);
+}
+
+void cc_fill(const void *target, uint32_t byte, uint64_t size, uint64_t instance, struct cc_unit *unit,
+             uint32_t index, uint32_t depth)
+{
+    printf("fill @%ld %02xx%llu", at(target), byte, (unsigned long long)size);
+    instance_text(instance);
+    tail(unit, index, depth);
+}
+
+void cc_atomic_begin(const void *target)
+{
+    printf("begin @%ld\n", at(target));
+}
+
+void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t stored, uint64_t instance,
+                   struct cc_unit *unit, uint32_t index, uint32_t depth)
+{
+    printf("end @%ld ", at(target));
+    bytes(target, size);
+    printf(" locked=%u stored=%u", locked, stored);
+    instance_text(instance);
+    tail(unit, index, depth);
+}
+
+void cc_flush(const void *address, uint64_t size, uint32_t flush_kind, struct cc_unit *unit, uint32_t index,
+              uint32_t depth)
+{
+    static const char *const names[] = {"?", "clflush", "clflushopt", "clwb"};
+    printf("flush @%ld %llu %s", at(address), (unsigned long long)size, names[flush_kind]);
+    tail(unit, index, depth);
+}
+
+void cc_fence(uint32_t fence_kind, struct cc_unit *unit, uint32_t index, uint32_t depth)
+{
+    static const char *const names[] = {"?", "sfence", "mfence", "locked", "drain"};
+    printf("fence %s", names[fence_kind]);
+    tail(unit, index, depth);
+}
+
+/* Two models, enough to see that calls and addresses are renamed. */
+char *cc_wrap_strcpy(char *target, const char *source);
+void *cc_wrap_memcpy(void *target, const void *source, size_t bytes_copied);
+
+char *cc_wrap_strcpy(char *target, const char *source)
+{
+    printf("strcpy @%ld %s", at(target), source);
+    if (cc_call_site.unit)
+        tail(cc_call_site.unit, cc_call_site.index, cc_call_site.depth);
+    else
+        printf(" no site\n");
+    cc_call_site.unit = NULL;
+    return strcpy(target, source);
+}
+
+void *cc_wrap_memcpy(void *target, const void *source, size_t bytes_copied)
+{
+    printf("memcpy @%ld %zu", at(target), bytes_copied);
+    if (cc_call_site.unit)
+        tail(cc_call_site.unit, cc_call_site.index, cc_call_site.depth);
+    else
+        printf(" no site\n");
+    cc_call_site.unit = NULL;
+    return memcpy(target, source, bytes_copied);
+}
