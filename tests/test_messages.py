@@ -4,25 +4,43 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def slugs_in_code() -> dict[str, str]:
-    """Slug of each CrashcheckError raised anywhere, with where. A slug is always a literal."""
+    """Each slug that an error for users may carry, with where. A slug is always a literal."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources()}
+    errors = {"CrashcheckError"}
+    for tree in trees.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and any(
+                getattr(base, "id", "") == "CrashcheckError" for base in node.bases
+            ):
+                errors.add(node.name)
     found: dict[str, str] = {}
-    for folder in ("src/crashcheck", "src/crashcheck/cli", "analyzer", "runtime", "checker", "reports"):
-        pattern = "*.py" if folder == "src/crashcheck" else "**/*.py"
-        for path in sorted((ROOT / folder).glob(pattern)):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "CrashcheckError":
-                    slug = node.args[0]
-                    where = f"{path.relative_to(ROOT)}:{node.lineno}"
-                    assert isinstance(slug, ast.Constant), f"{where}: the slug is no literal"
-                    assert isinstance(slug.value, str), f"{where}: the slug is no text"
-                    found[slug.value] = where
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            if not isinstance(node, ast.Call) or name not in (*errors, "Trouble"):
+                continue
+            # A Trouble is an error on its way from a worker process: its slug comes second, and is passed on as it is.
+            slug = node.args[1 if name == "Trouble" else 0]
+            where = f"{path.relative_to(ROOT)}:{node.lineno}"
+            if isinstance(slug, ast.Attribute) and slug.attr == "slug":
+                continue
+            choices = [slug.body, slug.orelse] if isinstance(slug, ast.IfExp) else [slug]
+            for choice in choices:
+                assert isinstance(choice, ast.Constant), f"{where}: the slug is no literal"
+                found[str(choice.value)] = where
     return found
+
+
+def sources() -> Iterator[Path]:
+    for folder in ("src/crashcheck", "src/crashcheck/cli", "analyzer", "runtime", "checker", "reports"):
+        yield from sorted((ROOT / folder).glob("*.py" if folder == "src/crashcheck" else "**/*.py"))
 
 
 def slugs_in_document() -> list[str]:
