@@ -97,7 +97,7 @@ def where_text(place: Location | None) -> str:
 
 
 def stack_text(place: Location, limit: int) -> tuple[str, ...]:
-    frames = [f"{line(f.function, 80)}  {line(f.file, 80)}:{f.line}" for f in place.stack[:limit]]
+    frames = [f"{line(f.function, 60)}  {line(f.file, 60)}:{f.line}" for f in place.stack[:limit]]
     rest = len(place.stack) - limit
     return (*frames, f"… {rest} more") if rest > 0 else tuple(frames)
 

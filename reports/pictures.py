@@ -12,14 +12,14 @@ from crashcheck.reports.behaviour import GraphView, ScheduleView, StepView
 
 CHAR_PX = 6.6  # widest average of an 11 px label in the fonts that the page asks for
 BAND_PX = 78  # above the lanes: names of fences, syncs and marks
-LANE_PX = 58
+LANE_PX = 62
 LEFT_PX = 36
 WIDTH_MIN = 1072  # the room that the page gives on a wide screen
 AFTER_PX = 150
 EVENT_CHARS = 20
 SLANT = 0.85  # how far a slanted name of an event reaches to the right, as a share of its length
 SPREAD_PX = 858  # the columns share this width while they are few
-COLUMN_MIN, COLUMN_MAX = 34, 150
+COLUMN_MIN, COLUMN_MAX = 34, 240
 AXIS_PX = 26
 
 
@@ -60,6 +60,7 @@ class SchedulePicture:
     width: int
     height: int
     band: int  # upper edge of the first lane
+    lane_height: int
     bottom: int  # lower edge of the last lane
     crash_x: int
     column: int
@@ -96,6 +97,7 @@ def schedule_picture(view: ScheduleView) -> SchedulePicture:
         max(crash_x + AFTER_PX, WIDTH_MIN),
         bottom + AXIS_PX,
         BAND_PX,
+        LANE_PX,
         bottom,
         crash_x,
         column,
@@ -117,7 +119,7 @@ def _beside(step: StepView, column: int) -> str:
     return step.label if len(step.label) <= room else _fit(step.label.rsplit(".", 1)[-1], room)
 
 
-NODE_W, NODE_H = 172, 42
+NODE_W, NODE_H = 196, 42
 LAYER_PX = NODE_W + 118
 NODE_GAP = 12
 LANE_HEAD = 24
@@ -161,6 +163,7 @@ class GraphPicture:
 
     width: int
     height: int
+    node_width: int
     bands: tuple[Band, ...]
     boxes: tuple[Box, ...]
     arcs: tuple[Arc, ...]
@@ -190,8 +193,8 @@ def graph_picture(view: GraphView) -> GraphPicture:
                 i,
                 MARGIN_PX + layer[i] * LAYER_PX,
                 y + LANE_HEAD + slot * (NODE_H + NODE_GAP),
-                _fit(view.nodes[i].label, 19),
-                _fit(view.nodes[i].where, 24),
+                _fit(view.nodes[i].label, 21),
+                _fit(view.nodes[i].where, 25),
             )
         height = LANE_HEAD + max(slots.values()) * (NODE_H + NODE_GAP) - NODE_GAP + LANE_FOOT
         bands.append(Band(granule, y, height))
@@ -204,7 +207,13 @@ def graph_picture(view: GraphView) -> GraphPicture:
         missing = _arc(a, b, "nothing orders these", taken, stacked=layer[a.index] == layer[b.index])
     width = MARGIN_PX * 2 + max(layer, default=0) * LAYER_PX + NODE_W
     return GraphPicture(
-        max(width, 360), max(y - 8, 0), tuple(bands), tuple(boxes[i] for i in sorted(boxes)), arcs, missing
+        max(width, WIDTH_MIN),
+        max(y - 8, 0),
+        NODE_W,
+        tuple(bands),
+        tuple(boxes[i] for i in sorted(boxes)),
+        arcs,
+        missing,
     )
 
 

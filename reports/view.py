@@ -174,7 +174,7 @@ def _trace(result: RunResult) -> tuple[FactView, ...]:
             f"{human(trace.fences)} fences, {human(trace.syncs)} syncs",
         ),
         FactView("operations", human(trace.operations), "marked by the workload"),
-        FactView("threads", human(trace.threads), words.plural(trace.processes, "process", "processes")),
+        FactView("threads", human(trace.threads), f"in {words.plural(trace.processes, 'process', 'processes')}"),
         FactView("files", human(len(trace.files)), ", ".join(words.names(trace.files, 6, 80))),
         FactView(
             "trace",

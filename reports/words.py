@@ -91,10 +91,11 @@ def headline(result: RunResult) -> str:
     count = len(result.findings)
     what = plural(count, "finding") if count else "No findings"
     known = covered(result)
-    if result.states.feasible_is_exact and known == result.states.feasible:
+    if not count and result.states.feasible_is_exact and known == result.states.feasible:
         scope = f"all {human(known)} feasible crash states" if known != 1 else "the only feasible crash state"
     else:
-        scope = f"{human(known)} of {feasible(result)} feasible crash states"
+        noun = "state" if result.states.feasible == 1 else "states"
+        scope = f"{human(known)} of {feasible(result)} feasible crash {noun}"
     return f"{what} in {scope}"
 
 

@@ -114,7 +114,8 @@
     scroll.addEventListener("scroll", () => names.setAttribute("transform", `translate(${scroll.scrollLeft} 0)`));
     show(at, false);
     const tagged = marks.find(mark => mark.querySelector(".badge"));
-    scroll.scrollLeft = Math.min(tagged ? Number(tagged.dataset.x) - 70 : Infinity, scroll.scrollWidth);
+    const first = tagged ? Number(tagged.dataset.x) : crash_x;
+    scroll.scrollLeft = Math.max(first - 70, Math.min(first - 24, crash_x + 90 - scroll.clientWidth));
     return show;
   };
   const ready = finding => {

@@ -74,7 +74,7 @@ def step(
 ) -> ScheduleStep:
     """A step of a schedule; one that touches no granule belongs to no file."""
     return ScheduleStep(
-        event, thread, what, state, detail, file if granule >= 0 or size else "", offset, size, granule, location
+        event, thread, what, state, detail, file if granule >= 0 or state else "", offset, size, granule, location
     )
 
 

@@ -72,9 +72,10 @@ def test_all_states_are_claimed_only_when_the_count_is_exact() -> None:
     )
 
 
-def test_a_run_with_one_state_and_one_finding_is_told_in_the_singular() -> None:
+def test_one_is_told_in_the_singular() -> None:
     one = StateCounts(1, True, "", 1, 0, 0, 1, 0, 0)
-    assert words.headline(run(LEVEL_HASH, states=one)) == "1 finding in the only feasible crash state"
+    assert words.headline(run(LEVEL_HASH, states=one)) == "1 finding in 1 of 1 feasible crash state"
+    assert words.headline(run(states=one)) == "No findings in the only feasible crash state"
 
 
 @pytest.mark.parametrize("stop", [stop for stop in StopReason if stop is not StopReason.EXHAUSTED])
