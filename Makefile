@@ -36,12 +36,13 @@ test-slow: $(READY_DEV) ## the tests that build other people's programs (needs a
 lint: $(READY_DEV) ## ruff, mypy --strict, and the C under gcc and clang with -Werror
 	$(IN) ruff check .
 	$(IN) mypy
-	@checked=; for cc in gcc "$$($(IN) $(PY) .ci/clang.py)"; do \
+	@flags="$$($(PY) -c 'from crashcheck.runtime.build import FLAGS; print(*FLAGS)')" || exit 1; checked=; \
+	for cc in gcc "$$($(PY) .ci/clang.py)"; do \
 		[ -n "$$cc" ] && command -v "$$cc" >/dev/null || continue; checked="$$checked $$cc"; \
 		for file in runtime/*.c; do \
-			"$$cc" -std=gnu11 -O2 -fPIC -Wall -Wextra -Werror -fsyntax-only -Iruntime "$$file" || exit 1; \
+			"$$cc" $$flags -Wall -Wextra -Werror -fsyntax-only "$$file" || exit 1; \
 		done; \
-	done; echo "The C of runtime/ is clean under:$$checked"
+	done; [ -n "$$checked" ] && echo "The C of runtime/ is clean under:$$checked"
 
 bench: $(READY_DEV) ## measure build, recording and checking; writes build/bench/speed.json
 	$(IN) $(PY) -m bench
