@@ -5,10 +5,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
-# An environment belongs to one interpreter, one place and one list of dependencies; a change of any makes a new stamp.
-KEY := $(shell { "$(PYTHON)" -VV; pwd -P; cat pyproject.toml; } 2>&1 | cksum | cut -d' ' -f1)
-READY := $(VENV)/ready-$(KEY)
-READY_DEV := $(VENV)/ready-dev-$(KEY)
+# An environment belongs to one interpreter and one place; what is installed in it, to one pyproject.toml.
+PLACE := $(shell { "$(PYTHON)" -VV; pwd -P; } 2>&1 | cksum | cut -d' ' -f1)
+READY := $(VENV)/ready-$(PLACE)-$(shell cksum < pyproject.toml | cut -d' ' -f1)
+READY_DEV := $(READY)-dev
 # What runs in the environment finds its commands, and none of this make's own settings.
 IN := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
@@ -30,7 +30,7 @@ endif
 test: $(READY_DEV) ## the tests, under 10 minutes; PYTEST_ARGS="-k name" picks some
 	$(IN) $(PY) -m pytest $(PYTEST_ARGS)
 
-test-slow: $(READY_DEV) ## the tests that build other people's programs (needs apt sources)
+test-slow: $(READY_DEV) ## the tests that build other people's programs; needs deb-src in apt's sources
 	$(IN) $(PY) -m pytest -m slow $(PYTEST_ARGS)
 
 lint: $(READY_DEV) ## ruff, mypy --strict, and the C under gcc and clang with -Werror
@@ -52,7 +52,7 @@ clean: ## remove the environment and everything built
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 	for folder in examples/*/; do $(MAKE) -s -C "$$folder" clean; rm -rf "$$folder/.crashcheck"; done
 
-$(READY): | $(VENV)/bin/pip-$(KEY)
+$(READY): | $(VENV)/made-$(PLACE)
 	@PY='$(PY)' EXTRAS='' .ci/install
 	@touch '$@'
 
@@ -60,6 +60,6 @@ $(READY_DEV): $(READY)
 	@PY='$(PY)' EXTRAS='[dev]' .ci/install
 	@touch '$@'
 
-$(VENV)/bin/pip-$(KEY):
+$(VENV)/made-$(PLACE):
 	@PYTHON='$(PYTHON)' VENV='$(VENV)' .ci/venv
 	@touch '$@'
