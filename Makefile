@@ -37,7 +37,7 @@ lint: $(READY_DEV) ## ruff, mypy --strict, and the C under gcc and clang with -W
 	$(IN) ruff check .
 	$(IN) mypy
 	@flags="$$($(PY) -c 'from crashcheck.runtime.build import FLAGS; print(*FLAGS)')" || exit 1; checked=; \
-	for cc in gcc "$$($(PY) .ci/clang.py)"; do \
+	for cc in gcc "$$($(PY) -c 'from crashcheck.analyzer.ir.toolchain import find_compiler as f; print("" if f().zig else f().path)')"; do \
 		[ -n "$$cc" ] && command -v "$$cc" >/dev/null || continue; checked="$$checked $$cc"; \
 		for file in runtime/*.c; do \
 			"$$cc" $$flags -Wall -Wextra -Werror -fsyntax-only "$$file" || exit 1; \
