@@ -1,0 +1,1 @@
+"""Benchmarks: what building, recording and checking cost, as ratios measured in one run. Nothing is asserted."""

@@ -1,0 +1,71 @@
+"""Repeated, interleaved timing: machines drift, so what is compared is measured turn by turn."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+class CannotMeasure(RuntimeError):
+    """What this part needs is not there; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of several repetitions, in the unit that the figure's name ends with."""
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(statistics.median(values), min(values), max(values))
+
+    def json(self) -> dict[str, float]:
+        return {name: round(value, 6) for name, value in asdict(self).items()}
+
+    def __str__(self) -> str:
+        return f"{self.median:.3g} ({self.least:.3g}–{self.most:.3g})"
+
+
+def interleaved(repetitions: int, ways: Mapping[str, Callable[[], float]], warm: bool = True) -> dict[str, list[float]]:
+    """What each way returned, repetition by repetition; a first round is thrown away if `warm`."""
+    values: dict[str, list[float]] = {name: [] for name in ways}
+    for repetition in range(repetitions + warm):
+        for name, way in ways.items():
+            value = way()
+            if repetition >= warm:
+                values[name].append(value)
+    return values
+
+
+def ratio(values: Mapping[str, Sequence[float]], name: str, base: str) -> Spread:
+    """`name` over `base`, each repetition by its own neighbour."""
+    return Spread.of([one / other for one, other in zip(values[name], values[base], strict=True)])
+
+
+def run(words: Sequence[str | Path], **options: Any) -> str:
+    """Standard output of a command. Raises CannotMeasure with what it said if it fails."""
+    result = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
+    if result.returncode != 0:
+        said = (result.stderr or result.stdout)[-2000:]
+        raise CannotMeasure(f"`{' '.join(map(str, words))}` ended with {result.returncode}: {said}")
+    return result.stdout
+
+
+@contextmanager
+def scratch(megabytes: int) -> Iterator[Path]:
+    """A folder in memory if there is room for `megabytes`, else where temporary files go."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > megabytes << 20
+    with tempfile.TemporaryDirectory(prefix="crashcheck-bench-", dir=memory if roomy else None) as folder:
+        yield Path(folder)
