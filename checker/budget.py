@@ -37,7 +37,7 @@ class Meter:
 
     @property
     def probing_left_s(self) -> float | None:
-        """A tenth of the budget, at least two seconds, beyond its end: a finding without an explanation helps nobody."""
+        """A tenth of the budget, at least 2 s, beyond its end: a finding without an explanation helps nobody."""
         seconds = self._budget.seconds
         return None if seconds is None else max(0.0, seconds + max(2.0, seconds / 10) - self.elapsed_s)
 

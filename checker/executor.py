@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -171,31 +172,38 @@ class Executor:
         """Queue a state; its verdict is had with `result`."""
         return self._submit(state.point, state)
 
-    def result(self, ticket: int) -> Verdict:
-        """Wait for a verdict; each ticket once. CrashcheckError if a worker dies or an image cannot be written."""
+    def result(self, ticket: int, timeout_s: float | None = None) -> Verdict | None:
+        """Wait for a verdict; each ticket once. None if it has not come in time (never without a time).
+
+        CrashcheckError if a worker dies or an image cannot be written.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._dispatch()
         while self._tickets[ticket].verdict is None:
-            self._collect()
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            self._collect(left)
             self._dispatch()
-        verdict = self._tickets.pop(ticket).verdict
-        assert verdict is not None
         self.executed += 1
-        return verdict
-
-    def ready(self, ticket: int) -> bool:
-        return self._tickets[ticket].verdict is not None
+        return self._tickets.pop(ticket).verdict
 
     def run(self, state: CrashState) -> Verdict:
         """Execute one state now, before anything that waits."""
-        return self.result(self._submit(state.point, state, urgent=True))
+        return self._now(self._submit(state.point, state, urgent=True))
 
     def run_first(self) -> Verdict:
         """Execute the check on the image before the workload: nothing acknowledged, nothing printed."""
-        return self.result(self._submit(_FIRST, None, urgent=True))
+        return self._now(self._submit(_FIRST, None, urgent=True))
 
     def run_final(self) -> Verdict:
         """Execute the check on the image after the workload, all acknowledged."""
-        return self.result(self._submit(_FINAL, None, urgent=True))
+        return self._now(self._submit(_FINAL, None, urgent=True))
+
+    def _now(self, ticket: int) -> Verdict:
+        verdict = self.result(ticket)
+        assert verdict is not None
+        return verdict
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -267,10 +275,10 @@ class Executor:
         patches = _plain(self._content.patches(ticket.state))
         return Task(ticket.number, reset, advance, patches, int(point.acked), int(point.stdout_bytes))
 
-    def _collect(self) -> None:
-        """Wait for at least one answer and file it."""
+    def _collect(self, timeout_s: float | None = None) -> None:
+        """Wait for at least one answer, or the time, and file what came."""
         by_connection = {worker.connection: worker for worker in self._workers if worker.busy}
-        for connection in wait(list(by_connection)):
+        for connection in wait(list(by_connection), timeout_s):
             assert isinstance(connection, Connection)
             worker = by_connection[connection]
             answer = self._receive(worker)

@@ -35,16 +35,18 @@ def fewest_lost(space: StateSpace, state: CrashState, fails: Callable[[CrashStat
     "Everything persisted" is never tried: the caller knows what becomes of it.
     """
     point = state.point
-    everything = tuple(space.pending(point))
+
+    def of(candidate: CrashState) -> Candidate:
+        return candidate, tuple(space.lost(candidate))
 
     def only(lost: Pieces) -> Candidate:
-        candidate = space.drop(point, lost)
-        return candidate, tuple(space.lost(candidate))
+        return of(space.drop(point, lost))
 
     def without(lost: Pieces, given_back: Pieces) -> Candidate:
-        gone = set(lost) - set(given_back)
-        candidate = space.keep(point, tuple(piece for piece in everything if piece not in gone))
-        return candidate, tuple(space.lost(candidate))
+        still = set(lost) - set(given_back)
+        wholes = {space.graph.whole(piece)[0] for piece in still}
+        held = [piece for piece in space.pending(point) if piece not in wholes]
+        return of(space.keep(point, (*held, *_parts(space, still))))
 
     lost = _reduce(tuple(space.lost(state)), only, without, fails)
     return space.drop(point, lost)
@@ -56,7 +58,7 @@ def fewest_persisted(
     """A failing state that persists a 1-minimal subset of `among`, with the rest of `state` as it is.
 
     `among` must be persisted in `state`, and closed upwards within what is persisted there. Returns
-    the state and the subset; with none of it persisted the check must pass, else the subset is empty.
+    the state and the subset, which is empty if the check fails with none of it.
     """
     point = state.point
     candidates = set(among)
@@ -69,15 +71,22 @@ def fewest_persisted(
         return of(space.keep(point, rest + kept))
 
     def without(kept: Pieces, lost: Pieces) -> Candidate:
-        present = set(rest) | set(kept)
-        gone = tuple(piece for piece in space.pending(point) if piece not in present)
-        return of(space.drop(point, gone + lost))
+        held = (set(rest) | set(kept)) - set(lost)
+        parts = _parts(space, held)
+        in_part = {space.graph.whole(part)[0] for part in parts}
+        gone = [piece for piece in space.pending(point) if piece not in held and piece not in in_part]
+        return of(space.drop(point, (*gone, *parts)))
 
     bare = only(())
     if fails(bare[0]):
         return bare
     kept = _reduce(tuple(sorted(candidates)), only, without, fails)
     return only(kept)
+
+
+def _parts(space: StateSpace, pieces: Iterable[int]) -> Pieces:
+    """Those that are parts of extensions (PersistenceGraph): held up to there, lost beyond."""
+    return tuple(sorted(piece for piece in pieces if piece >= len(space.graph)))
 
 
 def _reduce(

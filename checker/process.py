@@ -83,7 +83,7 @@ class Runner:
         try:
             pid = os.posix_spawn(
                 argv[0],
-                argv,
+                list(argv),
                 env,
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, self._null, 0),

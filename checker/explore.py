@@ -1,0 +1,352 @@
+"""The search: states from a strategy, checked one after another, failures explained and gathered into findings.
+
+What is found does not depend on how many workers there are: states are submitted and answered in the
+strategy's order, and each failing state is dealt with when its turn comes, not when it fails.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from crashcheck.checker.budget import Budget, Meter, OutOfTime
+from crashcheck.checker.executor import DiskFull, Executor
+from crashcheck.checker.findings import Draft, Register, Snapshot
+from crashcheck.checker.kinds import Cause, Kinds
+from crashcheck.checker.probe import OutOfProbes, Prober, symptom
+from crashcheck.checker.result import Finding, StateCounts, StopReason, Verdict
+from crashcheck.checker.states import CrashState
+from crashcheck.checker.strategies import Strategy
+from crashcheck.checker.subject import Subject
+from crashcheck.checker.tokens import Level
+from crashcheck.errors import CrashcheckError
+
+PROBES = 400  # runs that one failing state may cost
+_AHEAD = 4  # states submitted ahead for each worker
+_FLAKY_SHOWN = 10
+_PROGRESS_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a search stands. `left_s`: seconds of the budget left, None without one."""
+
+    executed: int
+    pruned: int
+    failing: int
+    flaky: int
+    findings: int
+    states_per_s: float
+    elapsed_s: float
+    left_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """What a search found. `warnings`: states that are flaky, what cut it short."""
+
+    stop_reason: StopReason
+    states: StateCounts
+    findings: tuple[Finding, ...]
+    uncertain: tuple[Finding, ...]
+    warnings: tuple[str, ...]
+    probes: int  # runs spent on explaining, beyond `states.executed`
+    seconds: float
+    failing: tuple[CrashState, ...]  # one for each finding, proved or not, in the order of discovery
+
+
+class Exploring:
+    """One search; `run` once."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        executor: Executor,
+        strategy: Strategy,
+        budget: Budget,
+        *,
+        jobs: int = 1,
+        progress: Callable[[Progress], None] | None = None,
+        snapshot: Snapshot | None = None,
+        depth: int = 1,
+        outer: tuple[Level, ...] = (),
+    ) -> None:
+        self._subject = subject
+        self._executor = executor
+        self._strategy = strategy
+        self._ahead = _AHEAD * max(1, jobs)
+        self._progress = progress
+        self._snapshot = snapshot
+        self._depth = depth
+        self._outer = outer
+        self._meter = Meter(budget)
+        self._prober = Prober(executor, subject.content, self._meter)
+        self._kinds = Kinds(subject, self._prober)
+        self._register = Register(subject)
+        self._waiting: deque[tuple[CrashState, bytes, int | None]] = deque()
+        self._executed = self._pruned = self._skipped = 0
+        self._failing = self._flaky = self._uncertain = 0
+        self._warnings: list[str] = []
+        self._flaky_tokens: list[str] = []
+        self._last_shown = 0.0
+
+    def run(self) -> Exploration:
+        """Search until the strategy, the budget, the disk or the user's patience ends.
+
+        Ctrl-C (SIGINT) and SIGTERM end it with what was found so far; so does a full disk.
+        """
+        stop = StopReason.EXHAUSTED
+        with _interruptible():
+            try:
+                stop = self._search()
+            except KeyboardInterrupt:
+                stop = StopReason.INTERRUPTED
+            except OutOfTime:
+                stop = StopReason.BUDGET_SECONDS
+            except DiskFull as error:
+                stop = StopReason.DISK_FULL
+                self._warnings.append(f"{error.message}. {error.hint}")
+        self._skipped += len(self._waiting)
+        self._waiting.clear()
+        return self._result(stop)
+
+    def _search(self) -> StopReason:
+        content = self._subject.content
+        seen: set[bytes] = set()
+        submitted = 0
+        for state in self._strategy.states(self._subject.space):
+            if self._meter.out_of_seconds():
+                self._skipped += 1
+                return StopReason.BUDGET_SECONDS
+            fingerprint = content.fingerprint(state)
+            if fingerprint in seen:
+                self._pruned += 1
+                continue
+            if self._meter.out_of_states(submitted):
+                self._skipped += 1
+                while self._waiting:
+                    self._take()
+                return StopReason.BUDGET_STATES
+            seen.add(fingerprint)
+            submitted += 1
+            known = self._prober.known(fingerprint)
+            ticket = self._executor.submit(state) if known is None else None
+            self._waiting.append((state, fingerprint, ticket))
+            while len(self._waiting) > self._ahead:
+                self._take()
+        while self._waiting:
+            self._take()
+        return StopReason.EXHAUSTED
+
+    def _take(self) -> None:
+        """Deal with the state that has waited longest."""
+        state, fingerprint, ticket = self._waiting[0]
+        if ticket is None:
+            verdict = self._prober.known(fingerprint)
+            assert verdict is not None
+        else:
+            answer = self._executor.result(ticket, self._meter.left_s)
+            if answer is None:
+                raise OutOfTime
+            verdict = answer
+        self._waiting.popleft()
+        self._executed += 1
+        if not verdict.passed:
+            with self._executor.aside():
+                self._fails(state, verdict)
+        self._show()
+
+    def _fails(self, state: CrashState, verdict: Verdict) -> None:
+        self._prober.allow(PROBES)
+        try:
+            again = self._prober.again(state)
+            if again.passed:
+                self._is_flaky(state)
+                return
+            self._failing += 1
+            self._prober.know(state, verdict)
+            self._gather(state, verdict)
+        except OutOfProbes:
+            self._add(self._kinds.guess(state, verdict))
+
+    def _is_flaky(self, state: CrashState) -> None:
+        self._flaky += 1
+        self._prober.forget(state)
+        if len(self._flaky_tokens) < _FLAKY_SHOWN:
+            self._flaky_tokens.append(self._register.token(state, self._outer))
+
+    def _gather(self, state: CrashState, verdict: Verdict) -> None:
+        """Find the finding that a failing state belongs to, or make one."""
+        point = state.point
+        moment = int(self._subject.space.points[point].event)
+        if not self._subject.space.lost(state):
+            self._prefix(moment)
+            return
+        whole = self._kinds.whole_fails(point)
+        if whole is not None and symptom(whole) == symptom(verdict):
+            # Fails with nothing lost as well: not because of what it lost.
+            self._prefix(moment)
+            return
+        known = self._register.applicable(state)
+        explained, state, verdict = self._explained(state, verdict, known)
+        if explained is not None:
+            explained.states += 1
+            return
+        self._add(self._kinds.decide(state, verdict))
+
+    def _explained(
+        self, state: CrashState, verdict: Verdict, known: list[tuple[Draft, tuple[int, ...]]]
+    ) -> tuple[Draft | None, CrashState, Verdict]:
+        """The known finding that a state is one more instance of; else the state to look into further.
+
+        With all that the known findings blame persisted as well, does it pass? Then the first that suffices
+        alone, or else the first, explains it. If it still fails, that smaller state is looked into instead.
+        """
+        if not known:
+            return None, state, verdict
+        pieces = [piece for _, mine in known for piece in mine]
+        mended = self._register.with_persisted(state, pieces)
+        after = self._prober.verdict(mended)
+        if not after.passed and self._subject.space.lost(mended):
+            whole = self._kinds.whole_fails(mended.point)
+            if whole is None or symptom(whole) != symptom(after):
+                return None, mended, after
+        if len(known) > 1:
+            for draft, mine in known:
+                if self._prober.verdict(self._register.with_persisted(state, mine)).passed:
+                    return draft, state, verdict
+        return known[0][0], state, verdict
+
+    def _prefix(self, moment: int) -> None:
+        """ "Everything persisted" fails at a moment: part of a known stretch of the program, or of a new one."""
+        known = self._register.by_moment(moment)
+        if known is not None:
+            known.states += 1
+            return
+        self._add(self._kinds.prefix_cause(moment), moment)
+
+    def _add(self, cause: Cause, moment: int | None = None) -> None:
+        draft, new = self._register.add(cause)
+        if cause.moment is not None:
+            draft.stretches.update((cause.moment, cause.moment if moment is None else moment))
+        if new:
+            with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
+                self._register.doubt(draft, self._snapshot, self._executor.write_image, Path(folder))
+
+    # -- telling
+
+    def _show(self) -> None:
+        if self._progress is None:
+            return
+        now = time.monotonic()
+        if now - self._last_shown >= _PROGRESS_S:
+            self._last_shown = now
+            self._progress(self.standing())
+
+    def standing(self) -> Progress:
+        elapsed = self._meter.elapsed_s
+        return Progress(
+            self._executed,
+            self._pruned,
+            self._failing,
+            self._flaky,
+            len(self._register.drafts),
+            self._executed / elapsed if elapsed > 0 else 0.0,
+            elapsed,
+            self._meter.left_s,
+        )
+
+    def _result(self, stop: StopReason) -> Exploration:
+        if self._progress is not None:
+            self._progress(self.standing())
+        findings, uncertain = self._register.findings(depth=self._depth, outer=self._outer)
+        feasible = self._subject.space.count()
+        if self._flaky_tokens:
+            named = ", ".join(self._flaky_tokens)
+            more = self._flaky - len(self._flaky_tokens)
+            self._warnings.append(
+                f"flaky: the check failed and then passed on the same image, {self._flaky} times; such states are "
+                f"never findings. Replay: {named}" + (f" and {more} more" if more else "")
+            )
+        doubtful = sum(draft.states for draft in self._register.drafts if draft.uncertain)
+        counts = StateCounts(
+            feasible=feasible.value,
+            feasible_is_exact=feasible.exact,
+            feasible_note=feasible.note,
+            executed=self._executed,
+            pruned=self._pruned,
+            skipped=self._skipped,
+            failing=self._failing,
+            flaky=self._flaky,
+            uncertain=doubtful,
+        )
+        return Exploration(
+            stop,
+            counts,
+            tuple(findings),
+            tuple(uncertain),
+            tuple(self._warnings),
+            self._prober.runs,
+            self._meter.elapsed_s,
+            tuple(draft.cause.state for draft in self._register.drafts),
+        )
+
+
+def uncrashed(executor: Executor, *, first: bool, shown_pool: str = "{pool}") -> None:
+    """The final image, and the first one if asked, must pass before anything is crashed.
+
+    Raises CrashcheckError check-rejects-final or check-rejects-first with the check's output and the
+    command to try: then the check, or the trace, is wrong.
+    """
+    for final, wanted in ((True, True), (False, first)):
+        if not wanted:
+            continue
+        verdict = executor.run_final() if final else executor.run_first()
+        if verdict.passed:
+            continue
+        what = "after the workload, with nothing crashed," if final else "before the workload"
+        command = executor.shown_plain(shown_pool, final=final)
+        advice = "" if final else ' If that is as it should be, set [check] first = "skip".'
+        raise CrashcheckError(
+            "check-rejects-final" if final else "check-rejects-first",
+            f"the check fails on the image {what}: {_ended(verdict)}\n{_quoted(verdict.output)}",
+            f"Try it yourself: {command}{advice}",
+        )
+
+
+def _ended(verdict: Verdict) -> str:
+    if verdict.signal is not None:
+        return f"signal {verdict.signal} ({signal.Signals(verdict.signal).name})"
+    if verdict.exit_code is not None:
+        return f"exit status {verdict.exit_code}"
+    return f"{verdict.outcome.value} after {verdict.seconds:.1f} s"
+
+
+def _quoted(output: str) -> str:
+    lines = output.rstrip().splitlines() or ["(it printed nothing)"]
+    return "\n".join(f"  | {line}" for line in lines)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM like Ctrl-C, where handlers may be set."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,162 @@
+"""Why a crash state fails: its smallest form, the pair of updates to blame, and the kind, by counterfactual runs.
+
+docs/findings.md says the same in words. Below, "prefix(t)" is the state in which exactly what was
+issued before event t has persisted: what `kill -9` at that moment leaves, nothing reordered.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crashcheck.checker import minimise
+from crashcheck.checker.budget import OutOfTime
+from crashcheck.checker.probe import OutOfProbes, Prober, Symptom, symptom
+from crashcheck.checker.result import Kind, Outcome, Verdict
+from crashcheck.checker.states import CrashState
+from crashcheck.checker.subject import UPDATES, Subject
+
+_WALK_BACK = 256  # moments looked at for the beginning of a failing stretch of the program
+_DIED = (Outcome.SIGNAL, Outcome.TIMEOUT)
+CUT_SHORT = "not minimised to the end: the budget was spent"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A failing state in its smallest form, and what is to blame."""
+
+    kind: Kind
+    state: CrashState
+    verdict: Verdict
+    lost: int | None  # X: the piece that did not persist; of a prefix, the first that was not issued yet
+    kept: int | None  # Y: the piece that persisted although X did not; None where none is needed
+    prefix: bool = False  # no reordering is needed
+    torn: bool = False  # X and Y are pieces of one store or library call
+    since: int | None = None  # of `unpersisted`: operations acknowledged before X was issued
+    moment: int | None = None  # of a prefix: the event before which the program is killed
+    complete: bool = True  # False where the budget ended first
+
+
+class Kinds:
+    """Decides on failing states, with runs of the check as evidence."""
+
+    def __init__(self, subject: Subject, prober: Prober) -> None:
+        self._subject = subject
+        self._prober = prober
+        updates = np.flatnonzero(np.isin(subject.trace.events["kind"], np.array(UPDATES, dtype=np.uint8)))
+        points = [int(point.event) for point in subject.space.points]
+        self._moments: list[int] = np.union1d(updates, np.array(points, dtype=np.int64)).tolist()
+
+    def whole_fails(self, point: int) -> Verdict | None:
+        """The verdict on "everything persisted" at a point if that fails, else None."""
+        verdict = self._prober.verdict(self._subject.space.full(point))
+        return None if verdict.passed else verdict
+
+    def decide(self, state: CrashState, verdict: Verdict) -> Cause:
+        """For a state that loses something, and fails otherwise than its point's "everything persisted"."""
+        smallest = state
+        try:
+            like = symptom(verdict) if self.whole_fails(state.point) is not None else None
+            fails = self._prober.failing_as(like)
+            smallest = minimise.fewest_lost(self._subject.space, state, fails)
+            smallest = self._earliest(smallest, like)
+            smallest = minimise.fewest_lost(self._subject.space, smallest, fails)
+            return self._classify(smallest, like)
+        except (OutOfProbes, OutOfTime):
+            return self.guess(smallest, verdict if smallest == state else self._prober_verdict(smallest, verdict))
+
+    def prefix_cause(self, event: int) -> Cause:
+        """For a failing prefix(event): the first of the consecutive failing ones, and the updates around it."""
+        subject = self._subject
+        try:
+            moment, passing = self.first_of_stretch(event)
+            complete = True
+        except (OutOfProbes, OutOfTime):
+            moment, passing, complete = event, None, False
+        state = subject.prefix(moment)
+        verdict = self._prober.verdict(state)
+        lost = subject.update_from(moment)
+        if passing is not None and int(subject.trace.events["kind"][passing]) not in UPDATES:
+            # Not an update made it fail but an acknowledgement: what was promised had not even been stored.
+            since = int(subject.space.points[subject.point_at(passing)].acked)
+            return Cause(Kind.UNPERSISTED, state, verdict, lost, None, True, since=since, moment=moment)
+        kept = subject.update_before(moment)
+        kind = Kind.RECOVERY_FAILURE if verdict.outcome in _DIED else Kind.ATOMICITY
+        return Cause(kind, state, verdict, lost, kept, True, moment=moment, complete=complete)
+
+    # -- the steps
+
+    def _earliest(self, state: CrashState, like: Symptom | None) -> CrashState:
+        """The same losses at the earliest point that shows them: there, what is needed with them is still pending."""
+        subject, space = self._subject, self._subject.space
+        lost = space.lost(state)
+        low = subject.point_at(min(subject.event_of(piece) for piece in lost) + 1)
+
+        def at(point: int) -> CrashState:
+            event = int(space.points[point].event)
+            return space.drop(point, tuple(p for p in lost if subject.event_of(p) < event))
+
+        def fails(point: int) -> bool:
+            candidate = at(point)
+            verdict = self._prober.verdict(candidate)
+            if verdict.passed or (like is not None and symptom(verdict) != like):
+                return False
+            whole = self.whole_fails(point)
+            return whole is None or symptom(whole) != symptom(verdict)
+
+        return at(minimise.earliest(min(low, state.point), state.point, fails))
+
+    def _classify(self, state: CrashState, like: Symptom | None) -> Cause:
+        subject, space = self._subject, self._subject.space
+        verdict = self._prober.verdict(state)
+        first = min(space.lost(state), key=subject.in_order)
+        event = subject.event_of(first)
+        fails = self._prober.failing_as(like)
+        if fails(subject.prefix(event, state.point)):
+            # Nothing later than X is needed. At the moment itself, before anything further was promised?
+            if fails(subject.prefix(event)):
+                return self.prefix_cause(event)
+            now, then = space.points[state.point], space.points[subject.point_at(event)]
+            if (now.acked, now.stdout_bytes) != (then.acked, then.stdout_bytes):
+                return Cause(Kind.UNPERSISTED, state, verdict, first, None, since=int(then.acked))
+            # Nothing was promised meanwhile: what is needed with the loss is durable already.
+            return Cause(Kind.ORDERING, state, verdict, first, subject.update_before(int(now.event)))
+        later = [p for p in space.persisted(state) if subject.event_of(p) >= event]
+        _, needed = minimise.fewest_persisted(space, state, later, fails)
+        kept = max(needed, key=subject.in_order)
+        if subject.event_of(kept) != event:
+            return Cause(Kind.ORDERING, state, verdict, first, kept)
+        kind = Kind.RECOVERY_FAILURE if verdict.outcome in _DIED else Kind.ATOMICITY
+        return Cause(kind, state, verdict, first, kept, torn=True)
+
+    def guess(self, state: CrashState, verdict: Verdict) -> Cause:
+        """Without runs: X is the first lost update, Y the last one that persisted after it."""
+        subject, space = self._subject, self._subject.space
+        first = min(space.lost(state), key=subject.in_order)
+        later = [p for p in space.persisted(state) if subject.event_of(p) >= subject.event_of(first)]
+        kept = max(later, key=subject.in_order) if later else None
+        kind = Kind.UNPERSISTED if kept is None else Kind.ORDERING
+        torn = kept is not None and subject.event_of(kept) == subject.event_of(first)
+        cause = Cause(kind, state, verdict, first, kept, complete=False)
+        return replace(cause, kind=Kind.ATOMICITY, torn=True) if torn else cause
+
+    def _prober_verdict(self, state: CrashState, otherwise: Verdict) -> Verdict:
+        known = self._prober.known(self._subject.content.fingerprint(state))
+        return known if known is not None else otherwise
+
+    def first_of_stretch(self, event: int) -> tuple[int, int | None]:
+        """The first of the consecutive failing moments that end with `event`, and the passing one before it if found.
+
+        Moments are the events of updates and of crash points; crashing at a moment is prefix(moment).
+        """
+        at = bisect_left(self._moments, event)
+        for _ in range(_WALK_BACK):
+            if at == 0:
+                return self._moments[0], None
+            before = self._moments[at - 1]
+            if self._prober.verdict(self._subject.prefix(before)).passed:
+                return self._moments[at], before
+            at -= 1
+        return self._moments[at], None

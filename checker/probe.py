@@ -1,0 +1,86 @@
+"""Asking what the check says to states near a failing one, each state once, within bounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from crashcheck.checker.budget import Meter, OutOfTime
+from crashcheck.checker.executor import Executor
+from crashcheck.checker.result import Verdict
+
+if TYPE_CHECKING:
+    from crashcheck.checker.content import Content
+    from crashcheck.checker.states import CrashState
+
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_SYMPTOM_CHARACTERS = 4000
+
+Symptom = tuple[str, int | None, int | None, str]
+
+
+class OutOfProbes(Exception):
+    """One failing state has used up what it may cost."""
+
+
+def symptom(verdict: Verdict) -> Symptom:
+    """What a failure looks like: how the check ended, and its output with every number masked."""
+    shown = _NUMBERS.sub("#", verdict.output[:_SYMPTOM_CHARACTERS])
+    return verdict.outcome.value, verdict.exit_code, verdict.signal, shown
+
+
+class Prober:
+    """Verdicts by fingerprint: states that leave the same bytes and the same acknowledgements are one.
+
+    Used while the executor is `aside`. `allow` bounds the runs spent on one failing state; the meter
+    bounds them all.
+    """
+
+    def __init__(self, executor: Executor, content: Content, meter: Meter) -> None:
+        self._executor = executor
+        self._content = content
+        self._meter = meter
+        self._known: dict[bytes, Verdict] = {}
+        self._left = 0
+        self.runs = 0
+
+    def allow(self, runs: int) -> None:
+        self._left = runs
+
+    def know(self, state: CrashState, verdict: Verdict) -> None:
+        self._known[self._content.fingerprint(state)] = verdict
+
+    def forget(self, state: CrashState) -> None:
+        self._known.pop(self._content.fingerprint(state), None)
+
+    def known(self, fingerprint: bytes) -> Verdict | None:
+        return self._known.get(fingerprint)
+
+    def verdict(self, state: CrashState) -> Verdict:
+        """Raises OutOfProbes or OutOfTime where another run is not allowed."""
+        key = self._content.fingerprint(state)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self.again(state)
+        return known
+
+    def again(self, state: CrashState) -> Verdict:
+        """Run although its verdict may be known."""
+        if self._left <= 0:
+            raise OutOfProbes
+        left = self._meter.probing_left_s
+        if left is not None and left <= 0:
+            raise OutOfTime
+        self._left -= 1
+        self.runs += 1
+        return self._executor.run(state)
+
+    def failing_as(self, wanted: Symptom | None) -> Callable[[CrashState], bool]:
+        """Whether a state fails; with a symptom given, whether it fails like that."""
+
+        def fails(state: CrashState) -> bool:
+            verdict = self.verdict(state)
+            return not verdict.passed and (wanted is None or symptom(verdict) == wanted)
+
+        return fails

@@ -1,0 +1,91 @@
+"""What is being checked: one recorded run, its persistence graph, and the crash states that it allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.trace.format import Kind
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.checker.content import Content
+from crashcheck.checker.places import NoPlaces, Places
+from crashcheck.checker.states import CrashState, StateSpace
+
+UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subject:
+    """`unexplained`: for each watched file the byte ranges [low, high) that changed without a traced update."""
+
+    trace: Trace
+    graph: PersistenceGraph
+    space: StateSpace
+    content: Content
+    places: Places = field(default_factory=NoPlaces)
+    unexplained: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+
+    def event_of(self, piece: int) -> int:
+        return int(self.graph.event[self.graph.whole(piece)[0]])
+
+    def in_order(self, piece: int) -> tuple[int, int]:
+        """Sorts pieces by program order."""
+        return self.event_of(piece), piece
+
+    def path_of(self, piece: int) -> str:
+        return self.trace.files[int(self.graph.file[self.graph.whole(piece)[0]])].path
+
+    def point_at(self, event: int) -> int:
+        """The first crash point at or after a moment ("just before `event`"): no mark lies between the two."""
+        return int(np.searchsorted(self.space.points.event, event, side="left"))
+
+    def prefix(self, event: int, point: int | None = None) -> CrashState:
+        """Exactly what was issued before `event` has persisted; at `point`, or at the crash point of that moment."""
+        at = self.point_at(event) if point is None else point
+        return self.space.drop(at, tuple(p for p in self.space.pending(at) if self.event_of(p) >= event))
+
+    def update_before(self, event: int) -> int | None:
+        """The last piece issued before `event`."""
+        row = int(np.searchsorted(self.graph.event, event, side="left")) - 1
+        return row if row >= 0 else None
+
+    def update_from(self, event: int) -> int | None:
+        """The first piece issued at `event` or later."""
+        row = int(np.searchsorted(self.graph.event, event, side="left"))
+        return row if row < len(self.graph) else None
+
+    def is_unexplained(self, piece: int) -> bool:
+        """Whether a piece touches bytes that something untraced wrote."""
+        described = self.graph.piece(piece)
+        if described.kind != "data":
+            return False
+        low, high = described.offset, described.offset + described.size
+        return any(a < high and low < b for a, b in self.unexplained.get(self.path_of(piece), ()))
+
+    def model_needed(self, state: CrashState) -> str:
+        """The model, with each of its options that this state needs."""
+        graph = self.graph
+        name = graph.model
+        if graph.options.tear and self._tears(state):
+            name += f" tear={graph.options.tear}"
+        if graph.options.files == "posix" and any(graph.piece(p).kind == "exists" for p in self.space.lost(state)):
+            name += " files=posix"
+        return name
+
+    def _tears(self, state: CrashState) -> bool:
+        """Whether some page keeps a later update of its own without an earlier one, or part of one update."""
+        first_lost: dict[tuple[int, int], int] = {}
+        for piece in self.space.lost(state):
+            described = self.graph.piece(piece)
+            if described.kind == "data":
+                page = (described.file, described.offset // 4096)
+                first_lost[page] = min(described.event, first_lost.get(page, described.event))
+        for piece in self.space.persisted(state):
+            described = self.graph.piece(piece)
+            page = (described.file, described.offset // 4096)
+            if described.kind == "data" and described.event >= first_lost.get(page, described.event + 1):
+                return True
+        return False
