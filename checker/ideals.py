@@ -132,13 +132,13 @@ class Sizes:
         yield self.ids[at:]
         if d:
             for part in self._parts(self.ids[at]):
-                yield self.ids[at + 1 :] + (part,)
+                yield (*self.ids[at + 1 :], part)
 
     def kept(self, d: int) -> Iterator[Ids]:
         yield self.ids[:d]
         if d:
             for part in self._parts(self.ids[d - 1]):
-                yield self.ids[: d - 1] + (part,)
+                yield (*self.ids[: d - 1], part)
 
     def newer(self, since: int) -> Ids:
         return tuple(id_ for id_ in self.ids if id_ >= since)
@@ -162,7 +162,7 @@ class Order:
         self.before = before
         self.graph = graph if graph is not None and any(int(graph.parts[i]) for i in ids) else None
         place = {id_: at for at, id_ in enumerate(ids)}
-        below = []
+        below: list[int] = []
         for at, befores in enumerate(before):
             mask = 1 << at
             for id_ in befores:
@@ -292,7 +292,7 @@ class Order:
                 return
             yield from search(at + 1, chosen)
             for index in range(int(self.graph.parts[border[at]])):  # type: ignore[union-attr]
-                yield from search(at + 1, chosen + (self.graph.part(border[at], index),))  # type: ignore[union-attr]
+                yield from search(at + 1, (*chosen, self.graph.part(border[at], index)))  # type: ignore[union-attr]
 
         yield from search(0, ())
 

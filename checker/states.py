@@ -53,7 +53,7 @@ class Feasible:
 
 
 class CrashPoints(Sequence[CrashPoint]):
-    """All crash points of a trace: before each obligation, mark and output, and at the end (crash-model.md, Vocabulary)."""
+    """All crash points of a trace: before each obligation, mark and output, and at the end (Vocabulary)."""
 
     def __init__(self, graph: PersistenceGraph) -> None:
         events = graph.trace.events

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from crashcheck.analyzer.persistence import px86
+from crashcheck.analyzer.persistence import eadr, page_cache, px86
 from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, Piece
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.errors import CrashcheckError
 
 MODELS: dict[str, Callable[[Trace, Options], PersistenceGraph]] = {
     "px86": px86.build,
+    "eadr": eadr.build,
+    "page-cache": page_cache.build,
 }
 
 __all__ = ["MODELS", "NEVER", "Options", "PersistenceGraph", "Piece", "build"]
@@ -20,6 +22,8 @@ def build(trace: Trace, model: str, options: Options | None = None) -> Persisten
     """The persistence graph of `trace` under `model`. Raises CrashcheckError unknown-model."""
     if model not in MODELS:
         raise CrashcheckError(
-            "unknown-model", f"unknown model {model!r}, expected one of {', '.join(sorted(MODELS))}", "Set [model] name."
+            "unknown-model",
+            f"unknown model {model!r}, expected one of {', '.join(sorted(MODELS))}",
+            "Set [model] name.",
         )
     return MODELS[model](trace, options or Options())

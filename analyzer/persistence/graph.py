@@ -272,9 +272,7 @@ class PersistenceGraph:
             return "same sector" if self.options.tear == 512 else "same page"
         return "same line" if self.model == "px86" else "visible before"
 
-    def to_networkx(
-        self, lo: int = 0, hi: int | None = None, pieces: Iterable[int] | None = None
-    ) -> nx.DiGraph[int]:
+    def to_networkx(self, lo: int = 0, hi: int | None = None, pieces: Iterable[int] | None = None) -> nx.DiGraph[int]:
         """Pieces issued by the events lo <= event < hi (and in `pieces`, if given) as a graph.
 
         Nodes carry event, granule, file (path), kind, offset, size, durable_from; edges carry `reason`. The

@@ -82,9 +82,7 @@ class Pieces:
 def cut(trace: Trace, unit_bytes: int) -> Pieces:
     """All updates: data cut at multiples of `unit_bytes`, and a piece for every size step."""
     events = trace.events
-    updates = np.flatnonzero(
-        ((events["kind"] == Kind.STORE) | (events["kind"] == Kind.WRITE)) & (events["size"] > 0)
-    )
+    updates = np.flatnonzero(((events["kind"] == Kind.STORE) | (events["kind"] == Kind.WRITE)) & (events["size"] > 0))
     start = events["offset"][updates].astype(np.int64)
     end = start + events["size"][updates].astype(np.int64)
     first = start // unit_bytes

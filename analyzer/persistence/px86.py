@@ -22,8 +22,8 @@ from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGra
 from crashcheck.analyzer.persistence.pieces import (
     DATA,
     IN_ORDER,
-    LOOSE,
     LINE_BYTES,
+    LOOSE,
     WORD_BYTES,
     Ints,
     Pieces,
@@ -124,8 +124,8 @@ class _Caches:
         streaming = self.streaming.pop(thread, [])
         by_line: dict[Line, set[int]] = {}
         for piece in streaming:
-            line = (int(self.pieces.file[piece]), self.word[piece] // (LINE_BYTES // WORD_BYTES))
-            by_line.setdefault(line, set()).add(piece)
+            where = (int(self.pieces.file[piece]), self.word[piece] // (LINE_BYTES // WORD_BYTES))
+            by_line.setdefault(where, set()).add(piece)
         flushed = self.flushed.pop(thread, {})
         for (file, line), upto in flushed.items():
             self._persist(file, line, at, upto, frozenset(by_line.pop((file, line), ())))

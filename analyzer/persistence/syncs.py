@@ -38,7 +38,7 @@ class Sync:
 
 
 def syncs(trace: Trace) -> list[Sync]:
-    """All syncs with both ends in the trace, by the event of their return. One whose begin is missing orders nothing."""
+    """All syncs with both ends in the trace, by the event of their return; one without its begin orders nothing."""
     events = trace.events
     seqs = events["seq"]
     out = []

@@ -33,6 +33,9 @@ HEADER = np.dtype(
         ("next_file", "<u4"),
         ("status", "<u4"),
         ("main_pid", "<u4"),
+        ("next_operation", "<u4"),
+        ("reserved", "<u4"),
+        ("output_bytes", "<u8"),
     ]
 )
 

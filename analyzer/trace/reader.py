@@ -148,9 +148,7 @@ def read(path: Path | str) -> Trace:
     for index in np.flatnonzero(kinds == Kind.UNIT_DEF):
         event, data = events[index], trace.data(int(index))
         units.append(
-            UnitDef(
-                int(event["aux"]), int(event["offset"]), int.from_bytes(data[:8], "little"), os.fsdecode(data[8:])
-            )
+            UnitDef(int(event["aux"]), int(event["offset"]), int.from_bytes(data[:8], "little"), os.fsdecode(data[8:]))
         )
     _check_files(path, events, files)
     return Trace(path, events, files, tuple(sorted(units, key=lambda unit: unit.base)), truncated, raw, stacks)
@@ -227,9 +225,7 @@ def _header(path: Path, raw: NDArray[np.uint8]) -> np.void:
 
 
 def _corrupt(path: Path, what: str) -> CrashcheckError:
-    return CrashcheckError(
-        "trace-corrupt", f"{path}: {what}", "The file is damaged; record the workload again."
-    )
+    return CrashcheckError("trace-corrupt", f"{path}: {what}", "The file is damaged; record the workload again.")
 
 
 def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> Events:
@@ -246,9 +242,11 @@ def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> Events:
                 f"({fmt.HEADER_BYTES + chunks * fmt.CHUNK_BYTES} bytes)",
                 "The file was cut short (an interrupted copy?); copy or record it again.",
             )
-        chunk = raw[start : start + fmt.CHUNK_HEADER_BYTES].view(np.uint8)[: fmt.CHUNK_HEADER.itemsize].view(
-            fmt.CHUNK_HEADER
-        )[0]
+        chunk = (
+            raw[start : start + fmt.CHUNK_HEADER_BYTES]
+            .view(np.uint8)[: fmt.CHUNK_HEADER.itemsize]
+            .view(fmt.CHUNK_HEADER)[0]
+        )
         kind, used, span = int(chunk["kind"]), int(chunk["used_bytes"]), max(1, int(chunk["chunks"]))
         if kind == ChunkKind.FREE:
             index += 1
@@ -287,8 +285,12 @@ def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> Events:
     seq = events["seq"]
     if len(seq) and (seq[0] == 0 or bool(np.any(seq[1:] == seq[:-1]))):
         bad = 0 if seq[0] == 0 else int(seq[1:][seq[1:] == seq[:-1]][0])
-        raise _corrupt(path, f"two records have seq {bad}, expected each number once, from 1" if bad else
-                       "a record has seq 0, expected numbers from 1")
+        raise _corrupt(
+            path,
+            f"two records have seq {bad}, expected each number once, from 1"
+            if bad
+            else "a record has seq 0, expected numbers from 1",
+        )
     return events
 
 

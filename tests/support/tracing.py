@@ -1,13 +1,13 @@
 """Writes genuine trace files from readable scripts, so that tests go through the real reader.
 
-    t = TraceBuilder(tmp_path / "t.cct")
-    t.file("a", size=4096)
-    t.store("a", 0, 8, 1)
-    t.clwb("a", 0)
-    t.sfence()
-    with t.thread(2):
-        t.store("a", 64, 8, 2)
-    trace = t.trace()
+t = TraceBuilder(tmp_path / "t.cct")
+t.file("a", size=4096)
+t.store("a", 0, 8, 1)
+t.clwb("a", 0)
+t.sfence()
+with t.thread(2):
+    t.store("a", 64, 8, 2)
+trace = t.trace()
 """
 
 from __future__ import annotations

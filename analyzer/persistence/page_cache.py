@@ -1,0 +1,209 @@
+"""page-cache: ordinary files, mapped or written, and what a sync promises (crash-model.md, `page-cache`, rules 1-6).
+
+Granules are pages (or sectors, with `tear`), each with a prefix of its updates (rules 1, 3), the size of each file
+and its existence (rule 5). An update is what one event changes in one granule. Flushes and fences order
+nothing (rule 6).
+
+Shrinking a file is an update of its data too: the rest of the page in which it ends is zeroed, and a page
+that lay wholly beyond comes back as zeros with the next write to it.
+
+A failed sync leaves its pages clean and perhaps lost (rule 2): what was issued before it returned is covered
+by a later success only if the page was written again before that began. Metadata are not lost in this way: an
+error there aborts the journal, and no later sync succeeds.
+"""
+
+from __future__ import annotations
+
+import os.path
+from bisect import bisect_left
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, assemble
+from crashcheck.analyzer.persistence.pieces import (
+    DATA,
+    EXISTS,
+    IN_ORDER,
+    PAGE_BYTES,
+    SIZE,
+    Ints,
+    Pieces,
+    cut,
+    granules,
+)
+from crashcheck.analyzer.persistence.syncs import Sync, syncs
+from crashcheck.analyzer.trace.format import SyncKind
+from crashcheck.analyzer.trace.reader import Trace
+
+
+def build(trace: Trace, options: Options) -> PersistenceGraph:
+    """The page-cache persistence graph of a trace."""
+    granule_bytes = options.tear or PAGE_BYTES
+    pieces, fresh = _with_cuts(cut(trace, granule_bytes), granule_bytes)
+    durable_from = _Pages(trace, pieces, options).run()
+    mode = np.full(len(pieces), IN_ORDER, dtype=np.uint8)
+    granule = granules(pieces, granule_bytes)
+    return assemble(trace, "page-cache", options, pieces, granule, durable_from, mode, granule_bytes, fresh)
+
+
+def _with_cuts(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDArray[np.bool_]]:
+    """Adds what shrinking a file does to its pages."""
+    shrinks = np.flatnonzero((pieces.kind == SIZE) & (pieces.offset < pieces.old_size))
+    fresh = np.zeros(len(pieces), dtype=np.bool_)
+    if not len(shrinks):
+        return pieces, fresh
+    added: list[tuple[int, int, int, int]] = []  # event, file, offset, size
+    whole: set[int] = set()  # pieces that begin their page anew
+    for file in np.unique(pieces.file[shrinks]).tolist():
+        rows = np.flatnonzero(pieces.file == file).tolist()
+        cut_pages: list[tuple[int, int]] = []  # (first page cut, row), rows ascending
+        renewed: dict[int, int] = {}  # page: row of its last renewal
+        last_event: dict[int, int] = {}
+        for row in rows:
+            event = int(pieces.event[row])
+            if int(pieces.kind[row]) == SIZE:
+                new, old = int(pieces.offset[row]), int(pieces.old_size[row])
+                if new < old:
+                    cut_pages.append((-(-new // PAGE_BYTES), row))
+                    low, high = new, min(-(-new // PAGE_BYTES) * PAGE_BYTES, old)
+                    while low < high:
+                        stop = min((low // granule_bytes + 1) * granule_bytes, high)
+                        added.append((event, file, low, stop - low))
+                        low = stop
+            elif int(pieces.kind[row]) == DATA and cut_pages:
+                page = int(pieces.offset[row]) // PAGE_BYTES
+                latest = max((r for first, r in cut_pages if first <= page), default=-1)
+                if latest > renewed.get(page, -1):
+                    renewed[page] = row
+                    last_event[page] = event
+                    for at in range(page * PAGE_BYTES, (page + 1) * PAGE_BYTES, granule_bytes):
+                        added.append((event, file, at, granule_bytes))
+                    whole.add(row)
+                elif last_event.get(page) == event:
+                    whole.add(row)  # another sector of the page, in the same event
+    # a renewed granule is one piece that starts from zeros: it replaces the plain pieces of its event
+    replaced = sorted(whole)
+    keep = np.ones(len(pieces), dtype=np.bool_)
+    keep[replaced] = False
+    extra = np.array(sorted(set(added)), dtype=np.int64).reshape(-1, 4)
+    many = len(extra)
+    events = np.concatenate([pieces.event[keep], extra[:, 0]])
+    kinds = np.concatenate([pieces.kind[keep], np.full(many, DATA, dtype=np.uint8)])
+    offset = np.concatenate([pieces.offset[keep], extra[:, 2]])
+    order = np.lexsort((offset, kinds == DATA, events))
+    fresh = np.concatenate([np.zeros(int(keep.sum()), np.bool_), np.ones(many, np.bool_)])[order]
+    return (
+        Pieces(
+            events[order],
+            np.concatenate([pieces.file[keep], extra[:, 1]])[order],
+            kinds[order],
+            offset[order],
+            np.concatenate([pieces.size[keep], extra[:, 3]])[order],
+            np.concatenate([pieces.old_size[keep], np.full(many, -1, dtype=np.int64)])[order],
+        ),
+        fresh,
+    )
+
+
+class _Pages:
+    """One pass over the syncs with what is dirty in the page cache."""
+
+    def __init__(self, trace: Trace, pieces: Pieces, options: Options) -> None:
+        self.trace = trace
+        self.pieces = pieces
+        self.posix = options.files == "posix"
+        self.durable_from: Ints = np.full(len(pieces), NEVER, dtype=np.int64)
+        self.syncs = syncs(trace)
+        self.failed = [sync for sync in self.syncs if sync.failed]
+        self.dirty: dict[int, dict[int, list[int]]] = {}  # file, page: pending data, ascending
+        self.sizes: dict[int, list[int]] = {}  # file: pending size steps
+        self.names: dict[int, list[int]] = {}  # file: pending creations
+        self.own_synced: set[int] = set()  # creations whose file was synced (posix)
+        self.folder_synced: set[int] = set()  # creations whose folder was synced (posix)
+
+    def run(self) -> Ints:
+        pieces = self.pieces
+        page = (pieces.offset // PAGE_BYTES).tolist()
+        file, kind = pieces.file.tolist(), pieces.kind.tolist()
+        at = 0
+        for sync in self.syncs:
+            if sync.failed:
+                continue
+            upto = int(np.searchsorted(pieces.event, sync.end))
+            for row in range(at, upto):
+                if kind[row] == DATA:
+                    self.dirty.setdefault(file[row], {}).setdefault(page[row], []).append(row)
+                else:
+                    (self.sizes if kind[row] == SIZE else self.names).setdefault(file[row], []).append(row)
+            at = max(at, upto)
+            before = int(np.searchsorted(pieces.event, sync.begin))
+            if sync.kind == SyncKind.DIRSYNC:
+                self._folder(sync, before)
+            else:
+                for number in sorted(self.trace.files) if sync.file == 0 else [sync.file]:
+                    self._data(sync, number, before)
+                    self._metadata(sync, number, before)
+        return self.durable_from
+
+    def _data(self, sync: Sync, file: int, before: int) -> None:
+        pages = self.dirty.get(file, {})
+        low = sync.low // PAGE_BYTES
+        high = sync.high // PAGE_BYTES if sync.high >= 0 else 1 << 62
+        wanted = range(low, high) if high - low < len(pages) else sorted(p for p in pages if low <= p < high)
+        for page in wanted:
+            pending = pages.get(page)
+            if not pending:
+                continue
+            early = pending[: bisect_left(pending, before)]
+            if not early or self._lost(sync, file, page, early[-1]):
+                continue
+            self.durable_from[early] = sync.end + 1
+            rest = pending[len(early) :]
+            if rest:
+                pages[page] = rest
+            else:
+                del pages[page]
+
+    def _lost(self, sync: Sync, file: int, page: int, last: int) -> bool:
+        """Whether a failed sync may have left the page clean, with its last update `last` before this sync in it."""
+        written = int(self.pieces.event[last])
+        return any(
+            failed.begin < sync.end and written < failed.end and failed.covers(file, page * PAGE_BYTES)
+            for failed in self.failed
+        )
+
+    def _metadata(self, sync: Sync, file: int, before: int) -> None:
+        steps = self.sizes.get(file, [])
+        early = steps[: bisect_left(steps, before)]
+        self.durable_from[early] = sync.end + 1
+        self.sizes[file] = steps[len(early) :]
+        for name in self.names.get(file, []):
+            if name < before:
+                self.own_synced.add(name)
+                if sync.kind == SyncKind.SYNC:
+                    self.folder_synced.add(name)
+        self._created(sync, file)
+
+    def _folder(self, sync: Sync, before: int) -> None:
+        folder = self._folder_of(sync)
+        for file, names in self.names.items():
+            if folder is None or os.path.dirname(self.trace.files[file].path) == folder:
+                self.folder_synced.update(name for name in names if name < before)
+        for file in list(self.names):
+            self._created(sync, file)
+
+    def _folder_of(self, sync: Sync) -> str | None:
+        return None
+
+    def _created(self, sync: Sync, file: int) -> None:
+        """Creations that this sync completes: by either sync on ext4 (one journal), by both under posix."""
+        names = self.names.get(file, [])
+        for name in list(names):
+            own, folder = name in self.own_synced, name in self.folder_synced
+            if (own and folder) if self.posix else (own or folder):
+                self.durable_from[name] = sync.end + 1
+                names.remove(name)
+
+
+__all__ = ["EXISTS", "build"]

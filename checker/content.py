@@ -1,0 +1,230 @@
+"""What bytes a crash state holds, as patches to the state before it, and whether two states are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, Ints
+from crashcheck.checker.fingerprint import Fingerprints
+from crashcheck.checker.firstimage import FirstImage
+from crashcheck.checker.states import CrashState, StateSpace
+
+
+@dataclass(frozen=True, slots=True)
+class FilePatch:
+    """How one file changes: its existence and size afterwards, and bytes to write once it has that size.
+
+    Cut or grow the file to `size` first (what it gains reads as zeros), then write. `writes` do not overlap, ascend,
+    and lie within `size`.
+    """
+
+    path: str  # relative to the pool folder
+    exists: bool
+    size: int
+    writes: tuple[tuple[int, bytes], ...]
+
+
+ImagePatch = tuple[FilePatch, ...]
+
+_BLOCK = 4096
+
+
+class _Overlay:
+    """Bytes to write, later ones over earlier ones, merged into runs."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, tuple[bytearray, bytearray]] = {}
+
+    def write(self, offset: int, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            block, within = divmod(offset + at, _BLOCK)
+            many = min(_BLOCK - within, len(data) - at)
+            pair = self._blocks.get(block)
+            if pair is None:
+                pair = self._blocks[block] = (bytearray(_BLOCK), bytearray(_BLOCK))
+            pair[0][within : within + many] = data[at : at + many]
+            pair[1][within : within + many] = b"\1" * many
+            at += many
+
+    def runs(self, limit: int) -> tuple[tuple[int, bytes], ...]:
+        """Maximal runs of written bytes below `limit`."""
+        out: list[tuple[int, bytearray]] = []
+        for block in sorted(self._blocks):
+            data, mask = self._blocks[block]
+            start = mask.find(1)
+            while start >= 0:
+                stop = mask.find(0, start)
+                stop = _BLOCK if stop < 0 else stop
+                low = block * _BLOCK + start
+                high = min(block * _BLOCK + stop, limit)
+                if high > low:
+                    run = data[start : start + high - low]
+                    if out and out[-1][0] + len(out[-1][1]) == low:
+                        out[-1][1].extend(run)
+                    else:
+                        out.append((low, run))
+                start = mask.find(1, stop)
+        return tuple((low, bytes(run)) for low, run in out)
+
+
+class Content:
+    """The images of a state space's states.
+
+    `first` is the folder with the first image (files absent from it are taken to be zeros, or not to exist).
+    The image of a set of persisted pieces is made in program order: data are written, a size step sets
+    the size and, where the file shrinks, everything beyond reads as zeros from then on; what lies beyond the
+    final size is cut off, and a file whose creation did not persist is not there.
+    """
+
+    def __init__(self, space: StateSpace, first: Path | None = None) -> None:
+        self.space = space
+        self.graph = space.graph
+        self.first = FirstImage(first, self.graph.trace.files)
+        self._files = {number: _File(self.graph, number) for number in sorted(self.graph.trace.files)}
+        self._fingerprints: Fingerprints | None = None
+
+    def patches(self, state: CrashState) -> ImagePatch:
+        """From the durable image of the state's crash point to the state."""
+        event = int(self.space.points.event[state.point])
+        return self._transition(event, self.space.persisted(state))
+
+    def durable(self, from_point: int | None, to_point: int) -> ImagePatch:
+        """From the durable image of one point (None: the first image) to that of a later one.
+
+        Raises ValueError if `to_point` is the earlier one.
+        """
+        low = -1 if from_point is None else int(self.space.points.event[from_point])
+        high = int(self.space.points.event[to_point])
+        if high < low:
+            raise ValueError(f"crash point {to_point} lies before crash point {from_point}")
+        durable = self.graph.durable_from
+        return self._transition(low, np.flatnonzero((durable > low) & (durable <= high)).tolist())
+
+    def final(self) -> ImagePatch:
+        """From the first image to everything persisted."""
+        return self._transition(-1, range(len(self.graph)))
+
+    def fingerprint(self, state: CrashState) -> bytes:
+        """16 bytes; equal iff names, sizes, bytes and what was acknowledged (marks ended, output) are equal.
+
+        A state costs what its smaller side costs, whatever the length of the trace.
+        """
+        if self._fingerprints is None:
+            self._fingerprints = Fingerprints(self.space, self.first)
+        return self._fingerprints.of(state)
+
+    def _transition(self, event: int, added: Iterable[int]) -> ImagePatch:
+        """From the image of what is durable at `event` to that with the pieces `added` persisted as well."""
+        by_file: dict[int, list[int]] = {}
+        file_of = self.graph.file
+        for id_ in added:
+            by_file.setdefault(int(file_of[self.graph.whole(id_)[0]]), []).append(id_)
+        out = []
+        for number in sorted(by_file):
+            patch = self._file_transition(self._files[number], event, by_file[number])
+            if patch is not None:
+                out.append(patch)
+        return tuple(out)
+
+    def _file_transition(self, file: _File, event: int, added: list[int]) -> FilePatch | None:
+        graph = self.graph
+        # a part of an extension is persisted where its extension is in program order
+        added.sort(key=lambda id_: graph.whole(id_)[0])
+        exists, old_size = file.exists(event), file.size(event)
+        kinds = [int(graph.kind[graph.whole(id_)[0]]) for id_ in added]
+        exists_now = exists or EXISTS in kinds
+        if not exists_now:
+            return None
+        steps = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == SIZE]
+        last = file.last_step(event)
+        size = old_size
+        if steps and graph.whole(steps[-1])[0] > last:
+            size = graph.size_after(steps[-1])
+        base_size = old_size if exists else 0
+        overlay = _Overlay()
+        cuts = [(graph.whole(id_)[0], graph.size_after(id_)) for id_ in steps]
+        cuts = [(id_, at) for id_, at in cuts if at < int(graph.old_size[id_])]
+        lasting = file.cuts(event)
+        if cuts:
+            floor = min(at for _, at in cuts)
+            for low, high in self.first.data(file.number, floor, min(base_size, size)):
+                overlay.write(low, bytes(high - low))
+            for id_ in file.durable_data(event, floor):
+                low = max(int(graph.offset[id_]), floor)
+                high = min(int(graph.offset[id_] + graph.size[id_]), size)
+                if high > low:
+                    overlay.write(low, bytes(high - low))
+        all_cuts = sorted(cuts + lasting)
+        pieces = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == DATA]
+        shown: set[int] = set()
+        if size > base_size:
+            # durable bytes that the smaller file (or its absence) hid
+            shown.update(file.durable_data(event, base_size))
+        if cuts:
+            # durable bytes issued after a cut that only now persists stay
+            first_cut = min(id_ for id_, _ in cuts)
+            shown.update(id_ for id_ in file.durable_data(event, min(at for _, at in cuts)) if id_ > first_cut)
+        if shown:
+            pieces = sorted(shown.union(pieces))
+        for id_ in pieces:
+            low, data = int(graph.offset[id_]), graph.data(id_)
+            if all_cuts and all_cuts[-1][0] > id_:
+                limit = min((at for cut, at in all_cuts if cut > id_), default=1 << 62)
+                data = data[: max(limit - low, 0)]
+            if data:
+                overlay.write(low, data)
+        writes = overlay.runs(size)
+        if exists and size == old_size and not writes:
+            return None
+        return FilePatch(graph.trace.files[file.number].path, True, size, writes)
+
+
+class _File:
+    """One file's size, existence and durable data at any event."""
+
+    def __init__(self, graph: PersistenceGraph, number: int) -> None:
+        self.number = number
+        self.graph = graph
+        self.watched = graph.trace.files[number]
+        mine = graph.file == number
+        self.steps: Ints = np.flatnonzero(mine & (graph.kind == SIZE))
+        self.step_durable = graph.durable_from[self.steps]
+        created = graph.durable_from[mine & (graph.kind == EXISTS)]
+        self.created = int(created.min()) if len(created) else None
+        self._data: Ints | None = None
+
+    def exists(self, event: int) -> bool:
+        return self.watched.existed or (self.created is not None and self.created <= event)
+
+    def last_step(self, event: int) -> int:
+        """The last durable size step, -1 if none."""
+        durable = self.steps[self.step_durable <= event]
+        return int(durable[-1]) if len(durable) else -1
+
+    def size(self, event: int) -> int:
+        last = self.last_step(event)
+        return self.watched.first_size if last < 0 else int(self.graph.offset[last])
+
+    def cuts(self, event: int) -> list[tuple[int, int]]:
+        """(piece, size) of the durable steps that shrank the file."""
+        shrinks = (self.step_durable <= event) & (self.graph.offset[self.steps] < self.graph.old_size[self.steps])
+        return [(int(id_), int(self.graph.offset[id_])) for id_ in self.steps[shrinks]]
+
+    def durable_data(self, event: int, floor: int) -> list[int]:
+        """Durable data pieces that reach beyond `floor`."""
+        if self._data is None:
+            self._data = np.flatnonzero((self.graph.file == self.number) & (self.graph.kind == DATA))
+        ids = self._data
+        graph = self.graph
+        return [
+            int(id_) for id_ in ids[(graph.durable_from[ids] <= event) & (graph.offset[ids] + graph.size[ids] > floor)]
+        ]
+
+
+__all__ = ["Content", "FilePatch", "ImagePatch"]

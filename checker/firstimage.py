@@ -1,0 +1,74 @@
+"""The first image of the watched files, read where it is needed and never as a whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.trace.reader import WatchedFile
+
+Words = NDArray[np.uint64]
+_WORD = 8
+
+
+class FirstImage:
+    """Files of the folder `first`; a file that is not there, or no folder, reads as zeros."""
+
+    def __init__(self, first: Path | None, files: Mapping[int, WatchedFile]) -> None:
+        self._paths: dict[int, Path] = {}
+        for number, file in files.items():
+            path = first / file.path if first is not None else None
+            if file.existed and path is not None and path.is_file() and path.stat().st_size:
+                self._paths[number] = path
+
+    def words(self, file: int, words: NDArray[np.int64]) -> Words:
+        """The 8-byte words at the given word numbers; beyond the end zeros."""
+        out = np.zeros(len(words), dtype=np.uint64)
+        path = self._paths.get(file)
+        if path is None or not len(words):
+            return out
+        image = np.memmap(path, dtype=np.uint8, mode="r")
+        whole = len(image) // _WORD
+        inside = words < whole
+        out[inside] = image[: whole * _WORD].view(np.uint64)[words[inside]]
+        tail = image[whole * _WORD :].tobytes()
+        if tail:
+            out[words == whole] = int.from_bytes(tail, "little")
+        return out
+
+    def data(self, file: int, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """Byte ranges of [low, high) that may hold something other than zeros, at most 1 MiB each."""
+        path = self._paths.get(file)
+        if path is None:
+            return
+        with path.open("rb") as stream:
+            handle = stream.fileno()
+            high = min(high, os.fstat(handle).st_size)
+            while low < high:
+                try:
+                    start = os.lseek(handle, low, os.SEEK_DATA)
+                except OSError as error:
+                    if error.errno == errno.ENXIO:
+                        return
+                    raise
+                stop = min(os.lseek(handle, start, os.SEEK_HOLE), high)
+                while start < stop:
+                    yield start, min(start + (1 << 20), stop)
+                    start += 1 << 20
+                low = max(stop, low + 1)
+
+    def nonzero_words(self, file: int, low: int) -> tuple[NDArray[np.int64], Words]:
+        """(word numbers, values) of all non-zero words that end beyond byte `low`."""
+        numbers, values = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.uint64)]
+        for start, stop in self.data(file, low // _WORD * _WORD, 1 << 62):
+            words = np.arange(start // _WORD, -(-stop // _WORD), dtype=np.int64)
+            content = self.words(file, words)
+            keep = content != 0
+            numbers.append(words[keep])
+            values.append(content[keep])
+        return np.concatenate(numbers), np.concatenate(values)
