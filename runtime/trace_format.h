@@ -39,6 +39,9 @@ struct cc_trace_header {
     uint32_t next_file;          /* first free file id, from 1; file 0 means none */
     uint32_t status;             /* cc_trace_status bits, set by whoever notices */
     uint32_t main_pid;
+    uint32_t next_operation;     /* ordinal of the next marked operation, from 1 */
+    uint32_t reserved;
+    uint64_t output_bytes;       /* bytes of standard output that have been recorded */
 };
 
 enum cc_trace_status {

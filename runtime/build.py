@@ -1,0 +1,140 @@
+"""The recorder as libraries: compiled on first use, kept in a cache under the hash of its sources."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crashcheck.errors import CrashcheckError
+
+SOURCES = Path(__file__).resolve().parent
+PUBLIC_HEADERS = ("crashcheck.h", "hooks.h", "trace_format.h")
+FLAGS = (
+    "-std=gnu11",
+    "-D_GNU_SOURCE",
+    "-O2",
+    "-g",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ftls-model=initial-exec",
+    "-fno-builtin",  # a loop that became a call of memcpy would call our own model of it
+    "-fno-stack-protector",
+    "-fexceptions",  # pthread_cancel unwinds through the models of cancellation points
+    "-fno-omit-frame-pointer",
+)
+LINK_FLAGS = ("-shared", "-Wl,-soname,libcrashcheck.so", "-Wl,-z,now", "-Wl,-z,noexecstack")
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeLibrary:
+    """Where the compiled recorder is: `shared` for LD_PRELOAD and linking, `archive` for -static."""
+
+    shared: Path
+    archive: Path
+    include: Path
+
+
+def cache_folder() -> Path:
+    """CRASHCHECK_CACHE, else the user's cache folder; it need not exist."""
+    chosen = os.environ.get("CRASHCHECK_CACHE")
+    if chosen:
+        return Path(chosen).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "crashcheck"
+
+
+def find_compiler() -> tuple[str, ...]:
+    """The first of cc, gcc, clang (and its versioned names) on PATH. Raises `no-c-compiler`."""
+    for name in ("cc", "gcc", "clang", *(f"clang-{version}" for version in range(22, 12, -1))):
+        found = shutil.which(name)
+        if found:
+            return (found,)
+    raise CrashcheckError(
+        "no-c-compiler",
+        "no C compiler was found (looked for cc, gcc and clang on PATH)",
+        "Install one, for example: apt-get install gcc",
+    )
+
+
+def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
+    """Compiles the recorder unless the cache has it, and tells where it is.
+
+    `compiler` is a command that takes gcc's options. Several processes may build at once: each works
+    in a folder of its own, and the first to finish is kept. Raises `no-c-compiler`, `runtime-build`.
+    """
+    command = tuple(compiler) if compiler else find_compiler()
+    sources = sorted(SOURCES.glob("*.c"))
+    home = cache_folder() / f"runtime-{_key(command, sources)}"
+    if not home.is_dir():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix="building-", dir=home.parent))
+        try:
+            _compile(command, sources, work)
+            os.chmod(work, 0o755)
+            try:
+                work.rename(home)
+            except OSError:
+                if not home.is_dir():  # else another process was first, with the same result
+                    raise
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return RuntimeLibrary(home / "libcrashcheck.so", home / "libcrashcheck.a", home / "include")
+
+
+def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for source in [*sources, *sorted(SOURCES.glob("*.h")), *sorted(SOURCES.glob("*.def"))]:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS)).encode())
+    digest.update(_run([*command, "--version"]).encode())
+    return digest.hexdigest()[:24]
+
+
+def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> None:
+    shared: list[Path] = []
+    plain: list[Path] = []
+    for source in sources:
+        for objects, suffix, extra in ((shared, ".shared.o", ["-DCC_SHARED"]), (plain, ".o", [])):
+            target = work / (source.stem + suffix)
+            _run([*command, *FLAGS, *extra, "-c", str(source), "-o", str(target)])
+            objects.append(target)
+    _run([*command, *LINK_FLAGS, "-o", str(work / "libcrashcheck.so"), *map(str, shared), "-ldl", "-lpthread"])
+    _run([*_archiver(command), "rcs", str(work / "libcrashcheck.a"), *map(str, plain)])
+    include = work / "include"
+    include.mkdir()
+    for header in PUBLIC_HEADERS:
+        shutil.copy(SOURCES / header, include / header)
+    for target in (*shared, *plain):
+        target.unlink()
+
+
+def _archiver(command: Sequence[str]) -> tuple[str, ...]:
+    if command[-1] == "cc" and len(command) > 1:  # a driver of tools, such as `python -m ziglang cc`
+        return (*command[:-1], "ar")
+    for name in ("ar", "gcc-ar", "llvm-ar", *(f"llvm-ar-{version}" for version in range(22, 12, -1))):
+        found = shutil.which(name)
+        if found:
+            return (found,)
+    raise CrashcheckError("no-c-compiler", "no archiver was found (ar, llvm-ar)", "Install binutils.")
+
+
+def _run(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise CrashcheckError(
+            "no-c-compiler", f"{command[0]}: {error.strerror}", "Name a C compiler that runs."
+        ) from error
+    if done.returncode:
+        raise CrashcheckError(
+            "runtime-build",
+            f"the recorder does not compile: {' '.join(command)}\n{done.stderr.strip()}",
+            "It needs a C11 compiler and the C library's headers on x86-64 Linux.",
+        )
+    return done.stdout

@@ -1,0 +1,322 @@
+/* What the parts of the recorder tell each other. Nothing here is seen by instrumented code. */
+#ifndef CRASHCHECK_INTERNAL_H
+#define CRASHCHECK_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Compiled with -fvisibility=hidden: only what instrumented code needs is seen outside. */
+#pragma GCC visibility push(default)
+#include "hooks.h"
+#pragma GCC visibility pop
+#include "raw.h"
+#include "trace_format.h"
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define HIDDEN __attribute__((visibility("hidden")))
+#define EXPORTED __attribute__((visibility("default")))
+#define TLS_MODEL __attribute__((tls_model("initial-exec")))
+#define CHUNK_ROOM (CC_CHUNK_BYTES - CC_CHUNK_HEADER_BYTES)
+#define PAGE 4096ul
+/* An update longer than this becomes several events, cut at page boundaries of the file: its pieces are
+ * unordered across lines and pages anyway, and `size` has 32 bits. */
+#define LONGEST_UPDATE (64ul << 20)
+/* The recorder may be interrupted by a signal handler that records as well; each level of interruption has a
+ * writer of its own, so that a half-written record is never disturbed. */
+#define LEVELS 4u
+#define NO_SNAPSHOT UINT64_MAX
+#define PATH_ROOM 4096u
+
+struct region {
+    uintptr_t start, end;
+    uint64_t offset;        /* of `start` in the file */
+    uint16_t file;
+    uint8_t flags;          /* cc_map_flags */
+};
+
+/* One thread's place in the trace, at one level of interruption. */
+struct writer {
+    unsigned char *chunk;   /* mapped event chunk or NULL */
+    uint64_t used;
+    unsigned char *blob;    /* mapped blob chunk or NULL */
+    uint64_t blob_used;
+    uint64_t blob_at;       /* file offset of the blob chunk */
+    struct region last;     /* region of the last update, valid at `region_version` */
+    uint64_t region_version;
+    uint32_t memo_depth;    /* frames[0..memo_depth) resolved to nodes[0..memo_depth) */
+    uint32_t memo_generation;
+    struct cc_frame memo_frames[CC_STACK_MAX] __attribute__((aligned(16)));
+    uint32_t memo_nodes[CC_STACK_MAX];
+};
+
+#define OPERATIONS_NESTED 16u
+
+struct thread {
+    uint32_t id;
+    uint32_t level;         /* writers in use */
+    uint32_t inside;        /* > 0: a modelled library function runs, interposed calls are its own */
+    uint32_t touched;       /* an update or flush since this thread's last recorded fence */
+    struct writer *writers[LEVELS];
+    uint32_t operations[OPERATIONS_NESTED];
+    uint32_t operation_depth;
+    uint32_t atomic_stripe; /* stripe + 1 that this thread's open atomic bracket holds */
+    uint64_t atomic_seq;    /* first of the numbers it reserved; 0: target not persistent */
+    uint64_t atomic_signals;
+};
+
+/* Where a modelled call came from: `unit` NULL if unknown, then `depth` includes the call itself. */
+typedef struct cc_call_site where;
+
+extern HIDDEN __thread struct thread cc_thread TLS_MODEL;
+extern HIDDEN struct cc_trace_header *cc_header;
+extern HIDDEN uint64_t cc_snapshot_seq;
+extern HIDDEN _Atomic uint64_t cc_region_version;
+extern HIDDEN volatile uint64_t *cc_alive; /* wiped to 0 by the kernel in a forked child */
+extern HIDDEN bool cc_places_files;        /* watched files are mapped where the address table says */
+extern HIDDEN bool cc_learns_places;       /* and get a place there if they have none */
+
+/* process.c */
+HIDDEN void cc_start(void);
+HIDDEN void cc_child(void);
+HIDDEN void cc_thread_begins(void);
+extern HIDDEN uint32_t cc_pid;
+extern HIDDEN _Atomic uint32_t cc_started; /* 2: ready */
+static inline bool cc_on(void)
+{
+    if (UNLIKELY(atomic_load_explicit(&cc_started, memory_order_acquire) != 2u))
+        cc_start();
+    return cc_recording != 0;
+}
+HIDDEN uint64_t cc_block_signals(void);
+HIDDEN void cc_restore_signals(uint64_t mask);
+
+/* A lock that a signal handler of its holder can never meet: signals are blocked while it is held. */
+struct quiet_lock {
+    _Atomic uint32_t held;
+};
+HIDDEN uint64_t cc_lock(struct quiet_lock *lock);
+HIDDEN void cc_unlock(struct quiet_lock *lock, uint64_t signals);
+
+/* trace.c */
+HIDDEN bool cc_trace_open(const char *path);
+HIDDEN struct writer *cc_writer_slow(void);
+HIDDEN void cc_writer_forget(struct writer *writer, bool unmap);
+HIDDEN bool cc_new_chunk(struct writer *writer);
+HIDDEN void cc_stop(uint32_t status);
+HIDDEN uint64_t cc_blob(struct writer *writer, const void *head, size_t head_size, const void *bytes, uint64_t size);
+HIDDEN uint64_t cc_blob_fill(struct writer *writer, int byte, uint64_t size);
+HIDDEN void cc_snapshot(uint64_t seq);
+extern HIDDEN char cc_trace_path[PATH_ROOM];
+
+static inline struct writer *cc_enter(void)
+{
+    struct thread *thread = &cc_thread;
+    if (UNLIKELY(*cc_alive == 0))
+        cc_child();
+    uint32_t level = thread->level++;
+    atomic_signal_fence(memory_order_seq_cst);
+    if (LIKELY(level < LEVELS)) {
+        struct writer *writer = thread->writers[level];
+        if (LIKELY(writer && writer->chunk))
+            return writer;
+    }
+    return cc_writer_slow();
+}
+
+static inline void cc_leave(void)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    cc_thread.level--;
+}
+
+static inline uint64_t cc_number(uint32_t count)
+{
+    uint64_t seq = __atomic_fetch_add(&cc_header->next_seq, count, __ATOMIC_RELAXED);
+    if (UNLIKELY(seq + count > cc_snapshot_seq))
+        cc_snapshot(seq);
+    return seq;
+}
+
+static inline void cc_put(struct writer *writer, const struct cc_event *event)
+{
+    if (UNLIKELY(writer->used + CC_EVENT_BYTES > CHUNK_ROOM) && !cc_new_chunk(writer))
+        return;
+    struct cc_chunk_header *header = (struct cc_chunk_header *)(void *)writer->chunk;
+    struct cc_event *slot = (struct cc_event *)(void *)(writer->chunk + CC_CHUNK_HEADER_BYTES + writer->used);
+    *slot = *event;
+    writer->used += CC_EVENT_BYTES;
+    __atomic_store_n(&header->used_bytes, writer->used, __ATOMIC_RELEASE);
+}
+
+/* stacks.c */
+HIDDEN bool cc_stacks_start(void);
+HIDDEN void cc_stacks_forget(void); /* a module was unloaded: unit addresses may come back as others */
+HIDDEN uint32_t cc_unit_meet(struct writer *writer, struct cc_unit *unit, uint64_t seq);
+HIDDEN uint32_t cc_stack_slow(struct writer *writer, const struct cc_frame *frames, uint32_t depth, uint32_t same);
+extern HIDDEN _Atomic uint32_t cc_stack_generation;
+
+static inline uint32_t cc_site(struct writer *writer, struct cc_unit *unit, uint32_t index)
+{
+    if (!unit)
+        return 0;
+    uint32_t base = __atomic_load_n(&unit->site_base, __ATOMIC_ACQUIRE);
+    if (UNLIKELY(base == 0))
+        base = cc_unit_meet(writer, unit, 0);
+    return base ? base + index : 0;
+}
+
+static inline uint32_t cc_stack(struct writer *writer, uint32_t depth)
+{
+    if (depth > CC_STACK_MAX)
+        depth = CC_STACK_MAX;
+    if (depth == 0)
+        return 0;
+    const struct cc_frame *frames = cc_shadow.frames;
+    uint32_t known = writer->memo_depth < depth ? writer->memo_depth : depth;
+    if (UNLIKELY(writer->memo_generation != atomic_load_explicit(&cc_stack_generation, memory_order_relaxed)))
+        known = 0;
+    uint32_t same = 0;
+    while (same < known && frames[same].unit == writer->memo_frames[same].unit &&
+           frames[same].index == writer->memo_frames[same].index)
+        same++;
+    if (LIKELY(same == depth))
+        return writer->memo_nodes[depth - 1];
+    return cc_stack_slow(writer, frames, depth, same);
+}
+
+/* regions.c */
+HIDDEN bool cc_region_slow(struct writer *writer, uintptr_t address, uintptr_t *next);
+HIDDEN uint64_t cc_regions_lock(void);
+HIDDEN void cc_regions_unlock(uint64_t signals);
+HIDDEN void cc_regions_reset_lock(void);
+HIDDEN void cc_region_add(const struct region *region);                     /* lock held */
+HIDDEN size_t cc_region_cut(uintptr_t start, uintptr_t end, struct region *gone, size_t room); /* lock held */
+HIDDEN bool cc_region_overlaps(uintptr_t start, uintptr_t end);
+
+static inline bool cc_in_window(const void *address)
+{
+    return (uintptr_t)address - cc_window_start < cc_window_bytes;
+}
+
+static inline bool cc_range_in_window(const void *address, uint64_t size)
+{
+    return size && (uintptr_t)address < cc_window_start + cc_window_bytes &&
+           (uintptr_t)address + size > cc_window_start && cc_window_bytes;
+}
+
+/* Makes writer->last the region of `address`; else tells where the next region above starts (0: nowhere). */
+static inline bool cc_region(struct writer *writer, uintptr_t address, uintptr_t *next)
+{
+    uint64_t version = atomic_load_explicit(&cc_region_version, memory_order_acquire);
+    if (LIKELY(writer->region_version == version && address - writer->last.start < writer->last.end - writer->last.start))
+        return true;
+    return cc_region_slow(writer, address, next);
+}
+
+/* watched.c */
+struct watched {
+    uint64_t device, inode;
+    uint16_t file;          /* 0: known not to be watched */
+};
+struct file_state {         /* what fstat says, as far as the recorder needs it */
+    uint64_t device, inode, size;
+    uint32_t mode;
+};
+HIDDEN void cc_watch_start(const char *pool, const char *patterns);
+HIDDEN bool cc_state_of_fd(int fd, struct file_state *state);
+HIDDEN bool cc_state_of_path(int folder, const char *path, int flags, struct file_state *state);
+HIDDEN uint16_t cc_watched_fd(int fd);                     /* id, 0 if not watched */
+HIDDEN uint16_t cc_watched_state(int fd, const struct file_state *state, bool existed, uint64_t first_size);
+HIDDEN bool cc_relative_path(int fd, char *path, bool *matches);       /* inside the pool? */
+HIDDEN bool cc_watched_name(int folder, const char *path, char *relative);      /* would this name be watched? */
+HIDDEN void cc_forget_inode(uint64_t device, uint64_t inode);
+HIDDEN uint16_t cc_known_inode(uint64_t device, uint64_t inode);
+HIDDEN bool cc_in_pool(int fd, char *relative);
+HIDDEN void cc_note(const char *reason, const char *path);
+HIDDEN bool cc_matches(const char *path);
+HIDDEN const char *cc_pool(size_t *length);
+HIDDEN size_t cc_real_path(int fd, char *path);
+HIDDEN void cc_file_locks_reset(void);
+
+/* addresses.c */
+HIDDEN void cc_addresses_start(const char *path);
+HIDDEN long cc_place(size_t length, int protection, int flags, int fd, uint64_t offset, const char *relative);
+HIDDEN void cc_placed(uintptr_t address, size_t length, uint64_t offset, const char *relative);
+
+/* events.c: everything below enters a writer itself. */
+#define WITH_WRITER(writer) for (struct writer *writer = cc_enter(), *once = (struct writer *)1; once; once = NULL, cc_leave()) if (writer)
+HIDDEN uint64_t cc_event_at(where at, struct cc_event event);                   /* numbers it if seq is 0 */
+HIDDEN void cc_event_bytes(where at, struct cc_event event, const void *head, size_t head_size, const void *bytes, uint64_t size);
+HIDDEN void cc_update(where at, uint64_t seq, const void *target, const void *bytes, int fill, uint64_t size, uint8_t flags,
+                      uint64_t instance);
+HIDDEN void cc_write_event(where at, uint64_t seq, uint16_t file, uint64_t offset, const void *bytes, uint64_t size, uint8_t flags);
+HIDDEN void cc_unmodelled(where at, uint16_t file, const char *name);
+HIDDEN uint64_t cc_sync_begin(where at, uint32_t kind, uint16_t file, uint64_t offset, uint32_t size);
+HIDDEN void cc_sync_end(where at, uint64_t begin, uint32_t kind, uint16_t file, uint64_t offset, uint32_t size, bool failed);
+HIDDEN void cc_flush_at(where at, const void *address, uint64_t size, uint32_t kind);
+HIDDEN void cc_fence_at(where at, uint32_t kind);
+HIDDEN void cc_stripes_reset(void);
+
+/* marks.c */
+HIDDEN void cc_output_start(const char *setting);
+HIDDEN void cc_output(where at);
+HIDDEN bool cc_is_output(const struct file_state *state);
+
+/* snapshot.c */
+HIDDEN void cc_snapshot_start(const char *seq, const char *folder);
+
+/* Interposition. In the shared library a model is reached as cc_wrap_<name> (from instrumented code, with a
+ * call site) and as <name> (from everybody else); in the archive only as cc_wrap_<name>, because libc's own
+ * name must stay libc's there. */
+static inline where cc_from_wrapper(void)
+{
+    where at = cc_call_site;
+    cc_call_site.unit = NULL;
+    if (!at.unit)
+        at.depth = cc_shadow.depth;
+    return at;
+}
+
+static inline where cc_from_outside(void)
+{
+    return (where){.unit = NULL, .index = 0, .depth = cc_shadow.depth};
+}
+
+#ifdef CC_SHARED
+HIDDEN void *cc_real(void **slot, const char *name);
+#define REAL(name)                                                                                                     \
+    (__extension__({                                                                                                   \
+        static void *slot_;                                                                                            \
+        (__typeof__(&name))cc_real(&slot_, #name);                                                                     \
+    }))
+#define OUTSIDE(result, name, parameters, body) EXPORTED result name parameters body
+#else
+#define REAL(name) (&name)
+#define OUTSIDE(result, name, parameters, body)
+#endif
+
+/* A model: `call` is the bare call, `modelled` the recorded one, which sees `at`. The interposed name leaves
+ * calls alone that a modelled library function makes. */
+#define MODEL(result, name, parameters, call, modelled)                                                                \
+    EXPORTED result cc_wrap_##name parameters;                                                                         \
+    EXPORTED result cc_wrap_##name parameters                                                                          \
+    {                                                                                                                  \
+        where at = cc_from_wrapper();                                                                                  \
+        (void)at;                                                                                                      \
+        if (!cc_on())                                                                                                  \
+            return call;                                                                                               \
+        return modelled;                                                                                               \
+    }                                                                                                                  \
+    OUTSIDE(result, name, parameters, {                                                                                \
+        if (!cc_on() || cc_thread.inside)                                                                              \
+            return call;                                                                                               \
+        where at = cc_from_outside();                                                                                  \
+        (void)at;                                                                                                      \
+        return modelled;                                                                                               \
+    })
+
+#endif

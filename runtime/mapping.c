@@ -1,0 +1,268 @@
+/* mmap and its kin: which mappings are persistent, and msync. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "internal.h"
+#include "models.h"
+
+#define PARTS 64u
+
+static size_t pages(size_t size)
+{
+    return (size + PAGE - 1) & ~(PAGE - 1);
+}
+
+static void *answer(long result)
+{
+    if (!raw_failed(result))
+        return (void *)result;
+    errno = (int)-result;
+    return MAP_FAILED;
+}
+
+static void map_event(where at, uint8_t kind, const struct region *region)
+{
+    uint64_t range[2] = {region->start, region->end - region->start};
+    cc_event_bytes(at, (struct cc_event){.kind = kind, .file = region->file, .offset = region->offset, .aux = region->flags},
+                   NULL, 0, range, sizeof range);
+}
+
+static void unmap_events(where at, const struct region *gone, size_t parts)
+{
+    for (size_t i = 0; i < parts; i++)
+        map_event(at, CC_UNMAP, &gone[i]);
+}
+
+/* The mapping and what is known of it change together, so that a store by another thread to the new mapping
+ * of an old address is never taken for the old file's. */
+static long map(where at, void *address, size_t length, int protection, int flags, int fd, off64_t offset)
+{
+    struct file_state state;
+    uint16_t file = 0;
+    bool shared = (flags & MAP_TYPE) != MAP_PRIVATE, anonymous = flags & MAP_ANONYMOUS, writable = protection & PROT_WRITE;
+    bool fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE);
+    char relative[PATH_ROOM];
+    bool watched = false;
+    if (!anonymous && cc_state_of_fd(fd, &state) && (state.mode & S_IFMT) == S_IFREG) {
+        if (cc_recording)
+            file = cc_watched_state(fd, &state, true, state.size);
+        watched = (file || !cc_recording) && cc_in_pool(fd, relative) && cc_matches(relative);
+        if (file && !shared) {
+            if (writable)
+                cc_note("private", relative);
+            file = 0;
+        } else if (cc_recording && !file && shared && writable && !cc_in_pool(fd, relative)) {
+            char path[PATH_ROOM];
+            cc_real_path(fd, path);
+            cc_note("outside", path);
+        }
+        watched &= shared;
+    }
+    bool place = watched && cc_places_files && !fixed && !(flags & MAP_32BIT) && (!address || !cc_recording);
+    bool replaces = (flags & MAP_FIXED) && cc_region_overlaps((uintptr_t)address, (uintptr_t)address + pages(length));
+    if (!file && !replaces) {
+        if (place) {
+            long placed = cc_place(length, protection, flags, fd, (uint64_t)offset, relative);
+            if (!raw_failed(placed))
+                return placed;
+        }
+        return raw6(SYS_mmap, (long)address, (long)length, protection, flags, fd, offset);
+    }
+    struct region gone[PARTS];
+    size_t parts = 0;
+    uint64_t signals = cc_regions_lock();
+    if (replaces)
+        parts = cc_region_cut((uintptr_t)address, (uintptr_t)address + pages(length), gone, PARTS);
+    long result = -ENOMEM;
+    bool placed = false;
+    if (place) {
+        result = cc_place(length, protection, flags, fd, (uint64_t)offset, relative);
+        placed = !raw_failed(result);
+    }
+    if (!placed)
+        result = raw6(SYS_mmap, (long)address, (long)length, protection, flags, fd, offset);
+    struct region region = {.start = (uintptr_t)result,
+                            .end = (uintptr_t)result + pages(length),
+                            .offset = (uint64_t)offset,
+                            .file = file,
+                            .flags = (uint8_t)(CC_MAP_SHARED | (writable ? CC_MAP_WRITE : 0))};
+    if (raw_failed(result)) {
+        for (size_t i = 0; i < parts; i++)
+            cc_region_add(&gone[i]);
+        parts = 0;
+    } else if (file) {
+        if (!placed && cc_places_files)
+            cc_placed(region.start, length, region.offset, relative);
+        cc_region_add(&region);
+    }
+    cc_regions_unlock(signals);
+    unmap_events(at, gone, parts);
+    if (file && !raw_failed(result))
+        map_event(at, CC_MAP, &region);
+    return result;
+}
+
+static long unmap(where at, void *address, size_t length)
+{
+    uintptr_t start = (uintptr_t)address, end = start + pages(length);
+    if (end <= start || !cc_region_overlaps(start, end))
+        return raw3(SYS_munmap, (long)address, (long)length, 0);
+    struct region gone[PARTS];
+    uint64_t signals = cc_regions_lock();
+    size_t parts = cc_region_cut(start, end, gone, PARTS);
+    long result = raw3(SYS_munmap, (long)address, (long)length, 0);
+    if (raw_failed(result)) {
+        for (size_t i = 0; i < parts; i++)
+            cc_region_add(&gone[i]);
+        parts = 0;
+    }
+    cc_regions_unlock(signals);
+    unmap_events(at, gone, parts);
+    return result;
+}
+
+static long remap(where at, void *old, size_t old_length, size_t new_length, int flags, void *target)
+{
+    uintptr_t start = (uintptr_t)old, end = start + pages(old_length);
+    uintptr_t to = (uintptr_t)target, to_end = to + pages(new_length);
+    bool onto = (flags & MREMAP_FIXED) && cc_region_overlaps(to, to_end);
+    if (!onto && !cc_region_overlaps(start, end > start ? end : start + PAGE))
+        return raw6(SYS_mremap, (long)old, (long)old_length, (long)new_length, flags, (long)target, 0);
+    struct region gone[PARTS], over[PARTS];
+    uint64_t signals = cc_regions_lock();
+    size_t covered = onto ? cc_region_cut(to, to_end, over, PARTS) : 0;
+    /* Length 0 of a shared mapping makes a second mapping and leaves the first. */
+    size_t parts = cc_region_cut(start, end > start ? end : start + PAGE, gone, PARTS);
+    long result = raw6(SYS_mremap, (long)old, (long)old_length, (long)new_length, flags, (long)target, 0);
+    bool stays = raw_failed(result) || end == start;
+    struct region moved = {0};
+    if (stays)
+        for (size_t i = 0; i < parts; i++)
+            cc_region_add(&gone[i]);
+    if (raw_failed(result)) {
+        for (size_t i = 0; i < covered; i++)
+            cc_region_add(&over[i]);
+        covered = 0;
+    } else if (parts) {
+        moved = gone[0];
+        moved.start = (uintptr_t)result;
+        moved.end = moved.start + pages(new_length);
+        cc_region_add(&moved);
+    }
+    cc_regions_unlock(signals);
+    if (!stays)
+        unmap_events(at, gone, parts);
+    unmap_events(at, over, covered);
+    if (moved.end)
+        map_event(at, CC_MAP, &moved);
+    return result;
+}
+
+static bool maps_files(void)
+{
+    return cc_on() || cc_places_files;
+}
+
+EXPORTED void *cc_wrap_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset);
+EXPORTED void *cc_wrap_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset)
+{
+    where at = cc_from_wrapper();
+    if (!maps_files())
+        return answer(raw6(SYS_mmap, (long)address, (long)length, protection, flags, fd, offset));
+    return answer(map(at, address, length, protection, flags, fd, offset));
+}
+OUTSIDE(void *, mmap, (void *address, size_t length, int protection, int flags, int fd, off_t offset), {
+    if (!maps_files())
+        return answer(raw6(SYS_mmap, (long)address, (long)length, protection, flags, fd, offset));
+    return answer(map(cc_from_outside(), address, length, protection, flags, fd, offset));
+})
+EXPORTED void *cc_wrap_mmap64(void *address, size_t length, int protection, int flags, int fd, off64_t offset)
+    __attribute__((alias("cc_wrap_mmap")));
+#ifdef CC_SHARED
+EXPORTED void *mmap64(void *address, size_t length, int protection, int flags, int fd, off64_t offset)
+    __attribute__((alias("mmap")));
+#endif
+
+static int small_answer(long result)
+{
+    if (!raw_failed(result))
+        return (int)result;
+    errno = (int)-result;
+    return -1;
+}
+
+MODEL(int, munmap, (void *address, size_t length), small_answer(raw3(SYS_munmap, (long)address, (long)length, 0)),
+      small_answer(unmap(at, address, length)))
+
+static void *remap_with(bool modelled, where at, void *old, size_t old_length, size_t new_length, int flags, void *target)
+{
+    if (!modelled)
+        return answer(raw6(SYS_mremap, (long)old, (long)old_length, (long)new_length, flags, (long)target, 0));
+    return answer(remap(at, old, old_length, new_length, flags, target));
+}
+
+#define REMAP_BODY(modelled, from)                                                                                     \
+    {                                                                                                                  \
+        where at = from;                                                                                               \
+        va_list rest;                                                                                                  \
+        va_start(rest, flags);                                                                                         \
+        void *target = flags & MREMAP_FIXED ? va_arg(rest, void *) : NULL;                                             \
+        va_end(rest);                                                                                                  \
+        return remap_with(modelled, at, old, old_length, new_length, flags, target);                                   \
+    }
+EXPORTED void *cc_wrap_mremap(void *old, size_t old_length, size_t new_length, int flags, ...);
+EXPORTED void *cc_wrap_mremap(void *old, size_t old_length, size_t new_length, int flags, ...)
+    REMAP_BODY(cc_on(), cc_from_wrapper())
+OUTSIDE(void *, mremap, (void *old, size_t old_length, size_t new_length, int flags, ...),
+        REMAP_BODY(cc_on() && !cc_thread.inside, cc_from_outside()))
+
+/* msync --------------------------------------------------------------------------------------------- */
+
+/* The part of a region that the call covers; in one event if it is the whole file or fits 32 bits. */
+struct sync_part {
+    uint16_t file;
+    uint64_t offset, size, begin;
+};
+
+static int sync_mapping(where at, void *address, size_t length, int flags)
+{
+    if (!cc_range_in_window(address, length))
+        return REAL(msync)(address, length, flags);
+    uint32_t kind = flags & MS_SYNC ? CC_MSYNC : CC_MSYNC_ASYNC;
+    struct sync_part part[PARTS];
+    size_t parts = 0;
+    int saved = errno;
+    WITH_WRITER (writer) {
+        uintptr_t at_address = (uintptr_t)address, end = at_address + pages(length), next = 0;
+        while (at_address < end && parts < PARTS) {
+            if (!cc_region(writer, at_address, &next)) {
+                if (!next || next >= end)
+                    break;
+                at_address = next;
+                continue;
+            }
+            uint64_t size = (writer->last.end < end ? writer->last.end : end) - at_address;
+            if (size > UINT32_MAX)
+                size = UINT32_MAX & ~(PAGE - 1);
+            part[parts++] = (struct sync_part){
+                writer->last.file, writer->last.offset + (at_address - writer->last.start), size, 0};
+            at_address += size;
+        }
+    }
+    for (size_t i = 0; i < parts; i++)
+        part[i].begin = cc_sync_begin(at, kind, part[i].file, part[i].offset, (uint32_t)part[i].size);
+    errno = saved;
+    int result = REAL(msync)(address, length, flags);
+    saved = errno;
+    for (size_t i = 0; i < parts; i++)
+        cc_sync_end(at, part[i].begin, kind, part[i].file, part[i].offset, (uint32_t)part[i].size, result != 0);
+    if (parts)
+        cc_output(at);
+    errno = saved;
+    return result;
+}
+MODEL(int, msync, (void *address, size_t length, int flags), REAL(msync)(address, length, flags),
+      sync_mapping(at, address, length, flags))

@@ -1,0 +1,91 @@
+/* What the outside world was told: marked operations, and how much standard output was printed. */
+#include <sys/stat.h>
+
+#pragma GCC visibility push(default)
+#include "crashcheck.h"
+#pragma GCC visibility pop
+#include "internal.h"
+
+static uint64_t output_device, output_inode;
+
+static uint64_t read_number(const char **text)
+{
+    uint64_t value = 0;
+    for (; **text >= '0' && **text <= '9'; (*text)++)
+        value = value * 10 + (uint64_t)(**text - '0');
+    return value;
+}
+
+/* `setting`: "1" takes descriptor 1 of this process if it is a regular file, "device:inode" that file only. */
+void cc_output_start(const char *setting)
+{
+    struct file_state state;
+    if (!setting || !*setting || !cc_state_of_fd(1, &state) || (state.mode & S_IFMT) != S_IFREG)
+        return;
+    const char *text = setting;
+    uint64_t device = read_number(&text);
+    if (*text == ':') {
+        text++;
+        if (device != state.device || read_number(&text) != state.inode)
+            return;
+    }
+    output_device = state.device;
+    output_inode = state.inode;
+}
+
+bool cc_is_output(const struct file_state *state)
+{
+    return output_inode && state->inode == output_inode && state->device == output_device;
+}
+
+void cc_output(where at)
+{
+    struct file_state state;
+    if (!output_inode || !cc_state_of_fd(1, &state) || !cc_is_output(&state))
+        return;
+    uint64_t known = __atomic_load_n(&cc_header->output_bytes, __ATOMIC_RELAXED);
+    do
+        if (state.size <= known)
+            return;
+    while (!__atomic_compare_exchange_n(&cc_header->output_bytes, &known, state.size, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    cc_event_at(at, (struct cc_event){.kind = CC_OUTPUT, .offset = state.size});
+}
+
+static where marked(void)
+{
+    return cc_from_wrapper();
+}
+
+EXPORTED void crashcheck_op_begin(void)
+{
+    where at = marked();
+    if (!cc_on())
+        return;
+    cc_output(at);
+    uint32_t ordinal = __atomic_fetch_add(&cc_header->next_operation, 1, __ATOMIC_RELAXED);
+    struct thread *thread = &cc_thread;
+    if (*cc_alive == 0)
+        cc_child();
+    if (thread->operation_depth < OPERATIONS_NESTED)
+        thread->operations[thread->operation_depth] = ordinal;
+    thread->operation_depth++;
+    cc_event_at(at, (struct cc_event){.kind = CC_MARK_BEGIN, .aux = ordinal});
+}
+
+EXPORTED void crashcheck_op_end(void)
+{
+    where at = marked();
+    if (!cc_on())
+        return;
+    struct thread *thread = &cc_thread;
+    if (*cc_alive == 0)
+        cc_child();
+    if (!thread->operation_depth) {
+        cc_note("mark", "crashcheck_op_end without crashcheck_op_begin in the same thread");
+        return;
+    }
+    cc_output(at);
+    thread->operation_depth--;
+    if (thread->operation_depth < OPERATIONS_NESTED)
+        cc_event_at(at, (struct cc_event){.kind = CC_MARK_END, .aux = thread->operations[thread->operation_depth]});
+}

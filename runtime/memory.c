@@ -1,0 +1,173 @@
+/* Library functions that fill memory: what they store is taken from their source before they run, or from
+ * their target after. */
+#include <errno.h>
+
+#include "internal.h"
+#include "models.h"
+
+#define BULK (CC_STORE_BULK | CC_STORE_LIBRARY)
+
+static void copies(where at, void *target, const void *source, size_t size)
+{
+    if (cc_range_in_window(target, size))
+        cc_update(at, 0, target, source, 0, size, BULK, 0);
+}
+
+static void fills(where at, void *target, int byte, size_t size)
+{
+    if (cc_range_in_window(target, size))
+        cc_update(at, 0, target, NULL, byte & 0xff, size, BULK, 0);
+}
+
+MODEL(void *, memcpy, (void *restrict target, const void *restrict source, size_t size), REAL(memcpy)(target, source, size),
+      (copies(at, target, source, size), REAL(memcpy)(target, source, size)))
+MODEL(void *, memmove, (void *target, const void *source, size_t size), REAL(memmove)(target, source, size),
+      (copies(at, target, source, size), REAL(memmove)(target, source, size)))
+MODEL(void *, memset, (void *target, int byte, size_t size), REAL(memset)(target, byte, size),
+      (fills(at, target, byte, size), REAL(memset)(target, byte, size)))
+MODEL(void *, mempcpy, (void *restrict target, const void *restrict source, size_t size), REAL(mempcpy)(target, source, size),
+      (copies(at, target, source, size), REAL(mempcpy)(target, source, size)))
+MODEL(void, bcopy, (const void *source, void *target, size_t size), REAL(bcopy)(source, target, size),
+      (copies(at, target, source, size), REAL(bcopy)(source, target, size)))
+MODEL(void, bzero, (void *target, size_t size), REAL(bzero)(target, size), (fills(at, target, 0, size), REAL(bzero)(target, size)))
+MODEL(void, explicit_bzero, (void *target, size_t size), REAL(explicit_bzero)(target, size),
+      (fills(at, target, 0, size), REAL(explicit_bzero)(target, size)))
+
+MODEL(char *, strcpy, (char *restrict target, const char *restrict source), REAL(strcpy)(target, source),
+      (copies(at, target, source, raw_length(source) + 1), REAL(strcpy)(target, source)))
+MODEL(char *, stpcpy, (char *restrict target, const char *restrict source), REAL(stpcpy)(target, source),
+      (copies(at, target, source, raw_length(source) + 1), REAL(stpcpy)(target, source)))
+MODEL(char *, strcat, (char *restrict target, const char *restrict source), REAL(strcat)(target, source),
+      (copies(at, target + raw_length(target), source, raw_length(source) + 1), REAL(strcat)(target, source)))
+
+/* Numbered before the call, content read back after it. `result` is evaluated once, as `got`. */
+static uint64_t will_fill(const void *target, size_t size)
+{
+    return cc_range_in_window(target, size) ? cc_number(1) : 0;
+}
+
+static void has_filled(where at, uint64_t seq, void *target, size_t size)
+{
+    int saved = errno;
+    if (seq && size)
+        cc_update(at, seq, target, target, 0, size, BULK, 0);
+    errno = saved;
+}
+
+#define FILLS(type, target, most, size, call)                                                                          \
+    (__extension__({                                                                                                   \
+        void *target_ = (target);                                                                                      \
+        uint64_t seq_ = will_fill(target_, most);                                                                      \
+        type got = (call);                                                                                             \
+        has_filled(at, seq_, target_, size);                                                                           \
+        got;                                                                                                           \
+    }))
+
+MODEL(char *, strncpy, (char *restrict target, const char *restrict source, size_t size), REAL(strncpy)(target, source, size),
+      FILLS(char *, target, size, size, REAL(strncpy)(target, source, size)))
+MODEL(char *, stpncpy, (char *restrict target, const char *restrict source, size_t size), REAL(stpncpy)(target, source, size),
+      FILLS(char *, target, size, size, REAL(stpncpy)(target, source, size)))
+
+static size_t bounded_length(const char *text, size_t most)
+{
+    size_t length = 0;
+    while (length < most && text[length])
+        length++;
+    return length;
+}
+
+MODEL(char *, strncat, (char *restrict target, const char *restrict source, size_t size), REAL(strncat)(target, source, size),
+      FILLS(char *, target + raw_length(target), bounded_length(source, size) + 1, raw_length(target_) + 1,
+            REAL(strncat)(target, source, size)))
+
+/* How much a printed string takes in a buffer of `room` bytes. */
+static size_t printed(int length, size_t room)
+{
+    if (length < 0 || room == 0)
+        return 0;
+    return (size_t)length < room ? (size_t)length + 1 : room;
+}
+
+MODEL(int, vsnprintf, (char *restrict target, size_t room, const char *restrict format, va_list rest),
+      REAL(vsnprintf)(target, room, format, rest),
+      FILLS(int, target, room, printed(got, room), REAL(vsnprintf)(target, room, format, rest)))
+MODEL(int, vsprintf, (char *restrict target, const char *restrict format, va_list rest), REAL(vsprintf)(target, format, rest),
+      FILLS(int, target, 1, printed(got, SIZE_MAX), REAL(vsprintf)(target, format, rest)))
+MODEL(int, __vsnprintf_chk, (char *restrict target, size_t room, int flag, size_t size, const char *restrict format, va_list rest),
+      REAL(__vsnprintf_chk)(target, room, flag, size, format, rest),
+      FILLS(int, target, room, printed(got, room), REAL(__vsnprintf_chk)(target, room, flag, size, format, rest)))
+MODEL(int, __vsprintf_chk, (char *restrict target, int flag, size_t size, const char *restrict format, va_list rest),
+      REAL(__vsprintf_chk)(target, flag, size, format, rest),
+      FILLS(int, target, 1, printed(got, SIZE_MAX), REAL(__vsprintf_chk)(target, flag, size, format, rest)))
+
+/* The variadic ones take their arguments as a list to the one above. */
+#define PRINTS(name, parameters, last, room, length_of_room, call)                                                     \
+    static int name##_list(bool modelled, where at, VLIST_##name);                                                     \
+    static int name##_list(bool modelled, where at, VLIST_##name)                                                      \
+    {                                                                                                                  \
+        if (!modelled)                                                                                                 \
+            return call;                                                                                               \
+        return FILLS(int, target, length_of_room, printed(got, room), call);                                           \
+    }                                                                                                                  \
+    EXPORTED int cc_wrap_##name parameters;                                                                            \
+    EXPORTED int cc_wrap_##name parameters                                                                             \
+    {                                                                                                                  \
+        where at = cc_from_wrapper();                                                                                  \
+        va_list rest;                                                                                                  \
+        va_start(rest, last);                                                                                          \
+        int got = name##_list(cc_on(), at, VARGS_##name);                                                              \
+        va_end(rest);                                                                                                  \
+        return got;                                                                                                    \
+    }                                                                                                                  \
+    OUTSIDE(int, name, parameters, {                                                                                   \
+        va_list rest;                                                                                                  \
+        va_start(rest, last);                                                                                          \
+        int got = name##_list(cc_on() && !cc_thread.inside, cc_from_outside(), VARGS_##name);                          \
+        va_end(rest);                                                                                                  \
+        return got;                                                                                                    \
+    })
+
+#define VLIST_snprintf char *target, size_t room, const char *format, va_list rest
+#define VARGS_snprintf target, room, format, rest
+PRINTS(snprintf, (char *restrict target, size_t room, const char *restrict format, ...), format, room, room,
+       REAL(vsnprintf)(target, room, format, rest))
+#define VLIST_sprintf char *target, const char *format, va_list rest
+#define VARGS_sprintf target, format, rest
+PRINTS(sprintf, (char *restrict target, const char *restrict format, ...), format, SIZE_MAX, 1,
+       REAL(vsprintf)(target, format, rest))
+#define VLIST___snprintf_chk char *target, size_t room, int flag, size_t size, const char *format, va_list rest
+#define VARGS___snprintf_chk target, room, flag, size, format, rest
+PRINTS(__snprintf_chk, (char *restrict target, size_t room, int flag, size_t size, const char *restrict format, ...), format,
+       room, room, REAL(__vsnprintf_chk)(target, room, flag, size, format, rest))
+#define VLIST___sprintf_chk char *target, int flag, size_t size, const char *format, va_list rest
+#define VARGS___sprintf_chk target, flag, size, format, rest
+PRINTS(__sprintf_chk, (char *restrict target, int flag, size_t size, const char *restrict format, ...), format, SIZE_MAX, 1,
+       REAL(__vsprintf_chk)(target, flag, size, format, rest))
+
+/* What _FORTIFY_SOURCE makes of them: `room` bytes are known to be at the target. */
+MODEL(void *, __memcpy_chk, (void *target, const void *source, size_t size, size_t room),
+      REAL(__memcpy_chk)(target, source, size, room), (copies(at, target, source, size), REAL(__memcpy_chk)(target, source, size, room)))
+MODEL(void *, __memmove_chk, (void *target, const void *source, size_t size, size_t room),
+      REAL(__memmove_chk)(target, source, size, room),
+      (copies(at, target, source, size), REAL(__memmove_chk)(target, source, size, room)))
+MODEL(void *, __mempcpy_chk, (void *target, const void *source, size_t size, size_t room),
+      REAL(__mempcpy_chk)(target, source, size, room),
+      (copies(at, target, source, size), REAL(__mempcpy_chk)(target, source, size, room)))
+MODEL(void *, __memset_chk, (void *target, int byte, size_t size, size_t room), REAL(__memset_chk)(target, byte, size, room),
+      (fills(at, target, byte, size), REAL(__memset_chk)(target, byte, size, room)))
+MODEL(char *, __strcpy_chk, (char *target, const char *source, size_t room), REAL(__strcpy_chk)(target, source, room),
+      (copies(at, target, source, raw_length(source) + 1), REAL(__strcpy_chk)(target, source, room)))
+MODEL(char *, __stpcpy_chk, (char *target, const char *source, size_t room), REAL(__stpcpy_chk)(target, source, room),
+      (copies(at, target, source, raw_length(source) + 1), REAL(__stpcpy_chk)(target, source, room)))
+MODEL(char *, __strcat_chk, (char *target, const char *source, size_t room), REAL(__strcat_chk)(target, source, room),
+      (copies(at, target + raw_length(target), source, raw_length(source) + 1), REAL(__strcat_chk)(target, source, room)))
+MODEL(char *, __strncpy_chk, (char *target, const char *source, size_t size, size_t room),
+      REAL(__strncpy_chk)(target, source, size, room),
+      FILLS(char *, target, size, size, REAL(__strncpy_chk)(target, source, size, room)))
+MODEL(char *, __stpncpy_chk, (char *target, const char *source, size_t size, size_t room),
+      REAL(__stpncpy_chk)(target, source, size, room),
+      FILLS(char *, target, size, size, REAL(__stpncpy_chk)(target, source, size, room)))
+MODEL(char *, __strncat_chk, (char *target, const char *source, size_t size, size_t room),
+      REAL(__strncat_chk)(target, source, size, room),
+      FILLS(char *, target + raw_length(target), bounded_length(source, size) + 1, raw_length(target_) + 1,
+            REAL(__strncat_chk)(target, source, size, room)))

@@ -1,0 +1,42 @@
+/* Declarations of the modelled functions that the system's headers keep to themselves. */
+#ifndef CRASHCHECK_MODELS_H
+#define CRASHCHECK_MODELS_H
+
+#ifndef _GNU_SOURCE
+#error "compile the runtime with -D_GNU_SOURCE"
+#endif
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+int __openat_2(int folder, const char *path, int flags);
+int __openat64_2(int folder, const char *path, int flags);
+ssize_t __read_chk(int fd, void *target, size_t size, size_t room);
+ssize_t __pread_chk(int fd, void *target, size_t size, off_t offset, size_t room);
+ssize_t __pread64_chk(int fd, void *target, size_t size, off64_t offset, size_t room);
+ssize_t __recv_chk(int fd, void *target, size_t size, size_t room, int flags);
+
+void *__memcpy_chk(void *target, const void *source, size_t size, size_t room);
+void *__memmove_chk(void *target, const void *source, size_t size, size_t room);
+void *__mempcpy_chk(void *target, const void *source, size_t size, size_t room);
+void *__memset_chk(void *target, int byte, size_t size, size_t room);
+char *__strcpy_chk(char *target, const char *source, size_t room);
+char *__stpcpy_chk(char *target, const char *source, size_t room);
+char *__strcat_chk(char *target, const char *source, size_t room);
+char *__strncpy_chk(char *target, const char *source, size_t size, size_t room);
+char *__stpncpy_chk(char *target, const char *source, size_t size, size_t room);
+char *__strncat_chk(char *target, const char *source, size_t size, size_t room);
+int __sprintf_chk(char *target, int flag, size_t size, const char *format, ...);
+int __snprintf_chk(char *target, size_t room, int flag, size_t size, const char *format, ...);
+int __vsprintf_chk(char *target, int flag, size_t size, const char *format, va_list rest);
+int __vsnprintf_chk(char *target, size_t room, int flag, size_t size, const char *format, va_list rest);
+
+#endif

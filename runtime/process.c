@@ -1,0 +1,253 @@
+/* A recorded process: how recording starts and ends in it, its threads, its forks and what it becomes by exec. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#ifdef CC_SHARED
+#include <dlfcn.h>
+#endif
+
+#include "internal.h"
+#include "models.h"
+
+__thread struct thread cc_thread TLS_MODEL;
+uint32_t cc_pid;
+_Atomic uint32_t cc_started;
+static uint64_t always_alive = 1;
+volatile uint64_t *cc_alive = &always_alive;
+static pthread_key_t thread_key;
+
+#define KERNEL_BLOCKABLE (~0ull & ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGFPE - 1) | 1ull << (SIGILL - 1) | 1ull << (SIGTRAP - 1)))
+
+uint64_t cc_block_signals(void)
+{
+    uint64_t blocked = KERNEL_BLOCKABLE, old = 0;
+    raw4(SYS_rt_sigprocmask, SIG_BLOCK, (long)&blocked, (long)&old, sizeof old);
+    return old;
+}
+
+void cc_restore_signals(uint64_t mask)
+{
+    raw4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof mask);
+}
+
+uint64_t cc_lock(struct quiet_lock *lock)
+{
+    uint64_t signals = cc_block_signals();
+    for (uint32_t turns = 0;; turns++) {
+        uint32_t free = 0;
+        if (atomic_compare_exchange_weak_explicit(&lock->held, &free, 1, memory_order_acquire, memory_order_relaxed))
+            return signals;
+        if (turns < 100)
+            __builtin_ia32_pause();
+        else
+            raw3(SYS_sched_yield, 0, 0, 0);
+    }
+}
+
+void cc_unlock(struct quiet_lock *lock, uint64_t signals)
+{
+    atomic_store_explicit(&lock->held, 0, memory_order_release);
+    cc_restore_signals(signals);
+}
+
+#ifdef CC_SHARED
+/* The function that the program would have called without this library. */
+void *cc_real(void **slot, const char *name)
+{
+    void *found = __atomic_load_n(slot, __ATOMIC_RELAXED);
+    if (LIKELY(found != NULL))
+        return found;
+    found = dlsym(RTLD_NEXT, name);
+    if (!found) {
+        /* A library that was loaded later, or that stands before this one in the search order. */
+        void *anywhere = dlsym(RTLD_DEFAULT, name);
+        Dl_info theirs, ours;
+        if (anywhere && dladdr(anywhere, &theirs) && dladdr((void *)&cc_recording, &ours) &&
+            theirs.dli_fbase != ours.dli_fbase)
+            found = anywhere;
+    }
+    if (!found) {
+        static const char text[] = "crashcheck: the program calls a function that no loaded library has: ";
+        raw3(SYS_write, 2, (long)text, sizeof text - 1);
+        raw3(SYS_write, 2, (long)name, (long)raw_length(name));
+        raw3(SYS_write, 2, (long)"\n", 1);
+        abort();
+    }
+    __atomic_store_n(slot, found, __ATOMIC_RELAXED);
+    return found;
+}
+#endif
+
+static void thread_ends(void *unused)
+{
+    (void)unused;
+    struct thread *thread = &cc_thread;
+    for (uint32_t level = thread->level; level < LEVELS; level++) {
+        struct writer *writer = thread->writers[level];
+        if (!writer)
+            continue;
+        thread->writers[level] = NULL;
+        cc_writer_forget(writer, true);
+        raw3(SYS_munmap, (long)writer, sizeof *writer, 0);
+    }
+}
+
+/* So that its mappings go when it ends; a destructor that records later makes new ones, which is only a leak. */
+void cc_thread_begins(void)
+{
+    pthread_setspecific(thread_key, &cc_thread);
+}
+
+static void watch_for_forks(void)
+{
+    long page = raw6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw_failed(page))
+        return;
+    *(uint64_t *)page = 1;
+    if (!raw_failed(raw3(SYS_madvise, page, PAGE, MADV_WIPEONFORK)))
+        cc_alive = (volatile uint64_t *)page;
+}
+
+/* In a forked child, before its first event: nothing of the parent's place in the trace may be used. */
+void cc_child(void)
+{
+    cc_pid = (uint32_t)raw3(SYS_getpid, 0, 0, 0);
+    struct thread *thread = &cc_thread;
+    thread->id = 0;
+    thread->inside = 0;
+    thread->operation_depth = 0;
+    for (uint32_t level = 0; level < LEVELS; level++)
+        if (thread->writers[level])
+            cc_writer_forget(thread->writers[level], true);
+    cc_regions_reset_lock();
+    cc_stripes_reset();
+    cc_file_locks_reset();
+    *cc_alive = 1;
+}
+
+static void start(void)
+{
+    const char *trace = getenv("CRASHCHECK_TRACE"), *pool = getenv("CRASHCHECK_POOL"),
+               *addresses = getenv("CRASHCHECK_ADDRESSES");
+    cc_pid = (uint32_t)raw3(SYS_getpid, 0, 0, 0);
+    if (!pool || !*pool)
+        return;
+    const char *patterns = getenv("CRASHCHECK_FILES");
+    cc_watch_start(pool, patterns ? patterns : "*");
+    if (addresses && *addresses)
+        cc_addresses_start(addresses);
+    cc_learns_places = getenv("CRASHCHECK_LEARN_ADDRESSES") != NULL;
+    if (!trace || !*trace)
+        return;
+    if (!cc_trace_open(trace)) {
+        static const char text[] = "crashcheck: the trace file cannot be opened; nothing is recorded\n";
+        raw3(SYS_write, 2, (long)text, sizeof text - 1);
+        return;
+    }
+    if (!cc_stacks_start() || pthread_key_create(&thread_key, thread_ends))
+        return;
+    uint32_t none = 0;
+    __atomic_compare_exchange_n(&cc_header->main_pid, &none, cc_pid, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    watch_for_forks();
+    cc_snapshot_start(getenv("CRASHCHECK_SNAPSHOT_SEQ"), getenv("CRASHCHECK_SNAPSHOT_DIR"));
+    cc_output_start(getenv("CRASHCHECK_STDOUT"));
+    cc_recording = 1;
+}
+
+/* Runs before main, or earlier if a library's constructor makes a modelled call. */
+__attribute__((constructor(101))) void cc_start(void)
+{
+    uint32_t not_yet = 0;
+    if (!atomic_compare_exchange_strong(&cc_started, &not_yet, 1))
+        return;
+    int saved = errno;
+    start();
+    errno = saved;
+    atomic_store_explicit(&cc_started, 2, memory_order_release);
+}
+
+__attribute__((destructor(101))) static void finish(void)
+{
+    if (!cc_recording)
+        return;
+    where at = {.unit = NULL, .index = 0, .depth = 0};
+    REAL(fflush)(stdout); /* what is still buffered gets out now or right after: it belongs to the record */
+    cc_output(at);
+    bool first = cc_header->main_pid == cc_pid;
+    cc_event_at(at, (struct cc_event){.kind = CC_EXIT, .aux = first});
+    if (first)
+        __atomic_fetch_or(&cc_header->status, CC_STATUS_CLEAN_EXIT, __ATOMIC_RELAXED);
+}
+
+/* fork ---------------------------------------------------------------------------------------------- */
+
+static pid_t forked(where at, pid_t (*call)(void))
+{
+    uint64_t seq = cc_number(1); /* before anything the child records */
+    uint64_t signals = cc_regions_lock();
+    pid_t child = call();
+    int saved = errno;
+    if (child == 0) {
+        cc_child();
+        cc_restore_signals(signals);
+        return 0;
+    }
+    cc_regions_unlock(signals);
+    if (child > 0)
+        cc_event_at(at, (struct cc_event){.kind = CC_FORK, .seq = seq, .payload = (uint64_t)child});
+    errno = saved;
+    return child;
+}
+
+MODEL(pid_t, fork, (void), REAL(fork)(), forked(at, REAL(fork)))
+
+/* exec ---------------------------------------------------------------------------------------------- */
+
+static void executes(where at, const char *path)
+{
+    if (path)
+        cc_event_bytes(at, (struct cc_event){.kind = CC_EXEC}, NULL, 0, path, raw_length(path));
+}
+
+MODEL(int, execve, (const char *path, char *const arguments[], char *const environment[]),
+      REAL(execve)(path, arguments, environment), (executes(at, path), REAL(execve)(path, arguments, environment)))
+MODEL(int, execv, (const char *path, char *const arguments[]), REAL(execv)(path, arguments),
+      (executes(at, path), REAL(execv)(path, arguments)))
+MODEL(int, execvp, (const char *path, char *const arguments[]), REAL(execvp)(path, arguments),
+      (executes(at, path), REAL(execvp)(path, arguments)))
+
+/* dlopen -------------------------------------------------------------------------------------------- */
+
+MODEL(int, dlclose, (void *library), REAL(dlclose)(library), (cc_stacks_forget(), REAL(dlclose)(library)))
+
+#ifdef CC_SHARED
+/* dlopen looks at its return address to know whose search path counts, so it must be jumped to, not called. */
+HIDDEN __attribute__((used)) void *cc_dlopen_noted(const char *path, int flags);
+void *cc_dlopen_noted(const char *path, int flags)
+{
+    (void)flags;
+    void *real = REAL(dlopen);
+    if (cc_on() && path && !cc_thread.inside)
+        cc_event_bytes(cc_from_outside(), (struct cc_event){.kind = CC_DLOPEN}, NULL, 0, path, raw_length(path));
+    return real;
+}
+
+__asm__(".text\n"
+        ".globl cc_wrap_dlopen\n.type cc_wrap_dlopen,@function\n"
+        ".globl dlopen\n.type dlopen,@function\n"
+        "cc_wrap_dlopen:\ndlopen:\n"
+        ".cfi_startproc\n"
+        "push %rdi\n.cfi_adjust_cfa_offset 8\n"
+        "push %rsi\n.cfi_adjust_cfa_offset 8\n"
+        "sub $8, %rsp\n.cfi_adjust_cfa_offset 8\n"
+        "call cc_dlopen_noted\n"
+        "add $8, %rsp\n.cfi_adjust_cfa_offset -8\n"
+        "pop %rsi\n.cfi_adjust_cfa_offset -8\n"
+        "pop %rdi\n.cfi_adjust_cfa_offset -8\n"
+        "jmp *%rax\n"
+        ".cfi_endproc\n"
+        ".size cc_wrap_dlopen, .-cc_wrap_dlopen\n.size dlopen, .-dlopen\n");
+#endif

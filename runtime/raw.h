@@ -1,0 +1,70 @@
+/* System calls made without libc: they never touch errno, take no lock and are not interposed, so
+ * that the recorder may run inside a signal handler and inside any libc function. Each returns the
+ * kernel's value: -errno on failure. */
+#ifndef CRASHCHECK_RAW_H
+#define CRASHCHECK_RAW_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+
+#if !defined(__x86_64__) || !defined(__linux__)
+#error "crashcheck records x86-64 Linux programs only"
+#endif
+
+static inline long raw6(long number, long a, long b, long c, long d, long e, long f)
+{
+    long result;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+static inline long raw4(long number, long a, long b, long c, long d)
+{
+    return raw6(number, a, b, c, d, 0, 0);
+}
+
+static inline long raw3(long number, long a, long b, long c)
+{
+    return raw6(number, a, b, c, 0, 0, 0);
+}
+
+static inline int raw_failed(long result)
+{
+    return result < 0 && result >= -4095;
+}
+
+/* Own byte movers: the names memcpy and memset are interposed by this very library. */
+static inline void raw_move(void *to, const void *from, size_t size)
+{
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size) : : "memory");
+}
+
+static inline void raw_fill(void *to, int byte, size_t size)
+{
+    __asm__ volatile("rep stosb" : "+D"(to), "+c"(size) : "a"(byte) : "memory");
+}
+
+static inline size_t raw_length(const char *text)
+{
+    size_t length = 0;
+    while (text[length])
+        length++;
+    return length;
+}
+
+static inline int raw_same(const char *left, const char *right, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (left[i] != right[i])
+            return 0;
+    return 1;
+}
+
+#endif

@@ -1,0 +1,192 @@
+/* Which addresses are persistent: the shared mappings of watched files, and the smallest window that holds them. */
+#include <sys/mman.h>
+
+#include "internal.h"
+
+#define REGIONS_MOST 4096u
+
+uintptr_t cc_window_start;
+uintptr_t cc_window_bytes;
+_Atomic uint64_t cc_region_version = 1; /* odd: stable; even: being changed */
+
+/* Sorted, disjoint. Readers take no lock: they read the version before and after. */
+static struct region table[REGIONS_MOST];
+static _Atomic uint32_t count;
+static struct quiet_lock lock;
+
+uint64_t cc_regions_lock(void)
+{
+    return cc_lock(&lock);
+}
+
+void cc_regions_unlock(uint64_t signals)
+{
+    cc_unlock(&lock, signals);
+}
+
+/* In a forked child: another thread of the parent may have held it. */
+void cc_regions_reset_lock(void)
+{
+    atomic_store(&lock.held, 0);
+    if (atomic_load(&cc_region_version) % 2 == 0)
+        atomic_fetch_add(&cc_region_version, 1);
+}
+
+static uint32_t first_ending_after(uintptr_t address, uint32_t used)
+{
+    uint32_t low = 0, high = used;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (__atomic_load_n(&table[middle].end, __ATOMIC_RELAXED) <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void read_region(uint32_t index, struct region *to)
+{
+    to->start = __atomic_load_n(&table[index].start, __ATOMIC_RELAXED);
+    to->end = __atomic_load_n(&table[index].end, __ATOMIC_RELAXED);
+    to->offset = __atomic_load_n(&table[index].offset, __ATOMIC_RELAXED);
+    to->file = __atomic_load_n(&table[index].file, __ATOMIC_RELAXED);
+    to->flags = __atomic_load_n(&table[index].flags, __ATOMIC_RELAXED);
+}
+
+static void write_region(uint32_t index, const struct region *from)
+{
+    __atomic_store_n(&table[index].start, from->start, __ATOMIC_RELAXED);
+    __atomic_store_n(&table[index].end, from->end, __ATOMIC_RELAXED);
+    __atomic_store_n(&table[index].offset, from->offset, __ATOMIC_RELAXED);
+    __atomic_store_n(&table[index].file, from->file, __ATOMIC_RELAXED);
+    __atomic_store_n(&table[index].flags, from->flags, __ATOMIC_RELAXED);
+}
+
+bool cc_region_slow(struct writer *writer, uintptr_t address, uintptr_t *next)
+{
+    for (;;) {
+        uint64_t version = atomic_load_explicit(&cc_region_version, memory_order_acquire);
+        if (version % 2 == 0) {
+            raw3(SYS_sched_yield, 0, 0, 0);
+            continue;
+        }
+        uint32_t used = atomic_load_explicit(&count, memory_order_relaxed);
+        uint32_t index = first_ending_after(address, used);
+        struct region found = {0};
+        if (index < used)
+            read_region(index, &found);
+        atomic_thread_fence(memory_order_acquire);
+        if (atomic_load_explicit(&cc_region_version, memory_order_relaxed) != version)
+            continue;
+        if (index < used && found.start <= address) {
+            writer->last = found;
+            writer->region_version = version;
+            return true;
+        }
+        if (next)
+            *next = index < used ? found.start : 0;
+        return false;
+    }
+}
+
+bool cc_region_overlaps(uintptr_t start, uintptr_t end)
+{
+    for (;;) {
+        uint64_t version = atomic_load_explicit(&cc_region_version, memory_order_acquire);
+        if (version % 2 == 0) {
+            raw3(SYS_sched_yield, 0, 0, 0);
+            continue;
+        }
+        uint32_t used = atomic_load_explicit(&count, memory_order_relaxed);
+        uint32_t index = first_ending_after(start, used);
+        bool overlaps = index < used && __atomic_load_n(&table[index].start, __ATOMIC_RELAXED) < end;
+        atomic_thread_fence(memory_order_acquire);
+        if (atomic_load_explicit(&cc_region_version, memory_order_relaxed) == version)
+            return overlaps;
+    }
+}
+
+static void begin_change(void)
+{
+    atomic_fetch_add_explicit(&cc_region_version, 1, memory_order_acq_rel);
+    atomic_thread_fence(memory_order_release);
+}
+
+static void end_change(void)
+{
+    atomic_fetch_add_explicit(&cc_region_version, 1, memory_order_release);
+}
+
+/* Instrumented code reads start and bytes apart, so at each moment the pair must cover all regions: grow
+ * upwards first. The window never shrinks. */
+static void widen(uintptr_t start, uintptr_t end)
+{
+    uintptr_t old_start = cc_window_start, old_end = old_start + cc_window_bytes;
+    if (old_start == old_end) {
+        __atomic_store_n(&cc_window_start, start, __ATOMIC_RELEASE);
+        __atomic_store_n(&cc_window_bytes, end - start, __ATOMIC_RELEASE);
+        return;
+    }
+    uintptr_t new_start = start < old_start ? start : old_start, new_end = end > old_end ? end : old_end;
+    __atomic_store_n(&cc_window_bytes, new_end - new_start, __ATOMIC_RELEASE);
+    __atomic_store_n(&cc_window_start, new_start, __ATOMIC_RELEASE);
+}
+
+void cc_region_add(const struct region *region)
+{
+    uint32_t used = atomic_load(&count);
+    if (used == REGIONS_MOST) {
+        cc_note("regions", "more mappings at a time than can be recorded");
+        cc_stop(CC_STATUS_TOO_MANY);
+        return;
+    }
+    uint32_t at = first_ending_after(region->start, used);
+    begin_change();
+    for (uint32_t i = used; i > at; i--)
+        write_region(i, &table[i - 1]);
+    write_region(at, region);
+    atomic_store(&count, used + 1);
+    end_change();
+    widen(region->start, region->end);
+}
+
+/* Takes [start, end) out of all regions; what went, at most `room` parts, is written to `gone`. */
+size_t cc_region_cut(uintptr_t start, uintptr_t end, struct region *gone, size_t room)
+{
+    size_t parts = 0;
+    for (;;) {
+        uint32_t used = atomic_load(&count);
+        uint32_t at = first_ending_after(start, used);
+        if (at == used || table[at].start >= end || parts == room)
+            return parts;
+        struct region old = table[at];
+        struct region *part = &gone[parts++];
+        *part = old;
+        if (part->start < start) {
+            part->offset += start - part->start;
+            part->start = start;
+        }
+        if (part->end > end)
+            part->end = end;
+        bool left = old.start < part->start, right = old.end > part->end;
+        struct region after = old;
+        after.start = part->end;
+        after.offset = part->offset + (part->end - part->start);
+        begin_change();
+        if (left && right) {
+            __atomic_store_n(&table[at].end, part->start, __ATOMIC_RELAXED);
+        } else if (left) {
+            __atomic_store_n(&table[at].end, part->start, __ATOMIC_RELAXED);
+        } else if (right) {
+            write_region(at, &after);
+        } else {
+            for (uint32_t i = at; i + 1 < used; i++)
+                write_region(i, &table[i + 1]);
+            atomic_store(&count, used - 1);
+        }
+        end_change();
+        if (left && right)
+            cc_region_add(&after);
+    }
+}

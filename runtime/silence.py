@@ -1,0 +1,160 @@
+"""Why a recording cannot be used: what the trace's header and the recorder's notes say about it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.patterns import regular_files
+
+if TYPE_CHECKING:
+    from crashcheck.runtime.record import Recording
+
+# The part of trace_format.h that is needed here; analyzer/trace reads the rest.
+_HEADER_BYTES = 4096
+_CHUNK_BYTES = 256 * 1024
+_CHUNK_HEADER_BYTES = 64
+_EVENT_BYTES = 48
+_STATUS_AT = 56
+_MAIN_PID_AT = 60
+_KIND_AT = 32
+_CHUNK_EVENTS = 1
+_DISK_FULL, _TOO_MANY = 2, 4
+_UPDATES = frozenset((1, 2, 3, 4))
+_UNIT_DEF = 17
+_MOST_NAMED = 12
+
+_REASONS = {
+    "pattern": "{path}: in the pool, but no pattern of [pool] files matches it",
+    "private": "{path}: mapped with MAP_PRIVATE, so stores to it never reach the file",
+    "outside": "{path}: mapped for writing, but it is outside the pool folder; use {{pool}} in the command",
+    "deleted": "{path}: written after it was deleted",
+    "readonly": "{path}: mapped or opened, but never stored to by instrumented code",
+}
+
+
+def check_trace(recording: Recording, command: Sequence[str], pool_files: Sequence[str], must_update: bool) -> None:
+    """Raises a CrashcheckError if the trace is unusable: see record() for the slugs."""
+    trace = recording.trace
+    if not trace.exists() or trace.stat().st_size < _HEADER_BYTES:
+        if must_update:
+            raise _never_started(command)
+        return
+    notes = read_notes(trace)
+    with open(trace, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        status = struct.unpack_from("<I", data, _STATUS_AT)[0]
+        if status & _DISK_FULL:
+            raise CrashcheckError(
+                "record-disk-full",
+                f"no room for the trace {trace}: later events are missing",
+                "Make room (or raise the file-size limit), or give the workload less to do.",
+            )
+        if status & _TOO_MANY:
+            raise _limit(notes, trace)
+        if not must_update:
+            return
+        if struct.unpack_from("<I", data, _MAIN_PID_AT)[0] == 0:
+            raise _never_started(command)
+        kinds = _kinds(data)
+    if not kinds & _UPDATES:
+        raise _nothing(recording, command, pool_files, notes, _UNIT_DEF in kinds)
+
+
+def read_notes(trace: Path) -> list[tuple[str, str]]:
+    """The recorder's side remarks as (reason, path), each once, in order."""
+    path = Path(f"{trace}.notes")
+    if not path.exists():
+        return []
+    lines = path.read_bytes().decode("utf-8", "surrogateescape").splitlines()
+    pairs = [(reason, rest) for reason, tab, rest in (line.partition("\t") for line in lines) if tab]
+    return list(dict.fromkeys(pairs))
+
+
+def _kinds(data: mmap.mmap) -> set[int]:
+    """Event kinds that occur, up to the first chunk that has an update."""
+    found: set[int] = set()
+    at = _HEADER_BYTES
+    while at + _CHUNK_BYTES <= len(data):
+        kind, _thread, _pid, chunks, used = struct.unpack_from("<IIIIQ", data, at)
+        if kind == _CHUNK_EVENTS:
+            start = at + _CHUNK_HEADER_BYTES
+            found.update(data[start + _KIND_AT : start + used : _EVENT_BYTES])
+            if found & _UPDATES:
+                return found
+        at += _CHUNK_BYTES * max(1, chunks)
+    return found
+
+
+def _never_started(command: Sequence[str]) -> CrashcheckError:
+    return CrashcheckError(
+        "no-trace",
+        f"the recorder never ran in {' '.join(command)}: a static program that was not linked by crashcheck-cc,"
+        " or one that drops the environment (sudo, a container)",
+        "Build the program with CC=crashcheck-cc and let the workload command run it directly.",
+    )
+
+
+def _limit(notes: Sequence[tuple[str, str]], trace: Path) -> CrashcheckError:
+    said = [text for reason, text in notes if reason in ("levels", "regions", "hooks-version")]
+    if any(reason == "hooks-version" for reason, _ in notes):
+        return CrashcheckError(
+            "hooks-version",
+            "the program was built by a crashcheck-cc of another version than this recorder's",
+            "Rebuild the program with the crashcheck-cc of this installation.",
+        )
+    return CrashcheckError(
+        "record-limit",
+        f"a limit of the recorder was reached, later events are missing in {trace}: {'; '.join(said) or 'ids ran out'}",
+        "Give the workload less to do.",
+    )
+
+
+def _nothing(
+    recording: Recording,
+    command: Sequence[str],
+    pool_files: Sequence[str],
+    notes: Sequence[tuple[str, str]],
+    met_unit: bool,
+) -> CrashcheckError:
+    said = [_REASONS[reason].format(path=path) for reason, path in notes if reason in _REASONS]
+    watched = _watched(recording.trace)
+    instrumented = met_unit or _is_instrumented(command)
+    if not instrumented:
+        said += [
+            f"{path}: used by a program that was not built with crashcheck-cc, whose stores cannot be seen"
+            for path in watched
+        ]
+    else:
+        said += [_REASONS["readonly"].format(path=path) for path in watched]
+    others = [path for path in regular_files(recording.pool) if not any(path in line for line in said)]
+    said += [f"{path}: in the pool at the end, but never written while recording" for path in others]
+    shown = said[:_MOST_NAMED] + ([f"and {len(said) - _MOST_NAMED} more"] if len(said) > _MOST_NAMED else [])
+    listing = "".join(f"\n  - {line}" for line in shown) or "\n  - the workload opened no file for writing in the pool"
+    slug = "nothing-persistent" if instrumented or not watched else "not-instrumented"
+    return CrashcheckError(
+        slug,
+        f"the workload wrote no persistent byte (watched: {', '.join(pool_files)} in {recording.pool}){listing}",
+        "Check [pool] files, that the command uses {pool}, and that the program was built with crashcheck-cc.",
+    )
+
+
+def _watched(trace: Path) -> list[str]:
+    path = Path(f"{trace}.files")
+    if not path.exists():
+        return []
+    return [name.decode("utf-8", "surrogateescape") for name in path.read_bytes().split(b"\0") if name]
+
+
+def _is_instrumented(command: Sequence[str]) -> bool:
+    """True if some file that the command names holds the program facts that crashcheck-cc puts there."""
+    for word in command:
+        if os.path.isfile(word) and os.path.getsize(word):
+            with open(word, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                if data.find(b"crashcheck_facts") >= 0:
+                    return True
+    return False

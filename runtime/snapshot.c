@@ -1,0 +1,137 @@
+/* A copy of the watched files as they are just before an event: what a crash of the process would leave. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+uint64_t cc_snapshot_seq = NO_SNAPSHOT;
+static char folder[PATH_ROOM];
+
+struct entry { /* what getdents64 writes */
+    uint64_t inode;
+    int64_t next;
+    uint16_t length;
+    uint8_t type;
+    char name[];
+};
+
+void cc_snapshot_start(const char *seq, const char *into)
+{
+    if (!seq || !*seq || !into || raw_length(into) >= sizeof folder)
+        return;
+    raw_move(folder, into, raw_length(into) + 1);
+    uint64_t value = 0;
+    for (; *seq >= '0' && *seq <= '9'; seq++)
+        value = value * 10 + (uint64_t)(*seq - '0');
+    cc_snapshot_seq = value;
+}
+
+static void make_parents(int root, const char *relative)
+{
+    char path[PATH_ROOM];
+    size_t length = raw_length(relative);
+    for (size_t i = 0; i < length; i++) {
+        if (relative[i] == '/') {
+            path[i] = 0;
+            raw3(SYS_mkdirat, root, (long)path, 0777);
+        }
+        path[i] = relative[i];
+    }
+}
+
+static void copy_data(int from, int to, uint64_t at, uint64_t end)
+{
+    static char buffer[1 << 16];
+    while (at < end) {
+        long part = (long)(end - at < sizeof buffer ? end - at : sizeof buffer);
+        part = raw4(SYS_pread64, from, (long)buffer, part, (long)at);
+        if (part <= 0 || raw4(SYS_pwrite64, to, (long)buffer, part, (long)at) != part)
+            return;
+        at += (uint64_t)part;
+    }
+}
+
+/* Holes stay holes. */
+static void copy(int from_folder, const char *name, int root, const char *relative)
+{
+    struct stat state;
+    long from = raw4(SYS_openat, from_folder, (long)name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0);
+    if (raw_failed(from))
+        return;
+    make_parents(root, relative);
+    long to = raw4(SYS_openat, root, (long)relative, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (!raw_failed(to) && !raw_failed(raw3(SYS_fstat, from, (long)&state, 0))) {
+        raw3(SYS_ftruncate, to, state.st_size, 0);
+        long at = 0;
+        while (at < state.st_size) {
+            long data = raw3(SYS_lseek, from, at, SEEK_DATA);
+            if (data == -ENXIO)
+                break;
+            if (raw_failed(data))
+                data = at;
+            long hole = raw3(SYS_lseek, from, data, SEEK_HOLE);
+            if (raw_failed(hole))
+                hole = state.st_size;
+            copy_data((int)from, (int)to, (uint64_t)data, (uint64_t)hole);
+            at = hole;
+        }
+    }
+    if (!raw_failed(to))
+        raw3(SYS_close, to, 0, 0);
+    raw3(SYS_close, from, 0, 0);
+}
+
+static void walk(int at, char *relative, size_t length, int root, int depth)
+{
+    char buffer[2048] __attribute__((aligned(8)));
+    long got;
+    while ((got = raw3(SYS_getdents64, at, (long)buffer, sizeof buffer)) > 0) {
+        for (long i = 0; i < got;) {
+            const struct entry *entry = (const struct entry *)(const void *)(buffer + i);
+            i += entry->length;
+            size_t name = raw_length(entry->name);
+            if (entry->name[0] == '.' && (name == 1 || (name == 2 && entry->name[1] == '.')))
+                continue;
+            size_t start = length;
+            if (start + name + 2 > PATH_ROOM)
+                continue;
+            if (start)
+                relative[start++] = '/';
+            raw_move(relative + start, entry->name, name + 1);
+            struct file_state state;
+            if (!cc_state_of_path(at, entry->name, AT_SYMLINK_NOFOLLOW, &state))
+                continue;
+            if ((state.mode & S_IFMT) == S_IFDIR && depth < 32) {
+                long sub = raw4(SYS_openat, at, (long)entry->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+                if (!raw_failed(sub)) {
+                    walk((int)sub, relative, start + name, root, depth + 1);
+                    raw3(SYS_close, sub, 0, 0);
+                }
+            } else if ((state.mode & S_IFMT) == S_IFREG && cc_matches(relative)) {
+                copy(at, entry->name, root, relative);
+            }
+            relative[length] = 0;
+        }
+    }
+}
+
+/* The first thread of any process to get there makes the copy; making the folder is how it claims it. */
+void cc_snapshot(uint64_t seq)
+{
+    (void)seq;
+    cc_snapshot_seq = NO_SNAPSHOT;
+    if (raw_failed(raw3(SYS_mkdir, (long)folder, 0777, 0)))
+        return;
+    size_t length;
+    const char *pool = cc_pool(&length);
+    char relative[PATH_ROOM] = "";
+    long from = raw3(SYS_open, (long)pool, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    long root = raw3(SYS_open, (long)folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (!raw_failed(from) && !raw_failed(root))
+        walk((int)from, relative, 0, (int)root, 0);
+    raw3(SYS_close, from, 0, 0);
+    raw3(SYS_close, root, 0, 0);
+}

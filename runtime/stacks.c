@@ -1,0 +1,182 @@
+/* Call stacks as nodes of one calling-context tree a process, and units as ranges of global site ids. */
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "internal.h"
+
+#define NODE_SLOTS (1u << 22)  /* open addressing; four million contexts are more than a report can tell apart */
+#define NODES_MOST (NODE_SLOTS / 4 * 3)
+#define NODE_IDS (1u << 26)
+
+_Atomic uint32_t cc_stack_generation;
+
+static _Atomic uint32_t *slots;    /* node ids by hash of their key */
+static uint64_t *keys;             /* parent << 32 | site, by node id */
+static _Atomic uint32_t nodes;
+
+static void *reserve(size_t size)
+{
+    long mapped = raw6(SYS_mmap, 0, (long)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return raw_failed(mapped) ? NULL : (void *)mapped;
+}
+
+bool cc_stacks_start(void)
+{
+    slots = reserve(NODE_SLOTS * sizeof *slots);
+    keys = reserve(NODE_IDS * sizeof *keys);
+    return slots && keys;
+}
+
+void cc_stacks_forget(void)
+{
+    atomic_fetch_add(&cc_stack_generation, 1);
+}
+
+/* The absolute path of the module that holds `address`, from the kernel: dladdr takes a lock and gives argv[0]
+ * for the program itself. */
+static size_t module_of(const void *address, char *path)
+{
+    long fd = raw3(SYS_open, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    if (raw_failed(fd))
+        return 0;
+    char buffer[512];
+    uint64_t number[2] = {0, 0};
+    uint32_t field = 0;
+    size_t length = 0;
+    bool here = false, done = false;
+    while (!done) {
+        long got = raw3(SYS_read, fd, (long)buffer, sizeof buffer);
+        if (got <= 0)
+            break;
+        for (long i = 0; i < got && !done; i++) {
+            char c = buffer[i];
+            if (c == '\n') {
+                done = here;
+                if (!done) {
+                    field = 0;
+                    number[0] = number[1] = 0;
+                    length = 0;
+                }
+            } else if (field < 2) {
+                if (c == '-' || c == ' ') {
+                    field++;
+                    if (field == 2)
+                        here = (uint64_t)(uintptr_t)address >= number[0] && (uint64_t)(uintptr_t)address < number[1];
+                } else {
+                    number[field] = number[field] * 16 + (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+                }
+            } else if (c == '/' || length) {
+                if (length < PATH_ROOM - 1)
+                    path[length++] = c;
+            }
+        }
+    }
+    raw3(SYS_close, fd, 0, 0);
+    static const char deleted[] = " (deleted)";
+    size_t tail = sizeof deleted - 1;
+    if (length > tail && raw_same(path + length - tail, deleted, tail))
+        length -= tail;
+    return here ? length : 0;
+}
+
+/* Gives the unit its range of global site ids and records it. Two threads that meet it at once may record
+ * two ranges; the first to publish its base wins and the other range stays unused. */
+uint32_t cc_unit_meet(struct writer *writer, struct cc_unit *unit, uint64_t seq)
+{
+    if (unit->hooks_version != CC_HOOKS_VERSION) {
+        static const char text[] = "crashcheck: this program was built for another version of the runtime; rebuild it\n";
+        cc_note("hooks-version", "a unit was compiled for another hooks version");
+        raw3(SYS_write, 2, (long)text, sizeof text - 1);
+        cc_stop(CC_STATUS_TOO_MANY);
+        return 0;
+    }
+    uint32_t sites = unit->sites ? unit->sites : 1;
+    uint64_t base = __atomic_load_n(&cc_header->next_site, __ATOMIC_RELAXED);
+    do {
+        if (base + sites > UINT32_MAX) {
+            cc_stop(CC_STATUS_TOO_MANY);
+            return 0;
+        }
+        uint32_t expected = (uint32_t)base;
+        if (__atomic_compare_exchange_n(&cc_header->next_site, &expected, (uint32_t)base + sites, false, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+            break;
+        base = expected;
+    } while (true);
+    char path[PATH_ROOM];
+    size_t length = module_of(unit, path);
+    struct cc_event event = {.seq = seq ? seq : cc_number(1),
+                             .kind = CC_UNIT_DEF,
+                             .aux = (uint32_t)base,
+                             .offset = unit->sites,
+                             .size = (uint32_t)(sizeof unit->key + length),
+                             .instance_delta = CC_NO_INSTANCE};
+    if (length)
+        event.payload = cc_blob(writer, &unit->key, sizeof unit->key, path, length);
+    else
+        event.payload = unit->key;
+    if (!length || event.payload)
+        cc_put(writer, &event);
+    uint32_t none = 0;
+    if (!__atomic_compare_exchange_n(&unit->site_base, &none, (uint32_t)base, false, __ATOMIC_RELEASE, __ATOMIC_ACQUIRE))
+        return none;
+    return (uint32_t)base;
+}
+
+static uint32_t hash(uint64_t key)
+{
+    key ^= key >> 33;
+    key *= 0xff51afd7ed558ccdull;
+    key ^= key >> 29;
+    return (uint32_t)key % NODE_SLOTS;
+}
+
+/* The node for a call from `site` in `parent`. Lock-free, because a signal handler may need the very node that
+ * the interrupted code is making: a node is defined first and published after, and who loses that race keeps
+ * an unused definition. */
+static uint32_t child_node(struct writer *writer, uint32_t parent, uint32_t site)
+{
+    uint64_t key = (uint64_t)parent << 32 | site;
+    uint32_t made = 0;
+    for (uint32_t at = hash(key);; at = (at + 1) % NODE_SLOTS) {
+        uint32_t id = atomic_load_explicit(&slots[at], memory_order_acquire);
+        if (!id) {
+            if (!made) {
+                if (atomic_load(&nodes) >= NODES_MOST)
+                    return parent;
+                made = __atomic_fetch_add(&cc_header->next_stack, 1, __ATOMIC_RELAXED);
+                if (made >= NODE_IDS)
+                    return parent;
+                keys[made] = key;
+                atomic_fetch_add(&nodes, 1);
+                struct cc_event event = {.seq = cc_number(1),
+                                         .kind = CC_STACK_DEF,
+                                         .stack = made,
+                                         .aux = parent,
+                                         .site = site,
+                                         .instance_delta = CC_NO_INSTANCE};
+                cc_put(writer, &event);
+            }
+            if (atomic_compare_exchange_strong(&slots[at], &id, made))
+                return made;
+        }
+        if (keys[id] == key)
+            return id;
+    }
+}
+
+uint32_t cc_stack_slow(struct writer *writer, const struct cc_frame *frames, uint32_t depth, uint32_t same)
+{
+    writer->memo_generation = atomic_load_explicit(&cc_stack_generation, memory_order_relaxed);
+    uint32_t node = same ? writer->memo_nodes[same - 1] : 0;
+    for (uint32_t i = same; i < depth; i++) {
+        struct cc_unit *unit = frames[i].unit;
+        uint64_t index = frames[i].index;
+        node = child_node(writer, node, cc_site(writer, unit, (uint32_t)index));
+        writer->memo_frames[i].unit = unit;
+        writer->memo_frames[i].index = index;
+        writer->memo_nodes[i] = node;
+    }
+    writer->memo_depth = depth;
+    return node;
+}
