@@ -65,6 +65,14 @@ def binding_version() -> str:
     return f"llvmlite {llvmlite.__version__} (LLVM {'.'.join(map(str, llvm.llvm_version_info))})"
 
 
+def warm_up() -> None:
+    """Compile a line, so that what LLVM and Python load lazily is loaded before a worker forks."""
+    options = UnitOptions("warm-up.c", "/", "clang")
+    context = llvm.create_context()
+    text = f'target triple = "{llvm.get_default_triple()}"\ndefine void @f(ptr %p) {{\n  store i32 1, ptr %p\n  ret void\n}}\n'
+    compile_unit(llvm.parse_assembly(text, context=context).as_bitcode(), options)
+
+
 def canonical_text(bitcode: bytes, options: UnitOptions) -> str:
     """The module as text, functions that must always be inlined (intrinsic headers, mostly) inlined.
 
