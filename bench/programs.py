@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import os
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
 from bench.measure import CannotMeasure, run
+from crashcheck.analyzer.ir.toolchain import find_compiler
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent
@@ -30,12 +29,14 @@ def wrapper(cxx: bool = False) -> str:
 
 def clang(cxx: bool = False) -> str:
     """The clang that the wrapper uses, so that only the instrumentation differs."""
-    chosen = os.environ.get("CRASHCHECK_CLANG") or run([sys.executable, CHECKOUT / ".ci" / "clang.py"]).strip()
-    path = Path(chosen)
-    found = shutil.which(str(path.with_name(path.name.replace("clang", "clang++")))) if cxx else shutil.which(chosen)
-    if not found:
-        raise CannotMeasure(f"There is no C++ compiler that goes with {chosen}.")
-    return found
+    compiler = find_compiler()
+    path = Path(compiler.path)
+    found = shutil.which(path.with_name(path.name.replace("clang", "clang++")) if cxx else path)
+    if compiler.zig or not found:
+        raise CannotMeasure(
+            f"There is no plain {'clang++' if cxx else 'clang'} beside {compiler.path} to compare with."
+        )
+    return str(found)
 
 
 def flush_definition() -> str:
@@ -44,8 +45,8 @@ def flush_definition() -> str:
     return next((f"-DFLUSH_{name.upper()}" for name in ("clwb", "clflushopt") if name in flags), "-DFLUSH_CLFLUSH")
 
 
-def compile_program(compiler: str, name: str, output: Path, environment: Mapping[str, str] | None = None) -> Path:
+def compile_program(compiler: str, name: str, output: Path) -> Path:
     """bench/<name>.c, optimised and with debug information as a user would build it."""
     words = [compiler, "-O2", "-g", f"-I{CHECKOUT / 'runtime'}", flush_definition(), str(HERE / f"{name}.c")]
-    run([*words, "-o", str(output)], env=dict(environment) if environment is not None else None)
+    run([*words, "-o", str(output)])
     return output
