@@ -83,15 +83,20 @@ class Executor:
         jobs: int = 1,
         stdout_bytes: int = 0,
         operations: int = 0,
+        told: tuple[int, int] | None = None,
     ) -> None:
-        """`stdout_bytes`, `operations`: all that the workload printed and ended, for the final image."""
+        """`stdout_bytes`, `operations`: all that the workload printed and ended, for the final image.
+
+        `told`: (operations, bytes) that were acknowledged at every point, whatever the points say.
+        """
         self._content = content
         self._points = points
         self._setup = setup
         self._oracle = oracle
         self._limits = limits or Limits()
         self._jobs = max(1, jobs)
-        self._whole = (operations, stdout_bytes)
+        self._told = told
+        self._whole = told or (operations, stdout_bytes)
         self._home: Path | None = None
         self._lock: int | None = None
         self._workers: list[_Worker] = []
@@ -222,8 +227,7 @@ class Executor:
 
     def shown_command(self, state: CrashState, pool: str) -> str:
         """The check as a person would type it for an image of this state at `pool`."""
-        point = self._points[state.point]
-        return self._setup.command.shown(pool, point.acked, "{stdout}")
+        return self._setup.command.shown(pool, self._acknowledged(state.point)[0], "{stdout}")
 
     def shown_plain(self, pool: str, *, final: bool) -> str:
         """The check as a person would type it for an uncrashed image."""
@@ -265,15 +269,20 @@ class Executor:
             moved = worker.base is not None
             worker.base = None
             final = ticket.point == _FINAL
-            acked, printed = self._whole if final else (0, 0)
+            acked, printed = self._whole if final else self._told or (0, 0)
             return Task(ticket.number, moved, (), _plain(self._content.final()) if final else (), acked, printed)
-        point = self._points[ticket.point]
+        acked, printed = self._acknowledged(ticket.point)
         reset = worker.base is not None and worker.base > ticket.point
         origin = None if reset else worker.base
         advance = () if origin == ticket.point else _plain(self._content.durable(origin, ticket.point))
         worker.base = ticket.point
         patches = _plain(self._content.patches(ticket.state))
-        return Task(ticket.number, reset, advance, patches, int(point.acked), int(point.stdout_bytes))
+        return Task(ticket.number, reset, advance, patches, acked, printed)
+
+    def _acknowledged(self, point: int) -> tuple[int, int]:
+        """(operations, bytes of output) by a crash point."""
+        here = self._points[point]
+        return self._told or (int(here.acked), int(here.stdout_bytes))
 
     def _collect(self, timeout_s: float | None = None) -> None:
         """Wait for at least one answer, or the time, and file what came."""

@@ -118,6 +118,10 @@ class Exploring:
         self._waiting.clear()
         return self._result(stop)
 
+    def token(self, state: CrashState) -> str:
+        """To replay one of this search's states."""
+        return self._register.token(state, self._outer)
+
     def _search(self) -> StopReason:
         content = self._subject.content
         seen: set[bytes] = set()
@@ -181,7 +185,7 @@ class Exploring:
         self._flaky += 1
         self._prober.forget(state)
         if len(self._flaky_tokens) < _FLAKY_SHOWN:
-            self._flaky_tokens.append(self._register.token(state, self._outer))
+            self._flaky_tokens.append(self.token(state))
 
     def _gather(self, state: CrashState, verdict: Verdict) -> None:
         """Find the finding that a failing state belongs to, or make one."""

@@ -76,13 +76,13 @@ class Runner:
         self._read, self._write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._read, False)
 
-    def run(self, argv: Sequence[str], env: Mapping[str, str], abandon_fd: int | None = None) -> Ended:
-        """Run to the end. `abandon_fd` hanging up ends it early (Abandoned); CheckNotStarted where exec fails."""
+    def run(self, program: str, argv: Sequence[str], env: Mapping[str, str], abandon_fd: int | None = None) -> Ended:
+        """Run `program`, a path, to its end, or until `abandon_fd` hangs up. Raises CheckNotStarted, Abandoned."""
         capture = _Capture(self.limits.kept_bytes)
         started = time.monotonic()
         try:
             pid = os.posix_spawn(
-                argv[0],
+                program,
                 list(argv),
                 env,
                 file_actions=[
@@ -95,7 +95,7 @@ class Runner:
                 setsigdef=_DEFAULT_SIGNALS,
             )
         except OSError as error:
-            raise CheckNotStarted(f"{argv[0]}: {error.strerror}") from error
+            raise CheckNotStarted(f"{program}: {error.strerror}") from error
         # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would have refused.
         if self.limits.memory_bytes is not None:
             _limit(pid, resource.RLIMIT_AS, self.limits.memory_bytes)

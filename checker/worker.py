@@ -62,7 +62,7 @@ class Worker:
         self._image.apply(task.patches)
         self._show_stdout(task.stdout_bytes)
         argv = self._setup.command.argv(str(self._image.pool), task.acked, str(self._stdout))
-        ended = self._runner.run(argv, self._env, abandon_fd)
+        ended = self._runner.run(self._setup.command.program, argv, self._env, abandon_fd)
         if ended.status != 0:
             room = os.statvfs(self._root)
             if room.f_bavail * room.f_frsize < _FULL_BYTES:
