@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from crashcheck.checker.result import Finding, Location, ScheduleStep
@@ -13,7 +14,12 @@ STEPS_MAX = 80
 LANES_MAX = 14
 NODES_MAX = 24
 STEP_STACK_MAX = 3
-UPDATES = frozenset({"durable", "persisted", "lost"})
+LOOSE = frozenset({"persisted", "lost"})  # what the crash decided
+UNREACHED = (
+    "unreached"  # the state of a step that the crash came before; only culprits and what stands between are told
+)
+UPDATES = LOOSE | {"durable", UNREACHED}
+GAP_EVENTS = 3  # fewer events between two steps are definitions (stacks, files) as a rule, and no gap is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +28,8 @@ class StepView:
 
     number: int
     what: str  # as in ScheduleStep
-    state: str  # "durable" | "persisted" | "lost" | ""
+    event: int  # index in the trace
+    state: str  # "durable" | "persisted" | "lost" | "unreached" | ""
     fate: str  # how `state` is called
     tag: str  # "A", "B" or ""
     label: str  # short: "entry.valid", "sfence"
@@ -34,12 +41,12 @@ class StepView:
     function: str
     source: str
     stack: tuple[str, ...]
-    skipped_before: int  # steps left out just before this one
+    skipped_before: int  # trace events that are not shown just before this one
 
 
 @dataclass(frozen=True, slots=True)
 class LaneView:
-    """One granule of one file, with what the crash left of it."""
+    """One granule of one file, with what the crash left of its updates, those of left-out steps included."""
 
     label: str
     durable: int
@@ -49,10 +56,11 @@ class LaneView:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleView:
-    """The crash schedule: steps in program order, up to the crash."""
+    """The crash schedule: `steps` in program order up to the crash, `unreached` those that it came before."""
 
     lanes: tuple[LaneView, ...]
     steps: tuple[StepView, ...]
+    unreached: tuple[StepView, ...]
     total: int
     threads: bool  # more than one thread takes part
     alt: str  # the picture in a sentence
@@ -91,18 +99,21 @@ class GraphView:
 
 
 def where_text(place: Location | None) -> str:
+    """`hash.c:42`; the file alone where no line is known; empty where nothing is."""
     if place is None or not place.file:
         return ""
     return f"{line(place.file, 120)}:{place.line}" if place.line else line(place.file, 120)
 
 
 def stack_text(place: Location, limit: int) -> tuple[str, ...]:
+    """The innermost `limit` callers, and how many more there are."""
     frames = [f"{line(f.function, 60)}  {line(f.file, 60)}:{f.line}" for f in place.stack[:limit]]
     rest = len(place.stack) - limit
     return (*frames, f"… {rest} more") if rest > 0 else tuple(frames)
 
 
-def _same_site(one: Location | None, other: Location | None) -> bool:
+def same_site(one: Location | None, other: Location | None) -> bool:
+    """Whether both are one place of one function, whatever called it."""
     return (
         one is not None
         and other is not None
@@ -118,7 +129,7 @@ def culprits(finding: Finding) -> dict[int, str]:
         at = [
             i
             for i, step in enumerate(finding.schedule)
-            if step.state in UPDATES and i not in tags and _same_site(step.location, place)
+            if step.state in UPDATES and i not in tags and same_site(step.location, place)
         ]
         loose = [i for i in at if finding.schedule[i].state != "durable"]
         if at:
@@ -131,7 +142,7 @@ def _chosen(finding: Finding, tags: dict[int, str], limit: int) -> list[int]:
 
     def weight(index: int) -> tuple[int, int]:
         step = finding.schedule[index]
-        rank = 0 if index in tags else 1 if step.state in ("persisted", "lost") else 2
+        rank = 0 if index in tags else 1 if step.state in LOOSE else 3 if step.state == UNREACHED else 2
         return rank, -index
 
     return sorted(sorted(range(len(finding.schedule)), key=weight)[:limit])
@@ -150,43 +161,52 @@ def _lane_name(finding: Finding, step: ScheduleStep, files: int) -> str:
 
 
 def schedule_view(finding: Finding, tags: dict[int, str], limit: int) -> ScheduleView:
+    """At most `limit` steps of the schedule; `tags` are the culprits' letters by step."""
     chosen = _chosen(finding, tags, limit)
-    steps = [finding.schedule[i] for i in chosen]
-    files = len({step.file for step in steps if step.file})
-    keys = dict.fromkeys((step.file, step.granule) for step in steps if step.file)
-    important = dict.fromkeys((finding.schedule[i].file, finding.schedule[i].granule) for i in tags)
-    loose = dict.fromkeys((s.file, s.granule) for s in steps if s.state in ("persisted", "lost"))
-    own = set(list({**important, **loose, **keys})[:LANES_MAX])
-    order = [key for key in keys if key in own]
-    index = {key: min(position, LANES_MAX) for position, key in enumerate(order)}
-    names = {(s.file, s.granule): _lane_name(finding, s, files) for s in steps if s.file}
+    files = len({step.file for step in finding.schedule if step.file})
+    keys = [_lane_key(step) for step in finding.schedule]
+    everywhere = dict.fromkeys(key for key in keys if key is not None)
+    # Lanes are given to the culprits first, then to what was lost or survived, then as long as there are some.
+    wanted = [keys[i] for i in (*tags, *(i for i in chosen if finding.schedule[i].state in LOOSE), *chosen)]
+    own = set(list(dict.fromkeys(key for key in wanted if key is not None))[:LANES_MAX])
+    order = [key for key in everywhere if key in own]
+    index = {key: position for position, key in enumerate(order)}
+    lane_of = [-1 if key is None else index.get(key, len(order)) for key in keys]
+    names = {key: _lane_name(finding, step, files) for key, step in zip(keys, finding.schedule, strict=True)}
     labels = [names[key] for key in order]
-    if len(keys) > len(order):
-        labels.append(f"{len(keys) - len(order)} other {words.granule_word(finding.model)}s")
+    if len(everywhere) > len(order):
+        others = len(everywhere) - len(order)
+        labels.append(words.plural(others, f"other {words.granule_word(finding.model)}"))
     views: list[StepView] = []
-    previous = -1
-    for position, step in zip(chosen, steps, strict=True):
-        lane = index.get((step.file, step.granule), len(order)) if step.file else -1
-        views.append(_step(finding, position, step, tags.get(position, ""), lane, position - previous - 1, files))
-        previous = position
+    previous = finding.schedule[0].event - 1 if finding.schedule else 0
+    for i in chosen:
+        between = finding.schedule[i].event - previous - 1
+        views.append(_step(finding, i, tags.get(i, ""), lane_of[i], between if between >= GAP_EVENTS else 0, files))
+        previous = finding.schedule[i].event
+    crash = next((at for at, view in enumerate(views) if view.state == UNREACHED), len(views))
+    tally = Counter((lane, step.state) for lane, step in zip(lane_of, finding.schedule, strict=True))
     lanes = tuple(
-        LaneView(
-            label, *(sum(v.lane == i and v.state == state for v in views) for state in ("durable", "persisted", "lost"))
-        )
-        for i, label in enumerate(labels)
+        LaneView(label, tally[i, "durable"], tally[i, "persisted"], tally[i, "lost"]) for i, label in enumerate(labels)
     )
     threads = len({step.thread for step in finding.schedule}) > 1
-    counts = {state: sum(step.state == state for step in finding.schedule) for state in words.FATE}
+    counts = Counter(step.state for step in finding.schedule)
+    before = len(finding.schedule) - counts[UNREACHED]
     alt = (
-        f"{words.plural(len(finding.schedule), 'step')} on {words.plural(len(keys), 'granule')} before the crash: "
+        f"{words.plural(before, 'step')} on {words.plural(len(everywhere), 'granule')} before the crash: "
         f"{counts['durable']} durable, {counts['persisted']} survived, {counts['lost']} lost."
     )
-    return ScheduleView(lanes, tuple(views), len(finding.schedule), threads, alt)
+    return ScheduleView(lanes, tuple(views[:crash]), tuple(views[crash:]), len(finding.schedule), threads, alt)
 
 
-def _step(
-    finding: Finding, position: int, step: ScheduleStep, tag: str, lane: int, skipped: int, files: int
-) -> StepView:
+def _lane_key(step: ScheduleStep) -> tuple[str, int] | None:
+    """The granule that a step touches; None for what concerns them all, a sync of one file among it."""
+    if step.state in UPDATES or (step.what == "flush" and step.granule >= 0):
+        return step.file, step.granule
+    return None
+
+
+def _step(finding: Finding, position: int, tag: str, lane: int, skipped: int, files: int) -> StepView:
+    step = finding.schedule[position]
     place = ""
     if step.file:
         name = _lane_name(finding, step, files)
@@ -195,6 +215,7 @@ def _step(
     return StepView(
         number=position + 1,
         what=line(step.what, 20),
+        event=step.event,
         state=step.state if step.state in UPDATES else "",
         fate=words.FATE.get(step.state, ""),
         tag=tag,
@@ -212,12 +233,13 @@ def _step(
 
 
 def graph_view(finding: Finding) -> GraphView | None:
+    """The graph of the finding's updates, the culprits always among them; None where it has none."""
     if not finding.nodes:
         return None
 
     def rank(index: int) -> tuple[int, int]:
         node = finding.nodes[index]
-        culprit = _same_site(node.location, finding.location) or _same_site(node.location, finding.other)
+        culprit = same_site(node.location, finding.location) or same_site(node.location, finding.other)
         return (0 if culprit else 1 if node.state in ("persisted", "lost") else 2), index
 
     kept = sorted(sorted(range(len(finding.nodes)), key=rank)[:NODES_MAX])
@@ -232,7 +254,7 @@ def graph_view(finding: Finding) -> GraphView | None:
     tagged: dict[int, str] = {}
     for tag, place in (("A", finding.location), ("B", finding.other)):
         at = [
-            new for new, old in enumerate(kept) if new not in tagged and _same_site(finding.nodes[old].location, place)
+            new for new, old in enumerate(kept) if new not in tagged and same_site(finding.nodes[old].location, place)
         ]
         loose = [new for new in at if finding.nodes[kept[new]].state != "durable"]
         if at:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from crashcheck.reports.behaviour import GraphView, ScheduleView, StepView
 
 CHAR_PX = 6.6  # widest average of an 11 px label in the fonts that the page asks for
-BAND_PX = 78  # above the lanes: names of fences, syncs and marks
+BAND_PX = 90  # above the lanes: names of fences, syncs and marks
 LANE_PX = 62
 LEFT_PX = 36
 WIDTH_MIN = 1072  # the room that the page gives on a wide screen
 AFTER_PX = 150
-EVENT_CHARS = 20
+CRASH_WORD_PX = 24
+EVENT_CHARS = 24
 SLANT = 0.85  # how far a slanted name of an event reaches to the right, as a share of its length
 SPREAD_PX = 858  # the columns share this width while they are few
 COLUMN_MIN, COLUMN_MAX = 34, 240
@@ -55,7 +56,10 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class SchedulePicture:
-    """The crash schedule as a picture of `width` × `height`; the crash is the line at `crash_x`."""
+    """The crash schedule as a picture of `width` × `height`; the crash is the line at `crash_x`.
+
+    `unreached` marks stand right of it, before `left_x`, where what is left of each lane is counted.
+    """
 
     width: int
     height: int
@@ -63,26 +67,50 @@ class SchedulePicture:
     lane_height: int
     bottom: int  # lower edge of the last lane
     crash_x: int
-    column: int
+    left_x: int
     lanes: tuple[Lane, ...]
     marks: tuple[Mark, ...]
+    unreached: tuple[Mark, ...]
     gaps: tuple[Gap, ...]
 
 
 def schedule_picture(view: ScheduleView) -> SchedulePicture:
     """Columns are steps, in program order from left to right; rows are lanes."""
-    gaps_before = sum(step.skipped_before > 0 for step in view.steps)
-    columns = max(len(view.steps) + gaps_before, 1)
+    gaps_before = sum(step.skipped_before > 0 for step in (*view.steps, *view.unreached))
+    columns = max(len(view.steps) + len(view.unreached) + gaps_before, 1)
     column = max(COLUMN_MIN, min(COLUMN_MAX, SPREAD_PX // columns))
     lanes = tuple(
         Lane(lane.label, BAND_PX + i * LANE_PX, BAND_PX + i * LANE_PX + 34, lane.durable, lane.survived, lane.lost)
         for i, lane in enumerate(view.lanes)
     )
     bottom = BAND_PX + max(len(lanes), 1) * LANE_PX
-    x = LEFT_PX + column // 2
-    marks: list[Mark] = []
     gaps: list[Gap] = []
-    for step in view.steps:
+    marks, end = _marks(view.steps, LEFT_PX, column, lanes, gaps)
+    crash_x = end + 14 if marks else LEFT_PX + 14
+    unreached, left_x = _marks(view.unreached, crash_x + CRASH_WORD_PX, column, lanes, gaps)
+    left_x = left_x + 16 if unreached else crash_x + 16
+    return SchedulePicture(
+        width=max(left_x - 16 + AFTER_PX, WIDTH_MIN),
+        height=bottom + AXIS_PX,
+        band=BAND_PX,
+        lane_height=LANE_PX,
+        bottom=bottom,
+        crash_x=crash_x,
+        left_x=left_x,
+        lanes=lanes,
+        marks=marks,
+        unreached=unreached,
+        gaps=tuple(gaps),
+    )
+
+
+def _marks(
+    steps: tuple[StepView, ...], start: int, column: int, lanes: tuple[Lane, ...], gaps: list[Gap]
+) -> tuple[tuple[Mark, ...], int]:
+    """Marks from `start` to the right, and where they and their slanted names end; adds the gaps among them."""
+    marks: list[Mark] = []
+    x = start + column // 2
+    for step in steps:
         if step.skipped_before:
             gaps.append(Gap(x, step.skipped_before))
             x += column
@@ -92,19 +120,7 @@ def schedule_picture(view: ScheduleView) -> SchedulePicture:
             marks.append(Mark(step, x, lanes[step.lane].middle, _beside(step, column)))
         x += column
     reach = [mark.x + int(len(mark.label) * 5.6 * SLANT) for mark in marks if not mark.y]
-    crash_x = max(x - column // 2 + 14, *reach, 0)
-    return SchedulePicture(
-        max(crash_x + AFTER_PX, WIDTH_MIN),
-        bottom + AXIS_PX,
-        BAND_PX,
-        LANE_PX,
-        bottom,
-        crash_x,
-        column,
-        lanes,
-        tuple(marks),
-        tuple(gaps),
-    )
+    return tuple(marks), max(x - column // 2, *reach, 0)
 
 
 def _fit(text: str, chars: int) -> str:

@@ -81,7 +81,7 @@ def _indent(text: Text) -> Text:
 
 def _place(place: PlaceView) -> list[Text]:
     head = Text()
-    head.append(f"{place.role:<11}" if len(place.role) > 8 else f"{place.role:<8} ", _FATE_STYLE.get(place.role, "dim"))
+    head.append(f"{place.role:<8} ", _FATE_STYLE.get(place.role, "dim"))
     head.append(place.where, "underline")
     if place.function:
         head.append(f"  in {place.function}", "dim")

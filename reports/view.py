@@ -14,6 +14,7 @@ from crashcheck.reports.behaviour import (
     ScheduleView,
     culprits,
     graph_view,
+    same_site,
     schedule_view,
     stack_text,
     where_text,
@@ -140,7 +141,7 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
     states = result.states
     exact = "" if states.feasible_is_exact else line(states.feasible_note, 200) or "a bound, not a count"
     known = words.covered(result)
-    share = percent(known, states.feasible) if states.feasible else ""
+    share = percent(known, states.feasible) if states.feasible_is_exact else "unknown"
     return (
         FactView("feasible", human(states.feasible), exact or "states that the model allows, counted exactly"),
         FactView("executed", human(states.executed), "images written and checked"),
@@ -199,10 +200,13 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> Fin
     tags = culprits(finding)
     schedule = schedule_view(finding, tags, limit)
     output, left_out = block(finding.verdict.output)
-    fates = {step.tag: step.fate for step in schedule.steps if step.tag}
+    fates = {step.tag: step.fate for step in (*schedule.steps, *schedule.unreached) if step.tag}
     places = [_place(finding.location, "A" if "A" in fates else "", fates.get("A", "the store"), sources)]
     if finding.other is not None:
         places.append(_place(finding.other, "B" if "B" in fates else "", fates.get("B", "its partner"), sources))
+    crash = finding.crash_location
+    if same_site(crash, finding.location) or same_site(crash, finding.other):
+        crash = None  # its lines are shown already
     notes = [line(finding.note)] if finding.note else []
     if finding.depth > 1:
         notes.append("Needs a second crash, during recovery.")
@@ -217,7 +221,7 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> Fin
         message=line(finding.message, 400),
         places=tuple(places),
         crash_point=line(finding.crash_point, 300),
-        crash_place=_place(finding.crash_location, "", "crash point", sources) if finding.crash_location else None,
+        crash_place=_place(crash, "", "crash point", sources) if crash is not None else None,
         story=_story(finding, schedule),
         outcome=words.outcome(finding.verdict),
         output=output,
@@ -257,5 +261,10 @@ def _story(finding: Finding, schedule: ScheduleView) -> tuple[str, ...]:
         if step.tag
     ]
     told.append(f"Crash {line(finding.crash_point, 300)}.")
+    told += [
+        f"`{step.label or step.what}`{' at ' + step.where if step.where else ''} is not reached."
+        for step in schedule.unreached
+        if step.tag
+    ]
     told.append(f"On the image that is left, {words.outcome(finding.verdict)}.")
     return tuple(told)

@@ -30,8 +30,13 @@ STOP = {
     StopReason.INTERRUPTED: "The run was interrupted; states that remain were not looked at.",
     StopReason.DISK_FULL: "The disk was full; states that remain were not looked at.",
 }
-FATE = {"durable": "durable", "persisted": "survived", "lost": "lost", "": ""}
-TOLD = {"durable": "it is durable", "persisted": "it reaches the medium", "lost": "it is lost"}
+FATE = {"durable": "durable", "persisted": "survived", "lost": "lost", "unreached": "not reached", "": ""}
+TOLD = {
+    "durable": "it is durable",
+    "persisted": "it reaches the medium",
+    "lost": "it is lost",
+    "unreached": "it is not reached",
+}
 
 
 def plural(count: int, noun: str, many: str = "") -> str:

@@ -130,7 +130,7 @@ LEVEL_HASH = Finding(
         GraphEdge(33, 36, "same line"),
         GraphEdge(32, 36, "flush and fence"),
     ),
-    replay="cc1:px86:212:d:34,35:7f3a91c2",
+    replay="cc1-aaaacmjrf2hqyq3wo5sgk3tfmq",
     states=6,
 )
 
@@ -175,7 +175,7 @@ LMDB = Finding(
         GraphNode(3, "MDB_meta.mm_txnid", "persisted", 1, _META),
     ),
     edges=(),
-    replay="cc1:page-cache:5021:d:1,2:02c4d6aa",
+    replay="cc1-aibacmjrgm4dsnzxgezdgnbv",
     states=214,
     note="Holds with MDB_NOSYNC only.",
 )
@@ -201,7 +201,7 @@ RECORD = Finding(
     ),
     nodes=(),
     edges=(),
-    replay="cc1:px86:91:d:12:11e09b3d",
+    replay="cc1-aaaacmjrgezdgnbvgy3tqoi",
     states=1,
 )
 
@@ -214,6 +214,29 @@ UNCERTAIN = replace(
     crash_location=at(12),
     uncertain="the check reads 16 bytes at table.pool+0x1000 that the trace does not explain",
     depth=2,
+)
+
+KILLED = Finding(
+    id="ATO-93b1f0e7",
+    kind=Kind.ATOMICITY,
+    model="px86",
+    message="a crash after `entry.key` at src/level_hash.c:7 and before `entry.value` at src/level_hash.c:8 leaves an "
+    "inconsistent image",
+    location=KEY,
+    other=VALUE,
+    crash_point="before the store at src/level_hash.c:8, in operation 1; 0 operations acknowledged",
+    crash_location=VALUE,
+    verdict=FAIL,
+    schedule=(
+        step(4, "mark", "", "operation 1 begins"),
+        step(31, "store", "persisted", "entry.key = 29 00 00 00 00 00 00 00", 41, 2640, 8, KEY),
+        step(32, "store", "unreached", "entry.value = 29 29 00 00 00 00 00 00", 41, 2648, 8, VALUE),
+    ),
+    nodes=(GraphNode(1, "entry.key", "persisted", 41, KEY), GraphNode(2, "entry.value", "unreached", 41, VALUE)),
+    edges=(GraphEdge(1, 2, "same line"),),
+    replay="cc1-abqxa2dfmq",
+    states=1,
+    note="no reordering needed: `kill -9` shows it",
 )
 
 TRACE = TraceSummary(

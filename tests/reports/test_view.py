@@ -13,7 +13,7 @@ from crashcheck.reports.excerpts import read_sources
 from crashcheck.reports.pictures import graph_picture, schedule_picture
 from crashcheck.reports.view import build_view
 
-from .fixtures import CLEAN, FULL, LEVEL_HASH, LEVEL_HASH_C, LMDB, ONE, RECORD, SOURCES, many, run
+from .fixtures import CLEAN, FULL, KILLED, LEVEL_HASH, LEVEL_HASH_C, LMDB, ONE, RECORD, SOURCES, many, run
 
 
 def test_the_culprits_carry_the_same_letters_everywhere() -> None:
@@ -34,6 +34,30 @@ def test_the_story_is_told_in_the_order_of_the_program() -> None:
         "Crash before the fence at src/level_hash.c:12, in operation 3; 2 operations acknowledged.",
         "On the image that is left, the check exited with status 3.",
     )
+
+
+def test_what_the_crash_came_before_stands_after_it() -> None:
+    finding = build_view(run(KILLED), SOURCES).findings[0]
+    assert [(place.tag, place.role) for place in finding.places] == [("A", "survived"), ("B", "not reached")]
+    assert finding.story[1:3] == (
+        "Crash before the store at src/level_hash.c:8, in operation 1; 0 operations acknowledged.",
+        "`entry.value` at src/level_hash.c:8 is not reached.",
+    )
+    assert [step.number for step in finding.schedule.unreached] == [3]
+    picture = schedule_picture(finding.schedule)
+    assert picture.marks[-1].x < picture.crash_x < picture.unreached[0].x < picture.left_x < picture.width
+    lane = finding.schedule.lanes[0]
+    assert (lane.durable, lane.survived, lane.lost) == (0, 1, 0)
+
+
+def test_a_jump_in_the_trace_is_a_gap_and_a_definition_or_two_is_none() -> None:
+    steps = build_view(run(KILLED)).findings[0].schedule.steps
+    assert [(step.event, step.skipped_before) for step in steps] == [(4, 0), (31, 26)]
+    near = tuple(replace(step, event=event) for step, event in zip(KILLED.schedule, (4, 7, 8), strict=True))
+    assert [s.skipped_before for s in build_view(run(replace(KILLED, schedule=near))).findings[0].schedule.steps] == [
+        0,
+        0,
+    ]
 
 
 def test_a_pair_that_a_path_orders_is_not_called_unordered() -> None:
@@ -73,7 +97,7 @@ def test_a_long_schedule_keeps_the_culprits_and_counts_what_it_leaves_out() -> N
     assert schedule.total == 514
     assert len(schedule.steps) == 16
     assert {step.tag for step in schedule.steps} == {"", "A", "B"}
-    assert sum(step.skipped_before for step in schedule.steps) == 514 - 16
+    assert [step.skipped_before for step in schedule.steps if step.skipped_before] == [498, 201]
 
 
 def test_many_lines_share_a_last_lane() -> None:
@@ -82,6 +106,24 @@ def test_many_lines_share_a_last_lane() -> None:
     assert len(lanes) == 15
     assert lanes[-1].label == "29 other lines"
     assert sum(lane.durable for lane in lanes) == 43
+
+
+def test_what_is_left_of_a_lane_counts_the_steps_that_are_not_shown() -> None:
+    schedule = build_view(many(100, steps=500)).findings[0].schedule
+    assert len(schedule.steps) == 16
+    assert sum(lane.durable for lane in schedule.lanes) == 503
+
+
+def test_a_sync_of_one_file_concerns_every_lane() -> None:
+    sync = replace(LEVEL_HASH.schedule[6], what="sync", file="table.pool", offset=0, size=4096)
+    schedule = build_view(run(replace(LEVEL_HASH, schedule=(sync, *LEVEL_HASH.schedule)))).findings[0].schedule
+    assert schedule.steps[0].lane == -1
+    assert len(schedule.lanes) == 3
+
+
+def test_the_share_of_states_is_not_claimed_where_they_are_not_counted() -> None:
+    bound = replace(FULL.states, feasible=10, feasible_is_exact=False)
+    assert {fact.label: fact.value for fact in build_view(run(states=bound)).counts}["covered"] == "unknown"
 
 
 def test_every_mark_stands_before_the_crash_and_inside_its_lane() -> None:
