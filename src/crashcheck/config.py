@@ -83,6 +83,7 @@ class CheckConfig:
     first: str = "check"  # "skip": the first image is not meant to pass
     timeout_s: float = 10.0
     memory_mib: int = 4096  # address space of a check; 0: no limit
+    file_mib: int = 8192  # size of any one file that a check writes; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ def parse(text: str, path: Path) -> Config:
     setup = section("setup", ("command",))
     workload = section("workload", ("command", "env", "timeout_s"))
     pool = section("pool", ("files",))
-    check = section("check", ("command", "oracle", "first", "timeout_s", "memory_mib", "env"))
+    check = section("check", ("command", "oracle", "first", "timeout_s", "memory_mib", "file_mib", "env"))
     model = section("model", ("name", "tear", "files"))
     strategy = section("strategy", ("name", "deviations"))
     budget = section("budget", ("seconds", "states"))
@@ -191,6 +192,7 @@ def parse(text: str, path: Path) -> Config:
             first=check.choice("first", FIRST, "check"),
             timeout_s=check.seconds("timeout_s", 10.0),
             memory_mib=check.whole("memory_mib", 4096, least=0),
+            file_mib=check.whole("file_mib", 8192, least=0),
         ),
         model=ModelConfig(
             name=model.choice("name", MODELS, "px86"),

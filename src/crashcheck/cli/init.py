@@ -40,6 +40,7 @@ command = "./check {pool}/data.db {acked}"
 # first = "check"        # "skip": the files before the workload are not meant to pass
 timeout_s = 10
 # memory_mib = 4096      # address space of a check; 0: no limit
+# file_mib = 8192        # size of any one file that it writes; 0: no limit
 # env = {}
 
 [model]

@@ -1,0 +1,113 @@
+"""Where runs are kept: one folder a run beside crashcheck.toml, found again by the digest of its trace."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crashcheck.errors import CrashcheckError
+
+FOLDER = ".crashcheck"
+KEPT_RUNS = 5
+_MANIFEST = "run.json"
+
+
+@dataclass(slots=True)
+class RunFolder:
+    """A run's own folder, locked while the run lasts so that another run's clean-up leaves it alone."""
+
+    path: Path
+    _lock: int = field(repr=False)
+
+    def register(self, digest: str, recording: Path) -> None:
+        """Makes the recording in `recording` (this folder or one below it) findable by its trace's digest."""
+        manifest = _read_manifest(self.path)
+        manifest[digest] = os.path.relpath(recording, self.path)
+        temporary = self.path / f"{_MANIFEST}.new"
+        temporary.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        temporary.replace(self.path / _MANIFEST)
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The runs of one project folder."""
+
+    project: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.project / FOLDER
+
+    def new_run(self) -> RunFolder:
+        """A new, empty, locked folder; older runs beyond KEPT_RUNS that nobody holds are removed first.
+
+        Raises CrashcheckError(work-folder) where the project's folder cannot be written.
+        """
+        try:
+            self.folder.mkdir(exist_ok=True)
+            ignore = self.folder / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n", encoding="utf-8")
+            self._prune()
+            # Names sort by age; two runs that start in the same instant differ by their random part.
+            path = self.folder / f"{time.time_ns():020d}-{secrets.token_hex(4)}"
+            path.mkdir()
+            lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            hint = "crashcheck keeps its recordings beside crashcheck.toml: make that folder writable."
+            raise CrashcheckError("work-folder", f"{self.folder} cannot be written: {error.strerror}.", hint) from error
+        return RunFolder(path, lock)
+
+    def find(self, digest: str) -> Path:
+        """The folder of the newest recording whose trace has `digest`. Raises CrashcheckError(replay-no-recording)."""
+        for run in reversed(list(self._runs())):
+            place = _read_manifest(run).get(digest)
+            if place is not None and (run / place).is_dir():
+                return run / place
+        hint = f"The last {KEPT_RUNS} runs are kept; run `crashcheck run` again and take the token it prints."
+        raise CrashcheckError("replay-no-recording", f"No recording in {self.folder} has the trace {digest}.", hint)
+
+    def _runs(self) -> Iterator[Path]:
+        if self.folder.is_dir():
+            yield from sorted(entry for entry in self.folder.iterdir() if entry.is_dir())
+
+    def _prune(self) -> None:
+        for run in list(self._runs())[: -(KEPT_RUNS - 1)]:
+            if _is_free(run):
+                shutil.rmtree(run, ignore_errors=True)
+
+
+def _read_manifest(run: Path) -> dict[str, str]:
+    try:
+        manifest = json.loads((run / _MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(digest): str(place) for digest, place in manifest.items()} if isinstance(manifest, dict) else {}
+
+
+def _is_free(run: Path) -> bool:
+    try:
+        lock = os.open(run / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        # Either half made by a run that starts now, or left by one that died before it could lock: age tells.
+        return time.time() - run.stat().st_mtime > 60
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True

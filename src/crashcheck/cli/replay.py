@@ -1,0 +1,59 @@
+"""`crashcheck replay`: make the crash image of a finding again and run the check on it."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from crashcheck.config import FILE_NAME, load
+from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "replay",
+        help="see a finding again",
+        description="Makes the crash image of a finding again and runs the check on it. "
+        "Exit codes: 0 the check passes, 1 it fails as found, 2 could not do its job.",
+    )
+    parser.add_argument("token", help="the replay token that the report gives")
+    parser.add_argument("-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the image in FOLDER, for a debugger")
+
+
+def main(args: argparse.Namespace) -> int:
+    config = load(args.config)
+    if args.keep is None:
+        with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
+            return _replay(config, args.token, Path(folder) / "image", kept=False)
+    if args.keep.exists():
+        raise CrashcheckError("replay-exists", f"{args.keep} exists already.", "Name a folder that does not exist yet.")
+    with tempfile.TemporaryDirectory(prefix=f".{args.keep.name}-", dir=_parent(args.keep)) as folder:
+        image = Path(folder) / "image"
+        code = _replay(config, args.token, image, kept=True, shown=args.keep)
+        image.rename(args.keep)
+    return code
+
+
+def _parent(path: Path) -> Path:
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    return path.absolute().parent
+
+
+def _replay(config: Any, token: str, image: Path, *, kept: bool, shown: Path | None = None) -> int:
+    from crashcheck.pipeline import replay_token
+    from crashcheck.reports.text import block
+    from crashcheck.reports.words import outcome
+
+    replayed = replay_token(config, token, image)
+    for text in block(replayed.verdict.output)[0]:
+        print(f"  | {text}")
+    print(f"The check on the crash image: {outcome(replayed.verdict)}.")
+    if kept and shown is not None:
+        print(f"The image is in {shown}. To run the check on it again:")
+        print(f"  {replayed.command.replace(str(image), str(shown.absolute()))}")
+    else:
+        print("`--keep FOLDER` leaves the image there, for a debugger.")
+    return EXIT_CLEAN if replayed.verdict.passed else EXIT_FINDINGS

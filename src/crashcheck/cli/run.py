@@ -1,0 +1,119 @@
+"""`crashcheck run`: build, record, crash, and report what did not survive."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crashcheck.config import FILE_NAME, MODELS, STRATEGIES, load, override
+from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
+
+if TYPE_CHECKING:
+    from crashcheck.checker.explore import Progress
+    from crashcheck.checker.result import RunResult
+
+FORMATS = ("terminal", "json", "html")
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("run", help="find crash-consistency bugs", description=__doc__)
+    parser.add_argument("-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})")
+    parser.add_argument("--model", help=f"what may survive a crash: {', '.join(MODELS)}")
+    parser.add_argument("--tear", help="page-cache: none, 512 or 4096")
+    parser.add_argument("--strategy", help=f"which states to try: {', '.join(STRATEGIES)}")
+    parser.add_argument("--deviations", type=int, metavar="K", help="bounded: at most K updates dropped, or persisted")
+    parser.add_argument("--budget", metavar="TIME", help='how long to search, for example "60s" or "10m"')
+    parser.add_argument("--states", type=int, metavar="N", help="how many states to execute at most")
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="checks at a time (default: one a core)")
+    parser.add_argument("--depth", type=int, choices=(1, 2), default=1, help="2: crash the check's own recovery as well")
+    parser.add_argument(
+        "--format",
+        action="append",
+        metavar="FMT[=PATH]",
+        help=f"a report: {', '.join(FORMATS)}; to PATH or standard output; may be given again "
+        "(default: terminal, and an HTML file in the run's folder)",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from crashcheck import pipeline
+    from crashcheck.reports.progress import LiveProgress, ProgressState
+
+    wanted = [parse_format(text) for text in args.format or ()]
+    if args.jobs < 0:
+        raise CrashcheckError("bad-option", f"--jobs is {args.jobs}; the least is 0, one a core.")
+    config = override(
+        load(args.config),
+        model=args.model,
+        tear=args.tear,
+        strategy=args.strategy,
+        deviations=args.deviations,
+        budget=args.budget,
+        states=args.states,
+    )
+    console = Console(stderr=True, highlight=False)
+    with LiveProgress(console) as live:
+
+        def show(phase: str, progress: Progress | None) -> None:
+            live.update(
+                ProgressState(
+                    phase=phase,
+                    elapsed_s=progress.elapsed_s if progress else 0.0,
+                    executed=progress.executed if progress else 0,
+                    pruned=progress.pruned if progress else 0,
+                    failing=progress.failing if progress else 0,
+                    findings=progress.findings if progress else 0,
+                    budget_s=config.budget.seconds,
+                    budget_states=config.budget.states,
+                )
+            )
+
+        ran = pipeline.run(config, jobs=args.jobs, depth=args.depth, on_progress=show)
+    if not wanted:
+        wanted = [("terminal", None), ("html", ran.folder / "report.html")]
+    write_reports(ran.result, config.folder, wanted)
+    return EXIT_FINDINGS if ran.result.findings else EXIT_CLEAN
+
+
+def parse_format(text: str) -> tuple[str, Path | None]:
+    """"json=out.json" → ("json", Path("out.json")). Raises CrashcheckError(bad-format)."""
+    name, equals, path = text.partition("=")
+    if name not in FORMATS or (equals and not path):
+        hint = f"Write FMT or FMT=PATH, with FMT one of {', '.join(FORMATS)}."
+        raise CrashcheckError("bad-format", f"--format {text!r} is no report.", hint)
+    return name, Path(path) if equals else None
+
+
+def write_reports(result: RunResult, folder: Path, wanted: list[tuple[str, Path | None]]) -> None:
+    """Each report to its file, or to standard output. Raises CrashcheckError(report-unwritable)."""
+    from rich.console import Console
+
+    from crashcheck.reports import html, json_report, terminal
+    from crashcheck.reports.excerpts import read_sources
+    from crashcheck.reports.view import build_view
+
+    view = build_view(result, read_sources(result, folder))
+    html_path = next((str(path) for name, path in wanted if name == "html" and path is not None), "")
+    # Files first: a report on the terminal names them.
+    for name, path in sorted(wanted, key=lambda item: item[0] == "terminal"):
+        if name == "terminal" and path is None:
+            terminal.print_report(view, Console(highlight=False), html_path)
+            continue
+        if name == "json":
+            text = json_report.render(result)
+        elif name == "html":
+            text = html.render(view)
+        else:
+            text = terminal.render(view, html_path=html_path)
+        if path is None:
+            sys.stdout.write(text)
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,346 @@
+"""A run, from crashcheck.toml to findings: build, record, read, model, search. The table of contents of crashcheck."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import crashcheck
+from crashcheck import evidence
+from crashcheck.analyzer.ir.facts import ProgramFacts
+from crashcheck.analyzer.persistence import build as build_graph
+from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.analyzer.trace.completeness import Completeness
+from crashcheck.analyzer.trace.completeness import check as check_completeness
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.analyzer.trace.reader import read as read_trace
+from crashcheck.checker.budget import Budget
+from crashcheck.checker.command import CheckCommand, CheckSetup
+from crashcheck.checker.content import Content
+from crashcheck.checker.depth import Deeper, Recovery
+from crashcheck.checker.executor import Executor
+from crashcheck.checker.explore import Exploration, Exploring, Progress, uncrashed
+from crashcheck.checker.findings import Snapshot
+from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.places import TracePlaces
+from crashcheck.checker.process import Limits
+from crashcheck.checker.replay import Replayed, replay
+from crashcheck.checker.result import RunResult, StopReason
+from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.store import RunFolder, Store
+from crashcheck.checker.strategies import Strategy, strategy
+from crashcheck.checker.subject import Subject
+from crashcheck.checker.tokens import Token, digest
+from crashcheck.config import Command, Config
+from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.record import Recording, record, tail
+
+OnProgress = Callable[[str, Progress | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a run found, and the folder that keeps its recording for replays."""
+
+    result: RunResult
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A recording, read and modelled."""
+
+    recording: Recording
+    subject: Subject
+    facts: ProgramFacts
+    completeness: Completeness
+
+
+def run(config: Config, *, jobs: int = 0, depth: int = 1, on_progress: OnProgress | None = None) -> Ran:
+    """Do what `config` asks. `jobs`: checks at a time, 0 for one a core; `depth` 2: crash the recovery as well.
+
+    Raises CrashcheckError where the job could not be done; Ctrl-C while searching ends with a partial result.
+    """
+    started = time.monotonic()
+    tell = on_progress or (lambda phase, progress: None)
+    run_folder = Store(config.folder).new_run()
+    try:
+        if config.build.command is not None:
+            tell("building", None)
+            build(config, run_folder.path)
+        tell("recording", None)
+        recording = record_workload(config, run_folder.path)
+        tell("analysing", None)
+        loaded = load(config, recording)
+        run_folder.register(digest(loaded.subject.trace).hex(), run_folder.path)
+        exploration, depth_warnings = search(config, loaded, run_folder, jobs or cores(), depth, tell)
+        result = summarise(config, loaded, exploration, depth_warnings, time.monotonic() - started)
+        return Ran(result, run_folder.path)
+    finally:
+        run_folder.close()
+
+
+def build(config: Config, work: Path) -> None:
+    """Run [build] command; its output is shown only if it fails."""
+    assert config.build.command is not None
+    log = work / "build.log"
+    with log.open("wb") as output:
+        done = subprocess.run(
+            config.build.command.argv(pool=str(work / "pool")),
+            cwd=config.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise CrashcheckError(
+            "build-failed",
+            f"the build command exited with status {done.returncode}: {config.build.command.text}{tail(log)}",
+            f"Run it by hand in {config.folder}.",
+        )
+
+
+def record_workload(
+    config: Config,
+    work: Path,
+    *,
+    snapshot_seq: int | None = None,
+    first_from: Path | None = None,
+    addresses_from: Path | None = None,
+) -> Recording:
+    """Run [setup] and [workload] in a pool folder below `work`."""
+    setup = config.setup.command if first_from is None else None
+    return record(
+        config.workload.command.argv(),
+        config.pool.files,
+        work,
+        setup=setup.argv() if setup is not None else None,
+        env=config.workload.env,
+        timeout_s=config.workload.timeout_s,
+        setup_timeout_s=config.workload.timeout_s,
+        cwd=config.folder,
+        snapshot_seq=snapshot_seq,
+        first_from=first_from,
+        addresses_from=addresses_from,
+    )
+
+
+def load(config: Config, recording: Recording, program: Command | None = None) -> Loaded:
+    """Read a recording's trace and the facts of the programs in it, and build the model's persistence graph."""
+    trace = read_trace(recording.trace)
+    command = program or config.workload.command
+    facts = ProgramFacts.load(evidence.modules(trace, command, config.folder))
+    completeness = check_completeness(trace, recording.first, recording.pool)
+    graph = build_graph(trace, config.model.name, Options(config.model.tear, config.model.files))
+    space = StateSpace(graph)
+    subject = Subject(
+        trace,
+        graph,
+        space,
+        Content(space, recording.first),
+        TracePlaces(trace, facts, config.folder),
+        completeness.unexplained,
+    )
+    return Loaded(recording, subject, facts, completeness)
+
+
+def search(
+    config: Config, loaded: Loaded, run_folder: RunFolder, jobs: int, depth: int, tell: OnProgress
+) -> tuple[Exploration, tuple[str, ...]]:
+    """Check the uncrashed images, then crash states until the strategy or the budget ends; then recoveries."""
+    subject = loaded.subject
+    plan = _strategy(config)
+    budget = Budget(config.budget.seconds, config.budget.states)
+    with _executor(config, loaded, run_folder.path, jobs) as executor:
+        tell("checking the uncrashed images", None)
+        uncrashed(executor, first=config.check.first == "check" and evidence.has_files(loaded.recording.first))
+        exploring = Exploring(
+            subject,
+            executor,
+            plan,
+            budget,
+            jobs=jobs,
+            progress=lambda progress: tell("checking", progress),
+            snapshot=_snapshots(config, loaded, run_folder.path),
+        )
+        first = exploring.run()
+        if depth < 2:
+            return first, ()
+        if first.stop_reason is not StopReason.EXHAUSTED:
+            return first, ("the budget ended before any recovery was crashed (--depth 2): raise it",)
+        deeper = _deeper(config, loaded, run_folder.path, jobs, plan, lambda progress: tell("crashing the check", progress))
+        left = Budget(
+            None if budget.seconds is None else max(0.0, budget.seconds - first.seconds),
+            None if budget.states is None else max(0, budget.states - first.states.executed),
+        )
+        second = deeper.explore(subject, executor, _distinct(subject, plan), left)
+        return evidence.both(first, second), ()
+
+
+def summarise(
+    config: Config, loaded: Loaded, exploration: Exploration, warnings: Sequence[str], seconds: float
+) -> RunResult:
+    """Everything that the reports need."""
+    facts = loaded.facts
+    return RunResult(
+        config_path=str(config.path),
+        model=config.model.name + (f" tear={config.model.tear}" if config.model.tear else ""),
+        strategy=config.strategy.name
+        + (f" deviations={config.strategy.deviations}" if config.strategy.name == "bounded" else ""),
+        stop_reason=exploration.stop_reason,
+        states=exploration.states,
+        trace=evidence.trace_summary(loaded.subject.trace, loaded.completeness),
+        findings=exploration.findings,
+        uncertain=exploration.uncertain,
+        not_instrumented=evidence.not_instrumented(facts, loaded.subject.trace, config.workload.command, config.folder),
+        warnings=(*evidence.recording_warnings(facts, loaded.recording), *exploration.warnings, *warnings),
+        seconds=seconds,
+        version=crashcheck.__version__,
+    )
+
+
+def replay_token(config: Config, text: str, image: Path) -> Replayed:
+    """Write the image of a finding's token to `image`, which must not exist, and run the check on a copy of it.
+
+    Raises CrashcheckError: token-malformed, token-other-trace, replay-no-recording and others.
+    """
+    token = Token.parse(text)
+    wanted = replace(
+        config, model=replace(config.model, name=token.model, tear=token.options.tear, files=token.options.files)
+    )
+    folder = Store(config.folder).find(token.levels[0].digest.hex())
+    loaded = load(wanted, evidence.recording_in(folder))
+    image.parent.mkdir(parents=True, exist_ok=True)
+    work = image.with_name(image.name + ".work")
+    work.mkdir()
+    with _executor(wanted, loaded, work, 1) as executor:
+        deeper = _deeper(wanted, loaded, work, 1, _strategy(wanted), None)
+        return replay(token, loaded.subject, executor, image, deeper)
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _strategy(config: Config) -> Strategy:
+    if config.strategy.name == "bounded":
+        return strategy("bounded", deviations=config.strategy.deviations)
+    return strategy(config.strategy.name)
+
+
+def _limits(config: Config) -> Limits:
+    return Limits(
+        timeout_s=config.check.timeout_s,
+        memory_bytes=config.check.memory_mib << 20 or None,
+        file_bytes=config.check.file_mib << 20 or None,
+    )
+
+
+def _check_setup(config: Config, recording: Recording, work: Path) -> CheckSetup:
+    return CheckSetup(
+        command=CheckCommand.find(config.check.command, config.folder),
+        folder=config.folder,
+        first=recording.first,
+        work=work,
+        recorded_stdout=recording.stdout,
+        addresses=recording.addresses,
+        patterns=config.pool.files,
+        env=config.check.env,
+    )
+
+
+def _executor(config: Config, loaded: Loaded, work: Path, jobs: int) -> Executor:
+    trace = loaded.subject.trace
+    return Executor(
+        loaded.subject.content,
+        loaded.subject.space.points,
+        _check_setup(config, loaded.recording, work),
+        ExitStatus(),
+        limits=_limits(config),
+        jobs=jobs,
+        stdout_bytes=loaded.recording.stdout.stat().st_size,
+        operations=evidence.operations(trace),
+    )
+
+
+def _snapshots(config: Config, loaded: Loaded, work: Path) -> Snapshot:
+    """Real files at an event: the workload is recorded once more and copied there, if it does the same again."""
+    taken: dict[int, Path | None] = {}
+    own = digest(loaded.subject.trace)
+
+    def snapshot(seq: int) -> Path | None:
+        if seq not in taken:
+            folder = work / f"snapshot-{seq}"
+            recording = record_workload(
+                config,
+                folder,
+                snapshot_seq=seq,
+                first_from=loaded.recording.first,
+                addresses_from=loaded.recording.addresses,
+            )
+            same = digest(read_trace(recording.trace)) == own
+            taken[seq] = folder / "snapshot" if same and (folder / "snapshot").is_dir() else None
+        return taken[seq]
+
+    return snapshot
+
+
+def _deeper(
+    config: Config,
+    loaded: Loaded,
+    work: Path,
+    jobs: int,
+    plan: Strategy,
+    progress: Callable[[Progress], None] | None,
+) -> Deeper:
+    """How the check's own run on a crash image is recorded and modelled."""
+
+    def record_check(image: Path, acked: int, stdout_bytes: int, folder: Path) -> Recovery | None:
+        told = folder / "told"
+        with loaded.recording.stdout.open("rb") as everything:
+            told.write_bytes(everything.read(stdout_bytes))
+        recording = record(
+            config.check.command.argv(pool="{pool}", acked=str(acked), stdout=str(told)),
+            config.pool.files,
+            folder / "run",
+            env=config.check.env,
+            timeout_s=config.check.timeout_s,
+            cwd=config.folder,
+            first_from=image,
+            addresses_from=loaded.recording.addresses,
+            must_succeed=False,
+            must_update=False,
+        )
+        if recording.exit_code != 0 or not recording.trace.exists():
+            return None
+        below = load(config, recording, config.check.command)
+        return Recovery(below.subject, recording.first)
+
+    return Deeper(
+        record_check,
+        _check_setup(config, loaded.recording, work),
+        ExitStatus(),
+        plan,
+        _limits(config),
+        jobs,
+        progress=progress,
+    )
+
+
+def _distinct(subject: Subject, plan: Strategy) -> Iterator[CrashState]:
+    """Each crash image once, in the strategy's order."""
+    seen: set[bytes] = set()
+    for state in plan.states(subject.space):
+        fingerprint = subject.content.fingerprint(state)
+        if fingerprint not in seen:
+            seen.add(fingerprint)
+            yield state
+
+
+__all__ = ["Loaded", "Ran", "Trace", "build", "load", "record_workload", "replay_token", "run", "search", "summarise"]
