@@ -23,7 +23,7 @@ from crashcheck.reports.excerpts import Sources, around
 from crashcheck.reports.numbers import human, percent, seconds_text
 from crashcheck.reports.text import block, line
 
-STEPS_ALL_FINDINGS = 1600  # schedule steps shown in one report; keeps 100 findings under 2 MiB of HTML
+STEPS_ALL_FINDINGS = 1400  # schedule steps shown in one report; keeps 100 findings under 2 MiB of HTML
 STEPS_MIN = 12
 STACK_MAX = 8
 CONTEXT_LINES = 2
