@@ -21,7 +21,7 @@ from crashcheck.analyzer.ir.module import NAME, IRSyntaxError, read_module
 from crashcheck.analyzer.ir.strip import metadata_without_debug
 from crashcheck.errors import CrashcheckError
 
-_FLAG = re.compile(r'^!\{i32 \d+, !"(PIC Level|PIE Level|Code Model)", i32 (\d+)\}')
+_FLAG = re.compile(r'!\{i32 \d+, !"(PIC Level|Code Model)", i32 (\d+)\}')
 _CODE_MODELS = {"1": "small", "2": "kernel", "3": "medium", "4": "large"}
 _CTORS = re.compile(r"^@llvm\.global_(ctors|dtors) = appending global \[\d+ x \{[^}]*\}\] \[(.*)\]$", re.MULTILINE)
 _CTOR = re.compile(rf"\{{ i32 (\d+), ptr (@(?:{NAME})), ptr (null|@(?:{NAME})) \}}")
@@ -238,7 +238,7 @@ def emit(text: str, options: UnitOptions) -> bytes:
             f"{options.source}: the instrumented IR is not valid ({options.compiler}, {binding_version()}): {error}",
             "this is a defect of crashcheck; CRASHCHECK_FALLBACK=1 compiles such units without hooks",
         ) from error
-    flags = dict(found.groups() for line in text.rsplit("\n!", 4096)[1:] if (found := _FLAG.match("!" + line.partition(" = ")[2][1:])))
+    flags = dict(_FLAG.findall(text, max(text.rfind("\n}\n"), 0)))
     speed = {"0": 0, "1": 1, "2": 2, "3": 3, "s": 2, "z": 2}[options.level]
     machine = llvm.Target.from_triple(module.triple).create_target_machine(
         opt=speed,
