@@ -165,15 +165,21 @@ void cc_store_word(const void *target, uint64_t value, uint32_t size, uint64_t i
 void cc_copy(const void *target, const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit,
              uint32_t index, uint32_t depth)
 {
-    if (cc_recording && cc_range_in_window(target, size))
+    if (cc_recording && cc_range_in_window(target, size)) {
         cc_update((where){unit, index, depth}, 0, target, source, 0, size, CC_STORE_BULK, instance);
+        cc_thread.covered = target;
+        cc_thread.covered_bytes = size;
+    }
 }
 
 void cc_fill(const void *target, uint32_t byte, uint64_t size, uint64_t instance, struct cc_unit *unit, uint32_t index,
              uint32_t depth)
 {
-    if (cc_recording && cc_range_in_window(target, size))
+    if (cc_recording && cc_range_in_window(target, size)) {
         cc_update((where){unit, index, depth}, 0, target, NULL, (int)(byte & 0xff), size, CC_STORE_BULK, instance);
+        cc_thread.covered = target;
+        cc_thread.covered_bytes = size;
+    }
 }
 
 /* Atomics on persistent memory: one lock a stripe of lines, by place in the file so that two mappings of it

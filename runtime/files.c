@@ -10,6 +10,7 @@
 
 #include "internal.h"
 #include "models.h"
+#include "streams.h"
 
 #define MOST_PARTS 1024
 
@@ -120,18 +121,27 @@ static int flags_of_mode(const char *mode)
     return flags;
 }
 
+static FILE *stream_opened(where at, FILE *stream, int flags, const struct opening *before)
+{
+    if (stream) {
+        opened(at, fileno(stream), flags, before);
+        cc_stream_opened(stream);
+    }
+    return stream;
+}
 #define FOPENS(path, mode, call)                                                                                       \
     (__extension__({                                                                                                   \
         int flags_ = flags_of_mode(mode);                                                                              \
         struct opening before_ = opening(AT_FDCWD, path, flags_);                                                      \
-        FILE *stream_ = (call);                                                                                        \
-        if (stream_)                                                                                                   \
-            opened(at, fileno(stream_), flags_, &before_);                                                             \
-        stream_;                                                                                                       \
+        stream_opened(at, call, flags_, &before_);                                                                     \
     }))
 MODEL(FILE *, fopen, (const char *path, const char *mode), REAL(fopen)(path, mode), FOPENS(path, mode, REAL(fopen)(path, mode)))
 MODEL(FILE *, fopen64, (const char *path, const char *mode), REAL(fopen64)(path, mode),
       FOPENS(path, mode, REAL(fopen64)(path, mode)))
+MODEL(FILE *, freopen, (const char *path, const char *mode, FILE *stream), REAL(freopen)(path, mode, stream),
+      (cc_stream_closes(at, stream), FOPENS(path, mode, REAL(freopen)(path, mode, stream))))
+MODEL(FILE *, freopen64, (const char *path, const char *mode, FILE *stream), REAL(freopen64)(path, mode, stream),
+      (cc_stream_closes(at, stream), FOPENS(path, mode, REAL(freopen64)(path, mode, stream))))
 
 /* writing ------------------------------------------------------------------------------------------- */
 

@@ -61,6 +61,8 @@ struct thread {
     uint32_t inside;        /* > 0: a modelled library function runs, interposed calls are its own */
     uint32_t touched;       /* an update or flush since this thread's last recorded fence */
     struct writer *writers[LEVELS];
+    const void *covered;    /* cc_copy or cc_fill just recorded this target and size: the call of memcpy that the */
+    uint64_t covered_bytes; /* compiler may have made of the intrinsic is the same update */
     uint32_t operations[OPERATIONS_NESTED];
     uint32_t operation_depth;
     uint32_t atomic_stripe; /* stripe + 1 that this thread's open atomic bracket holds */
@@ -117,6 +119,7 @@ static inline struct writer *cc_enter(void)
     struct thread *thread = &cc_thread;
     if (UNLIKELY(*cc_alive == 0))
         cc_child();
+    thread->covered = NULL;
     uint32_t level = thread->level++;
     atomic_signal_fence(memory_order_seq_cst);
     if (LIKELY(level < LEVELS)) {

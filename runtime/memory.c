@@ -7,15 +7,24 @@
 
 #define BULK (CC_STORE_BULK | CC_STORE_LIBRARY)
 
+/* True for the call that a compiler made of an intrinsic which its hook has recorded. */
+static bool is_covered(where at, const void *target, size_t size)
+{
+    struct thread *thread = &cc_thread;
+    bool covered = !at.unit && thread->covered == target && thread->covered_bytes == size;
+    thread->covered = NULL;
+    return covered;
+}
+
 static void copies(where at, void *target, const void *source, size_t size)
 {
-    if (cc_range_in_window(target, size))
+    if (cc_range_in_window(target, size) && !is_covered(at, target, size))
         cc_update(at, 0, target, source, 0, size, BULK, 0);
 }
 
 static void fills(where at, void *target, int byte, size_t size)
 {
-    if (cc_range_in_window(target, size))
+    if (cc_range_in_window(target, size) && !is_covered(at, target, size))
         cc_update(at, 0, target, NULL, byte & 0xff, size, BULK, 0);
 }
 

@@ -39,4 +39,47 @@ int __snprintf_chk(char *target, size_t room, int flag, size_t size, const char 
 int __vsprintf_chk(char *target, int flag, size_t size, const char *format, va_list rest);
 int __vsnprintf_chk(char *target, size_t room, int flag, size_t size, const char *format, va_list rest);
 
+int _IO_putc(int byte, FILE *stream);
+int __overflow(FILE *stream, int byte);
+int __printf_chk(int flag, const char *format, ...);
+int __fprintf_chk(FILE *stream, int flag, const char *format, ...);
+int __dprintf_chk(int fd, int flag, const char *format, ...);
+int __vprintf_chk(int flag, const char *format, va_list rest);
+int __vfprintf_chk(FILE *stream, int flag, const char *format, va_list rest);
+int __vdprintf_chk(int fd, int flag, const char *format, va_list rest);
+
+/* libpmem's, so that its headers are not needed to build the recorder; weak, because few programs have it. */
+#pragma weak pmem_persist
+#pragma weak pmem_flush
+#pragma weak pmem_drain
+#pragma weak pmem_deep_persist
+#pragma weak pmem_deep_flush
+#pragma weak pmem_deep_drain
+#pragma weak pmem_msync
+#pragma weak pmem_memmove
+#pragma weak pmem_memcpy
+#pragma weak pmem_memset
+#pragma weak pmem_memmove_persist
+#pragma weak pmem_memcpy_persist
+#pragma weak pmem_memset_persist
+#pragma weak pmem_memmove_nodrain
+#pragma weak pmem_memcpy_nodrain
+#pragma weak pmem_memset_nodrain
+void pmem_persist(const void *address, size_t size);
+void pmem_flush(const void *address, size_t size);
+void pmem_drain(void);
+void pmem_deep_persist(const void *address, size_t size);
+void pmem_deep_flush(const void *address, size_t size);
+int pmem_deep_drain(const void *address, size_t size);
+int pmem_msync(const void *address, size_t size);
+void *pmem_memmove(void *target, const void *source, size_t size, unsigned flags);
+void *pmem_memcpy(void *target, const void *source, size_t size, unsigned flags);
+void *pmem_memset(void *target, int byte, size_t size, unsigned flags);
+void *pmem_memmove_persist(void *target, const void *source, size_t size);
+void *pmem_memcpy_persist(void *target, const void *source, size_t size);
+void *pmem_memset_persist(void *target, int byte, size_t size);
+void *pmem_memmove_nodrain(void *target, const void *source, size_t size);
+void *pmem_memcpy_nodrain(void *target, const void *source, size_t size);
+void *pmem_memset_nodrain(void *target, int byte, size_t size);
+
 #endif

@@ -11,6 +11,7 @@
 
 #include "internal.h"
 #include "models.h"
+#include "streams.h"
 
 __thread struct thread cc_thread TLS_MODEL;
 uint32_t cc_pid;
@@ -174,8 +175,7 @@ __attribute__((destructor(101))) static void finish(void)
     if (!cc_recording)
         return;
     where at = {.unit = NULL, .index = 0, .depth = 0};
-    REAL(fflush)(stdout); /* what is still buffered gets out now or right after: it belongs to the record */
-    cc_output(at);
+    cc_streams_finish(at); /* what libc would flush after this moment, unseen */
     bool first = cc_header->main_pid == cc_pid;
     cc_event_at(at, (struct cc_event){.kind = CC_EXIT, .aux = first});
     if (first)

@@ -140,7 +140,8 @@ enum cc_sync_kind {
     CC_OSYNC = 6,            /* the sync an O_SYNC write carries: its range, and metadata as fsync */
     CC_ODSYNC = 7,           /* likewise O_DSYNC: metadata as fdatasync */
     CC_SYNC_RANGE = 8,       /* sync_file_range: orders nothing */
-    CC_DIRSYNC = 9,          /* fsync of a directory that holds watched files; file 0 */
+    CC_DIRSYNC = 9,          /* fsync of a directory that holds watched files; file 0; offset: 64-bit FNV-1a hash of its
+                              * path relative to the pool folder ("" is the pool folder itself), 0 if unknown */
 };
 
 enum cc_map_flags { CC_MAP_SHARED = 1, CC_MAP_WRITE = 2 };

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define UNIT_KEY 0x1122334455667788ull
-static struct cc_unit hand_unit = {.site_base = 0, .sites = 100, .key = UNIT_KEY, .hooks_version = CC_HOOKS_VERSION};
+static __attribute__((unused)) struct cc_unit hand_unit = {.site_base = 0, .sites = 100, .key = UNIT_KEY, .hooks_version = CC_HOOKS_VERSION};
 
 #define IN_WINDOW(p) ((uintptr_t)(p) - cc_window_start < cc_window_bytes)
 #define STORE_AS(index, depth, flags, target, value, base)                                                             \

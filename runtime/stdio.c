@@ -1,0 +1,269 @@
+/* Streams: libc writes their files where no interposer sees it, so its functions are watched for what became
+ * of the buffer, the file and standard output. */
+#define __NO_INLINE__ 1 /* keeps libc's inline bodies of the very functions defined here out */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio_ext.h>
+#include <sys/file.h>
+
+#include "internal.h"
+#include "models.h"
+#include "streams.h"
+
+#undef fwrite_unlocked /* a macro of libc's when it optimises */
+
+#define STREAMS_MOST 256u
+#define UNKNOWN SIZE_MAX
+
+/* Streams on watched files that are open: exit flushes them inside libc. */
+static FILE *_Atomic open_streams[STREAMS_MOST];
+
+void cc_stream_opened(FILE *stream)
+{
+    int saved = errno;
+    if (stream && cc_watched_fd(fileno(stream)))
+        for (uint32_t i = 0; i < STREAMS_MOST; i++) {
+            FILE *none = NULL;
+            if (atomic_compare_exchange_strong(&open_streams[i], &none, stream))
+                break;
+        }
+    errno = saved;
+}
+
+static void flush_one(where at, FILE *stream);
+
+void cc_stream_closes(where at, FILE *stream)
+{
+    flush_one(at, stream);
+    for (uint32_t i = 0; i < STREAMS_MOST; i++) {
+        FILE *same = stream;
+        atomic_compare_exchange_strong(&open_streams[i], &same, NULL);
+    }
+}
+
+struct streaming {
+    uint16_t file;
+    size_t pending;         /* bytes in the stream's buffer before the call */
+    uint64_t seq;
+};
+
+static struct streaming streaming(FILE *stream)
+{
+    struct streaming now = {0};
+    int saved = errno;
+    int fd = fileno(stream);
+    if (fd >= 0 && (now.file = cc_watched_fd(fd))) {
+        flockfile(stream); /* so that the buffer's fill is this call's doing; the lock is recursive */
+        now.pending = __fpending(stream);
+        now.seq = cc_number(1);
+    }
+    errno = saved;
+    return now;
+}
+
+/* Records `size` bytes before the descriptor's position as written, their content read back from the file. */
+static void wrote_before_position(where at, uint64_t seq, uint16_t file, int fd, uint64_t size)
+{
+    long end = raw3(SYS_lseek, fd, 0, SEEK_CUR), reading = fd;
+    long flags = raw3(SYS_fcntl, fd, F_GETFL, 0);
+    bool known = end >= (long)size && !raw_failed(flags);
+    if (known && (flags & O_ACCMODE) == O_WRONLY) {
+        char path[32];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        reading = raw3(SYS_open, (long)path, O_RDONLY | O_CLOEXEC, 0);
+        known = !raw_failed(reading);
+    }
+    unsigned char block[PAGE * 4];
+    uint64_t start = (uint64_t)end - size;
+    for (uint64_t done = 0; known && done < size;) {
+        uint64_t part = size - done < sizeof block ? size - done : sizeof block;
+        long got = raw4(SYS_pread64, reading, (long)block, (long)part, (long)(start + done));
+        known = got > 0;
+        if (known) {
+            cc_write_event(at, seq, file, start + done, block, (uint64_t)got, flags & O_APPEND ? CC_WRITE_APPEND : 0);
+            done += (uint64_t)got;
+            seq = 0;
+        }
+    }
+    if (reading != fd && !raw_failed(reading))
+        raw3(SYS_close, reading, 0, 0);
+    if (!known)
+        cc_unmodelled(at, file, "stdio");
+}
+
+/* `produced`: bytes that the call put into the stream. What is not in the buffer any more is in the file. */
+static void streamed(where at, const struct streaming *now, FILE *stream, size_t produced)
+{
+    int saved = errno;
+    if (now->file) {
+        size_t left = __fpending(stream);
+        if (produced == UNKNOWN)
+            cc_unmodelled(at, now->file, "stdio");
+        else if (now->pending + produced > left)
+            wrote_before_position(at, now->seq, now->file, fileno(stream), now->pending + produced - left);
+        funlockfile(stream);
+    }
+    cc_output(at);
+    errno = saved;
+}
+
+#define STREAMS(type, stream, produced, call)                                                                          \
+    (__extension__({                                                                                                   \
+        FILE *stream_ = (stream);                                                                                      \
+        struct streaming now_ = streaming(stream_);                                                                    \
+        type got = (call);                                                                                             \
+        streamed(at, &now_, stream_, produced);                                                                        \
+        got;                                                                                                           \
+    }))
+#define PRINTED (got < 0 ? 0 : (size_t)got)
+#define ONE (got == EOF ? 0 : 1)
+
+static void flush_one(where at, FILE *stream)
+{
+    if (__fpending(stream))
+        (void)STREAMS(int, stream, 0, REAL(fflush)(stream));
+}
+
+static void flush_all(where at)
+{
+    for (uint32_t i = 0; i < STREAMS_MOST; i++) {
+        FILE *stream = atomic_load(&open_streams[i]);
+        if (stream)
+            flush_one(at, stream);
+    }
+}
+
+void cc_streams_finish(where at)
+{
+    flush_all(at);
+    REAL(fflush)(stdout);
+    cc_output(at);
+}
+
+/* writing ------------------------------------------------------------------------------------------- */
+
+MODEL(size_t, fwrite, (const void *bytes, size_t size, size_t count, FILE *stream), REAL(fwrite)(bytes, size, count, stream),
+      STREAMS(size_t, stream, got *size, REAL(fwrite)(bytes, size, count, stream)))
+MODEL(size_t, fwrite_unlocked, (const void *bytes, size_t size, size_t count, FILE *stream),
+      REAL(fwrite_unlocked)(bytes, size, count, stream),
+      STREAMS(size_t, stream, got *size, REAL(fwrite_unlocked)(bytes, size, count, stream)))
+MODEL(int, fputs, (const char *text, FILE *stream), REAL(fputs)(text, stream),
+      STREAMS(int, stream, got < 0 ? 0 : raw_length(text), REAL(fputs)(text, stream)))
+MODEL(int, fputs_unlocked, (const char *text, FILE *stream), REAL(fputs_unlocked)(text, stream),
+      STREAMS(int, stream, got < 0 ? 0 : raw_length(text), REAL(fputs_unlocked)(text, stream)))
+MODEL(int, puts, (const char *text), REAL(puts)(text), STREAMS(int, stdout, got < 0 ? 0 : raw_length(text) + 1, REAL(puts)(text)))
+MODEL(int, fputc, (int byte, FILE *stream), REAL(fputc)(byte, stream), STREAMS(int, stream, ONE, REAL(fputc)(byte, stream)))
+MODEL(int, fputc_unlocked, (int byte, FILE *stream), REAL(fputc_unlocked)(byte, stream),
+      STREAMS(int, stream, ONE, REAL(fputc_unlocked)(byte, stream)))
+MODEL(int, putc, (int byte, FILE *stream), REAL(putc)(byte, stream), STREAMS(int, stream, ONE, REAL(putc)(byte, stream)))
+MODEL(int, putc_unlocked, (int byte, FILE *stream), REAL(putc_unlocked)(byte, stream),
+      STREAMS(int, stream, ONE, REAL(putc_unlocked)(byte, stream)))
+MODEL(int, _IO_putc, (int byte, FILE *stream), REAL(putc)(byte, stream), STREAMS(int, stream, ONE, REAL(putc)(byte, stream)))
+MODEL(int, putchar, (int byte), REAL(putchar)(byte), STREAMS(int, stdout, ONE, REAL(putchar)(byte)))
+MODEL(int, putchar_unlocked, (int byte), REAL(putchar_unlocked)(byte), STREAMS(int, stdout, ONE, REAL(putchar_unlocked)(byte)))
+/* What an inlined putc_unlocked calls when the buffer is full. */
+MODEL(int, __overflow, (FILE * stream, int byte), REAL(__overflow)(stream, byte),
+      STREAMS(int, stream, byte == EOF ? 0 : ONE, REAL(__overflow)(stream, byte)))
+
+MODEL(int, vfprintf, (FILE *restrict stream, const char *restrict format, va_list rest), REAL(vfprintf)(stream, format, rest),
+      STREAMS(int, stream, PRINTED, REAL(vfprintf)(stream, format, rest)))
+MODEL(int, vprintf, (const char *restrict format, va_list rest), REAL(vprintf)(format, rest),
+      STREAMS(int, stdout, PRINTED, REAL(vprintf)(format, rest)))
+MODEL(int, __vfprintf_chk, (FILE * stream, int flag, const char *format, va_list rest),
+      REAL(__vfprintf_chk)(stream, flag, format, rest),
+      STREAMS(int, stream, PRINTED, REAL(__vfprintf_chk)(stream, flag, format, rest)))
+MODEL(int, __vprintf_chk, (int flag, const char *format, va_list rest), REAL(__vprintf_chk)(flag, format, rest),
+      STREAMS(int, stdout, PRINTED, REAL(__vprintf_chk)(flag, format, rest)))
+
+#define PRINTS_TO(name, parameters, last, stream, call)                                                                \
+    EXPORTED int cc_wrap_##name parameters;                                                                            \
+    EXPORTED int cc_wrap_##name parameters                                                                             \
+    {                                                                                                                  \
+        where at = cc_from_wrapper();                                                                                  \
+        va_list rest;                                                                                                  \
+        va_start(rest, last);                                                                                          \
+        int printed = cc_on() ? STREAMS(int, stream, PRINTED, call) : (call);                                          \
+        va_end(rest);                                                                                                  \
+        return printed;                                                                                                \
+    }                                                                                                                  \
+    OUTSIDE(int, name, parameters, {                                                                                   \
+        where at = cc_from_outside();                                                                                  \
+        va_list rest;                                                                                                  \
+        va_start(rest, last);                                                                                          \
+        int printed = cc_on() && !cc_thread.inside ? STREAMS(int, stream, PRINTED, call) : (call);                     \
+        va_end(rest);                                                                                                  \
+        return printed;                                                                                                \
+    })
+PRINTS_TO(printf, (const char *restrict format, ...), format, stdout, REAL(vfprintf)(stdout, format, rest))
+PRINTS_TO(fprintf, (FILE *restrict stream, const char *restrict format, ...), format, stream, REAL(vfprintf)(stream, format, rest))
+PRINTS_TO(__printf_chk, (int flag, const char *format, ...), format, stdout, REAL(__vfprintf_chk)(stdout, flag, format, rest))
+PRINTS_TO(__fprintf_chk, (FILE * stream, int flag, const char *format, ...), format, stream,
+          REAL(__vfprintf_chk)(stream, flag, format, rest))
+
+/* dprintf has no stream of its own that outlives the call. */
+static int prints_to_fd(where at, int fd, int length, uint64_t seq)
+{
+    int saved = errno;
+    uint16_t file = length > 0 ? cc_watched_fd(fd) : 0;
+    if (file)
+        wrote_before_position(at, seq, file, fd, (uint64_t)length);
+    cc_output(at);
+    errno = saved;
+    return length;
+}
+MODEL(int, vdprintf, (int fd, const char *restrict format, va_list rest), REAL(vdprintf)(fd, format, rest),
+      prints_to_fd(at, fd, REAL(vdprintf)(fd, format, rest), 0))
+MODEL(int, __vdprintf_chk, (int fd, int flag, const char *format, va_list rest), REAL(__vdprintf_chk)(fd, flag, format, rest),
+      prints_to_fd(at, fd, REAL(__vdprintf_chk)(fd, flag, format, rest), 0))
+#define PRINTS_TO_FD(name, parameters, call)                                                                           \
+    EXPORTED int cc_wrap_##name parameters;                                                                            \
+    EXPORTED int cc_wrap_##name parameters                                                                             \
+    {                                                                                                                  \
+        where at = cc_from_wrapper();                                                                                  \
+        va_list rest;                                                                                                  \
+        va_start(rest, format);                                                                                        \
+        int printed = call;                                                                                            \
+        va_end(rest);                                                                                                  \
+        return cc_on() ? prints_to_fd(at, fd, printed, 0) : printed;                                                   \
+    }                                                                                                                  \
+    OUTSIDE(int, name, parameters, {                                                                                   \
+        va_list rest;                                                                                                  \
+        va_start(rest, format);                                                                                        \
+        int printed = call;                                                                                            \
+        va_end(rest);                                                                                                  \
+        return cc_on() && !cc_thread.inside ? prints_to_fd(cc_from_outside(), fd, printed, 0) : printed;               \
+    })
+PRINTS_TO_FD(dprintf, (int fd, const char *restrict format, ...), REAL(vdprintf)(fd, format, rest))
+PRINTS_TO_FD(__dprintf_chk, (int fd, int flag, const char *format, ...), REAL(__vdprintf_chk)(fd, flag, format, rest))
+
+/* flushing, moving, closing: the buffer is written out first, as these calls would do themselves --------- */
+
+static int flush_any(where at, FILE *stream, int (*call)(FILE *))
+{
+    if (stream)
+        return STREAMS(int, stream, 0, call(stream));
+    flush_all(at);
+    int result = call(NULL), saved = errno;
+    cc_output(at);
+    errno = saved;
+    return result;
+}
+MODEL(int, fflush, (FILE * stream), REAL(fflush)(stream), flush_any(at, stream, REAL(fflush)))
+MODEL(int, fflush_unlocked, (FILE * stream), REAL(fflush_unlocked)(stream), flush_any(at, stream, REAL(fflush_unlocked)))
+MODEL(int, fclose, (FILE * stream), REAL(fclose)(stream), (cc_stream_closes(at, stream), REAL(fclose)(stream)))
+MODEL(int, fseek, (FILE * stream, long offset, int whence), REAL(fseek)(stream, offset, whence),
+      (flush_one(at, stream), REAL(fseek)(stream, offset, whence)))
+MODEL(int, fseeko, (FILE * stream, off_t offset, int whence), REAL(fseeko)(stream, offset, whence),
+      (flush_one(at, stream), REAL(fseeko)(stream, offset, whence)))
+MODEL(int, fseeko64, (FILE * stream, off64_t offset, int whence), REAL(fseeko64)(stream, offset, whence),
+      (flush_one(at, stream), REAL(fseeko64)(stream, offset, whence)))
+MODEL(void, rewind, (FILE * stream), REAL(rewind)(stream), (flush_one(at, stream), REAL(rewind)(stream)))
+MODEL(int, fsetpos, (FILE * stream, const fpos_t *place), REAL(fsetpos)(stream, place),
+      (flush_one(at, stream), REAL(fsetpos)(stream, place)))
+
+static FILE *stream_of_fd(FILE *stream)
+{
+    cc_stream_opened(stream);
+    return stream;
+}
+MODEL(FILE *, fdopen, (int fd, const char *mode), REAL(fdopen)(fd, mode), stream_of_fd(REAL(fdopen)(fd, mode)))

@@ -1,0 +1,13 @@
+/* What the opener of streams tells their keeper. */
+#ifndef CRASHCHECK_STREAMS_H
+#define CRASHCHECK_STREAMS_H
+
+#include <stdio.h>
+
+#include "internal.h"
+
+HIDDEN void cc_stream_opened(FILE *stream);
+HIDDEN void cc_stream_closes(where at, FILE *stream);
+HIDDEN void cc_streams_finish(where at);
+
+#endif

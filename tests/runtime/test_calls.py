@@ -1,0 +1,109 @@
+"""System calls on watched files: writes, syncs, sizes, names, and reads into a mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .decode import BULK, LIBRARY
+
+MSYNC, FSYNC, FDATASYNC, SYNC, OSYNC, ODSYNC, RANGE, DIRSYNC = 1, 3, 4, 5, 6, 7, 8, 9
+APPEND = 1
+
+
+def updates(trace) -> list[tuple[str, int, bytes]]:
+    return [(event.kind, event.offset, event.data) for event in trace.of("WRITE", "TRUNCATE", "CREATE")]
+
+
+def test_every_kind_of_write_is_recorded_with_its_place(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("calls", "writes")
+    assert updates(trace) == [
+        ("CREATE", 0, b""),
+        ("WRITE", 0, b"hello"),
+        ("WRITE", 100, b"0123456789"),
+        ("WRITE", 5, b"ab"),
+        ("WRITE", 7, b"cde"),
+        ("WRITE", 50, b"ab"),
+        ("WRITE", 52, b"cde"),
+        ("WRITE", 10, b"!"),
+    ]
+    assert replay(trace) == (recording.pool / "a.db").read_bytes()
+
+
+def replay(trace, file: int = 1) -> bytes:
+    """The file as its recorded writes make it, from nothing."""
+    image = bytearray()
+    for event in trace.of("WRITE", "STORE", "TRUNCATE"):
+        if event.file != file:
+            continue
+        if event.kind == "TRUNCATE":
+            image = image[: event.offset] + bytes(max(0, event.offset - len(image)))
+            continue
+        image.extend(bytes(max(0, event.offset + event.size - len(image))))
+        image[event.offset : event.offset + event.size] = event.data
+    return bytes(image)
+
+
+def test_a_synchronous_write_carries_the_sync_of_its_range(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("calls", "synced-writes")
+    told = [
+        (event.kind, event.aux, event.offset, event.size, event.flags)
+        for event in trace.of("WRITE", "SYNC_BEGIN", "SYNC_END")
+    ]
+    assert told == [
+        ("WRITE", 0, 0, 4, 0), ("SYNC_BEGIN", OSYNC, 0, 4, 0), ("SYNC_END", OSYNC, 0, 4, 0),
+        ("WRITE", 0, 8, 4, 0), ("SYNC_BEGIN", ODSYNC, 8, 4, 0), ("SYNC_END", ODSYNC, 8, 4, 0),
+        ("WRITE", 0, 12, 4, APPEND), ("WRITE", 0, 16, 4, APPEND),
+        ("WRITE", 0, 2, 4, 0), ("SYNC_BEGIN", ODSYNC, 2, 4, 0), ("SYNC_END", ODSYNC, 2, 4, 0),
+        ("WRITE", 0, 0, 4, 0),
+        ("WRITE", 0, 20, 4, APPEND),
+    ]  # fmt: skip
+    assert replay(trace) == (recording.pool / "a.db").read_bytes()
+
+
+def test_syncs_are_intervals_on_a_file_a_folder_or_everything(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("calls", "syncs")
+    begins = [(event.aux, event.file, event.offset, event.size) for event in trace.of("SYNC_BEGIN")]
+    assert begins == [
+        (FSYNC, 1, 0, 0), (FDATASYNC, 1, 0, 0), (RANGE, 1, 8, 16), (SYNC, 0, 0, 0), (SYNC, 0, 0, 0), (DIRSYNC, 0, 0, 0),
+    ]  # fmt: skip
+    ends = trace.of("SYNC_END")
+    assert [event.payload for event in ends] == [event.seq for event in trace.of("SYNC_BEGIN")]
+    assert [event.flags for event in ends] == [0] * 6
+
+
+def test_changes_of_size_and_existence_are_recorded_once_and_only_if_they_happen(recorded) -> None:
+    trace, _ = recorded("calls", "sizes")
+    told = [(event.kind, event.file, event.offset) for event in trace.of("CREATE", "TRUNCATE")]
+    assert told == [
+        ("CREATE", 1, 0), ("TRUNCATE", 1, 100), ("TRUNCATE", 1, 40), ("TRUNCATE", 1, 60), ("TRUNCATE", 1, 200),
+        ("TRUNCATE", 1, 300), ("TRUNCATE", 1, 0), ("CREATE", 2, 0),
+    ]  # fmt: skip
+    assert [event.data for event in trace.of("UNMODELLED")] == [b"fallocate"]
+
+
+def test_an_existing_file_is_defined_with_its_first_size(recorded: Callable[..., tuple]) -> None:
+    _, first = recorded("calls", "writes")
+    trace, _ = recorded("calls", "sizes", first_from=first.pool)
+    known = trace.of("FILE_DEF")[0]
+    assert (known.data, known.flags, known.offset) == (b"a.db", 1, 110)
+    assert [event.file for event in trace.of("CREATE")] == [2]
+
+
+def test_renames_links_and_copies_in_the_kernel_are_named_as_not_modelled(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("calls", "names")
+    names = [event.data for event in trace.of("UNMODELLED")]
+    assert names == [b"rename", b"link", b"unlink", b"unlink", b"sendfile", b"copy_file_range"]
+    assert updates(trace) == [("WRITE", 0, b"after")]
+
+
+def test_what_is_read_into_a_mapping_is_stored(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("calls", "reads")
+    told = [(event.offset, event.data, event.flags) for event in trace.of("STORE")]
+    flags = BULK | LIBRARY
+    assert told == [
+        (10, b"0123456789abcdef", flags),
+        (100, b"456789abcdef", flags),
+        (200, b"4567", flags),
+        (300, b"89abcdef", flags),
+        (400, b"012345", flags),
+    ]

@@ -1,0 +1,136 @@
+"""Which stores reach a watched file through which mapping, and where files are mapped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from crashcheck.runtime.build import RuntimeLibrary
+
+from .decode import BULK, NT
+
+PLACES = 1 << 45
+PLACE = 1 << 36
+
+
+def stores(trace) -> list[tuple[int, int, bytes]]:
+    return [(event.file, event.offset, event.data) for event in trace.of("STORE")]
+
+
+def test_two_mappings_of_one_file_agree_on_file_and_offset(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("maps", "two-mappings")
+    assert stores(trace) == [(1, 5000, b"a"), (1, 5000, b"b"), (1, 8193, b"c")]
+    assert [event.offset for event in trace.of("MAP")] == [0, 0, 8192]
+    first, second, tail = (int(word, 16) for word in recording.stdout.read_text().split())
+    assert (first, second, tail) == (PLACES, PLACES + (1 << 30), PLACES + (2 << 30) + 8192)
+    assert recording.addresses.read_text().splitlines() == [
+        f"{first:x}\t0\t4000\ta.db",
+        f"{second:x}\t0\t4000\ta.db",
+        f"{tail:x}\t2000\t1000\ta.db",
+    ]
+
+
+def test_each_file_has_a_place_of_64_gib(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("maps", "two-files")
+    assert stores(trace) == [(1, 1, b"a"), (2, 2, b"b")]
+    assert trace.files() == {"a.db": 1, "b.db": 2}
+    assert [line.split("\t")[0] for line in recording.addresses.read_text().splitlines()] == [
+        f"{PLACES:x}",
+        f"{PLACES + PLACE:x}",
+    ]
+
+
+def test_a_moved_grown_or_split_mapping_keeps_its_offsets(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("maps", "moved")
+    assert stores(trace) == [
+        (1, 10, b"a"),
+        (1, (1 << 20) - 1, b"b"),
+        (1, 4097, b"c"),
+        (1, 8193, b"d"),
+        (1, 8192, b"e"),
+    ]
+
+
+def test_unmapped_and_covered_parts_are_not_persistent(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("maps", "unmapped-in-parts")
+    assert stores(trace) == [(1, 4095, b"a"), (1, 8192, b"b"), (1, 8193, b"c")]
+    assert [event.offset for event in trace.of("UNMAP")] == [4096, 0]
+
+
+def test_the_programs_own_address_is_respected_and_noted(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("maps", "own-address")
+    assert stores(trace) == [(1, 1, b"a"), (1, 2, b"b")]
+    assert recording.stdout.read_text() == "0x300000000000 0x310000000000\n"
+    assert recording.addresses.read_text() == "300000000000\t0\t2000\ta.db\n310000000000\t0\t2000\ta.db\n"
+
+
+def test_a_private_mapping_is_not_persistent(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("maps", "private", must_update=False)
+    assert trace.of("STORE", "MAP") == []
+
+
+def test_msync_covers_whole_pages_and_says_if_it_failed(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("maps", "synced")
+    begins = trace.of("SYNC_BEGIN")
+    assert [(event.aux, event.offset, event.size) for event in begins] == [(1, 4096, 8192), (2, 0, 4096), (1, 1, 4096)]
+    ends = trace.of("SYNC_END")
+    assert [(event.payload, event.flags) for event in ends] == [
+        (begins[0].seq, 0),
+        (begins[1].seq, 0),
+        (begins[2].seq, 1),
+    ]
+
+
+def test_bulk_and_wide_stores_carry_their_bytes(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("maps", "bulk")
+    copy, fill, wide, tail = trace.of("STORE")
+    assert (copy.offset, copy.data, copy.flags) == (3, b"q" * 300000, BULK)
+    assert (fill.offset, fill.data, fill.flags) == (400000, b"\x07" * 20, BULK)
+    assert (wide.offset, wide.size, wide.data, wide.flags) == (500000, 16, b"\1" + bytes(7) + b"\2" + bytes(7), NT)
+    assert wide.delta == 500000
+    assert (tail.offset, tail.data) == (0, b"\x09" * 8)
+
+
+def test_a_second_run_maps_files_where_the_first_did(
+    recorded: Callable[..., tuple], program: Callable[..., Path], library: RuntimeLibrary
+) -> None:
+    _, first = recorded("maps", "where", "a.db", "b.db")
+    expected = f"a.db {PLACES:#x}\nb.db {PLACES + PLACE:#x}\n"
+    assert first.stdout.read_text() == expected
+    table = first.addresses.read_bytes()
+    # The check has no trace; it opens the files in another order.
+    environment = {
+        **os.environ,
+        "CRASHCHECK_POOL": str(first.pool),
+        "CRASHCHECK_FILES": "*.db",
+        "CRASHCHECK_ADDRESSES": str(first.addresses),
+    }
+    command = [str(program("maps")), str(first.pool), "where", "b.db", "a.db"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.splitlines(keepends=True)) == sorted(expected.splitlines(keepends=True))
+    assert first.addresses.read_bytes() == table
+    _, again = recorded("maps", "where", "b.db", "a.db", first_from=first.pool, addresses_from=first.addresses)
+    assert sorted(again.stdout.read_text().splitlines()) == sorted(expected.splitlines())
+
+
+def test_setup_gives_files_the_places_that_the_workload_finds(recorded: Callable[..., tuple], program) -> None:
+    setup = [str(program("maps")), "{pool}", "where", "a.db", "b.db"]
+    _, recording = recorded("maps", "where", "b.db", setup=setup)
+    assert recording.stdout.read_text() == f"b.db {PLACES + PLACE:#x}\n"
+
+
+def test_a_file_larger_than_its_place_takes_several(recorded: Callable[..., tuple], program, tmp_path: Path) -> None:
+    big = tmp_path / "big"
+    big.mkdir()
+    for name in ("a.db", "b.db"):
+        (big / name).touch()
+    os.truncate(big / "a.db", 3 * PLACE // 2)
+    trace, recording = recorded("bigmap", first_from=big)
+    assert stores(trace) == [(1, 3 * PLACE // 2 - 1, b"x"), (2, 0, b"y")]
+    assert [line.split("\t")[0] for line in recording.addresses.read_text().splitlines()] == [
+        f"{PLACES:x}",
+        f"{PLACES + 2 * PLACE:x}",
+    ]
+    assert (recording.first / "a.db").stat().st_blocks == 0
