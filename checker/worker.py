@@ -92,6 +92,7 @@ class Worker:
 
 def main(fd: int) -> None:
     """Receive (setup, limits, root), answer, then do tasks until the connection ends."""
+    os.set_inheritable(fd, False)  # it came to us by inheritance, but is no business of the checks
     connection = Connection(fd)
     setup, limits, root = connection.recv()
     try:
