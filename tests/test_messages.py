@@ -31,11 +31,24 @@ def slugs_in_code() -> dict[str, str]:
             where = f"{path.relative_to(ROOT)}:{node.lineno}"
             if isinstance(slug, ast.Attribute) and slug.attr == "slug":
                 continue
-            choices = [slug.body, slug.orelse] if isinstance(slug, ast.IfExp) else [slug]
-            for choice in choices:
+            for choice in literals(slug, tree):
                 assert isinstance(choice, ast.Constant), f"{where}: the slug is no literal"
                 found[str(choice.value)] = where
     return found
+
+
+def literals(slug: ast.expr, tree: ast.Module) -> list[ast.expr]:
+    """What a slug may be: a literal, a choice between two, or a variable with such a value."""
+    if isinstance(slug, ast.IfExp):
+        return [slug.body, slug.orelse]
+    if isinstance(slug, ast.Name):
+        values = [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == slug.id for target in node.targets)
+        ]
+        return [literal for value in values for literal in literals(value, tree)] or [slug]
+    return [slug]
 
 
 def sources() -> Iterator[Path]:

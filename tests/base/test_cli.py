@@ -58,6 +58,17 @@ def test_an_error_is_printed_with_its_slug_and_hint_and_decides_the_exit_code(
     assert capsys.readouterr().err == "crashcheck: It broke. [some-slug]\n  Mend it.\n"
 
 
+def test_a_defect_is_no_finding(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(args: argparse.Namespace) -> int:
+        return 1 // 0
+
+    monkeypatch.setattr(cli.subcommands()["version"], "main", fail)
+    assert cli.main(["version"]) == 2
+    err = capsys.readouterr().err
+    assert "ZeroDivisionError" in err
+    assert err.endswith("crashcheck: this is a defect of crashcheck; please report it with the lines above\n")
+
+
 def test_bad_usage_and_no_subcommand_exit_with_2() -> None:
     for argv in ([], ["nonsense"], ["trace"]):
         with pytest.raises(SystemExit) as caught:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -20,8 +20,7 @@ SUBCOMMANDS = ("run", "replay", "trace", "init", "version")
 
 def subcommands() -> dict[str, ModuleType]:
     """The modules of SUBCOMMANDS by name, in the order in which help lists them."""
-    names = [name for name in SUBCOMMANDS if importlib.util.find_spec(f"{__name__}.{name}")]
-    return {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+    return {name: importlib.import_module(f"{__name__}.{name}") for name in SUBCOMMANDS}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -52,3 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output went away (`| head`): nothing is wrong. The interpreter must not flush again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception:
+        # Python's own exit code for this is 1, which would read as "findings".
+        traceback.print_exc()
+        print("crashcheck: this is a defect of crashcheck; please report it with the lines above", file=sys.stderr)
+        return EXIT_FAILED
