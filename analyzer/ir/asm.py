@@ -43,6 +43,7 @@ _VECTOR_MOVE = {
     "movss": 4, "movsd": 8, "movlps": 8, "movhps": 8, "movlpd": 8, "movhpd": 8, "movd": 4,
     "movaps": 16, "movups": 16, "movapd": 16, "movupd": 16, "movdqa": 16, "movdqu": 16, "stmxcsr": 4, "fnstcw": 2,
 }  # fmt: skip
+_STACK = re.compile(r"-?\w*\(%+[re]?[sb]p\)")
 _NT = {"movnti": 0, "movntil": 4, "movntiq": 8, "movntq": 8, "movntdq": 16, "movntps": 16, "movntpd": 16}
 _SUFFIX = {"b": 1, "w": 2, "l": 4, "q": 8}
 _WIDE = {"x": 16, "y": 32, "z": 64}
@@ -67,7 +68,7 @@ class AsmCall:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One hook: `what` is "fence", "flush", "locked", "store", "movdir64b", "copy" or "fill"."""
+    """One hook: `what` is "fence", "flush", "locked", "locked-local", "store", "movdir64b", "copy" or "fill"."""
 
     what: str
     kind: int = 0  # of a fence or flush; store flags
@@ -292,6 +293,9 @@ def _statement(
     lockable = _LOCKABLE.match(word)
     if (exchange or (locked and lockable)) and any(_is_memory(call, text) for text in operands):
         text = next(text for text in operands if _is_memory(call, text))
+        if _STACK.fullmatch(text.strip()):
+            plan.steps.append(Step("locked-local"))  # the idiom of a cheap full fence
+            return True
         memory = _memory(call, text)
         if memory is None:
             return False
@@ -378,6 +382,9 @@ def emit_before(rewriter: Rewriter, line: str, plan: Plan) -> list[Callable[[], 
     for step in plan.steps:
         if step.what == "fence":
             rewriter.fence(line, step.kind)
+            continue
+        if step.what == "locked-local":
+            rewriter.locked_elsewhere(line, True)
             continue
         assert step.address is not None
         pointer = _as_pointer(rewriter, step.address)

@@ -41,6 +41,7 @@ class Member:
     offset: int
     size: int
     bitfield: bool
+    inherited: bool
 
 
 class DebugInfo:
@@ -202,7 +203,7 @@ class DebugInfo:
                 if inherits and stripped is not None:
                     name = name or self.string(stripped, "name")
                     size = self.integer(stripped, "size")
-                result.append(Member(name, base, self.integer(element, "offset"), size, "DIFlagBitField" in text))
+                result.append(Member(name, base, self.integer(element, "offset"), size, "DIFlagBitField" in text, inherits))
             self._members[number] = tuple(result)
         return self._members[number]
 
@@ -244,10 +245,10 @@ class DebugInfo:
         return self._by_name
 
     def name_of(self, number: int) -> str:
-        """A composite's name; an unnamed one has that of its typedef, or is "(anonymous)"."""
+        """A composite's name without template arguments; an unnamed one has its typedef's, or is "(anonymous)"."""
         name = self.string(number, "name")
         if name:
-            return name
+            return _plain(name)
         for candidate, numbers in self._names().items():
             if number in numbers:
                 return candidate

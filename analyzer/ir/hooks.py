@@ -82,10 +82,19 @@ class Hooks:
                 bits = f"i{size * 8}"
                 word = f"  %bits = bitcast {type_text} %value to {bits}\n"
                 word += "  %word = zext " + f"{bits} %bits to i64\n" if size < 8 else "  %word = add i64 %bits, 0\n"
+            slow = self._add(
+                "slow.word",
+                'define internal preserve_mostcc void @"cc.slow.word"(ptr %target, i64 %word, ptr %instance, i32 %site, i32 %depth, '
+                f"i32 %packed) #cc.apart {{\n{_INSTANCE}  %size = lshr i32 %packed, 8\n  %flags = and i32 %packed, 255\n"
+                "  call void @cc_store_word(ptr %target, i64 %word, i32 %size, i64 %instance.address, "
+                f"ptr {UNIT}, i32 %site, i32 %depth, i32 %flags) #cc.cold\n  ret void\n}}\n",
+            )
+            # A callee that keeps the registers costs the ordinary path nothing but the check.
             self._helpers[name] = _guarded(
                 f"{name}(ptr %target, {type_text} %value, {_SITE}, i32 %flags)",
-                f"{word}{_INSTANCE}  call void @cc_store_word(ptr %target, i64 %word, i32 {size}, i64 %instance.address, "
-                f"ptr {UNIT}, i32 %site, i32 %depth, i32 %flags) #cc.cold\n",
+                f"{word}  %packed = or i32 %flags, {size << 8}\n"
+                f"  call preserve_mostcc void {slow}(ptr %target, i64 %word, ptr %instance, i32 %site, i32 %depth, "
+                "i32 %packed) #cc.cold\n",
             )
         return name
 
@@ -296,14 +305,15 @@ class Hooks:
     # -- the rest of the module --------------------------------------------------------------------------------
 
     def text(self, first_group: int) -> str:
-        """Helpers, declarations and two attribute groups numbered from `first_group`."""
+        """Helpers, declarations and three attribute groups numbered from `first_group`."""
         helpers = "\n".join(self._helpers.values())
         needed = [line for name, line in _DECLARATIONS.items() if f"@{name}" in helpers]
         groups = (
             f"attributes #{first_group} = {{ alwaysinline nounwind }}\n"
             f"attributes #{first_group + 1} = {{ cold nounwind }}\n"
+            f"attributes #{first_group + 2} = {{ cold noinline nounwind }}\n"
         )
-        body = helpers.replace("#cc.cold", f"#{first_group + 1}").replace("#cc ", f"#{first_group} ")
+        body = helpers.replace("#cc.apart", f"#{first_group + 2}").replace("#cc.cold", f"#{first_group + 1}").replace("#cc ", f"#{first_group} ")
         shadow = f"{SHADOW_TYPE} = type {{ i32, i32, [{STACK_MAX} x {{ ptr, i64 }}] }}\n" if SHADOW_TYPE in helpers + "".join(needed) else ""
         return shadow + "\n".join(needed) + "\n" + body + groups
 

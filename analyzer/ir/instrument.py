@@ -365,7 +365,7 @@ class Rewriter:
         target = self.target(pointer, type_text, line)
         if target.local:
             self._plain(line)
-            self._locked_elsewhere(line, locked)
+            self.locked_elsewhere(line, locked)
             return
         begun = self.fresh()
         site = self.site("atomic", line, target)
@@ -381,7 +381,7 @@ class Rewriter:
             line,
         )
 
-    def _locked_elsewhere(self, line: str, locked: bool) -> None:
+    def locked_elsewhere(self, line: str, locked: bool) -> None:
         if locked:
             site = self.site("fence", line)
             self.hook(f"  call void {self.hooks.locked()}(i32 {site}, i32 %cc.depth)", line)
@@ -393,7 +393,7 @@ class Rewriter:
         locked = tail.group(2) == "seq_cst" and tail.group(1) != "singlethread"
         if not pointer or self.is_local(pointer):
             self._plain(line)
-            self._locked_elsewhere(line, locked)
+            self.locked_elsewhere(line, locked)
             return
         self._bracket(line, type_text, pointer, locked, "true")
 
@@ -404,7 +404,7 @@ class Rewriter:
         type_text = line[end + 2 : type_end(line, end + 2)]
         if not pointer or self.is_local(pointer):
             self._plain(line)
-            self._locked_elsewhere(line, True)
+            self.locked_elsewhere(line, True)
             return
         self._bracket(line, type_text, pointer, True, "true")
 
@@ -414,7 +414,7 @@ class Rewriter:
         type_text = line[end + 2 : type_end(line, end + 2)]
         if not pointer or self.is_local(pointer):
             self._plain(line)
-            self._locked_elsewhere(line, True)
+            self.locked_elsewhere(line, True)
             return
         self._bracket(line, type_text, pointer, True, "cmpxchg")
 
@@ -504,7 +504,7 @@ class Rewriter:
         """A locked instruction in assembly. A failed cmpxchg leaves the bytes as they were."""
         target = Target(local=True) if self.is_local(pointer) else self.target(pointer, f"i{size * 8}", line)
         if target.local:
-            return lambda: self._locked_elsewhere(line, True)
+            return lambda: self.locked_elsewhere(line, True)
         site = self.site("asm", line, target)
         begun = self.fresh()
         self.hook(f"  {begun} = call i1 {self.hooks.begin()}(ptr {pointer})", line)

@@ -275,13 +275,9 @@ class TypeMap:
                 variable += f".#{access.index}"
             for owner, member in found:
                 steps.append(TypeStep(owner, member.name, member.offset // 8, max(member.size // 8, 1)))
-                if member.name and not self._is_base(member, owner):
+                if member.name and not member.inherited:
                     variable += f".{member.name}"
         return variable, tuple(reversed(steps))
-
-    def _is_base(self, member: Member, owner: str) -> bool:
-        stripped = self._debug.strip(member.type)
-        return stripped is not None and self._debug.is_composite(stripped) and self._debug.string(stripped, "name") == member.name
 
     def _next_struct(self, ordered: tuple[_Access, ...], position: int) -> str:
         for later in ordered[position + 1 :]:
@@ -329,7 +325,7 @@ class TypeMap:
             if not bits:
                 return None
             names = "|".join(m.name for m in bits if m.name)
-            return Member(names, bits[0].type, offset, span * 8, True)
+            return Member(names, bits[0].type, offset, span * 8, True, False)
         if len(members) == 1:
             return members[0]
 
@@ -364,7 +360,7 @@ class TypeMap:
         members, _ = self._descend(composite, offset * 8, size, stored, size, "")
         if not members:
             return Target()
-        names = [member.name for owner, member in members if member.name and not self._is_base(member, owner)]
+        names = [member.name for _, member in members if member.name and not member.inherited]
         steps = tuple(
             TypeStep(owner, member.name, member.offset // 8, max(member.size // 8, 1)) for owner, member in reversed(members)
         )

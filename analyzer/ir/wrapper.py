@@ -196,11 +196,11 @@ class _Build:
         if os.path.exists(report):
             with open(report, encoding="utf-8") as stream:
                 return stream.read()
-        from crashcheck.analyzer.ir.toolchain import BINDING_MAJOR
+        from crashcheck.analyzer.ir.unit import binding_version
 
         how = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"status {os.waitstatus_to_exitcode(status)}"
         return (
-            f"{item.path}: the instrumenter ended with {how}; bitcode of {description}, read by LLVM {BINDING_MAJOR} (llvmlite) "
+            f"{item.path}: the instrumenter ended with {how}; bitcode of {description}, read by {binding_version()} "
             "[instrumenter-died]\n  set CRASHCHECK_CLANG to a clang 14 to 19, or CRASHCHECK_FALLBACK=1 to compile such units plain"
         )
 

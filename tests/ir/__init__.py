@@ -1,0 +1,1 @@
+"""What instrumented programs tell the recorder, construct by construct."""
