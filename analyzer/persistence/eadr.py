@@ -3,7 +3,7 @@
 One granule: ordinary stores persist in the order in which they became visible, wide ones in unordered pieces. A visible
 store *has* persisted, so at a given instant little is open; but a crash point stands for every instant since the
 outside world last learned something, and a crash at an earlier instant leaves a prefix. So pieces are
-durable from the next mark or output on, and until then the states are the prefixes.
+durable from the next mark, output or change of a file's size on, and until then the states are the prefixes.
 
 A non-temporal store waits for its thread's fence and a `write` for a sync; it comes after all that was visible when it
 was issued (that had persisted by then), and within one word everything keeps its order.
@@ -26,7 +26,7 @@ from crashcheck.analyzer.persistence.pieces import (
 )
 from crashcheck.analyzer.persistence.px86 import loose_modes
 from crashcheck.analyzer.persistence.syncs import syncs
-from crashcheck.analyzer.trace.format import Kind
+from crashcheck.analyzer.trace.format import Kind, SyncKind
 from crashcheck.analyzer.trace.reader import Trace
 
 
@@ -35,9 +35,10 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
     pieces = cut(trace, WORD_BYTES)
     mode = loose_modes(trace, pieces, LOOSE_AFTER)
     events = trace.events
-    told = np.flatnonzero(
-        np.isin(events["kind"], np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
-    )
+    told = np.isin(events["kind"], np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
+    # a size step is durable at once, and so is all that was visible before it
+    told[pieces.event[pieces.kind != DATA]] = True
+    told = np.flatnonzero(told)
     bounds = np.append(told + 1, NEVER)
     durable_from: Ints = bounds[np.searchsorted(told, pieces.event, side="right")].astype(np.int64)
     durable_from[pieces.kind != DATA] = pieces.event[pieces.kind != DATA] + 1
@@ -51,7 +52,7 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
         own = np.flatnonzero(fences & (events["thread"] == thread))
         durable_from[mine] = np.append(own + 1, NEVER)[np.searchsorted(own, pieces.event[mine], side="right")]
     for sync in syncs(trace):
-        if not sync.failed:
+        if not sync.failed and sync.kind != SyncKind.DIRSYNC:
             covered = (pieces.kind == DATA) & (pieces.event < sync.begin) & (durable_from > sync.end)
             if sync.file:
                 covered &= pieces.file == sync.file

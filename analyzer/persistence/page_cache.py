@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, assemble
 from crashcheck.analyzer.persistence.pieces import (
     DATA,
-    EXISTS,
     IN_ORDER,
     PAGE_BYTES,
     SIZE,
@@ -32,7 +31,7 @@ from crashcheck.analyzer.persistence.pieces import (
     cut,
     granules,
 )
-from crashcheck.analyzer.persistence.syncs import Sync, syncs
+from crashcheck.analyzer.persistence.syncs import Sync, folder_hash, syncs
 from crashcheck.analyzer.trace.format import SyncKind
 from crashcheck.analyzer.trace.reader import Trace
 
@@ -186,15 +185,12 @@ class _Pages:
         self._created(sync, file)
 
     def _folder(self, sync: Sync, before: int) -> None:
-        folder = self._folder_of(sync)
         for file, names in self.names.items():
-            if folder is None or os.path.dirname(self.trace.files[file].path) == folder:
+            folder = os.path.dirname(self.trace.files[file].path)
+            if sync.folder in (0, folder_hash(folder)):
                 self.folder_synced.update(name for name in names if name < before)
         for file in list(self.names):
             self._created(sync, file)
-
-    def _folder_of(self, sync: Sync) -> str | None:
-        return None
 
     def _created(self, sync: Sync, file: int) -> None:
         """Creations that this sync completes: by either sync on ext4 (one journal), by both under posix."""
@@ -205,5 +201,3 @@ class _Pages:
                 self.durable_from[name] = sync.end + 1
                 names.remove(name)
 
-
-__all__ = ["EXISTS", "build"]

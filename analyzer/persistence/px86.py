@@ -31,7 +31,7 @@ from crashcheck.analyzer.persistence.pieces import (
     granules,
 )
 from crashcheck.analyzer.persistence.syncs import Sync, syncs
-from crashcheck.analyzer.trace.format import FlushKind, Kind, StoreFlag
+from crashcheck.analyzer.trace.format import FlushKind, Kind, StoreFlag, SyncKind
 from crashcheck.analyzer.trace.reader import Trace
 
 Line = tuple[int, int]  # file, line number
@@ -72,7 +72,7 @@ class _Caches:
         events = self.trace.events
         first = np.searchsorted(self.pieces.event, np.arange(len(events) + 1)).tolist()
         is_data = (self.pieces.kind == DATA).tolist()
-        ends = {sync.end: sync for sync in syncs(self.trace) if not sync.failed}
+        ends = {sync.end: sync for sync in syncs(self.trace) if not sync.failed and sync.kind != SyncKind.DIRSYNC}
         relevant = np.flatnonzero(
             np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE, Kind.FLUSH, Kind.FENCE, Kind.SYNC_END], np.uint8))
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,8 @@ _IDLE = (SyncKind.MSYNC_ASYNC, SyncKind.SYNC_RANGE)
 class Sync:
     """A sync that returned. Event indices; `file` 0 means every file.
 
+    `folder` is the hash of the folder that a CC_DIRSYNC names (see folder_hash), 0 if unknown.
+
     [low, high) is the byte range it covers, widened to whole pages because the kernel writes back whole
     pages (mm/filemap.c, filemap_fdatawrite_range); `high` is -1 for the whole file.
     """
@@ -29,6 +32,7 @@ class Sync:
     low: int
     high: int
     failed: bool
+    folder: int = 0
 
     def covers(self, file: int, offset: int) -> bool:
         """Is the byte at `offset` of `file` in its range?"""
@@ -54,7 +58,16 @@ def syncs(trace: Trace) -> list[Sync]:
         if file == 0 and kind not in (SyncKind.SYNC, SyncKind.DIRSYNC):
             continue
         whole = kind in (SyncKind.FSYNC, SyncKind.FDATASYNC, SyncKind.SYNC, SyncKind.DIRSYNC) or size == 0
+        folder = offset if kind == SyncKind.DIRSYNC else 0
         low = 0 if whole else offset // PAGE_BYTES * PAGE_BYTES
         high = -1 if whole else -(-(offset + size) // PAGE_BYTES) * PAGE_BYTES
-        out.append(Sync(begin, end, kind, file, low, high, bool(int(event["flags"]) & 1)))
+        out.append(Sync(begin, end, kind, file, low, high, bool(int(event["flags"]) & 1), folder))
     return out
+
+
+def folder_hash(folder: str) -> int:
+    """How a CC_DIRSYNC names a folder: 64-bit FNV-1a of its path relative to the pool ("" is the pool itself)."""
+    value = 0xCBF29CE484222325
+    for byte in os.fsencode(folder):
+        value = ((value ^ byte) * 0x100000001B3) & ((1 << 64) - 1)
+    return value
