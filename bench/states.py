@@ -18,6 +18,7 @@ from crashcheck.checker.command import CheckCommand, CheckSetup
 from crashcheck.checker.content import FilePatch
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.config import Command
 
 STATES = 2000
 WRITES = 4
@@ -136,7 +137,9 @@ def _spawn(check: tuple[str, str], folder: Path) -> None:
 @contextmanager
 def _executor(content: _Content, first: Path, work: Path, check: tuple[str, str], jobs: int) -> Iterator[Executor]:
     work.mkdir()
-    setup = CheckSetup(CheckCommand((*check, "{pool}"), False), work, first, work, None, None, ("image",))
+    words = (*check, "{pool}")
+    command = CheckCommand.find(Command(" ".join(words), words), work)
+    setup = CheckSetup(command, folder=work, first=first, work=work, patterns=("image",))
     # An executor asks its content and its points for nothing but what _Content and _Point have.
     with Executor(cast(Any, content), cast(Any, [_Point()]), setup, ExitStatus(), jobs=jobs) as executor:
         yield executor
