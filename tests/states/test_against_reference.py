@@ -181,7 +181,7 @@ def test_page_cache_states_are_those_of_brute_force(tear: int, files: str) -> No
     def compare(case: tuple[First, Program]) -> None:
         first, program = case
         with tempfile.TemporaryDirectory() as folder:
-            expected = reference.page_cache(first, program, tear, files == "posix", limit=1500)
+            expected = reference.page_cache(first, program, tear, files == "posix", limit=600)
             assume(expected is not None)
             world = explore(Path(folder), first, program, "page-cache", Options(tear, files))
             assert world.distinct == expected

@@ -17,7 +17,7 @@ with kind one of "msync", "fsync", "fdatasync", "sync", "osync", "odsync", "dirs
 from __future__ import annotations
 
 import math
-from itertools import chain, combinations, product
+from itertools import chain, combinations, pairwise, product
 from typing import Any
 
 Step = tuple[Any, ...]
@@ -95,7 +95,7 @@ def pieces(program: Program, upto: int) -> dict[tuple[int, int], Any]:
         file, start, data = step[2], step[3], step[4]
         loose = step[1] == "write" or bool(step[5])
         cut = sorted({start, start + len(data), *(x for x in range(start, start + len(data)) if x % 8 == 0)})
-        for number, (a, b) in enumerate(zip(cut, cut[1:], strict=False)):
+        for number, (a, b) in enumerate(pairwise(cut)):
             out[event, number] = (file, a, data[a - start : b - start], loose)
     return out
 
@@ -246,7 +246,7 @@ def page_cache(
                     updated(file, max(at, page), min(at + len(data), page + PAGE), event)
     syncs = completed_syncs(program)
     states: set[State] = set()
-    work = 0
+    plans: list[tuple[int, list[list[Any]]]] = []
     for crash in range(len(program) + 1):
         choices: list[list[Any]] = []
         names = sorted(first)
@@ -296,10 +296,11 @@ def page_cache(
                 choices.append([first[file] is not None])
             else:
                 choices.append([True] if must else [False, True])
-        keys = sorted(versions)
-        work += math.prod(map(len, choices))
-        if work > limit:
-            return None
+        plans.append((crash, choices))
+    if sum(math.prod(map(len, choices)) for _, choices in plans) > limit:
+        return None
+    keys = sorted(versions)
+    for crash, choices in plans:
         for picked in product(*choices):
             contents = dict(zip(keys, picked[: len(keys)], strict=True))
             image: list[tuple[str, bytes | None]] = []
@@ -310,7 +311,7 @@ def page_cache(
                     continue
                 body = bytearray((first[file] or b"").ljust(room, b"\0"))
                 cuts = [(e, new) for e, old, new in sizes[file][:taken] if new < old]
-                for e, new in cuts:
+                for _, new in cuts:
                     body[new:] = bytes(room - new)
                 for (f, low), version in contents.items():
                     if f != file or version is None:

@@ -1,0 +1,200 @@
+"""Does the trace explain the final image? What differs was written behind our back (crash-model.md, last section)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from crashcheck.analyzer.trace.format import Kind
+from crashcheck.analyzer.trace.reader import Trace, WatchedFile
+
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class FileCompleteness:
+    """One file: how the replay of its traced updates onto the first image compares with the final image."""
+
+    path: str
+    explained_bytes: int  # bytes that changed between the images and that the replay has right
+    unexplained_bytes: int
+    unexplained: tuple[tuple[int, int], ...]  # maximal ranges [low, high) in which the replay is wrong
+    exists: bool  # in the final image
+    replayed_exists: bool
+    size: int  # in the final image
+    replayed_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """All watched files, by path."""
+
+    files: tuple[FileCompleteness, ...]
+
+    @property
+    def explained_bytes(self) -> int:
+        return sum(file.explained_bytes for file in self.files)
+
+    @property
+    def unexplained_bytes(self) -> int:
+        return sum(file.unexplained_bytes for file in self.files)
+
+    @property
+    def whole(self) -> bool:
+        """Every byte, size and name of the final image follows from the trace."""
+        return all(
+            not file.unexplained and file.exists == file.replayed_exists and file.size == file.replayed_size
+            for file in self.files
+        )
+
+    @property
+    def unexplained(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """By path, the ranges that something untraced wrote; only files that have some."""
+        return {file.path: file.unexplained for file in self.files if file.unexplained}
+
+
+def check(trace: Trace, first: Path, final: Path) -> Completeness:
+    """Compare the replay of all updates with the files below `final`.
+
+    `first` and `final` are the folders of the first and the final image. Holes are skipped, so that memory
+    and time follow the bytes that are there, not the sizes of the files. Bytes that one image lacks because
+    its file is shorter count as changed where they are not zero.
+    """
+    replays = {number: _Replay(file, first / file.path) for number, file in trace.files.items()}
+    events = trace.events
+    kinds = np.array([Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE], dtype=np.uint8)
+    where = np.flatnonzero(np.isin(events["kind"], kinds))
+    rows = zip(where.tolist(), *(events[n][where].tolist() for n in ("kind", "file", "offset", "size")), strict=True)
+    for index, kind, file, offset, size in rows:
+        replay = replays[file]
+        if kind == Kind.CREATE:
+            replay.exists = True
+            replay.truncate(0)
+        elif kind == Kind.TRUNCATE:
+            replay.truncate(offset)
+        else:
+            replay.write(offset, trace.data(index))
+            if kind == Kind.WRITE and size:
+                replay.size = max(replay.size, offset + size)
+    ordered = sorted(replays.values(), key=lambda replay: replay.file.path)
+    return Completeness(tuple(replay.compare(final / replay.file.path) for replay in ordered))
+
+
+class _Replay:
+    """A file as the trace says it became: the first image, cut at `kept`, with changed blocks on top."""
+
+    def __init__(self, file: WatchedFile, first: Path) -> None:
+        self.file = file
+        self.exists = file.existed
+        self.size = file.first_size
+        self.first = _Image(first) if file.existed else _Image(None)
+        self.kept = self.first.size
+        self.blocks: dict[int, bytearray] = {}
+
+    def _block(self, number: int) -> bytearray:
+        block = self.blocks.get(number)
+        if block is None:
+            block = self.blocks[number] = bytearray(self.original(number))
+        return block
+
+    def original(self, number: int) -> bytes:
+        low = number * _BLOCK
+        high = min(low + _BLOCK, self.kept)
+        return self.first.read(low, high).ljust(_BLOCK, b"\0") if high > low else bytes(_BLOCK)
+
+    def write(self, offset: int, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            number, within = divmod(offset + at, _BLOCK)
+            many = min(_BLOCK - within, len(data) - at)
+            self._block(number)[within : within + many] = data[at : at + many]
+            at += many
+
+    def truncate(self, size: int) -> None:
+        if size < self.size:
+            for number in [n for n in self.blocks if (n + 1) * _BLOCK > size]:
+                within = max(size - number * _BLOCK, 0)
+                if within:
+                    self.blocks[number][within:] = bytes(_BLOCK - within)
+                else:
+                    del self.blocks[number]
+            self.kept = min(self.kept, size)
+        self.size = size
+
+    def compare(self, final: Path) -> FileCompleteness:
+        after = _Image(final)
+        numbers = set(self.blocks)
+        for image in (self.first, after):
+            numbers.update(n for low, high in image.extents() for n in range(low // _BLOCK, -(-high // _BLOCK)))
+        explained = unexplained = 0
+        ranges: list[tuple[int, int]] = []
+        for number in sorted(numbers):
+            low = number * _BLOCK
+            became = np.frombuffer(after.read(low, low + _BLOCK).ljust(_BLOCK, b"\0"), dtype=np.uint8)
+            was = np.frombuffer(self.first.read(low, low + _BLOCK).ljust(_BLOCK, b"\0"), dtype=np.uint8)
+            block = self.blocks.get(number)
+            said = np.frombuffer(bytes(block) if block is not None else self.original(number), dtype=np.uint8)
+            # what lies beyond the end of the replayed file is not part of it
+            said = np.where(np.arange(low, low + _BLOCK) < self.size, said, 0) if low + _BLOCK > self.size else said
+            wrong = said != became
+            explained += int(np.count_nonzero((was != became) & ~wrong))
+            bad = np.flatnonzero(np.diff(np.concatenate([[False], wrong, [False]]).astype(np.int8)))
+            for a, b in zip(bad[::2].tolist(), bad[1::2].tolist(), strict=True):
+                unexplained += b - a
+                if ranges and ranges[-1][1] == low + a:
+                    ranges[-1] = (ranges[-1][0], low + b)
+                else:
+                    ranges.append((low + a, low + b))
+        for image in (self.first, after):
+            image.close()
+        return FileCompleteness(
+            self.file.path,
+            explained,
+            unexplained,
+            tuple(ranges),
+            after.exists,
+            self.exists,
+            after.size,
+            self.size if self.exists else 0,
+        )
+
+
+class _Image:
+    """One file of an image folder, or nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.handle = -1
+        self.size = 0
+        if path is not None and path.is_file():
+            self.handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.size = os.fstat(self.handle).st_size
+
+    @property
+    def exists(self) -> bool:
+        return self.handle >= 0 or self.size > 0
+
+    def read(self, low: int, high: int) -> bytes:
+        return os.pread(self.handle, high - low, low) if self.handle >= 0 and high > low else b""
+
+    def extents(self) -> Iterator[tuple[int, int]]:
+        """Ranges that are not holes."""
+        at = 0
+        while self.handle >= 0 and at < self.size:
+            try:
+                start = os.lseek(self.handle, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return
+                raise
+            at = os.lseek(self.handle, start, os.SEEK_HOLE)
+            yield start, at
+
+    def close(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -2

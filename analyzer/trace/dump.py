@@ -1,0 +1,173 @@
+"""A trace as text: a line an event, stable and made to be read, grepped and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from crashcheck.analyzer.trace import format as fmt
+from crashcheck.analyzer.trace.format import FenceKind, FlushKind, Kind, MapFlag, StoreFlag, SyncKind, WriteFlag
+from crashcheck.analyzer.trace.reader import Facts, Trace, read
+
+_SHOWN_BYTES = 16
+
+
+def dump(path: Path | str, out: TextIO, facts: Facts | None = None) -> None:
+    """Print the trace at `path`. Raises CrashcheckError as reader.read does."""
+    for line in lines(read(path), facts):
+        out.write(line + "\n")
+
+
+def lines(trace: Trace, facts: Facts | None = None) -> Iterator[str]:
+    """First what the trace is about, then its events in order.
+
+    An event is `seq T<thread> <what happened>`, followed by ` @ file:line function` where `facts` know
+    the site and ` < caller < …` for its stack.
+    """
+    yield f"# crashcheck trace, version {fmt.VERSION}: {len(trace)} events, {len(trace.files)} files"
+    for number in sorted(trace.files):
+        file = trace.files[number]
+        first = f"{file.first_size} bytes at first" if file.existed else "does not exist at first"
+        yield f"# file {number}: {_quoted(file.path)} ({first})"
+    for unit in trace.units:
+        yield f"# unit {unit.key:016x}: sites {unit.base}..{unit.base + unit.sites - 1} of {_quoted(unit.module_path)}"
+    if trace.truncated:
+        yield f"# cut short: {trace.truncated}"
+    processes = len(np.unique(trace.events["pid"])) > 1
+    width = len(str(int(trace.events["seq"][-1]))) if len(trace) else 1
+    for index in range(len(trace)):
+        event = trace.events[index]
+        who = f"T{int(event['thread'])}" + (f"/{int(event['pid'])}" if processes else "")
+        yield f"{int(event['seq']):>{width}} {who} {describe(trace, index)}{place(trace, event, facts)}".rstrip()
+
+
+def describe(trace: Trace, index: int) -> str:
+    """What one event did, in words that name its file, range and bytes."""
+    event = trace.events[index]
+    kind = int(event["kind"])
+    try:
+        return _WORDS[Kind(kind)](trace, index, event)
+    except (ValueError, KeyError):
+        return f"kind-{kind} (unknown)"
+
+
+def place(trace: Trace, event: np.void, facts: Facts | None = None) -> str:
+    """Where in the source, if it is known, else the site's number."""
+    site, stack = int(event["site"]), int(event["stack"])
+    if not site and not stack:
+        return ""
+    frames = [site, *trace.stack(stack)] if site else list(trace.stack(stack))
+    return " @ " + " < ".join(_site(trace, frame, facts) for frame in frames)
+
+
+def _site(trace: Trace, number: int, facts: Facts | None) -> str:
+    site = trace.site(number, facts)
+    if site is None:
+        return f"site {number}"
+    return f"{site.file}:{site.line} {site.function}".rstrip()
+
+
+def _quoted(text: str) -> str:
+    """Names are shown so that a line stays a line whatever they hold."""
+    return "".join(c if c.isprintable() else c.encode("utf-8", "surrogateescape").hex(" ").join("<>") for c in text)
+
+
+def _file(trace: Trace, event: np.void) -> str:
+    number = int(event["file"])
+    if not number:
+        return "-"
+    file = trace.files.get(number)
+    return _quoted(file.path) if file is not None else f"file-{number}"
+
+
+def _range(trace: Trace, event: np.void) -> str:
+    return f"{_file(trace, event)}+{int(event['offset']):#x},{int(event['size'])}"
+
+
+def _bytes(data: bytes) -> str:
+    shown = data[:_SHOWN_BYTES].hex(" ")
+    return shown + (f" … ({len(data)} bytes)" if len(data) > _SHOWN_BYTES else "")
+
+
+def _flags(value: int, names: dict[int, str]) -> str:
+    said = [name for bit, name in names.items() if value & bit]
+    return f" [{' '.join(said)}]" if said else ""
+
+
+_STORE_FLAGS = {
+    int(StoreFlag.NT): "nt",
+    int(StoreFlag.ATOMIC): "atomic",
+    int(StoreFlag.BULK): "bulk",
+    int(StoreFlag.LIBRARY): "library",
+    int(StoreFlag.VOLATILE): "volatile",
+}
+_WRITE_FLAGS = {int(WriteFlag.APPEND): "append", int(WriteFlag.DIRECT): "direct"}
+_MAP_FLAGS = {int(MapFlag.SHARED): "shared", int(MapFlag.WRITE): "write"}
+
+
+def _store(trace: Trace, index: int, event: np.void) -> str:
+    flags = _flags(int(event["flags"]), _STORE_FLAGS)
+    return f"store {_range(trace, event)} = {_bytes(trace.data(index))}{flags}"
+
+
+def _write(trace: Trace, index: int, event: np.void) -> str:
+    flags = _flags(int(event["flags"]), _WRITE_FLAGS)
+    return f"write {_range(trace, event)} = {_bytes(trace.data(index))}{flags}"
+
+
+def _name(enum: Any, value: int) -> str:
+    try:
+        return str(enum(value).name).lower().replace("_", "-")
+    except ValueError:
+        return f"{enum.__name__}-{value}"
+
+
+def _sync(trace: Trace, event: np.void) -> str:
+    kind = _name(SyncKind, int(event["aux"]))
+    if not int(event["file"]):
+        return kind
+    return f"{kind} {_range(trace, event)}" if int(event["size"]) else f"{kind} {_file(trace, event)}"
+
+
+def _map(trace: Trace, index: int, event: np.void) -> str:
+    data = trace.data(index)
+    address, length = int.from_bytes(data[:8], "little"), int.from_bytes(data[8:16], "little")
+    where = f"{_file(trace, event)}+{int(event['offset']):#x},{length} at {address:#x}"
+    return f"{_name(Kind, int(event['kind']))} {where}{_flags(int(event['aux']), _MAP_FLAGS)}"
+
+
+def _text(trace: Trace, index: int, event: np.void) -> str:
+    data = trace.data(index)
+    name = _quoted(data.decode("utf-8", "surrogateescape"))
+    return f"{_name(Kind, int(event['kind']))} {_file(trace, event)} {name}".replace(" - ", " ")
+
+
+_WORDS: dict[Kind, Callable[[Trace, int, Any], str]] = {
+    Kind.STORE: _store,
+    Kind.WRITE: _write,
+    Kind.TRUNCATE: lambda trace, _, e: f"truncate {_file(trace, e)} to {int(e['offset'])}",
+    Kind.CREATE: lambda trace, _, e: f"create {_file(trace, e)}",
+    Kind.FLUSH: lambda trace, _, e: f"{_name(FlushKind, int(e['aux']))} {_range(trace, e)}",
+    Kind.FENCE: lambda _, __, e: f"fence {_name(FenceKind, int(e['aux']))}",
+    Kind.SYNC_BEGIN: lambda trace, _, e: f"{_sync(trace, e)} begins",
+    Kind.SYNC_END: lambda trace, _, e: (
+        f"{_sync(trace, e)} {'failed' if int(e['flags']) & 1 else 'returned'} (began {int(e['payload'])})"
+    ),
+    Kind.MARK_BEGIN: lambda _, __, e: f"operation {int(e['aux'])} begins",
+    Kind.MARK_END: lambda _, __, e: f"operation {int(e['aux'])} ends",
+    Kind.OUTPUT: lambda _, __, e: f"output {int(e['offset'])} bytes so far",
+    Kind.FILE_DEF: lambda trace, _, e: f"file {int(e['file'])} is {_file(trace, e)}",
+    Kind.UNIT_DEF: lambda _, __, e: f"unit of {int(e['offset'])} sites from {int(e['aux'])}",
+    Kind.STACK_DEF: lambda _, __, e: f"stack {int(e['stack'])} = site {int(e['site'])} over stack {int(e['aux'])}",
+    Kind.THREAD_START: lambda _, __, e: f"thread {int(e['aux'])} starts in process {int(e['payload'])}",
+    Kind.MAP: _map,
+    Kind.UNMAP: _map,
+    Kind.FORK: lambda _, __, e: f"fork of process {int(e['payload'])}",
+    Kind.EXEC: _text,
+    Kind.DLOPEN: _text,
+    Kind.EXIT: lambda _, __, e: "exit of the first process" if int(e["aux"]) else "exit",
+    Kind.UNMODELLED: _text,
+}
