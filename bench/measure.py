@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 
 class CannotMeasure(RuntimeError):
@@ -53,9 +52,9 @@ def ratio(values: Mapping[str, Sequence[float]], name: str, base: str) -> Spread
     return Spread.of([one / other for one, other in zip(values[name], values[base], strict=True)])
 
 
-def run(words: Sequence[str | Path], **options: Any) -> str:
+def run(words: Sequence[str | Path], cwd: Path | None = None) -> str:
     """Standard output of a command. Raises CannotMeasure with what it said if it fails."""
-    result = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
+    result = subprocess.run(words, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if result.returncode != 0:
         said = (result.stderr or result.stdout)[-2000:]
         raise CannotMeasure(f"`{' '.join(map(str, words))}` ended with {result.returncode}: {said}")
