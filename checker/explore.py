@@ -244,15 +244,16 @@ class Exploring:
         if new:
             with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
                 self._register.doubt(draft, self._snapshot, self._executor.write_image, Path(folder))
+            self._show(now=True)
 
     # -- telling
 
-    def _show(self) -> None:
+    def _show(self, *, now: bool = False) -> None:
         if self._progress is None:
             return
-        now = time.monotonic()
-        if now - self._last_shown >= _PROGRESS_S:
-            self._last_shown = now
+        at = time.monotonic()
+        if now or at - self._last_shown >= _PROGRESS_S:
+            self._last_shown = at
             self._progress(self.standing())
 
     def standing(self) -> Progress:

@@ -33,6 +33,9 @@ def digest(trace: Trace) -> bytes:
     state = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for column in (rows["kind"], rows["flags"], rows["file"], rows["offset"], rows["size"], rows["aux"], payload):
         state.update(np.ascontiguousarray(column).tobytes())
+    carries = np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
+    for index in np.flatnonzero(carries & (events["size"] > INLINE_BYTES)).tolist():
+        state.update(trace.data(index))
     for number in sorted(trace.files):
         file = trace.files[number]
         state.update(f"{number}\0{file.path}\0{file.existed}\0{file.first_size}\n".encode("utf-8", "surrogateescape"))

@@ -15,8 +15,8 @@ from crashcheck.checker.executor import Executor
 from crashcheck.checker.process import Limits
 from crashcheck.checker.result import Outcome, Verdict
 from crashcheck.errors import CrashcheckError
-
 from support.tracing import TraceBuilder
+
 from .worlds import World, words
 
 
@@ -145,7 +145,7 @@ def test_address_space_is_not_randomised(world: Build, vandal: Path) -> None:
 
 
 def test_a_check_reads_nothing_from_us_and_drops_no_core(world: Build) -> None:
-    assert one(world("test -z \"$(cat)\" && test \"$(ulimit -c)\" = 0")).passed
+    assert one(world('test -z "$(cat)" && test "$(ulimit -c)" = 0')).passed
 
 
 def test_signals_that_python_ignores_are_at_their_defaults(world: Build) -> None:
@@ -220,7 +220,9 @@ def test_a_result_that_does_not_come_in_time_is_none(world: Build) -> None:
 def test_a_worker_that_dies_is_named_and_its_check_ended(world: Build) -> None:
     subject = world("kill -KILL $PPID; exec sleep 1000")
     with subject.executor() as executor:
-        with pytest.raises(CrashcheckError, match=r"worker 0 \(process \d+\) was ended by signal 9 \(SIGKILL\)") as caught:
+        with pytest.raises(
+            CrashcheckError, match=r"worker 0 \(process \d+\) was ended by signal 9 \(SIGKILL\)"
+        ) as caught:
             executor.run(subject.space.full(0))
         assert caught.value.slug == "worker-died"
         assert processes_of(executor.home / "w000" / "pool") == []

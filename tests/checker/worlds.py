@@ -25,7 +25,6 @@ from crashcheck.checker.states import StateSpace
 from crashcheck.checker.strategies import Exhaustive, Strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.config import Command
-
 from support.tracing import TraceBuilder
 
 FILE_BYTES = 4096

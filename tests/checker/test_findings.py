@@ -1,0 +1,288 @@
+"""What is to blame, and which kind it is, for small recorded runs whose answer is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.checker.findings import KILL_SHOWS_IT, NO_SNAPSHOT, NOT_REPLAYED, UNEXPLAINED
+from crashcheck.checker.process import Limits
+from crashcheck.checker.result import Finding, Kind, StopReason
+from support.tracing import TraceBuilder
+
+from .worlds import World, place, words
+
+Make = Callable[..., World]
+
+
+@pytest.fixture
+def world(tmp_path: Path, clauses: Path) -> Make:
+    def make(script: Callable[[TraceBuilder], None], *claims: str, name: str = "world", **more: object) -> World:
+        check = words([str(clauses), "{pool}/p", "{acked}", *claims])
+        return World(tmp_path / name, check, script, **more)  # type: ignore[arg-type]
+
+    return make
+
+
+def persist(t: TraceBuilder, *offsets: int) -> None:
+    for offset in offsets:
+        t.clwb("p", offset)
+    t.sfence()
+
+
+VALUE, VALID = place(40, "entry.value"), place(42, "entry.valid")
+
+
+def put_flag_first(t: TraceBuilder, slots: int = 3) -> None:
+    """Each slot: value (site 1) and flag (site 2) in lines of their own; the flag is persisted first."""
+    for slot in range(slots):
+        at = slot * 256
+        t.begin(slot + 1)
+        t.site = 1
+        t.store("p", at, 8, 7)
+        t.site = 2
+        t.store("p", at + 64, 8, 1)
+        t.site = 0
+        persist(t, at + 64)
+        persist(t, at)
+        t.end(slot + 1)
+
+
+def only(findings: tuple[Finding, ...]) -> Finding:
+    assert len(findings) == 1, [finding.message for finding in findings]
+    return findings[0]
+
+
+def test_a_flag_that_may_persist_before_its_value_is_an_ordering_bug(world: Make) -> None:
+    found = world(put_flag_first, "64>0", "320>256", "576>512", sites={1: VALUE, 2: VALID}).explore()
+    finding = only(found.findings)
+    assert finding.kind is Kind.ORDERING
+    assert finding.message == "`entry.valid` at hash.c:42 may persist before `entry.value` at hash.c:40"
+    assert (finding.location, finding.other) == (VALID, VALUE)
+    assert finding.crash_point == "before the fence, in operation 1; 0 operations acknowledged"
+    assert finding.verdict.output == "64>0 does not hold\n"
+    assert finding.model == "px86"
+    assert finding.depth == 1
+    assert found.uncertain == ()
+    assert found.stop_reason is StopReason.EXHAUSTED
+
+
+def test_failing_states_are_merged_by_site_and_counted(world: Make) -> None:
+    found = world(put_flag_first, "64>0", "320>256", "576>512", sites={1: VALUE, 2: VALID}).explore()
+    assert only(found.findings).states == 3
+    assert found.states.failing == 3
+    assert found.states.executed == found.states.feasible == 13
+
+
+def test_the_schedule_says_what_became_of_each_update(world: Make) -> None:
+    finding = only(world(put_flag_first, "64>0", sites={1: VALUE, 2: VALID}).explore().findings)
+    assert [(step.what, step.state, step.detail, step.granule) for step in finding.schedule] == [
+        ("mark", "", "operation 1 begins", -1),
+        ("store", "lost", "entry.value = 07 00 00 00 00 00 00 00", 0),
+        ("store", "persisted", "entry.valid = 01 00 00 00 00 00 00 00", 1),
+        ("flush", "", "clwb", 1),
+    ]
+    assert [(node.label, node.state, node.granule) for node in finding.nodes] == [
+        ("entry.value", "lost", 0),
+        ("entry.valid", "persisted", 1),
+    ]
+    assert finding.edges == ()
+
+
+def test_a_value_that_is_persisted_first_is_clean(world: Make) -> None:
+    def fixed(t: TraceBuilder) -> None:
+        t.begin(1)
+        t.store("p", 0, 8, 7)
+        persist(t, 0)
+        t.store("p", 64, 8, 1)
+        persist(t, 64)
+        t.end(1)
+
+    found = world(fixed, "64>0", "1:64").explore()
+    assert (found.findings, found.uncertain, found.states.failing) == ((), (), 0)
+
+
+def test_two_bugs_in_one_state_become_two_findings(world: Make) -> None:
+    def both(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (2, 64), (3, 128), (4, 192)):
+            t.site = site
+            t.store("p", offset, 8, 1)
+        t.site = 0
+        persist(t, 0, 64, 128, 192)
+
+    sites = {site: place(site, f"v{site}") for site in (1, 2, 3, 4)}
+    found = world(both, "64>0", "192>128", sites=sites).explore()
+    assert sorted(finding.message for finding in found.findings) == [
+        "`v2` at hash.c:2 may persist before `v1` at hash.c:1",
+        "`v4` at hash.c:4 may persist before `v3` at hash.c:3",
+    ]
+    assert sum(finding.states for finding in found.findings) == found.states.failing
+
+
+def test_an_acknowledged_update_that_may_be_lost_is_unpersisted(world: Make) -> None:
+    def forgotten(t: TraceBuilder) -> None:
+        t.begin(1)
+        t.site = 1
+        t.store("p", 0, 8, 5)
+        t.site = 0
+        t.end(1)
+        t.begin(2)
+        t.store("p", 128, 8, 6)
+        persist(t, 128)
+        t.end(2)
+
+    finding = only(world(forgotten, "1:0", "2:128", sites={1: place(3, "x", file="f.c")}).explore().findings)
+    assert finding.kind is Kind.UNPERSISTED
+    assert finding.message == "`x` at f.c:3 may be lost although operation 1 was acknowledged"
+    assert finding.other is None
+    assert finding.crash_point == "before operation 2 begins; 1 operation acknowledged"
+    assert finding.states == 3
+
+
+def two_steps(t: TraceBuilder) -> None:
+    t.begin(1)
+    for site, offset in ((1, 0), (2, 64)):
+        t.site = site
+        t.store("p", offset, 8, 5)
+        t.site = 0
+        persist(t, offset)
+    t.end(1)
+
+
+STEPS = {1: place(10, "a"), 2: place(12, "b")}
+
+
+def test_a_prefix_that_the_check_rejects_is_an_atomicity_bug_if_the_files_really_were_so(world: Make) -> None:
+    subject = world(two_steps, "0=64", sites=STEPS)
+    finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
+    assert finding.kind is Kind.ATOMICITY
+    assert finding.message == "a crash after `a` at hash.c:10 and before `b` at hash.c:12 leaves an inconsistent image"
+    assert finding.note == KILL_SHOWS_IT
+    assert finding.uncertain == ""
+
+
+def test_a_prefix_is_uncertain_without_a_snapshot_and_if_the_files_were_otherwise(world: Make) -> None:
+    subject = world(two_steps, "0=64", sites=STEPS)
+    found = subject.explore()
+    assert found.findings == ()
+    assert only(found.uncertain).uncertain == NO_SNAPSHOT
+    assert found.states.uncertain == found.states.failing == 1
+
+    def other(seq: int) -> Path:
+        folder = subject.real_snapshot(seq)
+        (folder / "p").write_bytes(b"written behind our back")
+        return folder
+
+    assert only(subject.explore(snapshot=other).uncertain).uncertain == NOT_REPLAYED
+
+
+def test_consecutive_failing_points_are_one_finding_and_like_states_there_are_dropped(world: Make) -> None:
+    def long(t: TraceBuilder) -> None:
+        t.store("p", 0, 8, 5)
+        persist(t, 0)
+        for extra in range(3):  # while 0 and 64 differ
+            t.store("p", 512 + 128 * extra, 8, 1)
+            t.store("p", 576 + 128 * extra, 8, 1)
+            persist(t, 512 + 128 * extra, 576 + 128 * extra)
+        t.store("p", 64, 8, 5)
+        persist(t, 64)
+
+    subject = world(long, "0=64")
+    found = subject.explore(snapshot=subject.real_snapshot)
+    finding = only(found.findings)
+    assert finding.kind is Kind.ATOMICITY
+    assert finding.states == found.states.failing > 4
+
+
+@pytest.mark.parametrize("how", ["!", "~"])
+def test_a_prefix_on_which_the_check_dies_is_a_recovery_failure(world: Make, how: str) -> None:
+    subject = world(two_steps, f"{how}0=64", sites=STEPS, limits=Limits(timeout_s=0.5))
+    finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
+    assert finding.kind is Kind.RECOVERY_FAILURE
+    end = {"!": "kills the check", "~": "makes the check hang"}[how]
+    assert finding.message == f"a crash after `a` at hash.c:10 and before `b` at hash.c:12 {end}"
+
+
+def test_a_reordering_on_which_the_check_dies_stays_an_ordering_bug(world: Make) -> None:
+    finding = only(world(put_flag_first, "!64>0", sites={1: VALUE, 2: VALID}).explore().findings)
+    assert finding.kind is Kind.ORDERING
+    assert finding.verdict.signal == 6
+
+
+def wide(t: TraceBuilder) -> None:
+    t.site = 1
+    t.store("p", 8, 16, b"\5" * 16)
+    t.site = 0
+    persist(t, 8)
+
+
+@pytest.mark.parametrize(("how", "kind"), [("", Kind.ATOMICITY), ("!", Kind.RECOVERY_FAILURE)])
+def test_a_store_that_persists_in_part_is_one_finding(world: Make, how: str, kind: Kind) -> None:
+    found = world(wide, f"{how}8=16", sites={1: place(9, "pair")}).explore()
+    finding = only(found.findings)
+    assert finding.kind is kind
+    assert finding.states == found.states.failing == 2
+    assert finding.message.startswith("`pair` at hash.c:9 may persist in part (offset 0x10 without offset 0x8)")
+    assert [(step.what, step.state) for step in finding.schedule if step.what == "store"] == [
+        ("store", "lost"),
+        ("store", "persisted"),
+    ]
+
+
+def test_culprits_in_unexplained_bytes_are_uncertain(world: Make) -> None:
+    subject = world(put_flag_first, "64>0", unexplained={"p": [(64, 72)]}, sites={1: VALUE, 2: VALID})
+    found = subject.explore()
+    assert found.findings == ()
+    assert only(found.uncertain).uncertain == UNEXPLAINED
+
+
+def test_a_flaky_check_never_makes_a_finding(tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    check = words(f"test -e {once} || ! touch {once}")
+    found = World(tmp_path / "world", check, two_steps).explore()
+    assert (found.findings, found.uncertain) == ((), ())
+    assert found.states.flaky == 1
+    assert found.states.failing == 0
+    assert "flaky" in found.warnings[0]
+    assert "cc1-" in found.warnings[0]
+
+
+def test_places_that_nobody_knows_are_named_by_file_and_offset(world: Make) -> None:
+    finding = only(world(lambda t: put_flag_first(t, 1), "64>0").explore().findings)
+    assert finding.message == "8 bytes at offset 0x40 of p may persist before 8 bytes at offset 0x0 of p"
+    assert (finding.location.file, finding.location.line) == ("p", 0)
+
+
+def test_an_identity_survives_moved_lines_and_other_checkouts(world: Make) -> None:
+    def of(name: str, lines: int, file: str) -> str:
+        sites = {1: place(40 + lines, "entry.value", file=file), 2: place(42 + lines, "entry.valid", file=file)}
+        return only(world(put_flag_first, "64>0", sites=sites, name=name).explore().findings).id
+
+    assert of("a", 0, "/home/one/hash.c") == of("b", 17, "/home/two/hash.c")
+    assert of("c", 0, "src/hash.c") != of("d", 0, "lib/hash.c")
+
+
+def test_a_finding_that_needs_torn_pages_says_so(world: Make) -> None:
+    def page(t: TraceBuilder) -> None:
+        t.store("p", 0, 8, 1)
+        t.store("p", 512, 8, 1)
+        t.msync("p", 0, 4096)
+
+    torn = world(page, "512>0", model="page-cache", options=Options(512), name="torn").explore()
+    assert only(torn.findings).model == "page-cache tear=512"
+    assert world(page, "512>0", model="page-cache", name="whole").explore().findings == ()
+
+
+def test_a_lost_page_before_a_later_one_is_found_without_tearing(world: Make) -> None:
+    def pages(t: TraceBuilder) -> None:
+        t.truncate("p", 12288)
+        t.msync("p", 0, 12288)
+        t.store("p", 0, 8, 1)
+        t.store("p", 4096, 8, 1)
+        t.msync("p", 0, 8192)
+
+    finding = only(world(pages, "4096>0", model="page-cache", options=Options(512)).explore().findings)
+    assert (finding.kind, finding.model) == (Kind.ORDERING, "page-cache")

@@ -1,0 +1,89 @@
+"""A token names one state of one trace, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.checker.states import CrashState
+from crashcheck.checker.tokens import DIGEST_BYTES, Level, Token, digest
+from crashcheck.errors import CrashcheckError
+from support.tracing import TraceBuilder
+
+states = st.builds(
+    CrashState,
+    st.integers(0, 1 << 40),
+    st.booleans(),
+    st.sets(st.integers(0, 1 << 20), max_size=40).map(lambda pieces: tuple(sorted(pieces))),
+)
+tokens = st.builds(
+    Token,
+    st.sampled_from(["px86", "eadr", "page-cache"]),
+    st.builds(Options, st.sampled_from([0, 512, 4096]), st.sampled_from(["ext4", "posix"])),
+    st.lists(
+        st.builds(Level, st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES), states), min_size=1, max_size=2
+    ).map(tuple),
+)
+
+
+@given(tokens)
+def test_a_token_says_what_was_put_into_it(token: Token) -> None:
+    assert Token.parse(str(token)) == token
+    assert Token.parse(f"  {token}\n") == token
+    assert str(token).isascii()
+    assert str(token).replace("-", "").isalnum()
+
+
+@given(tokens, st.data())
+def test_one_wrong_character_is_noticed(token: Token, data: st.DataObject) -> None:
+    text = str(token)
+    at = data.draw(st.integers(4, len(text) - 1))
+    other = data.draw(st.sampled_from("abcdefghijklmnopqrstuvwxyz234567").filter(lambda c: c != text[at]))
+    changed = text[:at] + other + text[at + 1 :]
+    try:
+        assert Token.parse(changed) == token  # the last character's spare bits mean nothing
+    except CrashcheckError as error:
+        assert error.slug == "token-malformed"
+
+
+@pytest.mark.parametrize("text", ["", "cc1-", "cc1-aaaa", "cc2-aaaaaaaaaaaa", "cc1-a!b", "état", "cc1-" + "a" * 5000])
+def test_what_is_no_token_is_refused(text: str) -> None:
+    with pytest.raises(CrashcheckError) as caught:
+        Token.parse(text)
+    assert caught.value.slug == "token-malformed"
+
+
+@given(tokens, st.integers(1, 30))
+def test_a_cut_token_is_refused(token: Token, cut: int) -> None:
+    with pytest.raises(CrashcheckError, match="is not a replay token"):
+        Token.parse(str(token)[: -min(cut, len(str(token)) - 4)])
+
+
+def recorded(path: Path, value: int, stack: int = 0) -> TraceBuilder:
+    t = TraceBuilder(path)
+    t.file("p", size=4096)
+    if stack:
+        t.gap(5)
+    t.stack = stack
+    t.store("p", 0, 8, value)
+    t.sfence()
+    return t
+
+
+def test_a_token_for_another_trace_is_refused_by_name(tmp_path: Path) -> None:
+    one, two = recorded(tmp_path / "1", 1).trace(), recorded(tmp_path / "2", 2).trace()
+    state = CrashState(0, True, (0,))
+    token = Token("px86", Options(), (Level(digest(one), state),))
+    assert token.for_trace(one) == state
+    with pytest.raises(CrashcheckError, match=digest(two).hex()) as caught:
+        token.for_trace(two)
+    assert caught.value.slug == "token-other-trace"
+
+
+def test_a_recording_that_did_the_same_has_the_same_digest(tmp_path: Path) -> None:
+    one, two = recorded(tmp_path / "1", 1).trace(), recorded(tmp_path / "2", 1, stack=7).trace()
+    assert digest(one) == digest(two)
