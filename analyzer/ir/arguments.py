@@ -37,7 +37,9 @@ _IGNORED_PREFIXES = (
     "-fcoverage-mapping", "-fcs-profile", "-fprofile-sample", "-fauto-profile", "-fthinlto", "-fsplit-lto", "-fsanitize-coverage",
     "-fxray", "-gsplit-dwarf", "-fembed-bitcode", "-ffat-lto-objects", "-fvirtual-function-elimination", "-foffload",
 )  # fmt: skip
-_IGNORED = frozenset({"--coverage", "-coverage", "-fno-fat-lto-objects", "-fno-use-linker-plugin", "-fuse-linker-plugin"})
+_IGNORED = frozenset(
+    {"--coverage", "-coverage", "-fno-fat-lto-objects", "-fno-use-linker-plugin", "-fuse-linker-plugin"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,9 @@ def parse(words: list[str]) -> Arguments:
             here.add(index + 1)
         if word == "--":
             result.inputs += [
-                Input(path, at, language or LANGUAGES.get(os.path.splitext(path)[1], "")) for at, path in enumerate(words) if at > index
+                Input(path, at, language or LANGUAGES.get(os.path.splitext(path)[1], ""))
+                for at, path in enumerate(words)
+                if at > index
             ]
             result.dropped.add(index)
             break
@@ -150,7 +154,19 @@ def parse(words: list[str]) -> Arguments:
         elif word in ("-S", "--assemble"):
             result.mode = "other" if result.mode == "other" else "assemble"
             result.outputs |= here
-        elif word in ("-E", "--preprocess", "-M", "-MM", "-fsyntax-only", "--analyze", "-emit-llvm", "-emit-ast", "-###", "-cc1", "-cc1as"):
+        elif word in (
+            "-E",
+            "--preprocess",
+            "-M",
+            "-MM",
+            "-fsyntax-only",
+            "--analyze",
+            "-emit-llvm",
+            "-emit-ast",
+            "-###",
+            "-cc1",
+            "-cc1as",
+        ):
             result.mode = "other"
         elif word in ("-MD", "-MMD"):
             result.dependencies = True
@@ -166,7 +182,9 @@ def parse(words: list[str]) -> Arguments:
             result.dependency_target = "-MT" in word or "-MQ" in word
         elif word.startswith("-O"):
             result.level = _level(word[2:])
-        elif word.startswith("-g") and not word.startswith(("-gcc-toolchain", "-gsplit-dwarf", "-gz", "-gno-", "-grecord", "-gcolumn")):
+        elif word.startswith("-g") and not word.startswith(
+            ("-gcc-toolchain", "-gsplit-dwarf", "-gz", "-gno-", "-grecord", "-gcolumn")
+        ):
             result.debug = word not in ("-g0", "-ggdb0")
         elif word in ("-ffunction-sections", "-fno-function-sections"):
             result.function_sections = word == "-ffunction-sections"
@@ -194,7 +212,9 @@ def parse(words: list[str]) -> Arguments:
             result.dropped |= here
             if not word.startswith(("-flto-", "-fuse", "-fno")):
                 result.notes.append(f"{word} is ignored: each unit is instrumented and emitted on its own")
-        if word in LINK_ONLY_EXACT or (word.startswith(LINK_ONLY) and not word.startswith("-target") and word != "-emit-llvm"):
+        if word in LINK_ONLY_EXACT or (
+            word.startswith(LINK_ONLY) and not word.startswith("-target") and word != "-emit-llvm"
+        ):
             result.links |= here
         index += len(here)
     result.notes = list(dict.fromkeys(result.notes))

@@ -34,7 +34,9 @@ _HARMLESS = re.compile(
     r"verr|verw|lar\w?|lsl|lslw|sldt|str|sgdtl?|cmp[bwlq]?|test[bwlq]?|bt[wlq]?|ldmxcsr|fldcw|jmp[q]?|j[a-z]{1,3}|loop|"
     r"ptest|ucomis[sd]|comis[sd]|leave|popcnt[wlq]?|push[q]?|pushf[q]?|pop[q]?|popf[q]?)"
 )
-_LOCKABLE = re.compile(r"(?:add|adc|and|btc|btr|bts|cmpxchg|dec|inc|neg|not|or|sbb|sub|xadd|xor)([bwlq])?$|cmpxchg(8|16)b$")
+_LOCKABLE = re.compile(
+    r"(?:add|adc|and|btc|btr|bts|cmpxchg|dec|inc|neg|not|or|sbb|sub|xadd|xor)([bwlq])?$|cmpxchg(8|16)b$"
+)
 _XCHG = re.compile(r"xchg([bwlq])?$")
 _MOVE = re.compile(
     r"(?:mov|movabs|add|adc|and|dec|inc|neg|not|or|sbb|sub|xor|shl|shr|sal|sar|rol|ror|xadd|bts|btr|btc|cmpxchg)([bwlq])?$|set[a-z]+$"
@@ -134,7 +136,9 @@ def understand(call: AsmCall) -> Plan:
     """Which hooks a piece of assembly needs, or that it is not understood."""
     plan = Plan()
     plan.targets = [
-        slot.argument.value for slot in call.slots if slot.argument is not None and "*" in slot.constraint and "=" in slot.constraint
+        slot.argument.value
+        for slot in call.slots
+        if slot.argument is not None and "*" in slot.constraint and "=" in slot.constraint
     ]
     statements = _statements(call.template)
     if not statements:
@@ -262,7 +266,9 @@ def _size(call: AsmCall, suffix: str | None, operands: list[str], element: str) 
         if width:
             return {"b": 1, "w": 2, "k": 4, "q": 8}[width.group(1)]
         slot = _reference(call, text)
-        kind = slot.argument.type if slot is not None and slot.argument is not None and "*" not in slot.constraint else ""
+        kind = (
+            slot.argument.type if slot is not None and slot.argument is not None and "*" not in slot.constraint else ""
+        )
         if kind.startswith("i") and kind[1:].isdigit():
             return int(kind[1:]) // 8
         if kind == "ptr" and not _is_memory(call, text):
@@ -287,7 +293,11 @@ def _statement(
             return False
         plan.steps.append(Step("flush", _FLUSHES[name], memory[0]))
         return True
-    if word in ("pcommit",) or _HARMLESS.fullmatch(word) or (word.startswith(".") and word not in (".byte", ".long", ".quad")):
+    if (
+        word in ("pcommit",)
+        or _HARMLESS.fullmatch(word)
+        or (word.startswith(".") and word not in (".byte", ".long", ".quad"))
+    ):
         return True
     exchange = _XCHG.match(word)
     lockable = _LOCKABLE.match(word)
@@ -320,7 +330,11 @@ def _statement(
         return _string(plan, call, word, repeat)
     if not operands or not _is_memory(call, operands[-1]):
         # No memory operand last: nothing is written, unless the instruction is one that we do not know.
-        return bool(_MOVE.match(word) or word in _VECTOR_MOVE or re.match(r"(?:lea|v?mov|cmov|bsf|bsr|bswap|mul|imul|div|idiv|cltq|cqto|rol|crc32|v?p)", word))
+        return bool(
+            _MOVE.match(word)
+            or word in _VECTOR_MOVE
+            or re.match(r"(?:lea|v?mov|cmov|bsf|bsr|bswap|mul|imul|div|idiv|cltq|cqto|rol|crc32|v?p)", word)
+        )
     memory = _memory(call, operands[-1])
     if memory is None:
         return False

@@ -15,11 +15,32 @@ from __future__ import annotations
 import os
 import sys
 
-_QUERIES = ("-E", "-M", "-MM", "-fsyntax-only", "--version", "-v", "-###", "-dumpversion", "-dumpmachine", "-dumpspecs", "--help", "-cc1", "-cc1as")
+_QUERIES = (
+    "-E",
+    "-M",
+    "-MM",
+    "-fsyntax-only",
+    "--version",
+    "-v",
+    "-###",
+    "-dumpversion",
+    "-dumpmachine",
+    "-dumpspecs",
+    "--help",
+    "-cc1",
+    "-cc1as",
+)
 _SOURCES = (".c", ".cc", ".cpp", ".cxx", ".C", ".c++", ".i", ".ii", ".cp", ".CPP", ".CC")
 _NAMES = ("conftest", "CMakeCCompilerId", "CMakeCXXCompilerId", "CMakeCCompilerABI", "CMakeCXXCompilerABI", "testCCompiler", "testCXXCompiler",
           "CheckFunctionExists", "CheckSymbolExists", "CheckIncludeFile", "sanitycheck", "cmTC_")  # fmt: skip
-_FOLDERS = ("/CMakeFiles/CMakeTmp", "/CMakeFiles/CMakeScratch", "/CompilerIdC", "/meson-private", "/.conf_check", "/TryCompile-")
+_FOLDERS = (
+    "/CMakeFiles/CMakeTmp",
+    "/CMakeFiles/CMakeScratch",
+    "/CompilerIdC",
+    "/meson-private",
+    "/.conf_check",
+    "/TryCompile-",
+)
 
 
 def is_probe(words: list[str], folder: str) -> bool:
@@ -32,7 +53,22 @@ def is_probe(words: list[str], folder: str) -> bool:
         if skip:
             skip = False
             continue
-        if word in ("-o", "-MF", "-MT", "-MQ", "-x", "-I", "-D", "-U", "-include", "-isystem", "-Xclang", "-Xlinker", "-L", "-l"):
+        if word in (
+            "-o",
+            "-MF",
+            "-MT",
+            "-MQ",
+            "-x",
+            "-I",
+            "-D",
+            "-U",
+            "-include",
+            "-isystem",
+            "-Xclang",
+            "-Xlinker",
+            "-L",
+            "-l",
+        ):
             skip = True
             continue
         if word == "-":

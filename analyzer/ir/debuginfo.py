@@ -180,12 +180,15 @@ class DebugInfo:
         return False
 
     def is_composite(self, number: int | None) -> bool:
-        return number is not None and re.search(
-            r"tag: DW_TAG_(structure|class|union)_type", self.node(number)
-        ) is not None
+        return (
+            number is not None and re.search(r"tag: DW_TAG_(structure|class|union)_type", self.node(number)) is not None
+        )
 
     def is_pointer(self, number: int | None) -> bool:
-        return number is not None and re.search(r"tag: DW_TAG_(pointer|(rvalue_)?reference)_type", self.node(number)) is not None
+        return (
+            number is not None
+            and re.search(r"tag: DW_TAG_(pointer|(rvalue_)?reference)_type", self.node(number)) is not None
+        )
 
     def members(self, number: int) -> tuple[Member, ...]:
         """Fields in the order of declaration, static ones excluded."""
@@ -203,7 +206,9 @@ class DebugInfo:
                 if inherits and stripped is not None:
                     name = name or self.string(stripped, "name")
                     size = self.integer(stripped, "size")
-                result.append(Member(name, base, self.integer(element, "offset"), size, "DIFlagBitField" in text, inherits))
+                result.append(
+                    Member(name, base, self.integer(element, "offset"), size, "DIFlagBitField" in text, inherits)
+                )
             self._members[number] = tuple(result)
         return self._members[number]
 
@@ -228,7 +233,11 @@ class DebugInfo:
             names: dict[str, list[int]] = {}
             for number, text in self._nodes.items():
                 if "!DICompositeType(" in text:
-                    if "tag: DW_TAG_array_type" in text or "tag: DW_TAG_enumeration_type" in text or "DIFlagFwdDecl" in text:
+                    if (
+                        "tag: DW_TAG_array_type" in text
+                        or "tag: DW_TAG_enumeration_type" in text
+                        or "DIFlagFwdDecl" in text
+                    ):
                         continue
                     found = re.search(r'identifier: "([^"]*)"', text)
                     if found:

@@ -313,8 +313,16 @@ class Hooks:
             f"attributes #{first_group + 1} = {{ cold nounwind }}\n"
             f"attributes #{first_group + 2} = {{ cold noinline nounwind }}\n"
         )
-        body = helpers.replace("#cc.apart", f"#{first_group + 2}").replace("#cc.cold", f"#{first_group + 1}").replace("#cc ", f"#{first_group} ")
-        shadow = f"{SHADOW_TYPE} = type {{ i32, i32, [{STACK_MAX} x {{ ptr, i64 }}] }}\n" if SHADOW_TYPE in helpers + "".join(needed) else ""
+        body = (
+            helpers.replace("#cc.apart", f"#{first_group + 2}")
+            .replace("#cc.cold", f"#{first_group + 1}")
+            .replace("#cc ", f"#{first_group} ")
+        )
+        shadow = (
+            f"{SHADOW_TYPE} = type {{ i32, i32, [{STACK_MAX} x {{ ptr, i64 }}] }}\n"
+            if SHADOW_TYPE in helpers + "".join(needed)
+            else ""
+        )
         return shadow + "\n".join(needed) + "\n" + body + groups
 
 

@@ -578,7 +578,11 @@ class Rewriter:
 
     def _intrinsic(self, line: str, following: list[str], callee: str, parenthesis: int) -> None:
         handler: Intrinsic | None = None
-        if not callee.startswith(("llvm.dbg", "llvm.lifetime", "llvm.assume", "llvm.expect", "llvm.umul", "llvm.fmuladd")):
+        if callee.startswith("llvm.threadlocal.address"):
+            self.definitions[line[2 : line.index(" = ")]] = line
+        if not callee.startswith(
+            ("llvm.dbg", "llvm.lifetime", "llvm.assume", "llvm.expect", "llvm.umul", "llvm.fmuladd")
+        ):
             parts = callee.split(".")
             for length in range(len(parts), 1, -1):
                 handler = INTRINSICS.get(".".join(parts[:length]))

@@ -14,8 +14,8 @@ _WORD = re.compile(r"[a-z_]\w*")
 _OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _BRACKET = re.compile(r'[()\[\]{}<>"]')
 _ATTRIBUTE = re.compile(
-    r'(?:(?!(?:null|true|false|undef|poison|zeroinitializer|none|splat|getelementptr|ptrtoint|inttoptr|bitcast|addrspacecast|'
-    r'trunc|blockaddress|dso_local_equivalent|no_cfi|ptrauth|add|sub|mul|xor|shl|inf|nan)\b)'
+    r"(?:(?!(?:null|true|false|undef|poison|zeroinitializer|none|splat|getelementptr|ptrtoint|inttoptr|bitcast|addrspacecast|"
+    r"trunc|blockaddress|dso_local_equivalent|no_cfi|ptrauth|add|sub|mul|xor|shl|inf|nan)\b)"
     r'[a-z_]\w*|"[^"]*"(?:="[^"]*")?)'
 )
 

@@ -142,7 +142,12 @@ def runtime(environment: dict[str, str] | os._Environ[str] = os.environ) -> Runt
     Raises CrashcheckError `no-runtime` and those of runtime/build.py.
     """
     folder = environment.get("CRASHCHECK_RUNTIME", "")
-    key = (folder, environment.get("CRASHCHECK_CACHE", ""), environment.get("XDG_CACHE_HOME", ""), environment.get("HOME", ""))
+    key = (
+        folder,
+        environment.get("CRASHCHECK_CACHE", ""),
+        environment.get("XDG_CACHE_HOME", ""),
+        environment.get("HOME", ""),
+    )
     known = _runtimes.get(key)
     if known is None or not os.path.exists(known.shared):
         known = _runtimes[key] = _runtime(folder)

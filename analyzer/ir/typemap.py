@@ -41,7 +41,15 @@ class Slots:
     stored: dict[str, list[str]] = field(default_factory=dict)
     escaped: set[str] = field(default_factory=set)
     ready: bool = False
+    _variables: dict[str, int] | None = None
 
+    def variable(self, name: str) -> int | None:
+        """The DILocalVariable that lives in a local."""
+        if self._variables is None:
+            self._variables = {slot: int(number) for slot, number in self._DECLARE.findall(self.body)}
+        return self._variables.get(name)
+
+    _DECLARE = re.compile(r"#dbg_declare\(ptr (%[-\w.$]+), !(\d+),")
     _STORE = re.compile(r"\n  store (?:volatile )?ptr (\S+), ptr (%[-\w.$]+),")
     _HARMLESS = re.compile(
         r"\n(?:  %[-\w.$]+ = load (?:volatile )?ptr, ptr |  store (?:volatile )?ptr \S+, ptr |"
@@ -99,13 +107,15 @@ class TypeMap:
         """Whether the address is that of a stack slot or a global, by its getelementptr chain alone."""
         for _ in range(_MAX_CHAIN):
             if not target.startswith("%"):
-                return target.startswith("@") or (target.startswith("getelementptr") and "(ptr" not in target[:14] and "@" in target)
+                return target.startswith("@") or (
+                    target.startswith("getelementptr") and "(ptr" not in target[:14] and "@" in target
+                )
             line = definitions.get(target)
             if line is None:
                 return False
             start = line.index(" = ") + 3
-            if line.startswith("alloca ", start):
-                return True
+            if line.startswith(("alloca ", "call "), start):
+                return True  # the only calls among definitions give the address of a thread's variable
             if line.startswith("getelementptr ", start):
                 target = self._gep(line)[1]
             elif line.startswith("bitcast ptr ", start):
@@ -131,7 +141,7 @@ class TypeMap:
             if definition is None:
                 break
             start = definition.index(" = ") + 3
-            if definition.startswith("alloca ", start):
+            if definition.startswith(("alloca ", "call "), start):
                 return Target(local=True)
             if definition.startswith("bitcast ptr ", start):
                 current = definition[start + 12 : definition.index(" to ", start)]
@@ -181,7 +191,8 @@ class TypeMap:
         if accesses:
             variable, steps = self._name(tuple(accesses), stored)
             return Target(False, variable, steps, instance, prelude)
-        return self._from_tbaa(target, line, stored, fresh)
+        found = self._from_tbaa(target, line, stored, fresh)
+        return found if found.variable else self._from_declaration(target, current, definitions, slots)
 
     # -- IR ----------------------------------------------------------------------------------------------------
 
@@ -206,7 +217,9 @@ class TypeMap:
         if first != "0":
             size = self._types.layout(source)
             number = _number(first)
-            levels.append(_Access(source, -1, -1 if size is None or number is None or number < 0 else number * size.size))
+            levels.append(
+                _Access(source, -1, -1 if size is None or number is None or number < 0 else number * size.size)
+            )
         for index in indices[1:]:
             number = _number(index.rsplit(" ", 1)[1])
             fields = self._types.fields(current)
@@ -220,7 +233,9 @@ class TypeMap:
             if element is None:
                 return None
             size = self._types.layout(element[0])
-            levels.append(_Access(current, -1, -1 if number is None or size is None or number < 0 else number * size.size))
+            levels.append(
+                _Access(current, -1, -1 if number is None or size is None or number < 0 else number * size.size)
+            )
             current = element[0]
         return levels
 
@@ -231,7 +246,9 @@ class TypeMap:
             size = self._types.layout(type_text)
             name = plain_type(type_text)
             base = type_text.rstrip('"').endswith(".base")
-            self._roots[type_text] = self._debug.composite(name, None if size is None or base else size.size) if name else None
+            self._roots[type_text] = (
+                self._debug.composite(name, None if size is None or base else size.size) if name else None
+            )
         return self._roots[type_text]
 
     def _name(self, accesses: tuple[_Access, ...], stored: str) -> tuple[str, tuple[TypeStep, ...]]:
@@ -316,7 +333,11 @@ class TypeMap:
     def _member(
         self, composite: int, offset: int, span: int, stored: str, stored_size: int, following: str
     ) -> Member | None:
-        members = [m for m in self._debug.members(composite) if m.offset <= offset < m.offset + max(m.size, 1) and not m.bitfield]
+        members = [
+            m
+            for m in self._debug.members(composite)
+            if m.offset <= offset < m.offset + max(m.size, 1) and not m.bitfield
+        ]
         if not members:
             bits = [
                 m for m in self._debug.members(composite)
@@ -335,13 +356,28 @@ class TypeMap:
             if member.offset == offset:
                 points += 1
             if following:
-                points += 4 if self._debug.is_composite(inner) and inner is not None and self._fits(inner, following) else 0
+                points += (
+                    4 if self._debug.is_composite(inner) and inner is not None and self._fits(inner, following) else 0
+                )
             elif stored:
                 points += 4 if member.size == stored_size * 8 and not self._debug.is_composite(inner) else 0
                 points += 2 if self._debug.is_pointer(inner) == (stored == "ptr") else 0
             return points, -members.index(member)
 
         return max(members, key=score)
+
+    def _from_declaration(self, target: str, base: str, definitions: dict[str, str], slots: Slots) -> Target:
+        """A whole struct behind a pointer variable: the variable's declared type names it."""
+        definition = definitions.get(base, "")
+        found = re.search(r" = load ptr, ptr (%[-\w.$]+),", definition)
+        number = slots.variable(found.group(1)) if found else None
+        pointer = self._debug.strip(self._debug.reference(number, "type")) if number is not None else None
+        if pointer is None or not self._debug.is_pointer(pointer):
+            return Target()
+        composite = self._debug.strip(self._debug.reference(pointer, "baseType"))
+        if composite is None or not self._debug.is_composite(composite):
+            return Target()
+        return Target(False, self._debug.name_of(composite), (), target)
 
     def _from_tbaa(self, target: str, line: str, stored: str, fresh: Callable[[], str]) -> Target:
         """Struct-path TBAA names the struct where no getelementptr is in sight."""
@@ -362,7 +398,8 @@ class TypeMap:
             return Target()
         names = [member.name for _, member in members if member.name and not member.inherited]
         steps = tuple(
-            TypeStep(owner, member.name, member.offset // 8, max(member.size // 8, 1)) for owner, member in reversed(members)
+            TypeStep(owner, member.name, member.offset // 8, max(member.size // 8, 1))
+            for owner, member in reversed(members)
         )
         instance, prelude = target, ""
         if offset:

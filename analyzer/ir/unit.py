@@ -25,11 +25,11 @@ _FLAG = re.compile(r'!\{i32 \d+, !"(PIC Level|Code Model)", i32 (\d+)\}')
 _CODE_MODELS = {"1": "small", "2": "kernel", "3": "medium", "4": "large"}
 _CTORS = re.compile(r"^@llvm\.global_(ctors|dtors) = appending global \[\d+ x \{[^}]*\}\] \[(.*)\]$", re.MULTILINE)
 _CTOR = re.compile(rf"\{{ i32 (\d+), ptr (@(?:{NAME})), ptr (null|@(?:{NAME})) \}}")
-_COMPILER_USED = re.compile(
-    r'^@llvm\.compiler\.used = appending global \[(\d+) x ptr\] \[(.*)\], section "llvm\.metadata"$', re.MULTILINE
-)
 _FUNCTION = re.compile(rf"^define (?!.* section \")(?!.* comdat).*?@({NAME})\(.*\{{$", re.MULTILINE)
-_VARIABLE = re.compile(rf"^@({NAME}) = (?!external|available_externally|appending|common)([^\n]*? )?(global|constant) ([^\n]*)$", re.MULTILINE)
+_VARIABLE = re.compile(
+    rf"^@({NAME}) = (?!external|available_externally|appending|common)([^\n]*? )?(global|constant) ([^\n]*)$",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
         body = _FUNCTION.sub(_function_section, body)
     if options.data_sections:
         body = _VARIABLE.sub(_data_section, body)
-    body = _constructors(body)
+    body = _keep(_constructors(body), "used", ['ptr @"cc.facts"'])
     group = 1 + max((int(number) for number in module.attributes), default=-1)
     metadata = module.metadata if options.keep_debug else metadata_without_debug(body, debug)
     pieces = [body]
@@ -181,7 +181,7 @@ def _data_section(found: re.Match[str]) -> str:
     if "thread_local" in before:
         prefix = ".tbss" if zero else ".tdata"
     elif kind == "constant":
-        if re.match(r"(?:private|internal)? ?(?:local_)?unnamed_addr $", before) and " c\"" in line:
+        if re.match(r"(?:private|internal)? ?(?:local_)?unnamed_addr $", before) and ' c"' in line:
             return line  # mergeable strings keep the section that merges them
         prefix = ".data.rel.ro" if "@" in found.group(4) else ".rodata"
     else:
@@ -210,16 +210,22 @@ def _constructors(body: str) -> str:
             names.append(f"ptr {name}")
         return ""
 
-    body = _CTORS.sub(replace, body)
-    if not made:
+    return _keep("\n".join([_CTORS.sub(replace, body), *made]) + "\n", "compiler.used", names)
+
+
+def _keep(body: str, kind: str, names: list[str]) -> str:
+    """Add to llvm.used (kept by the linker too) or llvm.compiler.used (kept by the optimiser)."""
+    if not names:
         return body
-    used = _COMPILER_USED.search(body)
-    if used is not None:
-        names = [used.group(2), *names]
-        body = body[: used.start()] + body[used.end() :]
-    count = (int(used.group(1)) if used else 0) + len(made)
-    listed = f'@llvm.compiler.used = appending global [{count} x ptr] [{", ".join(names)}], section "llvm.metadata"'
-    return "\n".join([body, *made, listed, ""])
+    pattern = rf'^@llvm\.{re.escape(kind)} = appending global \[(\d+) x ptr\] \[(.*)\], section "llvm\.metadata"$'
+    known = re.search(pattern, body, re.MULTILINE)
+    count = len(names)
+    if known is not None:
+        count += int(known.group(1))
+        names = [known.group(2), *names]
+        body = body[: known.start()] + body[known.end() :]
+    listed = ", ".join(names)
+    return f'{body}\n@llvm.{kind} = appending global [{count} x ptr] [{listed}], section "llvm.metadata"\n'
 
 
 def emit(text: str, options: UnitOptions) -> bytes:

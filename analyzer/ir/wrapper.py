@@ -132,13 +132,17 @@ class _Build:
             if linking:
                 extra.append("-Wno-unused-command-line-argument")
             words = self._for_one(item, linking=linking)
-            status = self._clang([*words[:-1], *extra, *self._dependencies(item, target), words[-1]], describe=False)
+            status = self._clang([*words[:-1], *extra, *self._dependencies(item, target), words[-1]])
             if status or not os.path.exists(bitcode):
                 return status
             report = os.path.join(folder, "report")
             failure = self._instrument(item, bitcode, target, report)
-        if not failure:
-            return 0
+            if not failure:
+                return 0
+            # Errors in assembly show up only when code is emitted: they are the compiler's to report.
+            status = self._clang([*words[:-1], "-w", "-c", "-o", os.path.join(folder, "plain.o"), words[-1]])
+            if status:
+                return status
         if os.environ.get("CRASHCHECK_FALLBACK", "") not in ("", "0"):
             return self._plain(item, target, failure, quiet=False)
         print(f"{PROGRAM[self.cxx]}: error: {failure}", file=sys.stderr)
@@ -155,6 +159,8 @@ class _Build:
         if child == 0:
             code = 1
             try:
+                said = os.open(report + ".stderr", os.O_RDWR | os.O_CREAT, 0o600)
+                os.dup2(said, 2)
                 from crashcheck.analyzer.ir import unit
 
                 options = unit.UnitOptions(
@@ -191,17 +197,27 @@ class _Build:
             finally:
                 os._exit(code)
         _, status = os.waitpid(child, 0)
+        said = ""
+        if os.path.exists(report + ".stderr"):
+            with open(report + ".stderr", encoding="utf-8", errors="replace") as stream:
+                said = stream.read()
         if status == 0:
+            sys.stderr.write(said)
             return ""
         if os.path.exists(report):
             with open(report, encoding="utf-8") as stream:
                 return stream.read()
         from crashcheck.analyzer.ir.unit import binding_version
 
-        how = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"status {os.waitstatus_to_exitcode(status)}"
+        how = (
+            signal.Signals(os.WTERMSIG(status)).name
+            if os.WIFSIGNALED(status)
+            else f"status {os.waitstatus_to_exitcode(status)}"
+        )
         return (
             f"{item.path}: the instrumenter ended with {how}; bitcode of {description}, read by {binding_version()} "
             "[instrumenter-died]\n  set CRASHCHECK_CLANG to a clang 14 to 19, or CRASHCHECK_FALLBACK=1 to compile such units plain"
+            + (f"\n{said}" if said else "")
         )
 
     def _plain(self, item: Input, target: str, reason: str, quiet: bool) -> int:
@@ -212,7 +228,9 @@ class _Build:
         linking = self.arguments.mode == "link"
         words = self._for_one(item, linking=linking)
         mode = ["-S"] if self.arguments.mode == "assemble" else ["-c"]
-        status = self._clang([*words[:-1], *mode, "-o", target, *self._dependencies(item, target), words[-1]], describe=False)
+        status = self._clang(
+            [*words[:-1], *mode, "-o", target, *self._dependencies(item, target), words[-1]]
+        )
         if status or mode == ["-S"] or target == "-":
             return status
         facts = UnitFacts(
@@ -231,19 +249,17 @@ class _Build:
     def _link(self, words: list[str], objects: dict[int, str]) -> int:
         arguments = self.arguments
         result: list[str] = []
-        language = ""
         for index, word in enumerate(words):
-            if index in arguments.dropped or index in arguments.languages and objects:
+            if index in arguments.dropped or (index in arguments.languages and objects):
                 continue
             if index in objects:
                 result.append(objects[index])
                 continue
             item = next((other for other in arguments.inputs if other.index == index), None)
-            if item is not None and objects and item.language != language:
+            if item is not None and objects and item.language:
                 # -x was taken out for the objects: say it again for what clang still compiles (assembler).
-                if item.language and os.path.splitext(item.path)[1] not in (".s", ".S", ".sx"):
-                    result += ["-x", item.language, word, "-x", "none"]
-                    continue
+                result += ["-x", item.language, word, "-x", "none"]
+                continue
             result.append(word)
         if objects:
             result.append("-Wno-unused-command-line-argument")
@@ -254,9 +270,9 @@ class _Build:
             else:
                 folder = os.path.dirname(libraries.shared)
                 result += [libraries.shared, f"-Wl,-rpath,{folder}"]
-        return self._clang(result, describe=False)
+        return self._clang(result)
 
-    def _clang(self, words: list[str], describe: bool = True) -> int:
+    def _clang(self, words: list[str]) -> int:
         """Run clang with the terminal's own descriptors; its text and its exit code are the user's."""
         sys.stdout.flush()
         sys.stderr.flush()

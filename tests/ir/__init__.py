@@ -1,1 +1,0 @@
-"""What instrumented programs tell the recorder, construct by construct."""
