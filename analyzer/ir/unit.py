@@ -17,7 +17,7 @@ from crashcheck.analyzer.ir import hooks
 from crashcheck.analyzer.ir.debuginfo import DebugInfo
 from crashcheck.analyzer.ir.facts import SECTION, UnitFacts, encode
 from crashcheck.analyzer.ir.instrument import Rewriter
-from crashcheck.analyzer.ir.module import NAME, IRSyntaxError, read_module
+from crashcheck.analyzer.ir.module import NAME, IRSyntaxError, matching, read_module, type_end
 from crashcheck.analyzer.ir.strip import metadata_without_debug
 from crashcheck.errors import CrashcheckError
 
@@ -152,20 +152,17 @@ def function_hashes(body: str) -> dict[str, str]:
 
 
 def _function_section(found: re.Match[str]) -> str:
+    """A section stands before comdat, align, gc, prefix, prologue, personality and metadata."""
     line = found.group()
     name = found.group(1).strip('"')
-    place = re.search(r" (?:align \d+ |gc \"|prefix |prologue |personality |!|\{$)", line[line.rindex(")") :])
-    at = line.rindex(")") + (place.start() if place else 1)
-    # section stands before comdat, align, gc, prefix, prologue, personality and metadata
-    close = _parameters_end(line)
-    place = re.compile(r" (?:partition|comdat|align|gc|prefix|prologue|personality|!\w+|\{$)").search(line, close)
+    place = re.compile(r" (?:partition|comdat|align|gc|prefix|prologue|personality|!\w+|\{$)").search(
+        line, _parameters_end(line)
+    )
     at = place.start() if place else len(line)
     return f'{line[:at]} section ".text.{name}"{line[at:]}'
 
 
 def _parameters_end(line: str) -> int:
-    from crashcheck.analyzer.ir.module import matching
-
     found = re.search(rf"@(?:{NAME})\(", line)
     assert found is not None
     return matching(line, found.end() - 1)
@@ -177,7 +174,9 @@ def _data_section(found: re.Match[str]) -> str:
         return line
     name = found.group(1).strip('"')
     before, kind = found.group(2) or "", found.group(3)
-    zero = " zeroinitializer" in line or re.search(r" (?:0|null)(?:,|$)", line) is not None
+    body = found.group(4)
+    value = body[type_end(body, 0) + 1 :]
+    zero = re.match(r"(?:zeroinitializer|0|null|0\.0+e\+00|false)(?:,|$)", value) is not None
     if "thread_local" in before:
         prefix = ".tbss" if zero else ".tdata"
     elif kind == "constant":

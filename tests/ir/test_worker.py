@@ -1,0 +1,130 @@
+"""The resident worker does what the compiler in one process does, and gets out of the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = "#include <stdio.h>\nint main(void) { puts(GREETING); return 0; }\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path, environment: dict[str, str], stub: Path) -> Iterator[dict[str, str]]:
+    """An environment whose worker is this test's own; it is ended afterwards."""
+    runtime = tmp_path / "run"
+    runtime.mkdir(mode=0o700)
+    (tmp_path / "a.c").write_text(SOURCE)
+    yield {**environment, "XDG_RUNTIME_DIR": str(runtime), "CRASHCHECK_RUNTIME": str(stub), "CRASHCHECK_WORKER_IDLE_S": "30"}
+    for process in workers(runtime):
+        os.kill(process, signal.SIGTERM)
+
+
+def workers(runtime: Path) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"crashcheck.analyzer.ir.worker" in words and any(os.fsencode(str(runtime)) in word for word in words):
+                found.append(int(entry.name))
+    return found
+
+
+def compile_with(home: dict[str, str], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["crashcheck-cc", *words], cwd=folder, env=home, capture_output=True, text=True, check=False)
+
+
+def test_one_worker_serves_calls_with_their_own_folder_and_environment(tmp_path: Path, home: dict[str, str]) -> None:
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "a.c").write_text(SOURCE)
+        extra = {"CPATH": str(folder)}
+        (folder / "greet.h").write_text(f'#define GREETING "{name}"\n')
+        done = compile_with({**home, **extra}, folder, "-include", "greet.h", "a.c", "-o", "a")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert subprocess.run([folder / "a"], capture_output=True, text=True, check=True).stdout == name + "\n"
+    assert len(workers(tmp_path / "run")) == 1
+
+
+def test_errors_and_codes_come_through(tmp_path: Path, home: dict[str, str]) -> None:
+    done = compile_with(home, tmp_path, "-c", "a.c")
+    assert done.returncode == 1
+    assert "use of undeclared identifier 'GREETING'" in done.stderr
+
+
+def test_a_stale_socket_is_replaced(tmp_path: Path, home: dict[str, str]) -> None:
+    assert compile_with(home, tmp_path, "-DGREETING=\"x\"", "-c", "a.c").returncode == 0
+    (worker,) = workers(tmp_path / "run")
+    os.kill(worker, signal.SIGKILL)
+    descriptor = os.pidfd_open(worker) if worker in workers(tmp_path / "run") else -1
+    if descriptor >= 0:
+        import select
+
+        select.select([descriptor], [], [], 30)
+        os.close(descriptor)
+    done = compile_with(home, tmp_path, "-DGREETING=\"x\"", "-c", "a.c")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert worker not in workers(tmp_path / "run")
+
+
+def test_without_a_safe_folder_the_compiler_works_alone(tmp_path: Path, home: dict[str, str]) -> None:
+    folder = tmp_path / "run" / f"crashcheck-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    assert compile_with(home, tmp_path, "-DGREETING=\"x\"", "-c", "a.c").returncode == 0
+    assert list(folder.iterdir()) == []
+    assert workers(tmp_path / "run") == []
+
+
+def test_the_worker_can_be_switched_off(tmp_path: Path, home: dict[str, str]) -> None:
+    done = compile_with({**home, "CRASHCHECK_WORKER": "0"}, tmp_path, "-DGREETING=\"x\"", "-c", "a.c")
+    assert done.returncode == 0
+    assert workers(tmp_path / "run") == []
+
+
+def test_the_worker_ends_after_its_idle_time_and_takes_its_socket_along(tmp_path: Path, home: dict[str, str]) -> None:
+    runtime = tmp_path / "run"
+    assert compile_with({**home, "CRASHCHECK_WORKER_IDLE_S": "0.5"}, tmp_path, "-DGREETING=\"x\"", "-c", "a.c").returncode == 0
+    for process in workers(runtime):
+        import select
+
+        descriptor = os.pidfd_open(process)
+        select.select([descriptor], [], [], 60)
+        os.close(descriptor)
+    assert workers(runtime) == []
+    assert [path for path in (runtime / f"crashcheck-{os.getuid()}").iterdir() if path.suffix != ".lock"] == []
+
+
+def test_nonsense_on_the_socket_disturbs_nobody(tmp_path: Path, home: dict[str, str]) -> None:
+    assert compile_with(home, tmp_path, "-DGREETING=\"x\"", "-c", "a.c").returncode == 0
+    (path,) = [item for item in (tmp_path / "run" / f"crashcheck-{os.getuid()}").iterdir() if item.suffix != ".lock"]
+    for data in (b"", b"\xff" * 100, (5).to_bytes(8, "little") + b"hello"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            connection.sendall(data)
+    assert compile_with(home, tmp_path, "-DGREETING=\"x\"", "-c", "a.c").returncode == 0
+    assert len(workers(tmp_path / "run")) == 1
+
+
+def test_standard_input_is_the_clients(tmp_path: Path, home: dict[str, str]) -> None:
+    done = subprocess.run(
+        ["crashcheck-cc", "-x", "c", "-", "-DGREETING=\"in\"", "-o", "b"], input=SOURCE, cwd=tmp_path, env=home, text=True, check=False
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert subprocess.run([tmp_path / "b"], capture_output=True, text=True, check=True).stdout == "in\n"
+
+
+def test_the_socket_is_its_users_alone(tmp_path: Path, home: dict[str, str]) -> None:
+    assert compile_with(home, tmp_path, "-DGREETING=\"x\"", "-c", "a.c").returncode == 0
+    folder = tmp_path / "run" / f"crashcheck-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
