@@ -64,6 +64,11 @@ class _Worker:
     base: int | None = None  # crash point of its base; None: the first image
     busy: deque[int] = field(default_factory=deque)  # tickets sent and not answered
 
+    @property
+    def names(self) -> dict[str, str]:
+        """Its paths, and what they are called in outputs."""
+        return {str(self.root / "pool"): "{pool}", str(self.root / "stdout"): "{stdout}"}
+
 
 class Executor:
     """Submit states, ask for verdicts. A context manager: leaving it ends every worker and check, and removes images.
@@ -296,7 +301,7 @@ class Executor:
             number, ended = answer
             assert isinstance(ended, Ended)
             worker.busy.remove(number)
-            self._tickets[number].verdict = self._oracle.judge(ended, str(worker.root / "pool"))
+            self._tickets[number].verdict = self._oracle.judge(ended, worker.names)
 
     def _receive(self, worker: _Worker) -> Trouble | tuple[int, Ended]:
         try:

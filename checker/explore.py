@@ -199,12 +199,20 @@ class Exploring:
             # Fails with nothing lost as well: not because of what it lost.
             self._prefix(moment)
             return
-        known = self._register.applicable(state)
+        known = [
+            (draft, mine)
+            for draft, mine in self._register.applicable(state)
+            if not draft.cause.prefix or self._fails_before(mine[0])
+        ]
         explained, state, verdict = self._explained(state, verdict, known)
         if explained is not None:
             explained.states += 1
             return
         self._add(self._kinds.decide(state, verdict))
+
+    def _fails_before(self, piece: int) -> bool:
+        """Whether nothing after a lost piece is needed to fail, nor any promise made since: a prefix fails already."""
+        return not self._prober.verdict(self._subject.prefix(self._subject.event_of(piece))).passed
 
     def _explained(
         self, state: CrashState, verdict: Verdict, known: list[tuple[Draft, tuple[int, ...]]]
@@ -238,6 +246,10 @@ class Exploring:
         self._add(self._kinds.prefix_cause(moment), moment)
 
     def _add(self, cause: Cause, moment: int | None = None) -> None:
+        if not self._register.knows(cause) and self._passes_now(cause):
+            self._failing -= 1
+            self._is_flaky(cause.state)
+            return
         draft, new = self._register.add(cause)
         if cause.moment is not None:
             draft.stretches.update((cause.moment, cause.moment if moment is None else moment))
@@ -245,6 +257,13 @@ class Exploring:
             with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
                 self._register.doubt(draft, self._snapshot, self._executor.write_image, Path(folder))
             self._show(now=True)
+
+    def _passes_now(self, cause: Cause) -> bool:
+        """What is shown as a finding has failed twice."""
+        try:
+            return self._prober.again(cause.state).passed
+        except (OutOfProbes, OutOfTime):
+            return False
 
     # -- telling
 

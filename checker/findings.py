@@ -49,6 +49,11 @@ class Register:
         self._sites: dict[tuple[int, int], PlaceKey] = {}
         self._pieces: dict[PlaceKey, NDArray[np.int64]] = {}
 
+    def knows(self, cause: Cause) -> bool:
+        """Whether a cause belongs to a finding already made."""
+        key = self.identities.finding(cause.kind, cause.lost, cause.kept)
+        return any(draft.key == key for draft in self.drafts)
+
     def add(self, cause: Cause) -> tuple[Draft, bool]:
         """Count a failing state with its cause; returns its finding and whether that is new."""
         key = self.identities.finding(cause.kind, cause.lost, cause.kept)
@@ -81,9 +86,9 @@ class Register:
         for draft in self.drafts:
             kind, lost_place, kept_place = draft.key
             mine = by_place.get(lost_place, [])
-            if draft.cause.prefix or not mine:
+            if not mine or (draft.cause.prefix and (kind is Kind.UNPERSISTED or len(mine) > 1)):
                 continue
-            if kind is not Kind.UNPERSISTED and draft.cause.kept is not None:
+            if not draft.cause.prefix and kind is not Kind.UNPERSISTED and draft.cause.kept is not None:
                 first = min(subject.event_of(piece) for piece in mine)
                 if not self._persisted_since(state, kept_place, first, set(lost)):
                     continue

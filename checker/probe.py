@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from crashcheck.checker.budget import Meter, OutOfTime
 from crashcheck.checker.executor import Executor
-from crashcheck.checker.result import Verdict
+from crashcheck.checker.result import Outcome, Verdict
 
 if TYPE_CHECKING:
     from crashcheck.checker.content import Content
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _SYMPTOM_CHARACTERS = 4000
+_REMEMBERED = 20_000  # verdicts; the oldest go first
+_TIMEOUT_COSTS = 20  # as many runs as that: looking into a check that hangs must not take hours
 
 Symptom = tuple[str, int | None, int | None, str]
 
@@ -33,8 +35,8 @@ def symptom(verdict: Verdict) -> Symptom:
 class Prober:
     """Verdicts by fingerprint: states that leave the same bytes and the same acknowledgements are one.
 
-    Used while the executor is `aside`. `allow` bounds the runs spent on one failing state; the meter
-    bounds them all.
+    Used while the executor is `aside`. `allow` bounds the runs spent on one failing state, counted so that
+    the bound does not depend on the machine's speed; the meter bounds them all.
     """
 
     def __init__(self, executor: Executor, content: Content, meter: Meter) -> None:
@@ -49,7 +51,7 @@ class Prober:
         self._left = runs
 
     def know(self, state: CrashState, verdict: Verdict) -> None:
-        self._known[self._content.fingerprint(state)] = verdict
+        self._remember(self._content.fingerprint(state), verdict)
 
     def forget(self, state: CrashState) -> None:
         self._known.pop(self._content.fingerprint(state), None)
@@ -62,8 +64,14 @@ class Prober:
         key = self._content.fingerprint(state)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self.again(state)
+            known = self.again(state)
+            self._remember(key, known)
         return known
+
+    def _remember(self, key: bytes, verdict: Verdict) -> None:
+        self._known[key] = verdict
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
 
     def again(self, state: CrashState) -> Verdict:
         """Run although its verdict may be known."""
@@ -74,7 +82,10 @@ class Prober:
             raise OutOfTime
         self._left -= 1
         self.runs += 1
-        return self._executor.run(state)
+        verdict = self._executor.run(state)
+        if verdict.outcome is Outcome.TIMEOUT:
+            self._left -= _TIMEOUT_COSTS
+        return verdict
 
     def failing_as(self, wanted: Symptom | None) -> Callable[[CrashState], bool]:
         """Whether a state fails; with a symptom given, whether it fails like that."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from crashcheck.checker.process import Ended
@@ -13,6 +14,6 @@ class Oracle(Protocol):
 
     name: str
 
-    def judge(self, ended: Ended, pool: str) -> Verdict:
-        """`pool`: the image folder's path, written as {pool} wherever the output names it."""
+    def judge(self, ended: Ended, names: Mapping[str, str]) -> Verdict:
+        """`names`: paths of the worker that ran it, and what the output is to call them ("{pool}")."""
         ...

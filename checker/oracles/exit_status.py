@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from crashcheck.checker.process import Ended
 from crashcheck.checker.result import Outcome, Verdict
@@ -13,7 +14,7 @@ class ExitStatus:
 
     name = "exit-status"
 
-    def judge(self, ended: Ended, pool: str) -> Verdict:
+    def judge(self, ended: Ended, names: Mapping[str, str]) -> Verdict:
         exited = os.WIFEXITED(ended.status) and not ended.timed_out and ended.limit != "output"
         code = os.WEXITSTATUS(ended.status) if exited else None
         died_of = os.WTERMSIG(ended.status) if os.WIFSIGNALED(ended.status) and not ended.timed_out else None
@@ -25,7 +26,9 @@ class ExitStatus:
             outcome = Outcome.SIGNAL
         else:
             outcome = Outcome.PASS if code == 0 else Outcome.FAIL
-        output = ended.output.decode("utf-8", "replace").replace(pool, "{pool}")
+        output = ended.output.decode("utf-8", "replace")
+        for path, name in names.items():
+            output = output.replace(path, name)
         if ended.limit:
             output += f"\n[crashcheck: ended by the {ended.limit} limit]\n"
         return Verdict(outcome, code, died_of, output, ended.output_truncated, ended.seconds)

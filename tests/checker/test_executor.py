@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -284,8 +285,10 @@ with world.executor() as executor:
     owner.wait()
     owner.stdout.close()
     owner.stdin.close()
-    while processes_of(home / "w000" / "pool") or (home / "w000").exists():
+    deadline = time.monotonic() + 60
+    while (processes_of(home / "w000" / "pool") or (home / "w000").exists()) and time.monotonic() < deadline:
         pass
+    assert not (home / "w000").exists()
     (home / "lock").unlink()
     home.rmdir()
 

@@ -75,7 +75,7 @@ def a_check(space: StateSpace, state: CrashState, data: st.DataObject) -> Callab
     return fails
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(scripts, st.data())
 def test_the_fewest_lost_fail_are_an_ideal_and_none_can_be_given_back(script: Script, data: st.DataObject) -> None:
     space = space_of(script)
@@ -104,7 +104,7 @@ def test_the_fewest_lost_fail_are_an_ideal_and_none_can_be_given_back(script: Sc
     assert again == asked
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(scripts, st.data())
 def test_the_fewest_persisted_fail_and_none_can_be_lost(script: Script, data: st.DataObject) -> None:
     space = space_of(script)

@@ -44,10 +44,9 @@ def test_one_wrong_character_is_noticed(token: Token, data: st.DataObject) -> No
     at = data.draw(st.integers(4, len(text) - 1))
     other = data.draw(st.sampled_from("abcdefghijklmnopqrstuvwxyz234567").filter(lambda c: c != text[at]))
     changed = text[:at] + other + text[at + 1 :]
-    try:
-        assert Token.parse(changed) == token  # the last character's spare bits mean nothing
-    except CrashcheckError as error:
-        assert error.slug == "token-malformed"
+    if at < len(text) - 1:  # the last character has spare bits, which mean nothing
+        with pytest.raises(CrashcheckError, match="is not a replay token"):
+            Token.parse(changed)
 
 
 @pytest.mark.parametrize("text", ["", "cc1-", "cc1-aaaa", "cc2-aaaaaaaaaaaa", "cc1-a!b", "état", "cc1-" + "a" * 5000])

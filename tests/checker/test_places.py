@@ -1,0 +1,68 @@
+"""Places come from the program facts: nearest the project's folder, through inlining, with the source's text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crashcheck.analyzer.ir.debuginfo import Position
+from crashcheck.analyzer.ir.facts import ProgramFacts, Site, UnitFacts
+from crashcheck.checker.places import NoPlaces, TracePlaces
+from crashcheck.checker.result import Frame, Location
+from support.tracing import TraceBuilder
+
+SOURCE = """void put(struct entry *e) {
+    e->valid = 1;
+    e->valid = 1;
+}
+int main(void) {
+    put(slot);
+}
+"""
+
+
+def places_of(folder: Path) -> tuple[TracePlaces, dict[str, int]]:
+    """Stores of `put` inlined into `step`, called from `main`; a library's, called from there; and an unknown one."""
+    source = folder / "src" / "a.c"
+    source.parent.mkdir()
+    source.write_text(SOURCE)
+    path = str(source)
+    put = [
+        Site("store", (Position(path, line, 14, "put"), Position(path, 9, 3, "step")), "entry.valid") for line in (2, 3)
+    ]
+    main = Site("call", (Position(path, 6, 5, "main"),), callee="put")
+    unit = UnitFacts(path, str(folder), "clang", "llvmlite", (put[0], put[1], main), key=7)
+    t = TraceBuilder(folder / "t.cct")
+    t.file("p", size=4096)
+    base = t.unit(7, 3, "/bin/a")
+    t.stack = t.stack_def(0, base + 2)
+    events: dict[str, int] = {}
+    for name, site in (("first", base), ("second", base + 1), ("library", 0)):
+        t.site = site
+        t.store("p", 0, 8, 1)
+        events[name] = len(t.records) - 1
+    t.site = t.stack = 0
+    t.store("p", 0, 8, 1)
+    events["unknown"] = len(t.records) - 1
+    return TracePlaces(t.trace(), ProgramFacts({7: unit}, (), (), ()), folder), events
+
+
+def test_a_place_has_its_inlining_and_its_callers_innermost_first(tmp_path: Path) -> None:
+    places, events = places_of(tmp_path)
+    stack = (Frame("step", "src/a.c", 9), Frame("main", "src/a.c", 6))
+    assert places.of(events["first"]) == Location("src/a.c", 2, 14, "put", "entry.valid", stack, "e->valid = 1;")
+
+
+def test_a_store_without_facts_is_placed_at_the_nearest_call_that_has_some(tmp_path: Path) -> None:
+    places, events = places_of(tmp_path)
+    assert places.of(events["library"]) == Location("src/a.c", 6, 5, "main", "", (), "put(slot);")
+
+
+def test_nothing_is_made_up(tmp_path: Path) -> None:
+    places, events = places_of(tmp_path)
+    assert places.of(events["unknown"]) is None
+    assert NoPlaces().of(0) is None
+
+
+def test_equal_lines_of_one_function_are_told_apart_by_their_order(tmp_path: Path) -> None:
+    places, events = places_of(tmp_path)
+    assert [places.ordinal(events[name]) for name in ("first", "second", "unknown")] == [0, 1, 0]
