@@ -33,11 +33,17 @@ LINK_FLAGS = ("-shared", "-Wl,-soname,libcrashcheck.so", "-Wl,-z,now", "-Wl,-z,n
 
 @dataclass(frozen=True, slots=True)
 class RuntimeLibrary:
-    """Where the compiled recorder is: `shared` for LD_PRELOAD and linking, `archive` for -static."""
+    """Where the compiled recorder is: `shared` for LD_PRELOAD (and its folder for rpath), `archive` for -static.
+
+    `link` is what programs are linked against: a library of the same soname that shows the linker only the
+    recorder's own names. `shared` also interposes those of libc and libpmem; linking against it would make a
+    configure script find libpmem where there is none.
+    """
 
     shared: Path
     archive: Path
     include: Path
+    link: Path
 
 
 def cache_folder() -> Path:
@@ -84,12 +90,13 @@ def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
                     raise
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    return RuntimeLibrary(home / "libcrashcheck.so", home / "libcrashcheck.a", home / "include")
+    return RuntimeLibrary(home / "libcrashcheck.so", home / "libcrashcheck.a", home / "include", home / "link" / "libcrashcheck.so")
 
 
 def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
     digest = hashlib.sha256()
-    for source in [*sources, *sorted(SOURCES.glob("*.h")), *sorted(SOURCES.glob("*.def"))]:
+    recipe = Path(__file__)  # says what is in the folder
+    for source in [recipe, *sources, *sorted(SOURCES.glob("*.h"))]:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS)).encode())
     digest.update(_run([*command, "--version"]).encode())
@@ -105,12 +112,17 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
             _run([*command, *FLAGS, *extra, "-c", str(source), "-o", str(target)])
             objects.append(target)
     _run([*command, *LINK_FLAGS, "-o", str(work / "libcrashcheck.so"), *map(str, shared), "-ldl", "-lpthread"])
+    names = work / "names.map"
+    names.write_text("{ global: cc_*; crashcheck_*; local: *; };\n", encoding="ascii")
+    (work / "link").mkdir()
+    stub = ["-o", str(work / "link" / "libcrashcheck.so"), f"-Wl,--version-script={names}"]
+    _run([*command, *LINK_FLAGS, *stub, *map(str, shared), "-ldl", "-lpthread"])
     _run([*_archiver(command), "rcs", str(work / "libcrashcheck.a"), *map(str, plain)])
     include = work / "include"
     include.mkdir()
     for header in PUBLIC_HEADERS:
         shutil.copy(SOURCES / header, include / header)
-    for target in (*shared, *plain):
+    for target in (names, *shared, *plain):
         target.unlink()
 
 

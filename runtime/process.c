@@ -148,8 +148,10 @@ static void start(void)
         raw3(SYS_write, 2, (long)text, sizeof text - 1);
         return;
     }
-    if (!cc_stacks_start() || pthread_key_create(&thread_key, thread_ends))
+    if (!cc_stacks_start() || pthread_key_create(&thread_key, thread_ends)) {
+        cc_stop(CC_STATUS_TOO_MANY);
         return;
+    }
     uint32_t none = 0;
     __atomic_compare_exchange_n(&cc_header->main_pid, &none, cc_pid, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     watch_for_forks();

@@ -124,8 +124,9 @@ def _environment(
 ) -> dict[str, str]:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("CRASHCHECK_")}
     variables.update({name: value.replace("{pool}", str(pool)) for name, value in (extra or {}).items()})
-    preload = [str(library.shared), *filter(None, [variables.get("LD_PRELOAD", "")])]
-    variables["LD_PRELOAD"] = ":".join(preload)
+    preload = [part for part in (str(library.shared), variables.get("LD_PRELOAD", "")) if part not in ("", ".")]
+    if preload:
+        variables["LD_PRELOAD"] = ":".join(preload)
     variables["CRASHCHECK_POOL"] = str(pool)
     variables["CRASHCHECK_FILES"] = "\n".join(pool_files)
     variables["CRASHCHECK_ADDRESSES"] = str(work / "addresses")

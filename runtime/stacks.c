@@ -4,14 +4,21 @@
 
 #include "internal.h"
 
-#define NODE_SLOTS (1u << 22)  /* open addressing; four million contexts are more than a report can tell apart */
+#define NODE_SLOTS (1u << 20)  /* open addressing; more contexts than a report can tell apart */
 #define NODES_MOST (NODE_SLOTS / 4 * 3)
-#define NODE_IDS (1u << 26)
+#define BLOCK_NODES (1u << 14)
+#define BLOCKS (NODE_SLOTS / BLOCK_NODES)
 
 _Atomic uint32_t cc_stack_generation;
 
-static _Atomic uint32_t *slots;    /* node ids by hash of their key */
-static uint64_t *keys;             /* parent << 32 | site, by node id */
+/* A node of this process; `id` is its name in the trace, which other processes' nodes share. */
+struct node {
+    uint64_t key;                  /* parent's id << 32 | site */
+    uint32_t id;
+};
+
+static _Atomic uint32_t *slots;    /* index + 1 of a node, by hash of its key */
+static struct node *_Atomic blocks[BLOCKS];
 static _Atomic uint32_t nodes;
 
 static void *reserve(size_t size)
@@ -23,8 +30,7 @@ static void *reserve(size_t size)
 bool cc_stacks_start(void)
 {
     slots = reserve(NODE_SLOTS * sizeof *slots);
-    keys = reserve(NODE_IDS * sizeof *keys);
-    return slots && keys;
+    return slots != NULL;
 }
 
 void cc_stacks_forget(void)
@@ -131,37 +137,61 @@ static uint32_t hash(uint64_t key)
     return (uint32_t)key % NODE_SLOTS;
 }
 
+static struct node *node_at(uint32_t index)
+{
+    struct node *_Atomic *block = &blocks[index / BLOCK_NODES];
+    struct node *start = atomic_load_explicit(block, memory_order_acquire);
+    if (!start) {
+        struct node *made = reserve(BLOCK_NODES * sizeof *made);
+        if (!made)
+            return NULL;
+        if (atomic_compare_exchange_strong(block, &start, made))
+            start = made;
+        else
+            raw3(SYS_munmap, (long)made, BLOCK_NODES * sizeof *made, 0);
+    }
+    return start + index % BLOCK_NODES;
+}
+
+/* Makes and defines a node; its index + 1, or 0 when there is no room for more. */
+static uint32_t make_node(struct writer *writer, uint32_t parent, uint32_t site)
+{
+    uint32_t index = atomic_fetch_add(&nodes, 1);
+    struct node *node = index < NODES_MOST ? node_at(index) : NULL;
+    if (!node) {
+        atomic_fetch_sub(&nodes, 1);
+        return 0;
+    }
+    node->key = (uint64_t)parent << 32 | site;
+    node->id = __atomic_fetch_add(&cc_header->next_stack, 1, __ATOMIC_RELAXED);
+    struct cc_event event = {.seq = cc_number(1),
+                             .kind = CC_STACK_DEF,
+                             .stack = node->id,
+                             .aux = parent,
+                             .site = site,
+                             .instance_delta = CC_NO_INSTANCE};
+    cc_put(writer, &event);
+    return index + 1;
+}
+
 /* The node for a call from `site` in `parent`. Lock-free, because a signal handler may need the very node that
  * the interrupted code is making: a node is defined first and published after, and who loses that race keeps
- * an unused definition. */
+ * an unused definition. When the tree is full, calls count as their caller's. */
 static uint32_t child_node(struct writer *writer, uint32_t parent, uint32_t site)
 {
     uint64_t key = (uint64_t)parent << 32 | site;
     uint32_t made = 0;
     for (uint32_t at = hash(key);; at = (at + 1) % NODE_SLOTS) {
-        uint32_t id = atomic_load_explicit(&slots[at], memory_order_acquire);
-        if (!id) {
-            if (!made) {
-                if (atomic_load(&nodes) >= NODES_MOST)
-                    return parent;
-                made = __atomic_fetch_add(&cc_header->next_stack, 1, __ATOMIC_RELAXED);
-                if (made >= NODE_IDS)
-                    return parent;
-                keys[made] = key;
-                atomic_fetch_add(&nodes, 1);
-                struct cc_event event = {.seq = cc_number(1),
-                                         .kind = CC_STACK_DEF,
-                                         .stack = made,
-                                         .aux = parent,
-                                         .site = site,
-                                         .instance_delta = CC_NO_INSTANCE};
-                cc_put(writer, &event);
-            }
-            if (atomic_compare_exchange_strong(&slots[at], &id, made))
-                return made;
+        uint32_t found = atomic_load_explicit(&slots[at], memory_order_acquire);
+        if (!found) {
+            if (!made && !(made = make_node(writer, parent, site)))
+                return parent;
+            if (atomic_compare_exchange_strong(&slots[at], &found, made))
+                found = made;
         }
-        if (keys[id] == key)
-            return id;
+        const struct node *node = node_at(found - 1);
+        if (node->key == key)
+            return node->id;
     }
 }
 

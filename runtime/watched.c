@@ -74,13 +74,47 @@ bool cc_state_of_path(int folder, const char *path, int flags, struct file_state
 
 /* patterns ------------------------------------------------------------------------------------------ */
 
+/* One character of UTF-8; a byte that is none stands for itself, as in Python's file names. */
+static uint32_t next_char(const char **text, const char *end)
+{
+    const unsigned char *at = (const unsigned char *)*text;
+    uint32_t more = at[0] >= 0xf0 ? 3 : at[0] >= 0xe0 ? 2 : at[0] >= 0xc2 ? 1 : 0;
+    uint32_t value = more == 3 ? at[0] & 7u : more == 2 ? at[0] & 15u : more == 1 ? at[0] & 31u : at[0];
+    for (uint32_t i = 1; i <= more; i++) {
+        if ((end && (const char *)at + i >= end) || (at[i] & 0xc0) != 0x80) {
+            *text += 1;
+            return 0xdc00u + at[0];
+        }
+        value = value << 6 | (at[i] & 63u);
+    }
+    *text += more + 1;
+    return value < 0x80 || more ? value : 0xdc00u + value;
+}
+
+/* Reads the set after `[` up to its `]`: whether `c` is in it. NULL if the bracket never closes. */
+static const char *in_set(const char *pattern, const char *end, uint32_t c, bool *inside)
+{
+    bool negated = pattern < end && *pattern == '!', found = false;
+    if (negated)
+        pattern++;
+    for (bool first = true; pattern < end && (first || *pattern != ']'); first = false) {
+        uint32_t low = next_char(&pattern, end), high = low;
+        if (pattern + 1 < end && *pattern == '-' && pattern[1] != ']') {
+            pattern++;
+            high = next_char(&pattern, end);
+        }
+        found |= c >= low && c <= high;
+    }
+    *inside = found != negated;
+    return pattern < end ? pattern + 1 : NULL;
+}
+
 /* `*` and `?` stay within a folder, `**` crosses folders, `[a-z]` and `[!a-z]` are sets: as runtime/patterns.py. */
 static bool glob(const char *pattern, const char *end, const char *text)
 {
     while (pattern < end) {
-        char c = *pattern++;
-        if (c == '*') {
-            bool deep = pattern < end && *pattern == '*';
+        if (*pattern == '*') {
+            bool deep = ++pattern < end && *pattern == '*';
             if (deep) {
                 pattern++;
                 if (pattern < end && *pattern == '/' && glob(pattern + 1, end, text))
@@ -95,34 +129,16 @@ static bool glob(const char *pattern, const char *end, const char *text)
         }
         if (!*text)
             return false;
-        if (c == '?') {
-            if (*text == '/')
+        bool set = *pattern == '[', any = *pattern == '?', inside = false;
+        uint32_t wanted = next_char(&pattern, end), c = next_char(&text, NULL);
+        const char *after = set ? in_set(pattern, end, c, &inside) : NULL;
+        if (after) {
+            if (!inside || c == '/')
                 return false;
-        } else if (c == '[') {
-            const char *at = pattern;
-            bool negated = at < end && *at == '!', inside = false;
-            if (negated)
-                at++;
-            for (bool first = true; at < end && (first || *at != ']'); first = false) {
-                unsigned char low = (unsigned char)*at++, high = low;
-                if (at + 1 < end && *at == '-' && at[1] != ']') {
-                    high = (unsigned char)at[1];
-                    at += 2;
-                }
-                inside |= (unsigned char)*text >= low && (unsigned char)*text <= high;
-            }
-            if (at == end) { /* no closing bracket: an ordinary character */
-                if (*text != '[')
-                    return false;
-            } else {
-                if (inside == negated || *text == '/')
-                    return false;
-                pattern = at + 1;
-            }
-        } else if (c != *text) {
+            pattern = after;
+        } else if (any ? c == '/' : c != wanted) {
             return false;
         }
-        text++;
     }
     return !*text;
 }

@@ -36,7 +36,7 @@ def program(library: RuntimeLibrary, tmp_path_factory: pytest.TempPathFactory) -
                     *find_compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
                     f"-I{library.include}", str(PROGRAMS / f"{name}.c"), "-o", str(target),
                     *(flag for flag in flags if not flag.startswith("-l")),
-                    f"-L{library.shared.parent}", "-lcrashcheck", f"-Wl,-rpath,{library.shared.parent}",
+                    f"-L{library.link.parent}", "-lcrashcheck", f"-Wl,-rpath,{library.shared.parent}",
                     *libraries, "-lpthread", "-ldl",
                 ],
                 check=True,

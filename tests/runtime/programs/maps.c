@@ -116,6 +116,7 @@ static void bulk(const char *pool, char **arguments)
     memcpy(at + 500000, wide, sizeof wide);
     /* Only the end of this one lies in the mapping. */
     cc_fill(at - 8, 9, 16, 0, &hand_unit, 4, 0);
+    free(source);
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,179 @@
+"""The compiled recorder: warnings, caches, exported names, sanitizers, static programs and C++."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from crashcheck.errors import CrashcheckError
+from crashcheck.runtime import build
+from crashcheck.runtime.build import RuntimeLibrary, build_runtime
+from crashcheck.runtime.patterns import matches
+from crashcheck.runtime.record import record
+
+from .decode import CLEAN_EXIT, decode
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+SANITIZE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+STRICT = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "clang-14", "clang-16", "clang-19"])
+@pytest.mark.parametrize("define", ["-DCC_SHARED", "-DCC_ARCHIVE"])
+def test_the_recorder_compiles_without_a_warning(compiler: str, define: str, tmp_path: Path) -> None:
+    if not shutil.which(compiler):
+        pytest.skip(f"{compiler} is not installed")
+    for source in sorted(build.SOURCES.glob("*.c")):
+        subprocess.run(
+            [compiler, *STRICT, *build.FLAGS, define, "-c", str(source), "-o", str(tmp_path / "out.o")], check=True
+        )
+
+
+def test_processes_that_build_at_once_get_the_same_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRASHCHECK_CACHE", str(tmp_path / "a cache"))
+    code = "from crashcheck.runtime.build import build_runtime; print(build_runtime().shared)"
+    source = f"import sys; sys.path[:0] = {sys.path!r}; {code}"
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(lambda _: subprocess.check_output([sys.executable, "-c", source], text=True), range(3)))
+    assert len(set(done)) == 1
+    assert Path(done[0].strip()).is_file()
+    assert len(list((tmp_path / "a cache").iterdir())) == 1
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRASHCHECK_CACHE", str(tmp_path))
+    with pytest.raises(CrashcheckError) as caught:
+        build_runtime(["cc", "-fno-such-flag"])
+    assert caught.value.slug == "runtime-build"
+    assert "-fno-such-flag" in caught.value.message
+    with pytest.raises(CrashcheckError) as caught:
+        build_runtime([str(tmp_path / "nothing")])
+    assert caught.value.slug == "no-c-compiler"
+
+
+def test_models_def_names_exactly_the_wrappers(library: RuntimeLibrary) -> None:
+    listed = [line[2:-1] for line in (build.SOURCES / "models.def").read_text().splitlines() if line.startswith("X(")]
+    symbols = subprocess.check_output(["nm", "-D", "--defined-only", str(library.shared)], text=True)
+    wrapped = {name[8:] for name in (line.split()[-1] for line in symbols.splitlines()) if name.startswith("cc_wrap_")}
+    assert set(listed) == wrapped
+    assert listed == sorted(listed)
+
+
+def test_linking_against_the_recorder_offers_no_function_of_another_library(library: RuntimeLibrary) -> None:
+    symbols = subprocess.check_output(["nm", "-D", "--defined-only", str(library.link)], text=True)
+    names = {line.split()[-1] for line in symbols.splitlines()}
+    assert {"cc_store", "cc_wrap_write", "cc_shadow", "crashcheck_op_begin"} <= names
+    assert {name for name in names if not name.startswith(("cc_", "crashcheck_"))} == set()
+
+
+CASES = ["a.db", "b/a.db", "b/c/a.db", ".db", "a-db", "log/1", "log/", "x[1]", "ab", "é.db", "a]b", "*"]
+PATTERNS = [
+    "*.db", "**.db", "**/*.db", "log/*", "?.db", "[ab].db", "[!a].db", "[a-c]*", "x[[]1]", "x[", "b/**", "", "a.d[]b]",
+    "*\n?/a.db", "a[]]b", "[", "[!", "*[*]*",
+]  # fmt: skip
+
+
+def test_c_and_python_agree_on_patterns(library: RuntimeLibrary, tmp_path: Path) -> None:
+    target = tmp_path / "globs"
+    subprocess.run(
+        ["cc", *STRICT, f"-I{build.SOURCES}", str(PROGRAMS / "globs.c"), str(library.archive), "-lpthread", "-ldl", "-o", target],
+        check=True,
+    )
+    for pattern in PATTERNS:
+        told = subprocess.check_output([target, pattern, *CASES], text=True)
+        assert told == "".join("01"[matches(case, pattern.split("\n"))] for case in CASES), pattern
+
+
+RENAMED = ("mmap", "munmap", "open", "ftruncate", "memcpy", "memset")
+
+
+def _instrumented(name: str, include: Path, target: Path, *flags: str) -> None:
+    """Compiles a program with its calls renamed as crashcheck-cc renames them."""
+    renames = [f"-D{function}=cc_wrap_{function}" for function in RENAMED]
+    source = str(PROGRAMS / f"{name}.c")
+    subprocess.run(["gcc", *STRICT, "-g", *flags, *renames, f"-I{include}", "-c", source, "-o", str(target)], check=True)
+
+
+def test_a_static_program_records(library: RuntimeLibrary, tmp_path: Path) -> None:
+    _instrumented("threads", library.include, tmp_path / "threads.o")
+    target = tmp_path / "static"
+    subprocess.run(["cc", "-static", str(tmp_path / "threads.o"), str(library.archive), "-o", str(target)], check=True)
+    recording = record([str(target), "{pool}", "threads"], ["*.db"], tmp_path / "w", timeout_s=60)
+    trace = decode(recording.trace)
+    assert len(trace.of("STORE")) == 4 * 20000
+    assert trace.status == CLEAN_EXIT
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recorder's objects under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    folder = tmp_path_factory.mktemp("sanitized")
+    for source in sorted(build.SOURCES.glob("*.c")):
+        flags = [flag for flag in build.FLAGS if flag not in ("-O2", "-fPIC")]
+        subprocess.run(
+            ["gcc", *STRICT, *flags, *SANITIZE, "-c", str(source), "-o", str(folder / f"{source.stem}.o")], check=True
+        )
+    return folder
+
+
+SCENES = [
+    ("threads", "threads"), ("threads", "atomics"), ("threads", "signals"), ("threads", "stacks"), ("maps", "bulk"),
+    ("maps", "moved"), ("maps", "unmapped-in-parts"), ("processes", "fork"), ("processes", "exec"), ("calls", "sizes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "scene"), SCENES)
+def test_the_recorder_is_clean_under_sanitizers(sanitized: Path, name: str, scene: str, tmp_path: Path) -> None:
+    _instrumented(name, build.SOURCES, tmp_path / "program.o", "-fsanitize=address,undefined")
+    target = tmp_path / "checked"
+    objects = [str(path) for path in sorted(sanitized.glob("*.o"))]
+    subprocess.run(["gcc", *SANITIZE, str(tmp_path / "program.o"), *objects, "-o", str(target)], check=True)
+    plain = RuntimeLibrary(Path(""), Path(""), Path(""), Path(""))
+    recording = record([str(target), "{pool}", scene], ["*.db"], tmp_path / "w", timeout_s=300, runtime=plain)
+    assert "Sanitizer" not in recording.stderr.read_text()
+    assert "runtime error" not in recording.stderr.read_text()
+    assert decode(recording.trace).of("STORE", "TRUNCATE")
+
+
+def test_output_and_files_of_c_plus_plus_streams_are_recorded(library: RuntimeLibrary, tmp_path: Path) -> None:
+    target = tmp_path / "ostream"
+    subprocess.run(
+        [
+            "c++", "-Wall", "-Wextra", "-Werror", f"-I{library.include}", str(PROGRAMS / "ostream.cpp"),
+            f"-L{library.link.parent}", "-lcrashcheck", f"-Wl,-rpath,{library.shared.parent}", "-o", str(target),
+        ],
+        check=True,
+    )  # fmt: skip
+    recording = record([str(target), "{pool}"], ["*.db"], tmp_path / "w", timeout_s=60)
+    trace = decode(recording.trace)
+    told = [event.data.decode() if event.kind == "STORE" else event.offset for event in trace.of("STORE", "OUTPUT")]
+    assert told == ["a", 4, "b", 9, "c", "d"]
+    assert [event.data for event in trace.of("WRITE")] == [b"through a stream"]
+
+
+HEADERS = Path("/usr/include/libpmem.h")
+
+
+@pytest.mark.skipif(not HEADERS.exists(), reason="libpmem-dev is not installed")
+def test_libpmem_calls_become_flushes_fences_and_copies(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("pmem", "libpmem", flags=("-lpmem",), env={"PMEM_IS_PMEM_FORCE": "1"})
+    nt, bulk = 1, 4 | 8
+    told = [
+        (event.kind, event.offset, event.size, event.flags)
+        for event in trace.of("STORE", "FLUSH", "FENCE", "SYNC_BEGIN")
+    ]
+    assert told == [
+        ("STORE", 0, 1, 0), ("FLUSH", 0, 1, 0), ("FENCE", 0, 0, 0),
+        ("STORE", 64, 1, 0), ("FLUSH", 64, 8, 0), ("FENCE", 0, 0, 0),
+        ("STORE", 128, 16, bulk), ("FLUSH", 128, 16, 0), ("FENCE", 0, 0, 0),
+        ("STORE", 1024, 512, bulk | nt), ("FENCE", 0, 0, 0),
+        ("STORE", 2048, 64, bulk),
+        ("STORE", 4096, 64, bulk | nt),
+        ("STORE", 8192, 512, bulk), ("FLUSH", 8192, 512, 0), ("FENCE", 0, 0, 0),
+        ("SYNC_BEGIN", 0, 4096, 0),
+    ]  # fmt: skip
