@@ -17,7 +17,7 @@
 #define CRASHCHECK_OP_END() ((void)0)
 #endif
 
-#define PUSHES 6
+#define PUSHES 5
 
 /* The allocator is volatile: nodes above the highest one reachable are free again after a restart. */
 static _Atomic uint64_t next_free;

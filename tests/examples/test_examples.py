@@ -74,8 +74,8 @@ def test_the_twin_has_exactly_the_expected_findings(
     assert states["skipped"] == 0
     assert states["flaky"] == 0
     assert bool(states["failing"]) == bool(expected["findings"])
-    if "feasible" in expected:
-        assert states["feasible"] == expected["feasible"]
+    assert states["feasible"] == expected["feasible"]
+    assert states["feasible_exact"]
 
 
 @pytest.mark.parametrize("name", NAMES)
