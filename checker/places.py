@@ -35,13 +35,18 @@ class NoPlaces:
 
 
 class TracePlaces:
-    """Places from the program facts; files relative to `folder` where they lie inside it."""
+    """Places from the program facts; files relative to `folder` where they lie inside it.
+
+    A store that a library's header made (std::atomic, a container) is placed where the project called it:
+    at the innermost link of the inlining and call chain that lies in `folder`, else at the innermost of all.
+    """
 
     def __init__(self, trace: Trace, facts: ProgramFacts, folder: Path) -> None:
         self._trace = trace
         self._facts = facts
         self._tree = SourceTree(folder)
         self._known: dict[tuple[int, int], Location | None] = {}
+        self._ordinals: dict[tuple[int, Location], int] = {}
         self._files: dict[str, str] = {}
 
     def of(self, event: int) -> Location | None:
@@ -53,42 +58,51 @@ class TracePlaces:
 
     def ordinal(self, event: int) -> int:
         here = self.of(event)
-        unit = self._trace.unit_of(int(self._trace.events[event]["site"]))
-        facts = self._facts.unit(unit.key) if unit is not None else None
-        if here is None or facts is None:
+        row = self._trace.events[event]
+        if here is None:
             return 0
+        # The chain's first site in a unit that knows the place: the store's own, or a caller's.
+        for site in (int(row["site"]), *self._trace.stack(int(row["stack"]))):
+            unit = self._trace.unit_of(site)
+            if unit is None:
+                continue
+            key = (unit.key, replace(here, stack=()))
+            if key not in self._ordinals:
+                self._ordinals[key] = self._ordinal(*key)
+            if self._ordinals[key] >= 0:
+                return self._ordinals[key]
+        return 0
+
+    def _ordinal(self, unit: int, here: Location) -> int:
+        """Among the unit's places that look like `here`; -1 if it has no such place."""
+        facts = self._facts.unit(unit)
         alike = {
-            (site.line, site.column)
-            for site in facts.sites
-            if site.function == here.function
-            and site.variable == here.variable
-            and self._file(site.file) == here.file
-            and source_line(site.file, site.line).strip() == here.text
+            (place.line, place.column)
+            for site in (facts.sites if facts is not None else ())
+            for place in site.positions
+            if place.function == here.function
+            and site.variable in (here.variable, "")
+            and self._file(place.file) == here.file
+            and source_line(place.file, place.line).strip() == here.text
         }
-        return sorted(alike).index((here.line, here.column)) if (here.line, here.column) in alike else 0
+        at = (here.line, here.column)
+        return sorted(alike).index(at) if at in alike else -1
 
     def _find(self, site_id: int, stack_id: int) -> Location | None:
+        own: Site | None = self._trace.site(site_id, self._facts)
         callers = [self._trace.site(call, self._facts) for call in self._trace.stack(stack_id)]
-        site: Site | None = self._trace.site(site_id, self._facts)
-        frames = [frame for caller in callers if caller is not None for frame in self._frames(caller)]
-        if site is not None:
-            own = self._frames(site)
-            return replace(
-                self._location(site),
-                stack=(*own[1:], *frames),
-            )
-        # A call into a library that has no facts: the innermost caller that has some.
-        known = next((caller for caller in callers if caller is not None), None)
-        if known is None:
+        chain = [place for site in (own, *callers) if site is not None for place in site.positions]
+        if not chain:
             return None
-        return replace(self._location(known), variable="", stack=tuple(frames[1:]))
+        at = next((index for index, place in enumerate(chain) if self._inside(place.file)), 0)
+        place = chain[at]
+        stack = tuple(Frame(above.function, self._file(above.file), above.line) for above in chain[at + 1 :])
+        variable = own.variable if own is not None else ""
+        text = source_line(place.file, place.line).strip()
+        return Location(self._file(place.file), place.line, place.column, place.function, variable, stack, text)
 
-    def _location(self, site: Site) -> Location:
-        text = source_line(site.file, site.line).strip()
-        return Location(self._file(site.file), site.line, site.column, site.function, site.variable, (), text)
-
-    def _frames(self, site: Site) -> list[Frame]:
-        return [Frame(place.function, self._file(place.file), place.line) for place in site.positions]
+    def _inside(self, path: str) -> bool:
+        return bool(path) and not self._file(path).startswith("/")
 
     def _file(self, path: str) -> str:
         if path not in self._files:

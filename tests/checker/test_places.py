@@ -66,3 +66,25 @@ def test_nothing_is_made_up(tmp_path: Path) -> None:
 def test_equal_lines_of_one_function_are_told_apart_by_their_order(tmp_path: Path) -> None:
     places, events = places_of(tmp_path)
     assert [places.ordinal(events[name]) for name in ("first", "second", "unknown")] == [0, 1, 0]
+
+
+def test_a_store_in_a_librarys_header_is_placed_where_the_project_called_it(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "a.c").write_text(SOURCE)
+    header, source = str(tmp_path / "include" / "atomic"), str(project / "a.c")
+    store = Site("store", (Position(header, 464, 2, "store"), Position(header, 70, 2, "operator=")), "entry.valid")
+    calls = [Site("call", (Position(source, line, 5, "put"),), callee="operator=") for line in (2, 3)]
+    unit = UnitFacts(source, str(project), "clang", "llvmlite", (store, *calls), key=7)
+    t = TraceBuilder(tmp_path / "t.cct")
+    t.file("p", size=4096)
+    base = t.unit(7, 3, "/bin/a")
+    t.site = base
+    events = []
+    for call in (1, 2):
+        t.stack = t.stack_def(0, base + call)
+        t.store("p", 0, 8, 1)
+        events.append(len(t.records) - 1)
+    places = TracePlaces(t.trace(), ProgramFacts({7: unit}, (), (), ()), project)
+    assert places.of(events[1]) == Location("a.c", 3, 5, "put", "entry.valid", (), "e->valid = 1;")
+    assert [places.ordinal(event) for event in events] == [0, 1]
