@@ -140,7 +140,7 @@ def test_a_static_library_keeps_its_facts_through_section_garbage_collection(pro
 def test_function_sections_let_the_linker_drop_what_nobody_calls(project: Path) -> None:
     (project / "lib.c").write_text(
         "int table[4] = {1}; int empty[9]; const int fixed = 3; const char *names[] = {\"a\"};\n"
-        "int used(void) { return empty[0]; }\nint dropped(int *p) { *p = table[0]; return fixed + names[0][0]; }\n"
+        "__attribute__((noinline)) int used(void) { return empty[0]; }\nint dropped(int *p) { *p = table[0]; return fixed + names[0][0]; }\n"
         "int main(void) { return used(); }\n"
     )
     assert cc("-O1", "-ffunction-sections", "-fdata-sections", "-c", "lib.c") == 0
