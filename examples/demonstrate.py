@@ -36,7 +36,7 @@ def main() -> int:
     print(f"\nFound: {findings[0]['message']}")
     print(f"  at examples/level-hash/{file}:{line}")
     print(f"  report: {html}")
-    print("  see it again: crashcheck replay " + findings[0]["replay"])
+    print(f"  see it again: .venv/bin/crashcheck replay -c examples/level-hash/buggy.toml {findings[0]['replay']}")
     print("This bug is there on purpose, and finding it was the point: crashcheck works on this machine.")
     print("Without the bug: examples/level-hash/fixed.c. Your own program: README.md.")
     return 0

@@ -69,6 +69,14 @@ def test_a_defect_is_no_finding(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert err.endswith("crashcheck: this is a defect of crashcheck; please report it with the lines above\n")
 
 
+def test_a_dump_of_what_is_no_trace_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["trace", "dump", str(tmp_path / "gone.cct")]) == 2
+    assert "[trace-missing]" in capsys.readouterr().err
+    (tmp_path / "note.txt").write_text("x" * 5000)
+    assert cli.main(["trace", "dump", str(tmp_path / "note.txt")]) == 2
+    assert "[trace-foreign]" in capsys.readouterr().err
+
+
 def test_bad_usage_and_no_subcommand_exit_with_2() -> None:
     for argv in ([], ["nonsense"], ["trace"]):
         with pytest.raises(SystemExit) as caught:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,13 @@ def add_parser(subparsers: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from crashcheck.analyzer.trace.dump import dump
+    from crashcheck.analyzer.ir.facts import ProgramFacts
+    from crashcheck.analyzer.trace.dump import lines
+    from crashcheck.analyzer.trace.reader import read
 
-    dump(args.file, sys.stdout)
+    trace = read(args.file)
+    # Source places come from the program's binary; a trace is readable without it.
+    facts = ProgramFacts.load(unit.module_path for unit in trace.units if Path(unit.module_path).is_file())
+    for line in lines(trace, facts):
+        print(line)
     return 0
