@@ -61,6 +61,7 @@ class _Row:
     size: int
     low: int
     high: int
+    plain: bool = True  # nothing is hidden: the sums are those of the persisted pieces
 
 
 class Fingerprints:
@@ -99,18 +100,16 @@ class Fingerprints:
         if known is None:
             if len(self._points) > 64:
                 self._points.clear()
-            state = CrashState(point, full, ())
-            durable = [table.durable(int(self.space.points.event[point])) for table in self.files]
-            pending: dict[int, list[int]] = {}
-            for id_ in self.space.pending(point) if full else ():
-                pending.setdefault(int(self.graph.file[id_]), []).append(id_)
-            known = []
-            for table, (exists, size, low, high) in zip(self.files, durable, strict=True):
-                some = pending.get(table.number, [])
-                lanes = self.sums(some)
-                known.append(
-                    table.finish(state, _Row(exists, size, (low + lanes[0]) & _MASK, (high + lanes[1]) & _MASK), some)
-                )
+            event = int(self.space.points.event[point])
+            known = [table.full(event) if full else table.durable(event) for table in self.files]
+            if not all(row.plain for row in known):
+                state = CrashState(point, full, ())
+                pending: dict[int, list[int]] = {}
+                for id_ in self.space.pending(point) if full else ():
+                    pending.setdefault(int(self.graph.file[id_]), []).append(id_)
+                for at, table in enumerate(self.files):
+                    if not known[at].plain:
+                        known[at] = table.exact(state, pending.get(table.number, []))
             self._points[point, full] = known
         return known
 
@@ -138,31 +137,49 @@ class _FileTable:
         self.watched = graph.trace.files[number]
         mine = graph.file == number
         self.data: Ints = np.flatnonzero(mine & (graph.kind == DATA))
+        self.issued = graph.event[self.data]
         self.ends = graph.offset[self.data] + graph.size[self.data]
+        self.farthest = np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(self.ends)])
         finite = self.data[graph.durable_from[self.data] < NEVER]
         finite = finite[np.argsort(graph.durable_from[finite], kind="stable")]
         self.durable_at = graph.durable_from[finite]
         zero = np.zeros(1, dtype=np.uint64)
         self.durable_sums = [np.concatenate([zero, np.cumsum(lane[finite])]) for lane in owner.piece]
-        self.durable_end = np.concatenate(
-            [np.zeros(1, np.int64), np.maximum.accumulate(graph.offset[finite] + graph.size[finite])]
-        )
         self.steps: Ints = np.flatnonzero(mine & (graph.kind == SIZE))
-        created = graph.durable_from[mine & (graph.kind == EXISTS)]
-        self.created = int(created.min()) if len(created) else NEVER
+        zero = np.zeros(1, dtype=np.uint64)
+        self.issued_sums = [np.concatenate([zero, np.cumsum(lane[self.data])]) for lane in owner.piece]
+        names = np.flatnonzero(mine & (graph.kind == EXISTS))
+        self.created = int(graph.durable_from[names].min()) if len(names) else NEVER
+        self.first_created = int(graph.event[names].min()) if len(names) else NEVER
         shrinks = self.steps[graph.offset[self.steps] < graph.old_size[self.steps]]
         self.shrinks = shrinks.tolist()
         # words from this one on may be cut off by a step in the middle of the trace
         self.floor = int(graph.offset[shrinks].min()) // WORD_BYTES if len(shrinks) else -1
-        self._cut_zeros: tuple[Ints, list[Words]] | None = None
 
-    def durable(self, event: int) -> tuple[bool, int, int, int]:
-        """Existence, size and plain sums of what is durable at an event."""
+    def durable(self, event: int) -> _Row:
+        """What is durable at an event, if nothing of it is hidden."""
         at = int(np.searchsorted(self.durable_at, event, side="right"))
         steps = self.steps[self.graph.durable_from[self.steps] <= event]
         size = int(self.graph.offset[steps[-1]]) if len(steps) else self.watched.first_size
         exists = self.watched.existed or self.created <= event
-        return exists, size, int(self.durable_sums[0][at]), int(self.durable_sums[1][at])
+        low, high = (int(sums[at]) for sums in self.durable_sums)
+        return _Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
+
+    def full(self, event: int) -> _Row:
+        """What was issued before an event, if nothing of it is hidden."""
+        at = int(np.searchsorted(self.issued, event, side="left"))
+        last = int(np.searchsorted(self.graph.event[self.steps], event, side="left"))
+        size = int(self.graph.offset[self.steps[last - 1]]) if last else self.watched.first_size
+        exists = self.watched.existed or self.first_created < event
+        low, high = (int(sums[at]) for sums in self.issued_sums)
+        return _Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
+
+    def exact(self, state: CrashState, kept: list[int]) -> _Row:
+        """The row of the state that holds the pending pieces `kept` of this file, whatever it hides."""
+        base = self.durable(int(self.owner.space.points.event[state.point]))
+        low, high = self.owner.sums(kept)
+        row = _Row(base.exists, base.size, (base.low + low) & _MASK, (base.high + high) & _MASK)
+        return self.finish(state, row, kept)
 
     def row(self, state: CrashState, base: _Row, ids: list[int]) -> _Row:
         """`base` without (state.dropped) or with the pieces `ids` of this file."""
@@ -173,11 +190,8 @@ class _FileTable:
             if state.dropped:
                 return _Row(base.exists, base.size, (base.low - low) & _MASK, (base.high - high) & _MASK)
             return _Row(base.exists, base.size, (base.low + low) & _MASK, (base.high + high) & _MASK)
-        event = int(self.owner.space.points.event[state.point])
-        exists, size, low, high = self.durable(event)
         kept = [id_ for id_ in self.owner.space.persisted(state) if graph.file[graph.whole(id_)[0]] == self.number]
-        lanes = self.owner.sums(kept)
-        return self.finish(state, _Row(exists, size, (low + lanes[0]) & _MASK, (high + lanes[1]) & _MASK), kept)
+        return self.exact(state, kept)
 
     def _plain(self, state: CrashState, base: _Row) -> bool:
         """Nothing that may have persisted by now is hidden in an image of the base's size."""
@@ -186,11 +200,7 @@ class _FileTable:
 
     def _reach(self, event: int) -> int:
         """The end of the farthest data issued before an event."""
-        if not len(self.data):
-            return 0
-        if not hasattr(self, "_farthest"):
-            self._farthest = np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(self.ends)])
-        return int(self._farthest[np.searchsorted(self.graph.event[self.data], event, side="left")])
+        return int(self.farthest[np.searchsorted(self.issued, event, side="left")])
 
     def finish(self, state: CrashState, row: _Row, kept: list[int]) -> _Row:
         """The true row of the image with the pieces `kept` of this file persisted besides the durable ones; `row` has

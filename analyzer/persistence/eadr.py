@@ -35,10 +35,10 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
     pieces = cut(trace, WORD_BYTES)
     mode = loose_modes(trace, pieces, LOOSE_AFTER)
     events = trace.events
-    told = np.isin(events["kind"], np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
+    moment = np.isin(events["kind"], np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
     # a size step is durable at once, and so is all that was visible before it
-    told[pieces.event[pieces.kind != DATA]] = True
-    told = np.flatnonzero(told)
+    moment[pieces.event[pieces.kind != DATA]] = True
+    told = np.flatnonzero(moment)
     bounds = np.append(told + 1, NEVER)
     durable_from: Ints = bounds[np.searchsorted(told, pieces.event, side="right")].astype(np.int64)
     durable_from[pieces.kind != DATA] = pieces.event[pieces.kind != DATA] + 1

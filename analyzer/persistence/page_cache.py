@@ -200,4 +200,3 @@ class _Pages:
             if (own and folder) if self.posix else (own or folder):
                 self.durable_from[name] = sync.end + 1
                 names.remove(name)
-

@@ -114,8 +114,10 @@ def cut(trace: Trace, unit_bytes: int) -> Pieces:
 def granules(pieces: Pieces, granule_bytes: int) -> Ints:
     """Granule ids, numbered from 0: of data by (file, offset // granule_bytes), of sizes and existences by file."""
     place = np.where(pieces.kind == DATA, pieces.offset // granule_bytes, 0)
-    keys = np.stack([pieces.file, pieces.kind.astype(np.int64), place])
-    if not len(pieces):
-        return np.zeros(0, dtype=np.int64)
-    _, inverse = np.unique(keys, axis=1, return_inverse=True)
+    owners, owner = np.unique(pieces.file * 3 + pieces.kind, return_inverse=True)
+    span = int(place.max(initial=0)) + 1
+    if span <= (1 << 62) // max(len(owners), 1):
+        _, inverse = np.unique(owner * span + place, return_inverse=True)
+    else:
+        _, inverse = np.unique(np.stack([owner, place]), axis=1, return_inverse=True)
     return inverse.reshape(-1).astype(np.int64)

@@ -276,12 +276,15 @@ def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> Events:
     at = 0
     for records, thread, pid in parts:
         here = events[at : at + len(records)]
-        for name in fmt.RECORD.names or ():
-            here[name] = records[name]
+        # a row begins with the record's own bytes: fields one by one would take ten times as long
+        here.view(np.uint8).reshape(-1, fmt.EVENT.itemsize)[:, : fmt.EVENT_BYTES] = records.view(np.uint8).reshape(
+            -1, fmt.EVENT_BYTES
+        )
         here["thread"] = thread
         here["pid"] = pid
         at += len(records)
-    events = events[np.argsort(events["seq"], kind="stable")]
+    if bool(np.any(events["seq"][1:] <= events["seq"][:-1])):
+        events = events[np.argsort(events["seq"], kind="stable")]
     seq = events["seq"]
     if len(seq) and (seq[0] == 0 or bool(np.any(seq[1:] == seq[:-1]))):
         bad = 0 if seq[0] == 0 else int(seq[1:][seq[1:] == seq[:-1]][0])
