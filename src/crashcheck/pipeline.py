@@ -37,6 +37,7 @@ from crashcheck.checker.subject import Subject
 from crashcheck.checker.tokens import Token, digest
 from crashcheck.config import Command, Config
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import Recording, record, tail
 
 OnProgress = Callable[[str, Progress | None], None]
@@ -252,6 +253,7 @@ def _check_setup(config: Config, recording: Recording, work: Path) -> CheckSetup
         addresses=recording.addresses,
         patterns=config.pool.files,
         env=config.check.env,
+        preload=build_runtime().shared,
     )
 
 
