@@ -235,6 +235,8 @@ def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> Events:
     index = 0
     while index < chunks:
         start = fmt.HEADER_BYTES + index * fmt.CHUNK_BYTES
+        if start == len(raw) and not int(header["status"]) & Status.CLEAN_EXIT:
+            break  # numbers were reserved, and the program killed before the file grew
         if start + fmt.CHUNK_HEADER_BYTES > len(raw):
             raise CrashcheckError(
                 "trace-truncated",

@@ -1,0 +1,78 @@
+"""The text of a trace."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+from crashcheck.analyzer.trace.dump import dump, lines
+from crashcheck.analyzer.trace.format import Kind, SyncKind
+from support.tracing import TraceBuilder
+
+
+def test_a_line_says_what_an_event_did(tmp_path: Path) -> None:
+    t = TraceBuilder(tmp_path / "t")
+    t.file("a", 4096)
+    t.begin(1)
+    t.store("a", 16, 4, 258)
+    t.nt_store("a", 64, 20, bytes(20))
+    t.clwb("a", 16)
+    t.sfence()
+    with t.thread(2):
+        t.append("a", 4096, b"hello")
+    t.sync(SyncKind.MSYNC, "a", 0, 4096)
+    t.fsync("a", failed=True)
+    t.truncate("a", 10)
+    t.output(3)
+    t.end(1)
+    t.event(Kind.EXIT, aux=1)
+    assert list(lines(t.trace())) == [
+        "# crashcheck trace, version 1: 15 events, 1 files",
+        "# file 1: a (4096 bytes at first)",
+        " 1 T1 file 1 is a",
+        " 2 T1 operation 1 begins",
+        " 3 T1 store a+0x10,4 = 02 01 00 00",
+        " 4 T1 store a+0x40,20 = 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 … (20 bytes) [nt]",
+        " 5 T1 clwb a+0x10,1",
+        " 6 T1 fence sfence",
+        " 7 T2 write a+0x1000,5 = 68 65 6c 6c 6f [append]",
+        " 8 T1 msync a+0x0,4096 begins",
+        " 9 T1 msync a+0x0,4096 returned (began 8)",
+        "10 T1 fsync a begins",
+        "11 T1 fsync a failed (began 10)",
+        "12 T1 truncate a to 10",
+        "13 T1 output 3 bytes so far",
+        "14 T1 operation 1 ends",
+        "15 T1 exit of the first process",
+    ]
+
+
+def test_places_come_from_facts_and_stacks(tmp_path: Path) -> None:
+    t = TraceBuilder(tmp_path / "t")
+    base = t.unit(5, 2, "prog")
+    t.file("a")
+    t.site, t.stack = base, t.stack_def(0, base + 1)
+    t.store("a", 0, 1, 7)
+    sites = (
+        SimpleNamespace(file="kv.c", line=42, function="put"),
+        SimpleNamespace(file="main.c", line=7, function="main"),
+    )
+    facts = SimpleNamespace(unit={5: SimpleNamespace(sites=sites)}.__getitem__)
+    trace = t.trace()
+    assert list(lines(trace, facts))[-1] == "4 T1 store a+0x0,1 = 07 @ kv.c:42 put < main.c:7 main"
+    assert list(lines(trace))[-1] == f"4 T1 store a+0x0,1 = 07 @ site {base} < site {base + 1}"
+
+
+def test_a_name_cannot_break_a_line_and_unknown_kinds_are_shown(tmp_path: Path) -> None:
+    t = TraceBuilder(tmp_path / "t")
+    t.file("a\nb")
+    t.event(Kind.FENCE, aux=99)
+    t.records[-1][2]["kind"] = 200
+    out = io.StringIO()
+    dump(t.save(), out)
+    assert out.getvalue().splitlines()[1:] == [
+        "# file 1: a<0a>b (0 bytes at first)",
+        "1 T1 file 1 is a<0a>b",
+        "2 T1 kind-200 (unknown)",
+    ]
