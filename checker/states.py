@@ -141,18 +141,18 @@ class StateSpace:
 
     def persisted(self, state: CrashState) -> Ids:
         """Pending pieces that the state holds, ascending; an extension held in part appears as its part."""
-        return state.pieces if not state.dropped else self._other(state, keep_parts=True)
+        return state.pieces if not state.dropped else self._other(state)
 
     def lost(self, state: CrashState) -> Ids:
         """Pending pieces that the state lacks, ascending; an extension held in part appears as its part."""
-        return state.pieces if state.dropped else self._other(state, keep_parts=True)
+        return state.pieces if state.dropped else self._other(state)
 
-    def _other(self, state: CrashState, keep_parts: bool) -> Ids:
+    def _other(self, state: CrashState) -> Ids:
         parts = tuple(id_ for id_ in state.pieces if id_ >= len(self.graph))
         listed = {id_ for id_ in state.pieces if id_ < len(self.graph)}
         listed.update(self.graph.whole(part)[0] for part in parts)
         rest = tuple(id_ for id_ in self.pending(state.point) if id_ not in listed)
-        return rest + parts if keep_parts else rest
+        return rest + parts
 
     def state(self, point: int, persisted: Iterable[int]) -> CrashState:
         """The state that holds exactly the given pending pieces.
@@ -161,7 +161,10 @@ class StateSpace:
         """
         given = tuple(sorted(set(persisted)))
         pending = set(self.pending(point))
-        wholes = self._wholes(given)
+        try:
+            wholes = tuple(self.graph.whole(id_)[0] for id_ in given)
+        except IndexError as error:
+            raise ValueError(str(error)) from None
         stray = sorted(set(wholes) - pending)
         if stray or len(set(wholes)) < len(wholes):
             raise ValueError(f"pieces {stray or given} are not pending at crash point {point}")
@@ -200,9 +203,6 @@ class StateSpace:
         )
         return self._state(point, kept)
 
-    def _wholes(self, pieces: Iterable[int]) -> Ids:
-        return tuple(self.graph.whole(id_)[0] for id_ in pieces)
-
     def _before(self, point: int, wanted: Iterable[int] | None) -> list[tuple[int, Ids]]:
         """(piece, what it directly needs) for the pending pieces of the factors that hold `wanted`."""
         pending = self.pending(point)
@@ -220,7 +220,7 @@ class StateSpace:
 
     def _state(self, point: int, kept: Ids) -> CrashState:
         """The canonical form: dropped if no more pieces were lost than persisted."""
-        dropped = self._other(CrashState(point, False, kept), keep_parts=True)
+        dropped = self._other(CrashState(point, False, kept))
         if len(dropped) <= len(kept):
             return CrashState(point, True, dropped)
         return CrashState(point, False, kept)

@@ -36,6 +36,8 @@ HEADER = np.dtype(
         ("next_operation", "<u4"),
         ("reserved", "<u4"),
         ("output_bytes", "<u8"),
+        ("sole", "<u4"),
+        ("numbering", "<u4"),
     ]
 )
 

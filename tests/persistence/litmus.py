@@ -30,8 +30,8 @@ class Litmus:
     watch: Watch
     program: Callable[[TraceBuilder], object]
     expected: frozenset[tuple[int, ...]]
-    options: Options = Options()
-    size: int = 3 * 4096  # of file "a" at first; -1: it does not exist
+    options: Options
+    size: int  # of file "a" at first; -1: it does not exist
 
 
 LITMUS: list[Litmus] = []
@@ -671,7 +671,7 @@ def folder_sync_persists_the_name_on_ext4(t: TraceBuilder) -> None:
 
 @litmus("page-cache", "5", ("size", X), {(8, 7), (0, -1), (8, 0), (8, 1)}, size=8)
 def rewritten_after_truncation(t: TraceBuilder) -> None:
-    """O_TRUNC, then as many bytes again: the old file, nothing, zeros or the new bytes, never the old bytes behind the new size step."""
+    """O_TRUNC, then as many bytes again: the old file, nothing, zeros, or the new bytes."""
     t.truncate("a", 0)
     t.write("a", 0, b"\1" * 8)
 

@@ -1,0 +1,328 @@
+"""Enumeration and counting: lazy, exact, each state once, at a cost that follows what is pending."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from crashcheck.analyzer.persistence import Options, build
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.checker import ideals as ideals_module
+from crashcheck.checker.content import Content
+from crashcheck.checker.ideals import Chain, Ids, Layers, Order
+from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.strategies import REGISTRY, strategy
+from crashcheck.errors import CrashcheckError
+from support.tracing import TraceBuilder
+
+Space = Callable[..., StateSpace]
+
+
+@pytest.fixture
+def t(tmp_path: Path) -> TraceBuilder:
+    return TraceBuilder(tmp_path / "trace.cct")
+
+
+def space_of(t: TraceBuilder, model: str = "px86", options: Options | None = None) -> StateSpace:
+    return StateSpace(build(t.trace(), model, options))
+
+
+def exhaustive(space: StateSpace) -> list[CrashState]:
+    return list(space.states(strategy("exhaustive")))
+
+
+def many_lines(t: TraceBuilder, lines: int, offset: int = 0) -> None:
+    for line in range(lines):
+        t.store("a", offset + 64 * line, 8, line + 1)
+
+
+def test_the_count_is_exact_far_beyond_what_can_be_listed(t: TraceBuilder) -> None:
+    many_lines(t, 100)
+    feasible = space_of(t).count()
+    assert (feasible.value, feasible.exact, feasible.note) == (2**100, True, "")
+
+
+def test_a_state_is_counted_at_its_first_crash_point_only(t: TraceBuilder) -> None:
+    many_lines(t, 3)
+    t.clwb("a", 0)
+    t.sfence()
+    t.store("a", 64 * 9, 8, 1)
+    # before the fence 2^3; after it line 0 is durable and line 9 new: 2^2 states hold it
+    assert space_of(t).count().value == 8 + 4
+
+
+def test_a_promise_makes_equal_images_different_states(t: TraceBuilder) -> None:
+    many_lines(t, 3)
+    t.end(1)
+    assert space_of(t).count().value == 8 + 8
+
+
+class Work:
+    """Counts the calls of the functions that enumeration is made of."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = 0
+        for cls in (Chain, Layers, Order):
+            for name in ("lost", "kept"):
+                monkeypatch.setattr(cls, name, self._counted(getattr(cls, name)))
+
+    def _counted(self, function: Callable[..., Iterator[Ids]]) -> Callable[..., Iterator[Ids]]:
+        def counted(*args: object) -> Iterator[Ids]:
+            for ids in function(*args):
+                self.calls += 1
+                yield ids
+
+        return counted
+
+
+def test_a_space_of_10_to_the_30_states_yields_at_once(t: TraceBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    many_lines(t, 100)
+    t.end(1)
+    space = space_of(t)
+    assert space.count().value > 10**30
+    work = Work(monkeypatch)
+    first = list(itertools.islice(space.states(strategy("exhaustive")), 100))
+    assert len(set(first)) == 100
+    assert work.calls <= 100
+    assert [space.deviation(state) for state in first] == [0] * 4 + [1] * 96
+
+
+def test_no_state_is_produced_to_be_thrown_away(t: TraceBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    many_lines(t, 12)
+    for line in range(20, 26):
+        t.clflush("a", 64 * (line - 20))
+        t.store("a", 64 * line, 8, 1)
+    space = space_of(t)
+    work = Work(monkeypatch)
+    states = exhaustive(space)
+    assert len(states) == space.count().value
+    # each state joins at most one choice per factor that deviates; waste would multiply this
+    assert work.calls <= sum(max(1, len(state.pieces)) for state in states) * 2
+
+
+def test_deviations_grow_and_both_ends_come_first(t: TraceBuilder) -> None:
+    many_lines(t, 5)
+    space = space_of(t)
+    states = exhaustive(space)
+    assert states[0] == space.full(0)
+    assert states[1] == space.empty(0)
+    assert [len(state.pieces) for state in states] == [0] * 2 + [1] * 10 + [2] * 20
+
+
+def test_bounded_stops_at_its_number_of_deviations(t: TraceBuilder) -> None:
+    many_lines(t, 6)
+    space = space_of(t)
+    bounded = list(space.states(strategy("bounded", deviations=1)))
+    assert bounded == [state for state in exhaustive(space) if space.deviation(state) <= 1]
+    assert len(bounded) == 2 + 12
+
+
+def test_enumeration_is_deterministic(t: TraceBuilder) -> None:
+    many_lines(t, 6)
+    t.store("a", 8, 32, bytes(range(32)))
+    t.end(1)
+    assert exhaustive(space_of(t)) == exhaustive(space_of(t))
+
+
+def test_an_extension_of_a_gigabyte_is_one_update_with_many_parts(t: TraceBuilder) -> None:
+    t.file("a", 0)
+    t.truncate("a", 1 << 30)
+    t.store("a", 0, 8, 1)
+    space = space_of(t, "page-cache")
+    boundaries = (1 << 30) // 4096 - 1
+    assert space.count().value == 2 * (2 + boundaries)
+    first = list(itertools.islice(space.states(strategy("exhaustive")), 8))
+    assert len(set(first)) == 8
+    assert len(space.pending(0)) == 2
+    part = space.graph.part(0, 9)
+    assert space.graph.piece(part).offset == 10 * 4096
+    assert space.graph.piece(part).partial
+    state = space.state(0, (1, part))
+    assert space.persisted(state) == (1, part)
+    assert space.lost(state) == (part,)
+    assert Content(space).patches(state)[0].size == 10 * 4096
+
+
+def test_dropping_takes_what_depends_on_it_along(t: TraceBuilder) -> None:
+    t.store("a", 0, 8, 1)
+    t.store("a", 8, 8, 2)
+    t.store("a", 64, 8, 3)
+    space = space_of(t)
+    assert space.lost(space.drop(0, [0])) == (0, 1)
+    assert space.persisted(space.keep(0, [1])) == (0, 1)
+    assert space.state(0, [0, 2]) == CrashState(0, True, (1,))
+
+
+def test_a_set_that_is_no_ideal_is_refused(t: TraceBuilder) -> None:
+    t.store("a", 0, 8, 1)
+    t.store("a", 8, 8, 2)
+    space = space_of(t)
+    with pytest.raises(ValueError, match="piece 1 cannot persist without pieces"):
+        space.state(0, [1])
+    with pytest.raises(ValueError, match="not pending"):
+        space.state(0, [-1])
+    with pytest.raises(ValueError, match="no piece 7"):
+        space.state(0, [7, 0])
+
+
+def test_points_say_what_the_world_knew(t: TraceBuilder) -> None:
+    t.file("a", 4096)
+    t.begin(1)
+    t.store("a", 0, 8, 1)
+    t.output(5)
+    t.end(1)
+    space = space_of(t)
+    assert [(p.begun, p.stdout_bytes, p.acked) for p in space.points] == [(0, 0, 0), (1, 0, 0), (1, 5, 0), (1, 5, 1)]
+    assert [p.event for p in space.points] == [1, 3, 4, 5]
+
+
+def test_durable_and_pending_split_what_was_issued(t: TraceBuilder) -> None:
+    t.store("a", 0, 8, 1)
+    t.store("a", 64, 8, 2)
+    t.clwb("a", 0)
+    t.sfence()
+    t.store("a", 128, 8, 3)
+    space = space_of(t)
+    assert (space.durable(0).tolist(), space.pending(0)) == ([], (0, 1))
+    assert (space.durable(1).tolist(), space.pending(1)) == ([0], (1, 2))
+
+
+def test_a_store_that_rewrites_the_same_value_gives_an_equal_image(t: TraceBuilder) -> None:
+    t.file("a", 4096)
+    t.store("a", 0, 8, 0)
+    t.store("a", 64, 8, 7)
+    t.store("a", 64, 8, 0)
+    t.end(1)
+    space = space_of(t)
+    content = Content(space)
+    prints = {space.persisted(state): content.fingerprint(state) for state in exhaustive(space) if state.point == 0}
+    assert prints[()] == prints[(0,)] == prints[(1, 2)] == prints[(0, 1, 2)]
+    assert prints[(1,)] == prints[(0, 1)] != prints[()]
+    assert content.fingerprint(space.full(1)) != content.fingerprint(space.full(0))
+
+
+def test_nothing_recorded_leaves_one_state(t: TraceBuilder) -> None:
+    space = space_of(t)
+    assert (space.count().value, exhaustive(space)) == (1, [CrashState(0, True, ())])
+
+
+def test_a_bound_names_itself(t: TraceBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ideals_module, "COUNT_BUDGET", 3)
+    for word in range(6):
+        t.nt_store("a", 8 * word, 8, 1)
+        t.store("a", 8 * word, 8, 2)
+    space = space_of(t)
+    feasible = space.count()
+    exact = len(exhaustive(space))
+    assert not feasible.exact
+    assert feasible.value >= exact
+    assert "chain cover" in feasible.note
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ideals_of_any_order_are_counted_and_listed_exactly(seed: int) -> None:
+    source = random.Random(seed)
+    size = source.randrange(1, 9)
+    before = [tuple(b for b in range(at) if source.random() < 0.3) for at in range(size)]
+    order = Order(tuple(range(size)), before)
+    brute = {
+        some
+        for n in range(size + 1)
+        for some in itertools.combinations(range(size), n)
+        if all(b in some for at in some for b in before[at])
+    }
+    assert order.count() == (len(brute), True)
+    assert sorted(kept for d in range(size + 1) for kept in order.kept(d)) == sorted(brute)
+    lost = [tuple(sorted(set(range(size)) - set(gone))) for d in range(size + 1) for gone in order.lost(d)]
+    assert sorted(lost) == sorted(brute)
+
+
+def test_strategies_are_found_by_name() -> None:
+    assert sorted(REGISTRY) == ["bounded", "exhaustive"]
+    assert strategy("bounded").name == "bounded"
+    with pytest.raises(CrashcheckError) as caught:
+        strategy("random")
+    assert caught.value.slug == "unknown-strategy"
+    for options in ({"deviations": -1}, {"colour": "red"}):
+        with pytest.raises(CrashcheckError) as caught:
+            strategy("bounded", **options)
+        assert caught.value.slug == "bad-strategy-option"
+
+
+def graph_of(t: TraceBuilder, model: str = "px86") -> PersistenceGraph:
+    return build(t.trace(), model)
+
+
+def test_edges_say_why(t: TraceBuilder) -> None:
+    t.store("a", 0, 8, 1)
+    t.store("a", 8, 8, 2)
+    t.clwb("a", 0)
+    t.sfence()
+    t.store("a", 64, 8, 3)
+    t.clflush("a", 64)
+    t.store("a", 128, 8, 4)
+    drawn = graph_of(t).to_networkx()
+    assert {(u, v): d["reason"] for u, v, d in drawn.edges(data=True)} == {
+        (0, 1): "same line",
+        (0, 2): "flush and fence",
+        (1, 2): "flush and fence",
+        (2, 3): "clflush",
+    }
+    assert drawn.nodes[3]["file"] == "a"
+    assert drawn.nodes[3]["offset"] == 128
+
+
+def test_a_window_and_a_set_restrict_the_picture(t: TraceBuilder) -> None:
+    many_lines(t, 5)
+    graph = graph_of(t)
+    assert sorted(graph.to_networkx(2, 4).nodes) == [1, 2]
+    assert sorted(graph.to_networkx(pieces=[0, 3]).nodes) == [0, 3]
+
+
+def test_the_picture_has_the_orders_closure(t: TraceBuilder) -> None:
+    """u reaches v in the picture exactly if no feasible state holds v without u."""
+    t.store("a", 0, 16, bytes(range(1, 17)))
+    t.clwb("a", 0)
+    t.nt_store("a", 64, 8, 3)
+    t.sfence()
+    t.store("a", 64, 8, 4)
+    t.store("a", 8, 8, 5)
+    t.clwb("a", 64)
+    t.sfence()
+    t.store("a", 128, 8, 6)
+    graph = graph_of(t)
+    space = StateSpace(graph)
+    held = [{*space.durable(s.point).tolist(), *space.persisted(s)} for s in exhaustive(space)]
+    reach = {u: set() for u in range(len(graph))}
+    drawn = graph.to_networkx()
+    for u in reversed(range(len(graph))):
+        for v in drawn.successors(u):
+            reach[u] |= {v} | reach[v]
+    for u, v in itertools.permutations(range(len(graph)), 2):
+        assert (v in reach[u]) == all(u in state for state in held if v in state), (u, v)
+
+
+def test_added_obligations_remove_states_and_invent_none(t: TraceBuilder) -> None:
+    t.store("a", 0, 8, 1)
+    t.store("a", 64, 8, 2)
+    t.store("a", 128, 8, 3)
+    t.clwb("a", 64)
+    t.sfence()
+    t.store("a", 192, 8, 4)
+    graph = graph_of(t)
+    stricter = graph.with_order([(0, 1)])
+    before, after = StateSpace(graph), StateSpace(stricter)
+
+    def held(space: StateSpace) -> set[frozenset[int]]:
+        return {frozenset((*space.durable(s.point).tolist(), *space.persisted(s))) for s in exhaustive(space)}
+
+    assert held(after) == {state for state in held(before) if 1 not in state or 0 in state}
+    assert after.count().value == len(held(after))
+    assert stricter.to_networkx().edges[0, 1]["reason"] == "required"
+    assert graph.extra == ()
+    with pytest.raises(ValueError, match="cannot be made to persist"):
+        graph.with_order([(1, 0)])
