@@ -59,6 +59,7 @@ struct table {
     long fd;
     const char *text;
     size_t size;
+    uint64_t signals;
 };
 
 /* Maps the table's text, locked against other processes. */
@@ -69,6 +70,7 @@ static bool open_table(struct table *table)
         table->fd = raw3(SYS_open, (long)table_path, O_RDONLY | O_CLOEXEC, 0);
     if (raw_failed(table->fd))
         return false;
+    table->signals = cc_block_signals(); /* a handler that maps a file would wait for its own thread */
     raw3(SYS_flock, table->fd, LOCK_EX, 0);
     table->text = NULL;
     long size = raw3(SYS_lseek, table->fd, 0, SEEK_END);
@@ -89,6 +91,7 @@ static void close_table(struct table *table)
         raw3(SYS_munmap, (long)table->text, (long)table->size, 0);
     raw3(SYS_flock, table->fd, LOCK_UN, 0);
     raw3(SYS_close, table->fd, 0, 0);
+    cc_restore_signals(table->signals);
 }
 
 static bool is_path(const struct line *line, const char *relative)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,26 +73,31 @@ def find_compiler() -> tuple[str, ...]:
 def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
     """Compiles the recorder unless the cache has it, and tells where it is.
 
-    `compiler` is a command that takes gcc's options. Several processes may build at once: each works
-    in a folder of its own, and the first to finish is kept. Raises `no-c-compiler`, `runtime-build`.
+    `compiler` is a command that takes gcc's options. Several processes may ask at once: one builds, in a
+    folder that gets its name when it is complete. Raises `no-c-compiler`, `runtime-build`.
     """
     command = tuple(compiler) if compiler else find_compiler()
     sources = sorted(SOURCES.glob("*.c"))
     home = cache_folder() / f"runtime-{_key(command, sources)}"
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix="building-", dir=home.parent))
-        try:
-            _compile(command, sources, work)
-            os.chmod(work, 0o755)
-            try:
-                work.rename(home)
-            except OSError:
-                if not home.is_dir():  # else another process was first, with the same result
-                    raise
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    return RuntimeLibrary(home / "libcrashcheck.so", home / "libcrashcheck.a", home / "include", home / "link" / "libcrashcheck.so")
+        with open(home.parent / ".lock", "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # only so that the work is not done twice: the rename is what counts
+            if not home.is_dir():
+                _build(command, sources, home)
+    return RuntimeLibrary(
+        home / "libcrashcheck.so", home / "libcrashcheck.a", home / "include", home / "link" / "libcrashcheck.so"
+    )
+
+
+def _build(command: Sequence[str], sources: Sequence[Path], home: Path) -> None:
+    work = Path(tempfile.mkdtemp(prefix="building-", dir=home.parent))
+    try:
+        _compile(command, sources, work)
+        os.chmod(work, 0o755)
+        work.rename(home)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
@@ -106,11 +113,14 @@ def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
 def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> None:
     shared: list[Path] = []
     plain: list[Path] = []
+    calls: list[list[str]] = []
     for source in sources:
         for objects, suffix, extra in ((shared, ".shared.o", ["-DCC_SHARED"]), (plain, ".o", [])):
             target = work / (source.stem + suffix)
-            _run([*command, *FLAGS, *extra, "-c", str(source), "-o", str(target)])
+            calls.append([*command, *FLAGS, *extra, "-c", str(source), "-o", str(target)])
             objects.append(target)
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(_run, calls))
     _run([*command, *LINK_FLAGS, "-o", str(work / "libcrashcheck.so"), *map(str, shared), "-ldl", "-lpthread"])
     names = work / "names.map"
     names.write_text("{ global: cc_*; crashcheck_*; local: *; };\n", encoding="ascii")

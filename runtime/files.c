@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -315,6 +316,31 @@ MODEL(ssize_t, __pread64_chk, (int fd, void *target, size_t size, off64_t offset
       READS(target, size, REAL(__pread64_chk)(fd, target, size, offset, room)))
 MODEL(ssize_t, __recv_chk, (int fd, void *target, size_t size, size_t room, int flags),
       REAL(__recv_chk)(fd, target, size, room, flags), READS(target, size, REAL(__recv_chk)(fd, target, size, room, flags)))
+MODEL(ssize_t, recvfrom, (int fd, void *target, size_t size, int flags, struct sockaddr *from, socklen_t *length),
+      REAL(recvfrom)(fd, target, size, flags, from, length),
+      READS(target, size, REAL(recvfrom)(fd, target, size, flags, from, length)))
+MODEL(ssize_t, getrandom, (void *target, size_t size, unsigned flags), REAL(getrandom)(target, size, flags),
+      READS(target, size, REAL(getrandom)(target, size, flags)))
+
+static char *line_read(where at, uint64_t seq, char *target)
+{
+    if (target)
+        arrived(at, seq, target, (ssize_t)raw_length(target) + 1);
+    return target;
+}
+#define LINES(target, size, call)                                                                                      \
+    (__extension__({                                                                                                   \
+        uint64_t seq_ = size > 0 && cc_range_in_window(target, (uint64_t)size) ? cc_number(1) : 0;                     \
+        line_read(at, seq_, call);                                                                                     \
+    }))
+MODEL(char *, fgets, (char *target, int size, FILE *stream), REAL(fgets)(target, size, stream),
+      LINES(target, size, REAL(fgets)(target, size, stream)))
+MODEL(char *, __fgets_chk, (char *target, size_t room, int size, FILE *stream), REAL(__fgets_chk)(target, room, size, stream),
+      LINES(target, size, REAL(__fgets_chk)(target, room, size, stream)))
+MODEL(size_t, __fread_chk, (void *target, size_t room, size_t size, size_t count, FILE *stream),
+      REAL(__fread_chk)(target, room, size, count, stream),
+      (size_t)(READS(target, size *count, (ssize_t)(REAL(__fread_chk)(target, room, size, count, stream) * size)) /
+               (ssize_t)(size ? size : 1)))
 MODEL(size_t, fread, (void *target, size_t size, size_t count, FILE *stream), REAL(fread)(target, size, count, stream),
       (size_t)(READS(target, size *count, (ssize_t)(REAL(fread)(target, size, count, stream) * size)) / (ssize_t)(size ? size : 1)))
 

@@ -59,6 +59,8 @@ struct thread {
     uint32_t id;
     uint32_t level;         /* writers in use */
     uint32_t inside;        /* > 0: a modelled library function runs, interposed calls are its own */
+    uint32_t sole;          /* its kernel thread id if it may take numbers without a locked instruction */
+    uint32_t regions_held;  /* by this thread, possibly several times: fork runs handlers while it holds it */
     uint32_t touched;       /* an update or flush since this thread's last recorded fence */
     struct writer *writers[LEVELS];
     const void *covered;    /* cc_copy or cc_fill just recorded this target and size: the call of memcpy that the */
@@ -85,6 +87,7 @@ extern HIDDEN bool cc_learns_places;       /* and get a place there if they have
 HIDDEN void cc_start(void);
 HIDDEN void cc_child(void);
 HIDDEN void cc_thread_begins(void);
+HIDDEN bool cc_notices_forks(void);
 extern HIDDEN uint32_t cc_pid;
 extern HIDDEN _Atomic uint32_t cc_started; /* 2: ready */
 static inline bool cc_on(void)
@@ -136,21 +139,56 @@ static inline void cc_leave(void)
     cc_thread.level--;
 }
 
+/* order.c */
+HIDDEN void cc_order_start(void);
+HIDDEN void cc_order_settle(void);
+HIDDEN uint64_t cc_number_slow(uint32_t count);
+#define SEVERAL UINT32_MAX /* value of cc_header->sole once more than one thread takes numbers */
+
+/* The next `count` numbers of the one order of all events. A locked addition waits for all earlier stores of its
+ * core, which costs more than the rest of a record; the only thread there is does without. */
 static inline uint64_t cc_number(uint32_t count)
 {
-    uint64_t seq = __atomic_fetch_add(&cc_header->next_seq, count, __ATOMIC_RELAXED);
+    struct cc_trace_header *header = cc_header;
+    struct thread *thread = &cc_thread;
+    uint64_t seq = count;
+    if (UNLIKELY(*cc_alive == 0))
+        cc_child();
+    if (LIKELY(thread->sole)) {
+        __asm__ volatile("incl %0" : "+m"(header->numbering) : : "memory", "cc");
+        bool sole = __atomic_load_n(&header->sole, __ATOMIC_RELAXED) == thread->sole;
+        if (LIKELY(sole))
+            __asm__ volatile("xaddq %0, %1" : "+r"(seq), "+m"(header->next_seq) : : "memory", "cc");
+        __asm__ volatile("decl %0" : "+m"(header->numbering) : : "memory", "cc");
+        if (LIKELY(sole)) {
+            if (UNLIKELY(seq + count > cc_snapshot_seq))
+                cc_snapshot(seq);
+            return seq;
+        }
+    }
+    if (UNLIKELY(__atomic_load_n(&header->sole, __ATOMIC_ACQUIRE) != SEVERAL)) {
+        cc_order_settle();
+        return cc_number_slow(count);
+    }
+    seq = __atomic_fetch_add(&header->next_seq, count, __ATOMIC_RELAXED);
     if (UNLIKELY(seq + count > cc_snapshot_seq))
         cc_snapshot(seq);
     return seq;
 }
 
-static inline void cc_put(struct writer *writer, const struct cc_event *event)
+static inline __attribute__((always_inline)) void cc_put(struct writer *writer, const struct cc_event *event)
 {
     if (UNLIKELY(writer->used + CC_EVENT_BYTES > CHUNK_ROOM) && !cc_new_chunk(writer))
         return;
     struct cc_chunk_header *header = (struct cc_chunk_header *)(void *)writer->chunk;
-    struct cc_event *slot = (struct cc_event *)(void *)(writer->chunk + CC_CHUNK_HEADER_BYTES + writer->used);
-    *slot = *event;
+    /* Whole words: fields stored one by one and copied by vectors would stall on store forwarding. */
+    uint64_t *slot = (uint64_t *)(void *)(writer->chunk + CC_CHUNK_HEADER_BYTES + writer->used);
+    slot[0] = event->seq;
+    slot[1] = event->offset;
+    slot[2] = (uint64_t)event->site << 32 | event->size;
+    slot[3] = (uint64_t)event->instance_delta << 32 | event->stack;
+    slot[4] = (uint64_t)event->aux << 32 | (uint64_t)event->file << 16 | (uint64_t)event->flags << 8 | event->kind;
+    slot[5] = event->payload;
     writer->used += CC_EVENT_BYTES;
     __atomic_store_n(&header->used_bytes, writer->used, __ATOMIC_RELEASE);
 }

@@ -180,3 +180,35 @@ MODEL(char *, __strncat_chk, (char *target, const char *source, size_t size, siz
       REAL(__strncat_chk)(target, source, size, room),
       FILLS(char *, target + raw_length(target), bounded_length(source, size) + 1, raw_length(target_) + 1,
             REAL(__strncat_chk)(target, source, size, room)))
+
+/* Younger than many C libraries, and small enough to be done here: what BSD's manual says. */
+static size_t limited_copy(where at, char *target, const char *source, size_t room)
+{
+    size_t length = raw_length(source);
+    if (!room)
+        return length;
+    size_t part = length < room ? length : room - 1;
+    uint64_t seq = cc_on() ? will_fill(target, part + 1) : 0;
+    raw_move(target, source, part);
+    target[part] = 0;
+    has_filled(at, seq, target, part + 1);
+    return length;
+}
+
+static size_t limited_add(where at, char *target, const char *source, size_t room)
+{
+    size_t used = bounded_length(target, room);
+    return used + limited_copy(at, target + used, source, room - used);
+}
+
+EXPORTED size_t cc_wrap_strlcpy(char *target, const char *source, size_t room);
+EXPORTED size_t cc_wrap_strlcpy(char *target, const char *source, size_t room)
+{
+    return limited_copy(cc_from_wrapper(), target, source, room);
+}
+
+EXPORTED size_t cc_wrap_strlcat(char *target, const char *source, size_t room);
+EXPORTED size_t cc_wrap_strlcat(char *target, const char *source, size_t room)
+{
+    return limited_add(cc_from_wrapper(), target, source, room);
+}

@@ -23,6 +23,8 @@ ssize_t __read_chk(int fd, void *target, size_t size, size_t room);
 ssize_t __pread_chk(int fd, void *target, size_t size, off_t offset, size_t room);
 ssize_t __pread64_chk(int fd, void *target, size_t size, off64_t offset, size_t room);
 ssize_t __recv_chk(int fd, void *target, size_t size, size_t room, int flags);
+char *__fgets_chk(char *target, size_t room, int size, FILE *stream);
+size_t __fread_chk(void *target, size_t room, size_t size, size_t count, FILE *stream);
 
 void *__memcpy_chk(void *target, const void *source, size_t size, size_t room);
 void *__memmove_chk(void *target, const void *source, size_t size, size_t room);

@@ -112,12 +112,18 @@ static void watch_for_forks(void)
         cc_alive = (volatile uint64_t *)page;
 }
 
+bool cc_notices_forks(void)
+{
+    return cc_alive != &always_alive;
+}
+
 /* In a forked child, before its first event: nothing of the parent's place in the trace may be used. */
 void cc_child(void)
 {
     cc_pid = (uint32_t)raw3(SYS_getpid, 0, 0, 0);
     struct thread *thread = &cc_thread;
     thread->id = 0;
+    thread->sole = 0;
     thread->inside = 0;
     thread->operation_depth = 0;
     for (uint32_t level = 0; level < LEVELS; level++)
@@ -155,6 +161,7 @@ static void start(void)
     uint32_t none = 0;
     __atomic_compare_exchange_n(&cc_header->main_pid, &none, cc_pid, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     watch_for_forks();
+    cc_order_start();
     cc_snapshot_start(getenv("CRASHCHECK_SNAPSHOT_SEQ"), getenv("CRASHCHECK_SNAPSHOT_DIR"));
     cc_output_start(getenv("CRASHCHECK_STDOUT"));
     cc_recording = 1;
@@ -193,7 +200,8 @@ static pid_t forked(where at, pid_t (*call)(void))
     pid_t child = call();
     int saved = errno;
     if (child == 0) {
-        cc_child();
+        if (*cc_alive == 0 || !cc_notices_forks())
+            cc_child();
         cc_restore_signals(signals);
         return 0;
     }

@@ -16,18 +16,20 @@ static struct quiet_lock lock;
 
 uint64_t cc_regions_lock(void)
 {
-    return cc_lock(&lock);
+    return cc_thread.regions_held++ ? 0 : cc_lock(&lock);
 }
 
 void cc_regions_unlock(uint64_t signals)
 {
-    cc_unlock(&lock, signals);
+    if (--cc_thread.regions_held == 0)
+        cc_unlock(&lock, signals);
 }
 
 /* In a forked child: another thread of the parent may have held it. */
 void cc_regions_reset_lock(void)
 {
     atomic_store(&lock.held, 0);
+    cc_thread.regions_held = 0;
     if (atomic_load(&cc_region_version) % 2 == 0)
         atomic_fetch_add(&cc_region_version, 1);
 }

@@ -25,7 +25,7 @@ _MAIN_PID_AT = 60
 _KIND_AT = 32
 _CHUNK_EVENTS = 1
 _DISK_FULL, _TOO_MANY = 2, 4
-_UPDATES = frozenset((1, 2, 3, 4))
+_UPDATES = frozenset((1, 2))  # stores and writes: bytes, not only names and sizes
 _UNIT_DEF = 17
 _MOST_NAMED = 12
 
@@ -124,18 +124,19 @@ def _nothing(
     said = [_REASONS[reason].format(path=path) for reason, path in notes if reason in _REASONS]
     watched = _watched(recording.trace)
     instrumented = met_unit or _is_instrumented(command)
-    if not instrumented:
+    explained = bool(said)
+    if not instrumented and not explained:
         said += [
             f"{path}: used by a program that was not built with crashcheck-cc, whose stores cannot be seen"
             for path in watched
         ]
-    else:
+    elif instrumented:
         said += [_REASONS["readonly"].format(path=path) for path in watched]
     others = [path for path in regular_files(recording.pool) if not any(path in line for line in said)]
     said += [f"{path}: in the pool at the end, but never written while recording" for path in others]
     shown = said[:_MOST_NAMED] + ([f"and {len(said) - _MOST_NAMED} more"] if len(said) > _MOST_NAMED else [])
     listing = "".join(f"\n  - {line}" for line in shown) or "\n  - the workload opened no file for writing in the pool"
-    slug = "nothing-persistent" if instrumented or not watched else "not-instrumented"
+    slug = "nothing-persistent" if instrumented or explained or not watched else "not-instrumented"
     return CrashcheckError(
         slug,
         f"the workload wrote no persistent byte (watched: {', '.join(pool_files)} in {recording.pool}){listing}",

@@ -42,6 +42,8 @@ struct cc_trace_header {
     uint32_t next_operation;     /* ordinal of the next marked operation, from 1 */
     uint32_t reserved;
     uint64_t output_bytes;       /* bytes of standard output that have been recorded */
+    uint32_t sole;               /* the recorder's: the only thread that takes numbers, see order.c */
+    uint32_t numbering;          /* the recorder's: that thread is taking one */
 };
 
 enum cc_trace_status {

@@ -287,6 +287,7 @@ static uint16_t id_of_path(const char *path, bool existed, uint64_t size)
         cc_stop(CC_STATUS_DISK_FULL);
         return 0;
     }
+    uint64_t signals = cc_block_signals(); /* a handler that wanted the list would wait for its own thread */
     raw3(SYS_flock, fd, LOCK_EX, 0);
     char buffer[1024];
     size_t length = raw_length(path), matched = 0;
@@ -321,6 +322,7 @@ static uint16_t id_of_path(const char *path, bool existed, uint64_t size)
     }
     raw3(SYS_flock, fd, LOCK_UN, 0);
     raw3(SYS_close, fd, 0, 0);
+    cc_restore_signals(signals);
     return (uint16_t)id;
 }
 

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
 from crashcheck.runtime.record import Recording, record
+
 from .decode import Decoded, decode
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"

@@ -61,7 +61,7 @@ def test_a_synchronous_write_carries_the_sync_of_its_range(recorded: Callable[..
 
 
 def test_syncs_are_intervals_on_a_file_a_folder_or_everything(recorded: Callable[..., tuple]) -> None:
-    trace, _ = recorded("calls", "syncs")
+    trace, _ = recorded("calls", "syncs", must_update=False)
     begins = [(event.aux, event.file, event.offset, event.size) for event in trace.of("SYNC_BEGIN")]
     assert begins == [
         (FSYNC, 1, 0, 0), (FDATASYNC, 1, 0, 0), (RANGE, 1, 8, 16), (SYNC, 0, 0, 0), (SYNC, 0, 0, 0), (DIRSYNC, 0, 0, 0),
@@ -72,7 +72,7 @@ def test_syncs_are_intervals_on_a_file_a_folder_or_everything(recorded: Callable
 
 
 def test_changes_of_size_and_existence_are_recorded_once_and_only_if_they_happen(recorded) -> None:
-    trace, _ = recorded("calls", "sizes")
+    trace, _ = recorded("calls", "sizes", must_update=False)
     told = [(event.kind, event.file, event.offset) for event in trace.of("CREATE", "TRUNCATE")]
     assert told == [
         ("CREATE", 1, 0), ("TRUNCATE", 1, 100), ("TRUNCATE", 1, 40), ("TRUNCATE", 1, 60), ("TRUNCATE", 1, 200),
@@ -83,7 +83,7 @@ def test_changes_of_size_and_existence_are_recorded_once_and_only_if_they_happen
 
 def test_an_existing_file_is_defined_with_its_first_size(recorded: Callable[..., tuple]) -> None:
     _, first = recorded("calls", "writes")
-    trace, _ = recorded("calls", "sizes", first_from=first.pool)
+    trace, _ = recorded("calls", "sizes", first_from=first.pool, must_update=False)
     known = trace.of("FILE_DEF")[0]
     assert (known.data, known.flags, known.offset) == (b"a.db", 1, 110)
     assert [event.file for event in trace.of("CREATE")] == [2]

@@ -11,7 +11,8 @@ def test_string_functions_store_what_they_wrote(recorded: Callable[..., tuple]) 
     trace, _ = recorded("library", "strings")
     told = [(event.offset, event.data) for event in trace.of("STORE")]
     assert told == [
-        (0, b"abc\0"), (3, b"de\0"), (10, b"x\0\0\0"), (5, b"fg\0"), (7, b"hi\0"), (100, b"12345\0"), (200, b"printed!\0"),
+        (0, b"abc\0"), (3, b"de\0"), (10, b"x\0\0\0"), (5, b"fg\0"), (7, b"hi\0"), (100, b"12345\0"),
+        (200, b"printed!\0"),
     ]  # fmt: skip
     assert {event.flags for event in trace.of("STORE")} == {BULK | LIBRARY}
     assert {event.site for event in trace.of("STORE")} == {0}

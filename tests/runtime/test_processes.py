@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import RuntimeLibrary, find_compiler
 from crashcheck.runtime.record import record
@@ -56,12 +57,23 @@ def test_spawned_and_vforked_programs_record_too(recorded: Callable[..., tuple])
     assert trace.status == CLEAN_EXIT
 
 
+def test_a_process_that_joins_one_in_full_run_shares_its_order(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("processes", "race")
+    assert len({event.seq for event in trace.events}) == len(trace.events)
+    by_place: dict[int, list[int]] = {}
+    for event in trace.of("STORE"):
+        by_place.setdefault(event.offset, []).append(event.payload)
+    assert by_place[0] == list(range(1, int(recording.stderr.read_text()) + 1))
+    assert by_place[4096] == list(range(1, 10001))
+
+
 @pytest.fixture(scope="module")
 def plugin(library: RuntimeLibrary, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("plugin folder") / "plugin é.so"
     command = [*find_compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-shared", "-fPIC", f"-I{library.include}"]
     subprocess.run(
-        [*command, str(PROGRAMS / "plugin.c"), "-o", str(target), f"-L{library.shared.parent}", "-lcrashcheck"], check=True
+        [*command, str(PROGRAMS / "plugin.c"), "-o", str(target), f"-L{library.shared.parent}", "-lcrashcheck"],
+        check=True,
     )
     return target
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.record import record
 from crashcheck.runtime.sparse import copy_tree
@@ -153,8 +154,8 @@ def test_a_file_system_without_room_stops_the_recording(program: Callable[..., P
 
 def test_a_snapshot_is_the_files_just_before_its_event(recorded: Callable[..., tuple]) -> None:
     trace, _ = recorded("snapshots", "counts")
-    store = [event for event in trace.of("STORE")][5]
-    write = [event for event in trace.of("WRITE")][5]
+    store = trace.of("STORE")[5]
+    write = trace.of("WRITE")[5]
     assert (store.payload, write.payload) == (6, 6)
     for event, expected in ((store, (5, 5)), (write, (6, 5))):
         again, recording = recorded("snapshots", "counts", snapshot_seq=event.seq)

@@ -11,8 +11,8 @@ def test_each_event_of_a_small_program_is_recorded_in_order(recorded: Callable[.
     trace, recording = recorded("basic")
     kinds = [event.kind for event in trace.events]
     assert kinds == [
-        "THREAD_START", "FILE_DEF", "CREATE", "TRUNCATE", "MAP", "MARK_BEGIN", "UNIT_DEF", "STORE", "STORE", "FLUSH", "FENCE",
-        "MARK_END", "SYNC_BEGIN", "SYNC_END", "UNMAP", "OUTPUT", "EXIT",
+        "THREAD_START", "FILE_DEF", "CREATE", "TRUNCATE", "MAP", "MARK_BEGIN", "UNIT_DEF", "STORE", "STORE", "FLUSH",
+        "FENCE", "MARK_END", "SYNC_BEGIN", "SYNC_END", "UNMAP", "OUTPUT", "EXIT",
     ]  # fmt: skip
     store = trace.of("STORE")[0]
     assert (store.offset, store.size, store.data) == (24, 8, b"\x34\x12" + bytes(6))

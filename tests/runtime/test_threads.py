@@ -16,7 +16,7 @@ def test_each_threads_stores_are_all_there_in_its_order(recorded: Callable[..., 
     for event in trace.of("STORE"):
         by_thread.setdefault(event.thread, []).append(event.payload)
     assert len(by_thread) == 4
-    assert all(values == list(range(1, 20001)) for values in by_thread.values())
+    assert all(values == list(range(1, 6001)) for values in by_thread.values())
     assert len(trace.of("THREAD_START")) == 5
     assert len(trace.of("UNIT_DEF")) >= 1
 
@@ -24,7 +24,7 @@ def test_each_threads_stores_are_all_there_in_its_order(recorded: Callable[..., 
 def test_atomic_additions_are_numbered_in_the_order_in_which_they_happened(recorded: Callable[..., tuple]) -> None:
     trace, _ = recorded("threads", "atomics")
     added = [event for event in trace.of("STORE") if event.offset == 0]
-    assert [event.payload for event in added] == list(range(1, 15001))
+    assert [event.payload for event in added] == list(range(1, 6001))
     assert {event.flags for event in added} == {ATOMIC}
     assert len({event.stack for event in added}) == 3
     defined = {event.stack: event.seq for event in trace.of("STACK_DEF")}

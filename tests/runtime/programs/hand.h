@@ -4,7 +4,6 @@
 
 #include <crashcheck.h>
 #include <fcntl.h>
-#include <hooks.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +12,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include <hooks.h>
+#ifdef __cplusplus
+}
+#endif
+
 #define UNIT_KEY 0x1122334455667788ull
-static __attribute__((unused)) struct cc_unit hand_unit = {.site_base = 0, .sites = 100, .key = UNIT_KEY, .hooks_version = CC_HOOKS_VERSION};
+static __attribute__((unused)) struct cc_unit hand_unit = {0, 100, UNIT_KEY, CC_HOOKS_VERSION, 0, NULL};
 
 #define IN_WINDOW(p) ((uintptr_t)(p) - cc_window_start < cc_window_bytes)
 #define STORE_AS(index, depth, flags, target, value, base)                                                             \

@@ -84,6 +84,33 @@ static void spawns(const char *pool, char **arguments)
     STORE(4, at, 'z');
 }
 
+/* Two processes record at once; the second begins while the first, until then alone, is in the middle of it. */
+static void races(const char *pool, char **arguments)
+{
+    uint64_t *at = map_file(open_file(pool, "a.db", 8192), 8192);
+    if (*arguments) {
+        for (uint64_t i = 1; i <= 10000; i++)
+            STORE(2, at + 512, i);
+        return;
+    }
+    extern char **environ;
+    char self[4096] = "";
+    NEED(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    char *command[] = {self, (char *)(uintptr_t)pool, "race", "again", NULL};
+    STORE(1, at, 1ul);
+    pid_t child;
+    int status = -1;
+    NEED(posix_spawn(&child, self, NULL, NULL, command, environ) == 0);
+    uint64_t i = 1;
+    while (waitpid(child, &status, WNOHANG) == 0)
+        for (int j = 0; j < 1000; j++) {
+            i++;
+            STORE(1, at, i);
+        }
+    NEED(status == 0);
+    fprintf(stderr, "%lu\n", (unsigned long)i);
+}
+
 static void loads(const char *pool, char **arguments)
 {
     char *at = mapped(pool);
@@ -162,7 +189,8 @@ static void says_what_it_has(const char *pool, char **arguments)
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {{"fork", forks}, {"exec", becomes}, {"spawn", spawns}, {"dlopen", loads},
-        {"killed", killed}, {"daemon", leaves_a_daemon}, {"hangs", hangs}, {"fails", fails},
+        {"killed", killed}, {"race", races},
+        {"daemon", leaves_a_daemon}, {"hangs", hangs}, {"fails", fails},
         {"descriptors", says_what_it_has}, {NULL, NULL}};
     return play(scenes, argc, argv);
 }

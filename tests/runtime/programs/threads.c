@@ -6,8 +6,8 @@
 
 #include "scenes.h"
 
-#define STORES 20000u
-#define ADDS 5000u
+#define STORES 6000u
+#define ADDS 2000u
 
 static uint64_t *shared;
 
