@@ -30,7 +30,7 @@ endif
 test: $(READY_DEV) ## the tests, under 10 minutes; PYTEST_ARGS="-k name" picks some
 	$(IN) $(PY) -m pytest $(PYTEST_ARGS)
 
-test-slow: $(READY_DEV) ## the tests that build other people's programs; needs deb-src in apt's sources
+test-slow: $(READY_DEV) ## the tests that build other people's programs: see tests/real/README.md
 	$(IN) $(PY) -m pytest -m slow $(PYTEST_ARGS)
 
 lint: $(READY_DEV) ## ruff, mypy --strict, and the C under gcc and clang with -Werror
