@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
-from crashcheck.analyzer.persistence.pieces import IN_ORDER, SIZE, Ints
+from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.format import Kind
-from crashcheck.checker.ideals import COUNT_BUDGET, Chain, Ideals, Ids, Layers, Order, Sizes
+from crashcheck.checker.ideals import COUNT_BUDGET, Ids
+from crashcheck.checker.levels import level
+from crashcheck.checker.sweep import Sweep
 
 if TYPE_CHECKING:
     from crashcheck.checker.strategies import Strategy
@@ -111,8 +113,8 @@ class StateSpace:
     def __init__(self, graph: PersistenceGraph) -> None:
         self.graph = graph
         self.points = CrashPoints(graph)
-        self._finite = np.flatnonzero(graph.durable_from < NEVER)
-        self._finite = self._finite[np.argsort(graph.durable_from[self._finite], kind="stable")]
+        self.finite = np.flatnonzero(graph.durable_from < NEVER)
+        self.finite = self.finite[np.argsort(graph.durable_from[self.finite], kind="stable")]
         self._index = _Stab(graph.event, graph.durable_from)
         self._pending: dict[int, Ids] = {}
 
@@ -218,6 +220,20 @@ class StateSpace:
             ]
         return list(zip(pending, self.graph.direct_before(pending), strict=True))
 
+    def without(self, point: int, lost: Ids) -> CrashState:
+        """The state that lacks exactly `lost`, which must be what some ideal lacks (not checked)."""
+        parts = sum(id_ >= len(self.graph) for id_ in lost)
+        if 2 * len(lost) <= len(self.pending(point)) + parts:
+            return CrashState(point, True, tuple(sorted(lost)))
+        return CrashState(point, False, self._other(CrashState(point, True, lost)))
+
+    def with_(self, point: int, kept: Ids) -> CrashState:
+        """The state that holds exactly `kept`, which must be an ideal (not checked)."""
+        parts = sum(id_ >= len(self.graph) for id_ in kept)
+        if 2 * len(kept) < len(self.pending(point)) + parts:
+            return CrashState(point, False, tuple(sorted(kept)))
+        return CrashState(point, True, self._other(CrashState(point, False, kept)))
+
     def _state(self, point: int, kept: Ids) -> CrashState:
         """The canonical form: dropped if no more pieces were lost than persisted."""
         dropped = self._other(CrashState(point, False, kept))
@@ -232,15 +248,19 @@ class StateSpace:
         return strategy.states(self)
 
     def deviation(self, state: CrashState) -> int:
-        """How far a state is from both "everything persisted" and "nothing pending did"."""
-        return len(state.pieces)
+        """In how many granules a state differs from the nearer of "everything persisted" and "nothing pending did"."""
+
+        def granules(pieces: Ids) -> int:
+            return len({int(self.graph.component[self.graph.whole(id_)[0]]) for id_ in pieces})
+
+        return min(granules(self.lost(state)), granules(self.persisted(state)))
 
     def count(self) -> Feasible:
         """The number of distinct states over all points."""
         total, bounded = 0, 0
         counts: dict[int, tuple[int, bool]] = {}
         product, inexact = 1, 0
-        sweep = _Sweep(self)
+        sweep = Sweep(self)
         while sweep.advance():
             after, product, inexact = self._recount(sweep, sweep.removed, counts, product, inexact)
             before_new, before_inexact = after
@@ -281,230 +301,15 @@ class StateSpace:
     def max_deviation(self) -> int:
         """The largest deviation that any state may have."""
         most = 0
-        sweep = _Sweep(self)
+        sweep = Sweep(self)
         while sweep.advance():
             sweep.add()
-            most = max(most, (sweep.pending + sweep.parted) // 2)
+            most = max(most, sweep.factors)
         return most
 
     def level(self, d: int) -> Iterator[CrashState]:
-        """All states of deviation exactly d, by crash point; memory follows what is pending."""
-        sweep = _Sweep(self)
-        while sweep.advance():
-            sweep.add()
-            if 2 * d > sweep.pending + sweep.parted:
-                continue
-            fresh = bool(self.points.told_more[sweep.point]) or sweep.all_new
-            if not fresh and not sweep.has_new:
-                continue
-            yield from self._level_at(sweep, d, fresh)
-
-    def _level_at(self, sweep: _Sweep, d: int, fresh: bool) -> Iterator[CrashState]:
-        point, pending = sweep.point, sweep.pending
-        if d == 0:
-            yield CrashState(point, True, ())
-            if pending and fresh:
-                yield CrashState(point, False, ())
-            return
-        limit = len(self.graph)
-        ideals = sweep.all_ideals()
-        since = 0 if fresh else sweep.since
-        for lost in _select(self.graph, ideals, d, since, lost=True):
-            parts = sum(id_ >= limit for id_ in lost)
-            if d <= pending - d + parts:
-                yield CrashState(point, True, tuple(sorted(lost)))
-        for kept in _select(self.graph, ideals, d, since, lost=False):
-            parts = sum(id_ >= limit for id_ in kept)
-            if d < pending - d + parts:
-                yield CrashState(point, False, tuple(sorted(kept)))
-
-
-def _select(graph: PersistenceGraph, ideals: list[Ideals], d: int, since: int, lost: bool) -> Iterator[Ids]:
-    """Products of ideals with exactly d pieces lost (kept) that hold a piece with an id from `since` on.
-
-    `since` 0: all products. Otherwise by the first factor that holds a new piece: the factors before it hold
-    none, it holds one, those after it are free. So nothing is produced to be thrown away, but inside one factor.
-    """
-    if not since:
-        yield from _products(ideals, 0, _room(ideals), d, lost)
-        return
-    news = [factor.newer(since) for factor in ideals]
-    with_new = [at for at, new in enumerate(news) if new]
-    for rank, at in enumerate(with_new):
-        earlier = set(with_new[:rank])
-        gone: Ids = tuple(id_ for j in with_new[:rank] for id_ in news[j]) if lost else ()
-        need = d - len(gone)
-        if need < 0:
-            return
-        rest = [factor.older(since) if j in earlier else factor for j, factor in enumerate(ideals) if j != at]
-        room = _room(rest)
-        factor, new = ideals[at], news[at]
-        for here in range(max(0 if lost else 1, need - room[0]), min(need, factor.size) + 1):
-            for own in factor.lost(here) if lost else factor.kept(here):
-                # on the lost side a new piece held in part is listed by its part, which is not in `new`
-                if lost and sum(id_ in new for id_ in own) == len(new):
-                    continue
-                if not lost and not any(graph.whole(id_)[0] >= since for id_ in own):
-                    continue
-                for others in _products(rest, 0, room, need - here, lost):
-                    yield gone + own + others
-
-
-def _room(ideals: Sequence[Ideals]) -> list[int]:
-    room = [0] * (len(ideals) + 1)
-    for at in range(len(ideals) - 1, -1, -1):
-        room[at] = room[at + 1] + ideals[at].size
-    return room
-
-
-def _products(ideals: Sequence[Ideals], start: int, room: list[int], d: int, lost: bool) -> Iterator[Ids]:
-    if not d:
-        yield ()
-        return
-    for at in range(start, len(ideals)):
-        if room[at] < d:
-            return
-        factor = ideals[at]
-        for here in range(max(1, d - room[at + 1]), min(d, factor.size) + 1):
-            for own in factor.lost(here) if lost else factor.kept(here):
-                if here == d:
-                    yield own
-                else:
-                    for others in _products(ideals, at + 1, room, d - here, lost):
-                        yield own + others
-
-
-class _Sweep:
-    """Goes through the crash points in order and keeps what is pending, by independent factor.
-
-    For each point: advance() takes out what became durable, add() brings in what was issued since.
-    """
-
-    def __init__(self, space: StateSpace) -> None:
-        graph = space.graph
-        self.graph = graph
-        self.point = -1
-        self.pending = 0
-        self.parted = 0
-        self.removed: list[int] = []
-        self.has_new = False
-        self.all_new = False
-        self.since = 0
-        self._event = space.points.event.tolist()
-        self._finite = space._finite
-        self._leaves = np.searchsorted(graph.durable_from[self._finite], space.points.event, side="right").tolist()
-        self._enters = np.searchsorted(graph.event, space.points.event, side="left").tolist()
-        self._in = 0
-        self._out = 0
-        self._gone_early: set[int] = set()
-        self._factors: dict[int, dict[int, None]] = {}
-        self._ideals: dict[int, Ideals] = {}
-        self._shape = _shapes(graph)
-
-    def advance(self) -> bool:
-        """To the next point, where what is durable by then leaves. False after the last."""
-        self.point += 1
-        if self.point >= len(self._event):
-            return False
-        leaves = self._leaves[self.point]
-        changed: dict[int, None] = {}
-        if leaves > self._out:
-            component = self.graph.component
-            parts = self.graph.parts
-            for id_ in self._finite[self._out : leaves].tolist():
-                if id_ >= self._in:
-                    self._gone_early.add(id_)  # issued since the point before, and durable already
-                    continue
-                factor = int(component[id_])
-                pieces = self._factors[factor]
-                del pieces[id_]
-                self.pending -= 1
-                self.parted -= bool(parts[id_])
-                changed[factor] = None
-                if not pieces:
-                    del self._factors[factor]
-            self._out = leaves
-        self.removed = list(changed)
-        for factor in self.removed:
-            self._ideals.pop(factor, None)
-        return True
-
-    def add(self) -> list[int]:
-        """Bring in what was issued since the point before; the factors that changed."""
-        enters = self._enters[self.point]
-        self.since = self._in
-        self.has_new = self.all_new = False
-        changed: dict[int, None] = {}
-        if enters > self._in:
-            component = self.graph.component[self._in : enters].tolist()
-            parts = self.graph.parts
-            for id_, factor in zip(range(self._in, enters), component, strict=True):
-                self.has_new = True
-                if id_ in self._gone_early:
-                    self._gone_early.discard(id_)
-                    self.all_new = True  # every state from here on holds it
-                    continue
-                self._factors.setdefault(factor, {})[id_] = None
-                self.pending += 1
-                self.parted += bool(parts[id_])
-                changed[factor] = None
-            self._in = enters
-        for factor in changed:
-            self._ideals.pop(factor, None)
-        return list(changed)
-
-    def ideals(self, factor: int) -> Ideals | None:
-        """The ideals of one factor's pending pieces; None if it has none."""
-        pieces = self._factors.get(factor)
-        if pieces is None:
-            return None
-        known = self._ideals.get(factor)
-        if known is None:
-            known = self._ideals[factor] = self._build(factor, pieces)
-        return known
-
-    def _build(self, factor: int, pieces: dict[int, None]) -> Ideals:
-        shape = self._shape[factor]
-        if shape == _CHAIN:
-            return Chain(pieces)
-        ids = tuple(pieces)
-        if shape == _SIZES:
-            return Sizes(self.graph, ids)
-        if shape == _LAYERS:
-            layers: list[list[int]] = []
-            last = -1
-            for id_, event in zip(ids, self.graph.event[list(ids)].tolist(), strict=True):
-                if event != last:
-                    layers.append([])
-                layers[-1].append(id_)
-                last = event
-            return Layers([tuple(layer) for layer in layers])
-        return Order(ids, self.graph.direct_before(ids), self.graph)
-
-    def all_ideals(self) -> list[Ideals]:
-        """All factors that have something pending, in a stable order."""
-        return [ideals for factor in sorted(self._factors) if (ideals := self.ideals(factor)) is not None]
-
-
-_CHAIN, _LAYERS, _SIZES, _ORDER = range(4)
-
-
-def _shapes(graph: PersistenceGraph) -> list[int]:
-    """The simplest class of ideals that fits each factor."""
-    component = graph.component
-    if not len(component):
-        return []
-    many = int(component.max()) + 1
-    shape = np.full(many, _CHAIN)
-    order = np.argsort(component, kind="stable")
-    same = (component[order][1:] == component[order][:-1]) & (graph.event[order][1:] == graph.event[order][:-1])
-    shape[component[order][1:][same]] = _LAYERS
-    shape[component[(graph.kind == SIZE) & (graph.parts > 0)]] = _SIZES
-    shape[component[graph.mode != IN_ORDER]] = _ORDER
-    for pair in graph.extra:
-        for id_ in pair:
-            shape[component[id_]] = _ORDER
-    return [int(s) for s in shape]
+        """All states of deviation exactly d, in the order of levels.py; memory follows what is pending."""
+        return level(self, d)
 
 
 class _Stab:

@@ -1,4 +1,4 @@
-"""Crash states in which only a few updates were lost, or only a few persisted."""
+"""Crash states in which only few granules lost something, or only few kept something."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from crashcheck.checker.states import CrashState, StateSpace
 
 @dataclass(frozen=True, slots=True)
 class Exhaustive:
-    """All states by deviation: a pass over the crash points for each number of pieces lost or kept."""
+    """All states by deviation: passes over the crash points for each number of granules cut (levels.py)."""
 
     name: str = "exhaustive"
 

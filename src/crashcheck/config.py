@@ -96,7 +96,7 @@ class ModelConfig:
 @dataclass(frozen=True, slots=True)
 class StrategyConfig:
     name: str = "exhaustive"
-    deviations: int = 2  # bounded: at most this many updates dropped, or persisted
+    deviations: int = 2  # bounded: at most this many lines (pages) that lost, or kept, something
 
 
 @dataclass(frozen=True, slots=True)

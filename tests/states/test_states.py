@@ -113,6 +113,17 @@ def test_deviations_grow_and_both_ends_come_first(t: TraceBuilder) -> None:
     assert [len(state.pieces) for state in states] == [0] * 2 + [1] * 10 + [2] * 20
 
 
+def test_the_loss_of_a_whole_line_comes_before_losses_inside_lines(t: TraceBuilder) -> None:
+    for line in range(3):
+        for word in range(4):
+            t.store("a", 64 * line + 8 * word, 8, 1 + word)
+    space = space_of(t)
+    lost = [len(space.lost(state)) for state in exhaustive(space) if space.deviation(state) == 1]
+    # three lines lost whole, three kept alone; then each line cut at three places, from either end
+    assert lost[:6] == [4] * 3 + [8] * 3
+    assert sorted(lost[6:]) == sorted([1, 2, 3, 9, 10, 11] * 3)
+
+
 def test_bounded_stops_at_its_number_of_deviations(t: TraceBuilder) -> None:
     many_lines(t, 6)
     space = space_of(t)

@@ -51,7 +51,7 @@ name = "px86"
 # files = "ext4"         # page-cache: "posix" asks for the directory's fsync too
 
 # [strategy]
-# name = "exhaustive"    # "bounded": at most `deviations` updates dropped, or persisted
+# name = "exhaustive"    # "bounded": at most `deviations` lines (pages) that lost, or kept, something
 # deviations = 2
 
 # [budget]

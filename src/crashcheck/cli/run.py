@@ -23,7 +23,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--model", help=f"what may survive a crash: {', '.join(MODELS)}")
     parser.add_argument("--tear", help="page-cache: none, 512 or 4096")
     parser.add_argument("--strategy", help=f"which states to try: {', '.join(STRATEGIES)}")
-    parser.add_argument("--deviations", type=int, metavar="K", help="bounded: at most K updates dropped, or persisted")
+    parser.add_argument("--deviations", type=int, metavar="K", help="bounded: at most K lines (pages) that lost, or kept, something")
     parser.add_argument("--budget", metavar="TIME", help='how long to search, for example "60s" or "10m"')
     parser.add_argument("--states", type=int, metavar="N", help="how many states to execute at most")
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="checks at a time (default: one a core)")
