@@ -141,9 +141,9 @@ def read(path: Path | str) -> Trace:
         event = events[index]
         name = os.fsdecode(trace.data(int(index)))
         existed = bool(event["flags"] & 1)
-        files[int(event["file"])] = WatchedFile(
-            int(event["file"]), name, existed, int(event["offset"]) if existed else 0
-        )
+        number = int(event["file"])
+        # the first definition counts: it says what the file was before the first update
+        files.setdefault(number, WatchedFile(number, name, existed, int(event["offset"]) if existed else 0))
     units = []
     for index in np.flatnonzero(kinds == Kind.UNIT_DEF):
         event, data = events[index], trace.data(int(index))

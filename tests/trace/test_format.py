@@ -79,7 +79,7 @@ def test_mirror_equals_the_compiled_header(tmp_path: Path) -> None:
     program = tmp_path / "mirror"
     subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", "-o", str(program), str(source)], check=True)
     said = subprocess.run([str(program)], check=True, capture_output=True).stdout
-    numbers, magic = said.split(b"magic\t")
+    numbers, magic = said.rsplit(b"magic\t", 1)
     compiled = {line.split("\t")[0]: int(line.split("\t")[1]) for line in numbers.decode().splitlines()}
     assert compiled == mirror
     assert magic == fmt.MAGIC

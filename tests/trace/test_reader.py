@@ -94,6 +94,13 @@ def test_files_units_and_stacks_are_known(t: TraceBuilder) -> None:
     assert trace.stack(0) == ()
 
 
+def test_the_first_definition_of_a_file_counts(t: TraceBuilder) -> None:
+    number = t.file("a", 0, existed=False)
+    t.create("a")
+    t.event(Kind.FILE_DEF, file=number, size=1, payload=ord("a"), offset=8, flags=1)
+    assert t.trace().files == {number: WatchedFile(number, "a", False, 0)}
+
+
 def test_a_site_is_found_through_its_units_facts(t: TraceBuilder) -> None:
     base = t.unit(7, 2, "m")
     facts = SimpleNamespace(unit={7: SimpleNamespace(sites=("first", "second"))}.__getitem__)
