@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from crashcheck.checker.content import Content, FilePatch
     from crashcheck.checker.states import CrashPoint, CrashState
 
+_END_S = 5.0  # a killed process is gone at once, unless the kernel is busy with it
 _AHEAD = 2  # tasks a worker holds at once, so that it need not wait for us; bounds what its socket must hold
 _BOOT = "import sys; sys.path[:0] = [sys.argv[1]]; from crashcheck.checker.worker import main; main(int(sys.argv[2]))"
 _FIRST = -1  # where a state's point would stand: the first image
@@ -348,13 +349,18 @@ def _plain(patches: Iterable[FilePatch]) -> images.Patches:
 
 
 def _end_checks_of(root: Path) -> None:
-    """Kill what a dead worker left: everything whose environment names its image."""
+    """Kill what a dead worker left: everything whose environment names its image; wait until it is gone."""
     mark = b"CRASHCHECK_POOL=" + os.fsencode(root / "pool") + b"\0"
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
         try:
             if mark in (folder / "environ").read_bytes() + b"\0":
-                os.kill(int(folder.name), signal.SIGKILL)
+                pidfd = os.pidfd_open(int(folder.name))
+                try:
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                    wait([pidfd], timeout=_END_S)
+                finally:
+                    os.close(pidfd)
         except OSError:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -89,10 +90,13 @@ def build(config: Config, work: Path) -> None:
     """Run [build] command; its output is shown only if it fails."""
     assert config.build.command is not None
     log = work / "build.log"
+    # crashcheck-cc stands beside the Python that runs us, whether or not that environment is activated.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     with log.open("wb") as output:
         done = subprocess.run(
             config.build.command.argv(pool=str(work / "pool")),
             cwd=config.folder,
+            env={**os.environ, "PATH": path},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -116,11 +120,13 @@ def record_workload(
 ) -> Recording:
     """Run [setup] and [workload] in a pool folder below `work`."""
     setup = config.setup.command if first_from is None else None
+    # Filled in here, where a shell command's quoting is known, and not by the recorder.
+    pool = str(work.resolve() / "pool")
     return record(
-        config.workload.command.argv(),
+        config.workload.command.argv(pool=pool),
         config.pool.files,
         work,
-        setup=setup.argv() if setup is not None else None,
+        setup=setup.argv(pool=pool) if setup is not None else None,
         env=config.workload.env,
         timeout_s=config.workload.timeout_s,
         setup_timeout_s=config.workload.timeout_s,
@@ -307,10 +313,11 @@ def _deeper(
         told = folder / "told"
         with loaded.recording.stdout.open("rb") as everything:
             told.write_bytes(everything.read(stdout_bytes))
+        work = folder / "run"
         recording = record(
-            config.check.command.argv(pool="{pool}", acked=str(acked), stdout=str(told)),
+            config.check.command.argv(pool=str(work.resolve() / "pool"), acked=str(acked), stdout=str(told)),
             config.pool.files,
-            folder / "run",
+            work,
             env=config.check.env,
             timeout_s=config.check.timeout_s,
             cwd=config.folder,
