@@ -11,7 +11,8 @@ that cut inside a granule: the former are few, and find most of what there is to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from crashcheck.checker.ideals import Ideals, Ids, Order
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # Of a granule: is it cut (0 or 1), what it lost (kept), is it cut inside (0 or 1).
 Option = tuple[int, Ids, int]
+# The options of a granule: gone through anew each time, because there may be more than memory holds.
+Options = Callable[[], Iterator[Option]]
 # Of a state: what it lost (kept), and how many of its granules are cut inside.
 Choice = tuple[Ids, int]
 
@@ -85,24 +88,27 @@ def _choices(
         earlier = with_new[:rank]
         if lost and rank > d:
             return
-        bound = [
-            list(_lost_all_new(ideals[j], news[j], since, inside) if lost else _kept_no_new(ideals[j], since, inside))
-            for j in earlier
-        ]
+        bound: list[Options] = []
+        for j in earlier:
+            bound.append(
+                partial(_lost_all_new, ideals[j], news[j], since, inside)
+                if lost
+                else partial(_kept_no_new, ideals[j], since, inside)
+            )
         own = _lost_not_all_new if lost else _kept_some_new
-        bound.append(list(own(graph, ideals[at], news[at], since, inside)))
+        bound.append(partial(own, graph, ideals[at], news[at], since, inside))
         rest = [factor for j, factor in enumerate(ideals) if j != at and j not in earlier]
         for cuts, ids, cut_inside in _bound(bound, 0, d):
             for others, others_inside in _free(rest, d - cuts, lost=lost, inside=inside, done=cut_inside > 0):
                 yield ids + others, cut_inside + others_inside
 
 
-def _bound(options: Sequence[list[Option]], at: int, most: int) -> Iterator[Option]:
+def _bound(options: Sequence[Options], at: int, most: int) -> Iterator[Option]:
     """One option of each granule, with at most `most` cuts in all."""
     if at == len(options):
         yield 0, (), 0
         return
-    for cut, ids, inside in options[at]:
+    for cut, ids, inside in options[at]():
         if cut <= most:
             for cuts, others, others_inside in _bound(options, at + 1, most - cut):
                 yield cut + cuts, ids + others, inside + others_inside

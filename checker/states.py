@@ -286,7 +286,7 @@ class StateSpace:
         )
 
     def _recount(
-        self, sweep: _Sweep, changed: Iterable[int], counts: dict[int, tuple[int, bool]], product: int, inexact: int
+        self, sweep: Sweep, changed: Iterable[int], counts: dict[int, tuple[int, bool]], product: int, inexact: int
     ) -> tuple[tuple[int, int], int, int]:
         for component in changed:
             old, old_exact = counts.pop(component, (1, True))

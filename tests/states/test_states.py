@@ -91,6 +91,19 @@ def test_a_space_of_10_to_the_30_states_yields_at_once(t: TraceBuilder, monkeypa
     assert [space.deviation(state) for state in first] == [0] * 4 + [1] * 96
 
 
+def test_a_page_copied_under_eadr_yields_at_once(t: TraceBuilder) -> None:
+    """Its 512 pieces are one layer of the one order, with 2^512 ways to be caught half-way."""
+    t.store("a", 0, 8, 1)
+    t.begin(1)
+    t.store("a", 0, 4096, bytes(range(256)) * 16)
+    t.begin(2)
+    space = space_of(t, "eadr")
+    # before the first mark: all or nothing; before the second: any part of the page but none
+    assert space.count().value == 2 + (2**512 - 1)
+    first = list(itertools.islice(space.states(strategy("exhaustive")), 2000))
+    assert len(set(first)) == 2000
+
+
 def test_no_state_is_produced_to_be_thrown_away(t: TraceBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     many_lines(t, 12)
     for line in range(20, 26):
