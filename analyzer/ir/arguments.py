@@ -82,6 +82,7 @@ class Arguments:
     dropped: set[int] = field(default_factory=set)  # indices of words that are ignored
     outputs: set[int] = field(default_factory=set)  # indices of words that say mode and output
     links: set[int] = field(default_factory=set)  # indices of words that only a linker reads
+    dependency_words: set[int] = field(default_factory=set)  # indices of words about dependency files
     languages: set[int] = field(default_factory=set)  # indices of -x and its value
 
     @property
@@ -208,6 +209,8 @@ def parse(words: list[str]) -> Arguments:
             if any(name in PASS_SANITIZERS or name.startswith("cfi") for name in wanted):
                 result.dropped.add(index)
                 result.notes.append(f"{word} is ignored: hooks and sanitizers are not combined")
+        if word.startswith(("-MD", "-MMD", "-MF", "-MT", "-MQ", "-MP", "-MG", "-MV", "-MJ", "-Wp,-M")):
+            result.dependency_words |= here
         if word in _IGNORED or (word.startswith(_IGNORED_PREFIXES) and not word.startswith("-fno-")):
             result.dropped |= here
             if not word.startswith(("-flto-", "-fuse", "-fno")):

@@ -11,7 +11,6 @@ _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2})")
 _LOCATION = re.compile(
     r"!DILocation\((?:line: (\d+))?(?:, )?(?:column: (\d+))?(?:, )?scope: !(\d+)(?:, inlinedAt: !(\d+))?"
 )
-_SPECIFICATION = "specification"
 
 
 def unescape(text: str) -> str:
@@ -48,16 +47,9 @@ class DebugInfo:
     """Metadata nodes by number, read when first asked for."""
 
     def __init__(self, metadata: str) -> None:
-        self._nodes: dict[int, str] = {}
-        self.named: dict[str, str] = {}
-        for line in metadata.split("\n"):
-            name, separator, value = line.partition(" = ")
-            if not separator:
-                continue
-            if name[1:].isdigit():
-                self._nodes[int(name[1:])] = value
-            else:
-                self.named[name] = value
+        self._lines = metadata.split("\n")
+        self._first = next((at for at, line in enumerate(self._lines) if line.startswith("!0 = ")), len(self._lines))
+        self.named = dict(line.split(" = ", 1) for line in self._lines[: self._first] if line.startswith("!"))
         self._fields: dict[int, dict[str, str]] = {}
         self._positions: dict[int, tuple[Position, ...]] = {}
         self._scopes: dict[int, tuple[str, str]] = {}
@@ -65,12 +57,15 @@ class DebugInfo:
         self._members: dict[int, tuple[Member, ...]] = {}
         self._by_name: dict[str, list[int]] | None = None
         self._by_identifier: dict[str, int] = {}
+        self._typedefs: dict[int, str] = {}
 
     def node(self, number: int) -> str:
-        return self._nodes.get(number, "")
-
-    def nodes(self) -> dict[int, str]:
-        return self._nodes
+        """A node's text, "" if there is none. The printer numbers nodes in order, a line each."""
+        at = self._first + number
+        prefix = f"!{number} = "
+        if at < len(self._lines) and self._lines[at].startswith(prefix):
+            return self._lines[at][len(prefix) :]
+        return ""
 
     def fields(self, number: int) -> dict[str, str]:
         """The `key: value` pairs of a specialised node; strings keep their quotes."""
@@ -89,9 +84,9 @@ class DebugInfo:
         value = self.fields(number).get(key, "0")
         return int(value) if value.isdigit() else 0
 
-    def list(self, number: int | None) -> list[int]:
+    def listed(self, number: int | None) -> tuple[int, ...]:
         """Numbers in a tuple node."""
-        return [] if number is None else [int(found) for found in re.findall(r"!(\d+)", self.node(number))]
+        return () if number is None else tuple(int(found) for found in re.findall(r"!(\d+)", self.node(number)))
 
     # -- positions ---------------------------------------------------------------------------------------------
 
@@ -194,7 +189,7 @@ class DebugInfo:
         """Fields in the order of declaration, static ones excluded."""
         if number not in self._members:
             result = []
-            for element in self.list(self.reference(number, "elements")):
+            for element in self.listed(self.reference(number, "elements")):
                 text = self.node(element)
                 inherits = "tag: DW_TAG_inheritance" in text
                 if not inherits and "tag: DW_TAG_member" not in text or "DIFlagStaticMember" in text:
@@ -231,25 +226,27 @@ class DebugInfo:
     def _names(self) -> dict[str, list[int]]:
         if self._by_name is None:
             names: dict[str, list[int]] = {}
-            for number, text in self._nodes.items():
-                if "!DICompositeType(" in text:
-                    if (
-                        "tag: DW_TAG_array_type" in text
-                        or "tag: DW_TAG_enumeration_type" in text
-                        or "DIFlagFwdDecl" in text
-                    ):
-                        continue
-                    found = re.search(r'identifier: "([^"]*)"', text)
-                    if found:
-                        self._by_identifier[found.group(1)] = number
-                    named = re.search(r'\bname: "([^"]*)"', text)
-                    if named:
-                        names.setdefault(_plain(named.group(1)), []).append(number)
-                elif "tag: DW_TAG_typedef" in text:
-                    target = self.reference(number, "baseType")
-                    # clang gives an unnamed struct the name of its typedef
-                    if target is not None and self.is_composite(target) and not self.string(target, "name"):
-                        names.setdefault(self.string(number, "name"), []).append(target)
+            typedefs: list[tuple[int, str]] = []
+            for number, text in enumerate(self._lines[self._first :]):
+                if "tag: DW_TAG_typedef, " in text:
+                    typedefs.append((number, text))
+                if "!DICompositeType(" not in text or "tag: DW_TAG_array_type" in text or "DW_TAG_enumeration" in text:
+                    continue
+                if "DIFlagFwdDecl" in text:
+                    continue
+                identifier = re.search(r'identifier: "([^"]*)"', text)
+                if identifier:
+                    self._by_identifier[identifier.group(1)] = number
+                named = re.search(r'\bname: "([^"]*)"', text)
+                if named:
+                    names.setdefault(_plain(named.group(1)), []).append(number)
+            for number, text in typedefs:
+                target = self.reference(number, "baseType")
+                # clang gives an unnamed struct the name of its typedef
+                if target is not None and self.is_composite(target) and not self.string(target, "name"):
+                    name = self.string(number, "name")
+                    names.setdefault(name, []).append(target)
+                    self._typedefs.setdefault(target, name)
             self._by_name = names
         return self._by_name
 
@@ -258,10 +255,8 @@ class DebugInfo:
         name = self.string(number, "name")
         if name:
             return _plain(name)
-        for candidate, numbers in self._names().items():
-            if number in numbers:
-                return candidate
-        return "(anonymous)"
+        self._names()
+        return self._typedefs.get(number, "(anonymous)")
 
 
 def _plain(name: str) -> str:

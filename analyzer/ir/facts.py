@@ -122,7 +122,7 @@ def encode(facts: UnitFacts) -> tuple[int, bytes]:
     """The unit's key (never 0) and its blob, padded to 8 bytes."""
     raw = _pack(facts)
     key = int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little") or 1
-    packed = zlib.compress(raw, 6)
+    packed = zlib.compress(raw, 3)
     blob = _HEADER.pack(MAGIC, VERSION, len(packed), len(raw), key) + packed
     return key, blob + bytes(-len(blob) % 8)
 

@@ -328,8 +328,7 @@ class Hooks:
 
 def unit_text(key: int, sites: int, blob: bytes, section: str) -> str:
     """The unit's descriptor (struct cc_unit) and its facts."""
-    hexadecimal = blob.hex().upper()
-    escaped = "".join(["\\" + hexadecimal[at : at + 2] for at in range(0, len(hexadecimal), 2)])
+    escaped = "\\" + blob.hex("\\")
     signed = key - (1 << 64) if key >> 63 else key
     return (
         f'@"cc.facts" = internal constant [{len(blob)} x i8] c"{escaped}", section "{section}", align 8\n'

@@ -7,6 +7,7 @@ helpers of `hooks` are inlined afterwards.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,7 +33,9 @@ _HEADER = re.compile(rf"^define .*?@({NAME})\(")
 _CALLEE = re.compile(rf"(?:(@(?:{NAME})|%(?:{NAME}))\(| asm )")
 _VALUE = re.compile(rf"[%@](?:{NAME})|-?\d[\w.+]*|[a-z]\w*(?![\w (])")
 _DBG = re.compile(r", !dbg !(\d+)")
-_ATTACHED = re.compile(r",? !dbg !\d+")
+_ATTACHED = re.compile(r", !dbg !\d+")
+_DEFINED = re.compile(r" !dbg !\d+")
+_GROUP = re.compile(r" #\d+")
 _GROUPS = re.compile(r"#(\d+)")
 _STORE = re.compile(r"  store (atomic )?(volatile )?")
 _ATOMIC_TAIL = re.compile(r'(?: syncscope\("([^"]*)"\))? (\w+)(?: (\w+))?, align (\d+)')
@@ -70,7 +73,7 @@ class Instrumented:
     text: str
     sites: tuple[Site, ...]
     not_understood: tuple[NotUnderstood, ...]
-    functions: tuple[str, ...]
+    functions: dict[str, str]  # symbol → hash of its code, blind to metadata and the numbers of attribute groups
 
 
 class Rewriter:
@@ -88,6 +91,7 @@ class Rewriter:
         self.out: list[str] = []
         self._site_index: dict[tuple[object, ...], int] = {}
         self._functions: list[_Function] = []
+        self._hashes: dict[str, str] = {}
         self._function = _Function("", Position("", 0, 0, ""), False)
         self.definitions: dict[str, str] = {}
         self._slots = Slots("")
@@ -220,11 +224,11 @@ class Rewriter:
         self._resolve_calls()
         text = "\n".join(piece for piece in out if piece)
         if not self.keep_debug:
-            text = _ATTACHED.sub("", text)
+            text = _DEFINED.sub("", _ATTACHED.sub("", text))
         if self.models:
             names = "|".join(re.escape(name) for name in sorted(self.models))
             text = re.sub(rf"@(?:{names})(?![-\w.$])", lambda found: "@cc_wrap_" + found.group()[1:], text)
-        return Instrumented(text, tuple(self.sites), tuple(self.not_understood), tuple(f.name for f in self._functions))
+        return Instrumented(text, tuple(self.sites), tuple(self.not_understood), self._hashes)
 
     def _begin_function(self, line: str, body: list[str]) -> bool:
         found = _HEADER.match(line)
@@ -244,6 +248,8 @@ class Rewriter:
         self._functions.append(self._function)
         self.definitions = {}
         self._slots = Slots("\n" + "\n".join(body))
+        code = "\n".join([text.partition(", !")[0] for text in body if not text.startswith("    #")])
+        self._hashes[name] = hashlib.blake2b(_GROUP.sub("", code).encode(), digest_size=8).hexdigest()
         return True
 
     def _leave_here(self) -> None:

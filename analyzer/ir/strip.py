@@ -14,7 +14,6 @@ _NAMED_DEBUG = ("!llvm.dbg.cu", "!llvm.gcov")
 
 def metadata_without_debug(body: str, debug: DebugInfo) -> str:
     """The metadata that `body` (already without `!dbg`) needs, references to debug nodes taken out."""
-    nodes = debug.nodes()
     wanted = {int(a or b) for a, b in _ATTACHED.findall(body)}
     named = {name: value for name, value in debug.named.items() if not name.startswith(_NAMED_DEBUG)}
     for value in named.values():
@@ -22,14 +21,14 @@ def metadata_without_debug(body: str, debug: DebugInfo) -> str:
     kept: dict[int, str] = {}
     while wanted:
         number = wanted.pop()
-        text = nodes.get(number)
-        if text is None or number in kept:
+        text = debug.node(number)
+        if not text or number in kept:
             continue
         if _DEBUG_NODE.match(text):
             kept[number] = "!{}"  # an attachment may name one; nothing reads it
             continue
         for reference in set(_REFERENCE.findall(text)):
-            if _DEBUG_NODE.match(nodes.get(int(reference), "")):
+            if _DEBUG_NODE.match(debug.node(int(reference))):
                 text = re.sub(rf"(?:, )?!{reference}(?!\d)", "", text)
         kept[number] = text
         wanted.update(map(int, _REFERENCE.findall(text)))

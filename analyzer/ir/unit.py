@@ -5,7 +5,6 @@ Runs in a child process of its own: a parser that meets IR newer than itself may
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import llvmlite.binding as llvm
 
 from crashcheck.analyzer.ir import hooks
 from crashcheck.analyzer.ir.debuginfo import DebugInfo
+from crashcheck.analyzer.ir.dialect import for_clang_19
 from crashcheck.analyzer.ir.facts import SECTION, UnitFacts, encode
 from crashcheck.analyzer.ir.instrument import Rewriter
 from crashcheck.analyzer.ir.module import NAME, IRSyntaxError, matching, read_module, type_end
@@ -116,7 +116,7 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
         compiler=options.compiler,
         binding=binding_version(),
         sites=result.sites,
-        functions=function_hashes(module.body),
+        functions=result.functions,
         not_understood=result.not_understood,
         notes=options.notes,
     )
@@ -134,21 +134,6 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
         pieces += [rewriter.hooks.text(group)]
     pieces += [hooks.unit_text(key, len(result.sites), blob, SECTION), metadata]
     return "\n".join(pieces), facts
-
-
-def function_hashes(body: str) -> dict[str, str]:
-    """Symbol → hash of a function's code, blind to metadata and attribute numbers."""
-    result = {}
-    at = body.find("\ndefine ")
-    while at >= 0:
-        end = body.find("\n}", at)
-        code = body[at:end]
-        name = re.search(rf"@({NAME})\(", code)
-        assert name is not None
-        plain = re.sub(r"(?:, )?!\w* ?!\d+| #\d+|\n    #dbg[^\n]*", "", code)
-        result[name.group(1).strip('"')] = hashlib.blake2b(plain.encode(), digest_size=8).hexdigest()
-        at = body.find("\ndefine ", end)
-    return result
 
 
 def _function_section(found: re.Match[str]) -> str:
@@ -227,8 +212,8 @@ def _keep(body: str, kind: str, names: list[str]) -> str:
     return f'{body}\n@llvm.{kind} = appending global [{count} x ptr] [{listed}], section "llvm.metadata"\n'
 
 
-def emit(text: str, options: UnitOptions) -> bytes:
-    """Verify, optimise and emit an object (or assembly). Raises CrashcheckError `ir-invalid`."""
+def verified(text: str, options: UnitOptions) -> llvm.ModuleRef:
+    """The parsed and verified module. Raises CrashcheckError `ir-invalid`."""
     initialise()
     try:
         module = llvm.parse_assembly(text, context=llvm.create_context())
@@ -243,6 +228,12 @@ def emit(text: str, options: UnitOptions) -> bytes:
             f"{options.source}: the instrumented IR is not valid ({options.compiler}, {binding_version()}): {error}",
             "this is a defect of crashcheck; CRASHCHECK_FALLBACK=1 compiles such units without hooks",
         ) from error
+    return module
+
+
+def emit(text: str, options: UnitOptions) -> bytes:
+    """Verify, optimise and emit an object (or assembly). Raises CrashcheckError `ir-invalid`."""
+    module = verified(text, options)
     flags = dict(_FLAG.findall(text, max(text.rfind("\n}\n"), 0)))
     speed = {"0": 0, "1": 1, "2": 2, "3": 3, "s": 2, "z": 2}[options.level]
     machine = llvm.Target.from_triple(module.triple).create_target_machine(
@@ -255,7 +246,16 @@ def emit(text: str, options: UnitOptions) -> bytes:
     tuning.loop_vectorization = tuning.slp_vectorization = speed >= 2
     builder = llvm.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(module, builder)
-    return machine.emit_assembly(module).encode() if options.assembly else machine.emit_object(module)
+    if options.assembly:
+        return str(machine.emit_assembly(module)).encode()
+    return bytes(machine.emit_object(module))
+
+
+def prepare_unit(bitcode: bytes, options: UnitOptions) -> str:
+    """The verified text of an instrumented unit in the dialect of clang 19, which is to emit it."""
+    text, _ = instrument_text(canonical_text(bitcode, options), options)
+    verified(text, options)
+    return for_clang_19(text)
 
 
 def compile_unit(bitcode: bytes, options: UnitOptions) -> tuple[bytes, UnitFacts]:

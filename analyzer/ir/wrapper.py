@@ -6,6 +6,7 @@ else is clang's own work with clang's own arguments.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -13,7 +14,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from crashcheck.analyzer.ir.arguments import Arguments, Input, expand, parse
+from crashcheck.analyzer.ir.arguments import Input, expand, parse
+from crashcheck.analyzer.ir.dialect import READERS
 from crashcheck.analyzer.ir.facts import PLAIN_SECTION, UnitFacts, encode
 from crashcheck.analyzer.ir.toolchain import Compiler, find_compiler, runtime
 from crashcheck.errors import CrashcheckError
@@ -136,6 +138,10 @@ class _Build:
             if status or not os.path.exists(bitcode):
                 return status
             report = os.path.join(folder, "report")
+            if self.compiler.major in READERS:
+                text = os.path.join(folder, "unit.ll")
+                if not self._instrument(item, bitcode, text, report, by_clang=True) and self._emit(item, text, target):
+                    return 0
             failure = self._instrument(item, bitcode, target, report)
             if not failure:
                 return 0
@@ -148,8 +154,19 @@ class _Build:
         print(f"{PROGRAM[self.cxx]}: error: {failure}", file=sys.stderr)
         return 1
 
-    def _instrument(self, item: Input, bitcode: str, target: str, report: str) -> str:
-        """Bitcode to object in a child process; returns why it failed, or ""."""
+    def _emit(self, item: Input, text: str, target: str) -> bool:
+        """Let clang optimise and emit the instrumented text; False if it cannot."""
+        arguments = self.arguments
+        leave = {other.index for other in arguments.inputs} | arguments.dropped | arguments.outputs | arguments.links
+        leave |= arguments.languages | arguments.dependency_words
+        words = [word for index, word in enumerate(arguments.words) if index not in leave]
+        mode = "-S" if arguments.mode == "assemble" else "-c"
+        command = [*self.compiler.command(self.cxx), *words, "-w", "-x", "ir", mode, text, "-o", target]
+        done = subprocess.run(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False)
+        return done.returncode == 0
+
+    def _instrument(self, item: Input, bitcode: str, target: str, report: str, by_clang: bool = False) -> str:
+        """Bitcode to object (or to text for clang) in a child process; returns why it failed, or ""."""
         arguments = self.arguments
         models = runtime().models
         description = self.compiler.description()
@@ -161,6 +178,7 @@ class _Build:
             try:
                 said = os.open(report + ".stderr", os.O_RDWR | os.O_CREAT, 0o600)
                 os.dup2(said, 2)
+                gc.disable()  # the child ends before garbage matters
                 from crashcheck.analyzer.ir import unit
 
                 options = unit.UnitOptions(
@@ -170,15 +188,16 @@ class _Build:
                     level=arguments.level,
                     keep_debug=arguments.debug,
                     assembly=arguments.mode == "assemble",
-                    function_sections=arguments.function_sections,
-                    data_sections=arguments.data_sections,
+                    function_sections=arguments.function_sections and not by_clang,
+                    data_sections=arguments.data_sections and not by_clang,
                     models=models,
                     notes=tuple(arguments.notes),
                 )
                 with open(bitcode, "rb") as stream:
                     data = stream.read()
                 try:
-                    made, _ = unit.compile_unit(data, options)
+                    made = unit.prepare_unit(data, options).encode("utf-8", "surrogateescape") if by_clang else b""
+                    made = made or unit.compile_unit(data, options)[0]
                     if target == "-":
                         sys.stdout.buffer.write(made)
                         sys.stdout.flush()
@@ -199,8 +218,8 @@ class _Build:
         _, status = os.waitpid(child, 0)
         said = ""
         if os.path.exists(report + ".stderr"):
-            with open(report + ".stderr", encoding="utf-8", errors="replace") as stream:
-                said = stream.read()
+            with open(report + ".stderr", encoding="utf-8", errors="replace") as errors:
+                said = errors.read()
         if status == 0:
             sys.stderr.write(said)
             return ""
