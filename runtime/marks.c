@@ -51,14 +51,9 @@ void cc_output(where at)
     cc_event_at(at, (struct cc_event){.kind = CC_OUTPUT, .offset = state.size});
 }
 
-static where marked(void)
-{
-    return cc_from_wrapper();
-}
-
 EXPORTED void crashcheck_op_begin(void)
 {
-    where at = marked();
+    where at = cc_from_outside();
     if (!cc_on())
         return;
     cc_output(at);
@@ -74,7 +69,7 @@ EXPORTED void crashcheck_op_begin(void)
 
 EXPORTED void crashcheck_op_end(void)
 {
-    where at = marked();
+    where at = cc_from_outside();
     if (!cc_on())
         return;
     struct thread *thread = &cc_thread;

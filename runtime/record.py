@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -9,7 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,12 +95,13 @@ def record(
         else:
             (work / "addresses").touch(exist_ok=False)
         home = (cwd or Path.cwd()).resolve()
-        base = _environment(library, pool, pool_files, work, env)
-        if setup is not None:
-            _run_setup(setup, work, home, base, setup_timeout_s)
-        copy_tree(pool, first)
-        variables = base | _recording_variables(work, snapshot_seq)
-        outcome = _supervise(_fill(command, pool), work, home, variables, timeout_s, "stdout", "stderr")
+        with _preloadable(library.shared) as preload:
+            base = _environment(preload, pool, pool_files, work, env)
+            if setup is not None:
+                _run_setup(setup, work, home, base, setup_timeout_s)
+            copy_tree(pool, first)
+            variables = base | _recording_variables(work, snapshot_seq)
+            outcome = _supervise(_fill(command, pool), work, home, variables, timeout_s, "stdout", "stderr")
     except OSError as error:
         raise _from_os(error, work) from error
     recording = Recording(
@@ -119,14 +122,26 @@ def record(
     return recording
 
 
+@contextlib.contextmanager
+def _preloadable(library: Path) -> Iterator[str]:
+    """A name for the library that LD_PRELOAD can hold, which has no way to write a space or a colon."""
+    if not set(" :\t\n$") & set(str(library)):
+        yield str(library)
+        return
+    with tempfile.TemporaryDirectory(prefix="crashcheck-", dir="/tmp") as folder:
+        link = Path(folder) / library.name
+        link.symlink_to(library)
+        yield str(link)
+
+
 def _environment(
-    library: RuntimeLibrary, pool: Path, pool_files: Sequence[str], work: Path, extra: Mapping[str, str] | None
+    preload: str, pool: Path, pool_files: Sequence[str], work: Path, extra: Mapping[str, str] | None
 ) -> dict[str, str]:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("CRASHCHECK_")}
     variables.update({name: value.replace("{pool}", str(pool)) for name, value in (extra or {}).items()})
-    preload = [part for part in (str(library.shared), variables.get("LD_PRELOAD", "")) if part not in ("", ".")]
-    if preload:
-        variables["LD_PRELOAD"] = ":".join(preload)
+    parts = [part for part in (preload, variables.get("LD_PRELOAD", "")) if part not in ("", ".")]
+    if parts:
+        variables["LD_PRELOAD"] = ":".join(parts)
     variables["CRASHCHECK_POOL"] = str(pool)
     variables["CRASHCHECK_FILES"] = "\n".join(pool_files)
     variables["CRASHCHECK_ADDRESSES"] = str(work / "addresses")

@@ -223,9 +223,25 @@ bool cc_watched_name(int folder, const char *path, char *relative)
 
 /* notes --------------------------------------------------------------------------------------------- */
 
+#define NOTED 256u
+
+/* True if this was noted before; forgets when it has much to remember. */
+static bool was_noted(const char *reason, const char *path)
+{
+    static _Atomic uint64_t noted[NOTED];
+    uint64_t hash = 14695981039346656037ull;
+    for (const char *text = reason; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211ull;
+    for (const char *text = path; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211ull;
+    return atomic_exchange(&noted[hash >> 56], hash) == hash;
+}
+
 /* A line a fact for whoever asks why nothing was recorded: reason, tab, path. */
 void cc_note(const char *reason, const char *path)
 {
+    if (was_noted(reason, path))
+        return;
     if (!notes_path[0])
         append(notes_path + append(notes_path, sizeof notes_path, cc_trace_path), 8, ".notes");
     char line[PATH_ROOM + 64];

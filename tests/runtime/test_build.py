@@ -101,7 +101,35 @@ def test_c_and_python_agree_on_patterns(library: RuntimeLibrary, tmp_path: Path)
         assert told == "".join("01"[matches(case, pattern.split("\n"))] for case in CASES), pattern
 
 
-RENAMED = ("mmap", "munmap", "open", "ftruncate", "memcpy", "memset", "write", "pwrite", "writev", "pwritev")
+RENAMED = (
+    "mmap",
+    "munmap",
+    "open",
+    "ftruncate",
+    "memcpy",
+    "memset",
+    "write",
+    "pwrite",
+    "writev",
+    "pwritev",
+    "strcpy",
+    "strcat",
+    "strncat",
+    "strncpy",
+    "stpcpy",
+    "snprintf",
+    "sprintf",
+    "fopen",
+    "fclose",
+    "fflush",
+    "fprintf",
+    "fputs",
+    "fputc",
+    "fwrite",
+    "fseek",
+    "dprintf",
+    "fsync",
+)
 
 
 def _instrumented(name: str, include: Path, target: Path, *flags: str) -> None:

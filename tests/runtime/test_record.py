@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.build import RuntimeLibrary
 from crashcheck.runtime.record import record
 from crashcheck.runtime.sparse import copy_tree
 
@@ -113,6 +116,19 @@ def test_paths_with_spaces_and_other_letters_work(program: Callable[..., Path], 
     recording = record([str(program("basic")), "{pool}"], ["*.db"], work, timeout_s=60)
     assert decode(recording.trace).files() == {"a.db": 1}
     assert len(decode(recording.trace).of("STORE")) == 2
+
+
+def test_the_recorder_may_be_kept_in_a_folder_with_a_space(
+    program: Callable[..., Path], library: RuntimeLibrary, tmp_path: Path
+) -> None:
+    home = tmp_path / "my: cache"
+    home.mkdir()
+    shared = home / "libcrashcheck.so"
+    shutil.copy(library.shared, shared)
+    moved = dataclasses.replace(library, shared=shared)
+    command = ["/bin/sh", "-c", "cat /proc/self/maps > {pool}/maps.db"]
+    recording = record(command, ["*.db"], tmp_path / "w", runtime=moved, timeout_s=60)
+    assert f" {shared}\n" in (recording.pool / "maps.db").read_text()
 
 
 def test_two_runs_of_one_program_are_the_same_trace(recorded: Callable[..., tuple]) -> None:

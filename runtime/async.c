@@ -1,0 +1,20 @@
+/* POSIX asynchronous writes: named, not followed, because nothing tells here when they happen. */
+#include <aio.h>
+#include <errno.h>
+
+#include "internal.h"
+#include "models.h"
+
+static void starts(where at, int fd)
+{
+    int saved = errno;
+    uint16_t file = cc_watched_fd(fd);
+    if (file)
+        cc_unmodelled(at, file, "aio_write");
+    errno = saved;
+}
+
+MODEL(int, aio_write, (struct aiocb * request), REAL(aio_write)(request),
+      (starts(at, request->aio_fildes), REAL(aio_write)(request)))
+MODEL(int, aio_write64, (struct aiocb64 * request), REAL(aio_write64)(request),
+      (starts(at, request->aio_fildes), REAL(aio_write64)(request)))
