@@ -11,6 +11,7 @@ Every class here has
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import combinations, islice
 from typing import Protocol
@@ -145,6 +146,116 @@ class Sizes:
 
     def older(self, since: int) -> Sizes:
         return Sizes(self.graph, tuple(id_ for id_ in self.ids if id_ < since))
+
+
+class Rooted:
+    """Layers, and chains of loose pieces each of which needs all layers of earlier events, whole (eADR).
+
+    `layers` and `chains` hold (event, ids) and (event, id). A piece of a chain needs the one before it, too. Nothing
+    here is quadratic in the number of pieces, as the masks of Order are.
+    """
+
+    __slots__ = ("_events", "chains", "layers", "size", "spine")
+    parted = False
+
+    def __init__(self, layers: Sequence[tuple[int, Ids]], chains: Sequence[Sequence[tuple[int, int]]]) -> None:
+        self.layers = layers
+        self.spine = Layers([ids for _, ids in layers])
+        self.chains = chains
+        self._events = sorted(event for chain in chains for event, _ in chain)
+        self.size = self.spine.size + len(self._events)
+
+    def _reach(self, kept: int) -> int:
+        """The event up to which loose pieces may have persisted, where `kept` pieces of the layers have."""
+        for event, ids in self.layers:
+            if kept < len(ids):
+                return event
+            kept -= len(ids)
+        return 1 << 62
+
+    def _free(self, reach: int) -> int:
+        """How many loose pieces may have persisted."""
+        return bisect_right(self._events, reach)
+
+    def _open(self, reach: int) -> list[Chain]:
+        prefixes = (dict.fromkeys(id_ for event, id_ in chain if event <= reach) for chain in self.chains)
+        return [Chain(ids) for ids in prefixes if ids]
+
+    def count(self) -> tuple[int, bool]:
+        # by how many layers are whole; of the next one any part but the whole may be there
+        events = sorted((event, at) for at, chain in enumerate(self.chains) for event, _ in chain)
+        lengths = [0] * len(self.chains)
+        total, choices, done = 0, 1, 0
+        for event, ids in [*self.layers, (1 << 62, ())]:
+            while done < len(events) and events[done][0] <= event:
+                at = events[done][1]
+                # shifts are cheap even where the number has a bit for each loose piece
+                choices = choices << 1 if not lengths[at] else choices // (lengths[at] + 1) * (lengths[at] + 2)
+                lengths[at] += 1
+                done += 1
+            total += choices * ((1 << len(ids)) - 1 if ids else 1)
+        return total, True
+
+    def kept(self, d: int) -> Iterator[Ids]:
+        for spine in range(min(d, self.spine.size) + 1):
+            reach = self._reach(spine)
+            if d - spine > self._free(reach):
+                continue
+            chains = self._open(reach)
+            room = _room(chains)
+            for own in self.spine.kept(spine):
+                for others in _products(chains, 0, room, d - spine, lost=False):
+                    yield own + others
+
+    def lost(self, d: int) -> Iterator[Ids]:
+        for spine in range(min(d, self.spine.size) + 1):
+            reach = self._reach(self.spine.size - spine)
+            free = self._free(reach)
+            need = d - spine - (len(self._events) - free)
+            if need < 0:
+                return
+            if need > free:
+                continue
+            chains = self._open(reach)
+            room = _room(chains)
+            beyond = tuple(id_ for chain in self.chains for event, id_ in chain if event > reach)
+            for own in self.spine.lost(spine):
+                for others in _products(chains, 0, room, need, lost=True):
+                    yield own + beyond + others
+
+    def newer(self, since: int) -> Ids:
+        return self.spine.newer(since) + tuple(id_ for chain in self.chains for _, id_ in chain if id_ >= since)
+
+    def older(self, since: int) -> Rooted:
+        chains = [[pair for pair in chain if pair[1] < since] for chain in self.chains]
+        return Rooted([pair for pair in self.layers if pair[1][0] < since], [chain for chain in chains if chain])
+
+
+def _room(chains: Sequence[Chain]) -> list[int]:
+    """For each place, how many pieces the chains from there on have."""
+    room = [0] * (len(chains) + 1)
+    for at in range(len(chains) - 1, -1, -1):
+        room[at] = room[at + 1] + chains[at].size
+    return room
+
+
+def _products(chains: Sequence[Chain], start: int, room: list[int], d: int, lost: bool) -> Iterator[Ids]:
+    """One ideal of each chain from `start` on, with exactly d pieces lost (kept) in all."""
+    if not d:
+        yield ()
+        return
+    if d == room[start]:
+        # all of it: found without a step for each chain
+        yield tuple(id_ for chain in chains[start:] for id_ in chain.ids)
+        return
+    for at in range(start, len(chains)):
+        if room[at] < d:
+            return
+        chain = chains[at]
+        for here in range(max(1, d - room[at + 1]), min(d, chain.size) + 1):
+            for own in chain.lost(here) if lost else chain.kept(here):
+                for others in _products(chains, at + 1, room, d - here, lost):
+                    yield own + others
 
 
 class Order:

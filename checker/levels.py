@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from crashcheck.checker.ideals import Ideals, Ids, Order
+from crashcheck.checker.ideals import Ideals, Ids, Order, Rooted
 from crashcheck.checker.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _lost_not_all_new(graph: PersistenceGraph, factor: Ideals, new: Ids, since: 
     if not inside:
         return
     # in a chain the new pieces are lost first; a part of the oldest new one still counts as kept
-    most = factor.size if isinstance(factor, Order) else len(new)
+    most = factor.size if isinstance(factor, Order | Rooted) else len(new)
     for many in range(1, most + 1):
         for ids in factor.lost(many):
             if sum(id_ in new for id_ in ids) < len(new):
@@ -196,7 +196,7 @@ def _kept_some_new(graph: PersistenceGraph, factor: Ideals, new: Ids, since: int
     yield 1, whole, 0
     if not inside:
         return
-    least = 1 if isinstance(factor, Order) else factor.size - len(new) + 1
+    least = 1 if isinstance(factor, Order | Rooted) else factor.size - len(new) + 1
     for many in range(least, factor.size + 1):
         for ids in factor.kept(many):
             if ids != whole and any(graph.whole(id_)[0] >= since for id_ in ids):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.analyzer.persistence.pieces import IN_ORDER, SIZE
-from crashcheck.checker.ideals import Chain, Ideals, Layers, Order, Sizes
+from crashcheck.analyzer.persistence.pieces import IN_ORDER, SIZE, WORD_BYTES
+from crashcheck.checker.ideals import Chain, Ideals, Ids, Layers, Order, Rooted, Sizes
 
 if TYPE_CHECKING:
     from crashcheck.checker.states import StateSpace
@@ -124,7 +124,28 @@ class Sweep:
                 layers[-1].append(id_)
                 last = event
             return Layers([tuple(layer) for layer in layers])
+        if self.graph.model == "eadr" and not self.graph.extra:
+            rooted = self._rooted(ids)
+            if rooted is not None:
+                return rooted
         return Order(ids, self.graph.direct_before(ids), self.graph)
+
+    def _rooted(self, ids: Ids) -> Rooted | None:
+        """The ideals of eADR's one order, unless an ordinary piece overwrites a loose one that is still pending."""
+        graph, rows = self.graph, list(ids)
+        layers: list[tuple[int, list[int]]] = []
+        chains: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        columns = (graph.event, graph.mode, graph.file, graph.offset // WORD_BYTES)
+        for id_, event, mode, file, word in zip(ids, *(c[rows].tolist() for c in columns), strict=True):
+            if mode != IN_ORDER:
+                chains.setdefault((file, word), []).append((event, id_))
+            elif (file, word) in chains:
+                return None
+            elif layers and layers[-1][0] == event:
+                layers[-1][1].append(id_)
+            else:
+                layers.append((event, [id_]))
+        return Rooted([(event, tuple(layer)) for event, layer in layers], list(chains.values()))
 
     def all_ideals(self) -> list[Ideals]:
         """All factors that have something pending, in a stable order."""
