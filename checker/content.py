@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, Ints
+from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.fingerprint import Fingerprints
 from crashcheck.checker.firstimage import FirstImage
 from crashcheck.checker.states import CrashState, StateSpace
@@ -73,6 +73,17 @@ class _Overlay:
         return tuple((low, bytes(run)) for low, run in out)
 
 
+class _Shape:
+    """A file on its way through the trace: its size, and what was written since it had it."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.overlay = _Overlay()
+
+    def patch(self, path: str, size: int) -> FilePatch:
+        return FilePatch(path, True, size, self.overlay.runs(size))
+
+
 class Content:
     """The images of a state space's states.
 
@@ -106,6 +117,64 @@ class Content:
         durable = self.graph.durable_from
         return self._transition(low, np.flatnonzero((durable > low) & (durable <= high)).tolist())
 
+    def near_full(self, state: CrashState) -> bool:
+        """Whether `lost` can tell the state: little was lost, only data, and no size hides any of them."""
+        if not state.dropped:
+            return False
+        return self._prints().plain_loss(state)
+
+    def lost(self, state: CrashState) -> ImagePatch:
+        """From the image of everything issued by the state's point to the state; only where `near_full`.
+
+        The persisted updates of a word are a prefix of its history (fingerprint.py), so each word goes back to
+        what it was before the first of its updates that was lost.
+        """
+        event = int(self.space.points.event[state.point])
+        overlays: dict[int, _Overlay] = {}
+        seen: set[tuple[int, int]] = set()
+        for file, word, before in self._prints().words_before(state.pieces):
+            if (file, word) not in seen:
+                seen.add((file, word))
+                overlays.setdefault(file, _Overlay()).write(word * WORD_BYTES, before.to_bytes(WORD_BYTES, "little"))
+        files = self.graph.trace.files
+        sizes = {number: self._files[number].size_issued(event) for number in overlays}
+        return tuple(
+            FilePatch(files[number].path, True, sizes[number], overlays[number].runs(sizes[number]))
+            for number in sorted(overlays)
+        )
+
+    def issued(self, from_point: int | None, to_point: int) -> ImagePatch:
+        """From everything issued by one point (None: the first image) to everything issued by a later one.
+
+        A file may occur more than once: it then takes these shapes one after the other.
+        """
+        low = 0 if from_point is None else int(np.searchsorted(self.graph.event, self.space.points.event[from_point]))
+        high = int(np.searchsorted(self.graph.event, self.space.points.event[to_point]))
+        shapes: dict[int, _Shape] = {}
+        out: list[FilePatch] = []
+        for id_ in range(low, high):
+            number, kind = int(self.graph.file[id_]), int(self.graph.kind[id_])
+            shape = shapes.get(number)
+            if shape is None:
+                before = int(self.graph.event[low]) if low else -1
+                shape = shapes[number] = _Shape(self._files[number].size_issued(before))
+            if kind == DATA:
+                shape.overlay.write(int(self.graph.offset[id_]), self.graph.data(id_))
+            elif kind == SIZE:
+                size = int(self.graph.offset[id_])
+                if size < shape.size:
+                    # cut now, so that what it gains later reads as zeros
+                    out.append(shape.patch(self.graph.trace.files[number].path, size))
+                    shapes[number] = shape = _Shape(size)
+                elif size > shape.size:
+                    for offset, data in self._files[number].hidden(id_, shape.size):
+                        shape.overlay.write(offset, data)
+                shape.size = size
+        for number in sorted(shapes):
+            shape = shapes[number]
+            out.append(shape.patch(self.graph.trace.files[number].path, shape.size))
+        return tuple(out)
+
     def final(self) -> ImagePatch:
         """From the first image to everything persisted."""
         return self._transition(-1, range(len(self.graph)))
@@ -115,9 +184,12 @@ class Content:
 
         A state costs what its smaller side costs, whatever the length of the trace.
         """
+        return self._prints().of(state)
+
+    def _prints(self) -> Fingerprints:
         if self._fingerprints is None:
             self._fingerprints = Fingerprints(self.space, self.first)
-        return self._fingerprints.of(state)
+        return self._fingerprints
 
     def _transition(self, event: int, added: Iterable[int]) -> ImagePatch:
         """From the image of what is durable at `event` to that with the pieces `added` persisted as well."""
@@ -211,16 +283,44 @@ class _File:
         last = self.last_step(event)
         return self.watched.first_size if last < 0 else int(self.graph.offset[last])
 
+    def size_issued(self, event: int) -> int:
+        """The size after every step issued before `event`."""
+        last = int(np.searchsorted(self.graph.event[self.steps], event, side="left"))
+        return int(self.graph.offset[self.steps[last - 1]]) if last else self.watched.first_size
+
+    def hidden(self, step: int, size: int) -> list[tuple[int, bytes]]:
+        """What was stored beyond `size` before the piece `step` and no shrinking step has cut off since, in order.
+
+        Stores to the rest of a mapped file's last page lie beyond its end until it grows.
+        """
+        graph = self.graph
+        data = self.all_data
+        beyond = data[(data < step) & (graph.offset[data] + graph.size[data] > size)].tolist()
+        shrinks = self.steps[(self.steps < step) & (graph.offset[self.steps] < graph.old_size[self.steps])].tolist()
+        kept: list[tuple[int, bytes]] = []
+        for id_ in sorted(beyond + shrinks) if beyond else ():
+            offset = int(graph.offset[id_])
+            if int(graph.kind[id_]) == DATA:
+                kept.append((offset, graph.data(id_)))
+            else:
+                kept = [(low, bytes_[: max(offset - low, 0)]) for low, bytes_ in kept]
+        return kept
+
     def cuts(self, event: int) -> list[tuple[int, int]]:
         """(piece, size) of the durable steps that shrank the file."""
         shrinks = (self.step_durable <= event) & (self.graph.offset[self.steps] < self.graph.old_size[self.steps])
         return [(int(id_), int(self.graph.offset[id_])) for id_ in self.steps[shrinks]]
 
-    def durable_data(self, event: int, floor: int) -> list[int]:
-        """Durable data pieces that reach beyond `floor`."""
+    @property
+    def all_data(self) -> Ints:
+        """Every data piece of the file."""
         if self._data is None:
             self._data = np.flatnonzero((self.graph.file == self.number) & (self.graph.kind == DATA))
-        ids = self._data
+        return self._data
+
+    def durable_data(self, event: int, floor: int) -> list[int]:
+        """Durable data pieces that reach beyond `floor`."""
+        ids = self.all_data
         graph = self.graph
         return [
             int(id_) for id_ in ids[(graph.durable_from[ids] <= event) & (graph.offset[ids] + graph.size[ids] > floor)]

@@ -28,7 +28,7 @@ from crashcheck.checker.command import CheckSetup
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.process import Ended, Limits
 from crashcheck.checker.result import Verdict
-from crashcheck.checker.worker import Task, Trouble
+from crashcheck.checker.worker import Task, Trouble, pool_of
 from crashcheck.errors import CrashcheckError
 
 if TYPE_CHECKING:
@@ -62,13 +62,16 @@ class _Worker:
     process: subprocess.Popen[bytes]
     connection: Connection
     root: Path
-    base: int | None = None  # crash point of its base; None: the first image
+    # of its image of what is durable, and its image of everything issued (worker.py): the crash point; None: the first
+    # image
+    bases: list[int | None] = field(default_factory=lambda: [None, None])
     busy: deque[int] = field(default_factory=deque)  # tickets sent and not answered
 
     @property
     def names(self) -> dict[str, str]:
         """Its paths, and what they are called in outputs."""
-        return {str(self.root / "pool"): "{pool}", str(self.root / "stdout"): "{stdout}"}
+        pools = {str(pool_of(self.root, full)): "{pool}" for full in (False, True)}
+        return {**pools, str(self.root / "stdout"): "{stdout}"}
 
 
 class Executor:
@@ -272,18 +275,24 @@ class Executor:
 
     def _task(self, worker: _Worker, ticket: _Ticket) -> Task:
         if ticket.state is None:
-            moved = worker.base is not None
-            worker.base = None
+            moved = worker.bases[False] is not None
+            worker.bases[False] = None
             final = ticket.point == _FINAL
             acked, printed = self._whole if final else self._told or (0, 0)
-            return Task(ticket.number, moved, (), _plain(self._content.final()) if final else (), acked, printed)
+            patches = _plain(self._content.final()) if final else ()
+            return Task(ticket.number, False, moved, (), patches, acked, printed)
         acked, printed = self._acknowledged(ticket.point)
-        reset = worker.base is not None and worker.base > ticket.point
-        origin = None if reset else worker.base
-        advance = () if origin == ticket.point else _plain(self._content.durable(origin, ticket.point))
-        worker.base = ticket.point
-        patches = _plain(self._content.patches(ticket.state))
-        return Task(ticket.number, reset, advance, patches, acked, printed)
+        full = self._content.near_full(ticket.state)
+        base = worker.bases[full]
+        reset = base is not None and base > ticket.point
+        origin = None if reset else base
+        advance: images.Patches = ()
+        if origin != ticket.point:
+            move = self._content.issued if full else self._content.durable
+            advance = _plain(move(origin, ticket.point))
+        worker.bases[full] = ticket.point
+        patches = _plain(self._content.lost(ticket.state) if full else self._content.patches(ticket.state))
+        return Task(ticket.number, full, reset, advance, patches, acked, printed)
 
     def _acknowledged(self, point: int) -> tuple[int, int]:
         """(operations, bytes of output) by a crash point."""
@@ -325,7 +334,7 @@ class Executor:
             return DiskFull(
                 trouble.slug,
                 f"no room is left for crash images: {trouble.text}",
-                f"Free some room in {self.home.parent}, or lower --jobs: each worker holds two copies of the image.",
+                f"Free some room in {self.home.parent}, or lower --jobs: each worker holds four copies of the image.",
             )
         if trouble.slug == "check-not-started":
             return CrashcheckError(
@@ -350,12 +359,13 @@ def _plain(patches: Iterable[FilePatch]) -> images.Patches:
 
 def _end_checks_of(root: Path) -> None:
     """Kill what a dead worker left: everything whose environment names its image; wait until it is gone."""
-    mark = b"CRASHCHECK_POOL=" + os.fsencode(root / "pool") + b"\0"
+    marks = [b"CRASHCHECK_POOL=" + os.fsencode(pool_of(root, full)) + b"\0" for full in (False, True)]
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
         try:
-            if mark in (folder / "environ").read_bytes() + b"\0":
+            environment = (folder / "environ").read_bytes() + b"\0"
+            if any(mark in environment for mark in marks):
                 pidfd = os.pidfd_open(int(folder.name))
                 try:
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,11 +46,12 @@ def term(lane: int, file: Words, word: Words, value: Words) -> Words:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entries:
-    """One row a (data piece, word), by piece: what the word is after the piece, and the differences it adds."""
+    """One row a (data piece, word), by piece: what the word is after the piece and before it, and what it adds."""
 
     start: Ints  # rows of piece p: start[p] .. start[p + 1]
     word: Ints
     value: Words
+    before: Words  # what the word is before the piece
     lanes: tuple[Words, Words]
 
 
@@ -93,6 +95,26 @@ class Fingerprints:
             struct.pack("<?QQQ", row.exists, row.size, row.low, row.high) if row.exists else b"\0" for row in rows
         )
         return hashlib.blake2b(body, digest_size=16).digest()
+
+    def plain_loss(self, state: CrashState) -> bool:
+        """Whether a state lost only data, and no size hides any data of the files that it lost them from."""
+        base = None
+        for id_ in state.pieces:
+            if id_ >= len(self.graph) or self.graph.kind[id_] != DATA:
+                return False
+        for number in {int(self.graph.file[id_]) for id_ in state.pieces}:
+            base = self._base(state.point, True) if base is None else base
+            if not self.files[self._place[number]].plain(state, base[self._place[number]]):
+                return False
+        return True
+
+    def words_before(self, pieces: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+        """(file, word, what it was before the piece) for each word of some data pieces, in trace order."""
+        entries = self.entries
+        for id_ in sorted(pieces):
+            file = int(self.graph.file[id_])
+            for row in range(int(entries.start[id_]), int(entries.start[id_ + 1])):
+                yield file, int(entries.word[row]), int(entries.before[row])
 
     def _base(self, point: int, full: bool) -> list[_Row]:
         """The rows of the point's full image, or of its durable one."""
@@ -185,7 +207,7 @@ class _FileTable:
         """`base` without (state.dropped) or with the pieces `ids` of this file."""
         graph = self.graph
         plain = all(id_ < len(graph) and graph.kind[id_] == DATA for id_ in ids)
-        if plain and self._plain(state, base):
+        if plain and self.plain(state, base):
             low, high = self.owner.sums(ids)
             if state.dropped:
                 return _Row(base.exists, base.size, (base.low - low) & _MASK, (base.high - high) & _MASK)
@@ -193,7 +215,7 @@ class _FileTable:
         kept = [id_ for id_ in self.owner.space.persisted(state) if graph.file[graph.whole(id_)[0]] == self.number]
         return self.exact(state, kept)
 
-    def _plain(self, state: CrashState, base: _Row) -> bool:
+    def plain(self, state: CrashState, base: _Row) -> bool:
         """Nothing that may have persisted by now is hidden in an image of the base's size."""
         event = int(self.owner.space.points.event[state.point])
         return self.floor < 0 and base.exists and self._reach(event) <= base.size
@@ -343,9 +365,12 @@ def _entries(graph: PersistenceGraph, first: FirstImage) -> _Entries:
         back = np.empty(len(order), dtype=np.uint64)
         back[order] = hashed - before
         lanes.append(back)
-    values = np.empty(len(order), dtype=np.uint64)
+    values, earlier = np.empty(len(order), dtype=np.uint64), np.empty(len(order), dtype=np.uint64)
     values[order] = value
-    return _Entries(start, word, values, (lanes[0], lanes[1]))
+    previous = original.copy()
+    previous[1:][~opens[1:]] = value[:-1][~opens[1:]]
+    earlier[order] = previous
+    return _Entries(start, word, values, earlier, (lanes[0], lanes[1]))
 
 
 def _fold(data: Words, mask: Words, group: Ints, original: Words) -> Words:

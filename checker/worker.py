@@ -1,4 +1,7 @@
-"""A worker process: owns one image folder, turns it into the states it is sent, and runs the check on each.
+"""A worker process: owns two images, turns them into the states it is sent, and runs the check on each.
+
+One image follows what is durable at the crash points, the other everything that was issued: each state is a few
+patches away from one of them, however much is pending.
 
 Started by the executor in a fresh interpreter that loads neither numpy nor the trace. It ends when
 its connection does, and ends the check that is running then.
@@ -26,7 +29,8 @@ class Task:
     """One state for one worker: first the base moves, then the patches make the state."""
 
     ticket: int
-    reset: bool  # start the base from the first image again
+    full: bool  # of the image of everything issued, else of what is durable
+    reset: bool  # start its base from the first image again
     advance: Patches
     patches: Patches
     acked: int
@@ -42,6 +46,11 @@ class Trouble:
     text: str
 
 
+def pool_of(root: Path, full: bool) -> Path:
+    """The folder that a check is given, in one of the two images; both paths have the same length."""
+    return root / ("issued_" if full else "durable") / "pool"
+
+
 class Worker:
     """Executes tasks; see `main` for its life."""
 
@@ -49,26 +58,35 @@ class Worker:
         self._setup = setup
         self._root = root
         self._runner = Runner(limits, setup.folder)
-        self._image = ImageFolder(setup.first, root)
+        self._images: dict[bool, ImageFolder] = {}
+        self._image_of(False)
         self._stdout = root / "stdout"
         self._stdout_is: tuple[int, ...] = ()
-        self._env = setup.environment(self._image.pool)
+        self._env = {full: setup.environment(pool_of(root, full)) for full in (False, True)}
         self._show_stdout(0)
 
     def run(self, task: Task, abandon_fd: int) -> Ended:
+        image = self._image_of(task.full)
         if task.reset:
-            self._image.reset()
-        self._image.advance(task.advance)
-        self._image.apply(task.patches)
+            image.reset()
+        image.advance(task.advance)
+        image.apply(task.patches)
         self._show_stdout(task.stdout_bytes)
-        argv = self._setup.command.argv(str(self._image.pool), task.acked, str(self._stdout))
-        ended = self._runner.run(self._setup.command.program, argv, self._env, abandon_fd)
+        argv = self._setup.command.argv(str(image.pool), task.acked, str(self._stdout))
+        ended = self._runner.run(self._setup.command.program, argv, self._env[task.full], abandon_fd)
         if ended.status != 0:
             room = os.statvfs(self._root)
             if room.f_bavail * room.f_frsize < _FULL_BYTES:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._image.restore()
+        image.restore()
         return ended
+
+    def _image_of(self, full: bool) -> ImageFolder:
+        if full not in self._images:
+            root = pool_of(self._root, full).parent
+            root.mkdir()
+            self._images[full] = ImageFolder(self._setup.first, root)
+        return self._images[full]
 
     def _show_stdout(self, size: int) -> None:
         """Make the file for {stdout} hold what had been printed by then."""

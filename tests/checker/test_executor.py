@@ -15,6 +15,7 @@ import pytest
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.process import Limits
 from crashcheck.checker.result import Outcome, Verdict
+from crashcheck.checker.worker import pool_of
 from crashcheck.errors import CrashcheckError
 from support.tracing import TraceBuilder
 
@@ -101,7 +102,7 @@ def test_no_grandchild_outlives_its_check_even_in_a_session_of_its_own(world: Bu
     subject = world(command, Limits(timeout_s=1))
     with subject.executor() as executor:
         executor.run(subject.space.full(0))
-        assert processes_of(executor.home / "w000" / "pool") == []
+        assert [processes_of(pool_of(executor.home / "w000", full)) for full in (False, True)] == [[], []]
 
 
 def test_a_memory_hog_meets_its_limit(world: Build, vandal: Path) -> None:
@@ -138,7 +139,7 @@ def test_a_file_that_grows_without_end_meets_its_limit(world: Build, vandal: Pat
         verdict = executor.run(subject.space.full(0))
         assert verdict.outcome is Outcome.LIMIT
         assert verdict.signal == signal.SIGXFSZ
-        assert (executor.home / "w000" / "pool" / "p").stat().st_size == 4096
+        assert (pool_of(executor.home / "w000", True) / "p").stat().st_size == 4096
 
 
 def test_address_space_is_not_randomised(world: Build, vandal: Path) -> None:
@@ -214,7 +215,7 @@ def test_a_result_that_does_not_come_in_time_is_none(world: Build) -> None:
     subject = world(["sleep", "1000"])
     with subject.executor() as executor:
         assert executor.result(executor.submit(subject.space.full(0)), timeout_s=0.01) is None
-        pool = executor.home / "w000" / "pool"
+        pool = pool_of(executor.home / "w000", True)
     assert processes_of(pool) == []
 
 
@@ -226,7 +227,7 @@ def test_a_worker_that_dies_is_named_and_its_check_ended(world: Build) -> None:
         ) as caught:
             executor.run(subject.space.full(0))
         assert caught.value.slug == "worker-died"
-        assert processes_of(executor.home / "w000" / "pool") == []
+        assert [processes_of(pool_of(executor.home / "w000", full)) for full in (False, True)] == [[], []]
 
 
 def test_a_program_that_is_not_there_is_an_error_before_anything_runs(world: Build) -> None:
@@ -286,7 +287,7 @@ with world.executor() as executor:
     owner.stdout.close()
     owner.stdin.close()
     deadline = time.monotonic() + 60
-    while (processes_of(home / "w000" / "pool") or (home / "w000").exists()) and time.monotonic() < deadline:
+    while (processes_of(pool_of(home / "w000", True)) or (home / "w000").exists()) and time.monotonic() < deadline:
         pass
     assert not (home / "w000").exists()
     (home / "lock").unlink()

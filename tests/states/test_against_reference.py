@@ -147,6 +147,15 @@ def check_laws(world: World) -> None:
         assert space.state(state.point, persisted) == state
         assert space.drop(state.point, lost) == state
         assert space.keep(state.point, persisted) == state
+    issued: dict[int, dict[str, bytes | None]] = {}
+    image_so_far, point_so_far = dict(world.first), None
+    for point in range(len(space.points)):
+        image_so_far = apply(dict(image_so_far), world.content.issued(point_so_far, point))
+        issued[point], point_so_far = image_so_far, point
+        assert frozen(image_so_far) == frozen(apply(dict(world.first), world.content.issued(None, point)))
+    for state, image in zip(states, world.images, strict=True):
+        if world.content.near_full(state):
+            assert frozen(apply(dict(issued[state.point]), world.content.lost(state))) == image[0]
     final = frozen(apply(dict(world.first), world.content.final()))
     last = len(space.points) - 1
     assert by_image[(final, space.points[last].acked, space.points[last].stdout_bytes)] == world.content.fingerprint(
