@@ -40,12 +40,12 @@ static void opened(where at, int fd, int flags, const struct opening *before)
     int saved = errno;
     if (cc_state_of_fd(fd, &state)) {
         bool creates = (flags & O_CREAT) && !before->existed;
-        if (creates)
-            cc_forget_inode(state.device, state.inode); /* the number of a deleted file may have come back */
         bool resized = flags & (O_CREAT | O_TRUNC);
         uint16_t file = 0;
-        if (creates || (flags & O_ACCMODE) != O_RDONLY)
+        if (creates || (flags & O_ACCMODE) != O_RDONLY) {
+            cc_forget_inode(state.device, state.inode); /* the number of a deleted file may have come back */
             file = cc_watched_state(fd, &state, !creates, resized ? before->before.size : state.size);
+        }
         if (file && creates)
             cc_event_at(at, (struct cc_event){.kind = CC_CREATE, .file = file});
         if (file && (flags & O_TRUNC) && before->existed && before->before.size)
@@ -492,50 +492,3 @@ static int sync_range(where at, int fd, off64_t offset, off64_t size, unsigned f
 }
 MODEL(int, sync_file_range, (int fd, off64_t offset, off64_t size, unsigned flags),
       REAL(sync_file_range)(fd, offset, size, flags), sync_range(at, fd, offset, size, flags))
-
-/* names --------------------------------------------------------------------------------------------- */
-
-/* A watched name that changes hands is reported, and its inodes are identified anew at their next use. */
-static void names_change(where at, const char *call, int old_folder, const char *old_path, int new_folder, const char *new_path)
-{
-    char relative[PATH_ROOM];
-    bool old_watched = old_path && cc_watched_name(old_folder, old_path, relative);
-    bool new_watched = new_path && cc_watched_name(new_folder, new_path, relative);
-    if (!old_watched && !new_watched)
-        return;
-    struct file_state state;
-    uint16_t file = 0;
-    const char *paths[2] = {old_path, new_path};
-    int folders[2] = {old_folder, new_folder};
-    for (int i = 0; i < 2; i++)
-        if (paths[i] && cc_state_of_path(folders[i], paths[i], AT_SYMLINK_NOFOLLOW, &state)) {
-            uint16_t known = cc_known_inode(state.device, state.inode);
-            file = known ? known : file;
-            cc_forget_inode(state.device, state.inode);
-        }
-    cc_unmodelled(at, file, call);
-}
-#define NAMES(call_name, old_folder, old_path, new_folder, new_path, call)                                             \
-    (__extension__({                                                                                                   \
-        int saved_ = errno;                                                                                            \
-        names_change(at, #call_name, old_folder, old_path, new_folder, new_path);                                      \
-        errno = saved_;                                                                                                \
-        (call);                                                                                                        \
-    }))
-MODEL(int, rename, (const char *from, const char *to), REAL(rename)(from, to),
-      NAMES(rename, AT_FDCWD, from, AT_FDCWD, to, REAL(rename)(from, to)))
-MODEL(int, renameat, (int from_folder, const char *from, int to_folder, const char *to),
-      REAL(renameat)(from_folder, from, to_folder, to),
-      NAMES(rename, from_folder, from, to_folder, to, REAL(renameat)(from_folder, from, to_folder, to)))
-MODEL(int, renameat2, (int from_folder, const char *from, int to_folder, const char *to, unsigned flags),
-      REAL(renameat2)(from_folder, from, to_folder, to, flags),
-      NAMES(rename, from_folder, from, to_folder, to, REAL(renameat2)(from_folder, from, to_folder, to, flags)))
-MODEL(int, link, (const char *from, const char *to), REAL(link)(from, to),
-      NAMES(link, AT_FDCWD, from, AT_FDCWD, to, REAL(link)(from, to)))
-MODEL(int, linkat, (int from_folder, const char *from, int to_folder, const char *to, int flags),
-      REAL(linkat)(from_folder, from, to_folder, to, flags),
-      NAMES(link, from_folder, from, to_folder, to, REAL(linkat)(from_folder, from, to_folder, to, flags)))
-MODEL(int, unlink, (const char *path), REAL(unlink)(path), NAMES(unlink, AT_FDCWD, path, AT_FDCWD, NULL, REAL(unlink)(path)))
-MODEL(int, unlinkat, (int folder, const char *path, int flags), REAL(unlinkat)(folder, path, flags),
-      NAMES(unlink, folder, path, folder, NULL, REAL(unlinkat)(folder, path, flags)))
-MODEL(int, remove, (const char *path), REAL(remove)(path), NAMES(unlink, AT_FDCWD, path, AT_FDCWD, NULL, REAL(remove)(path)))
