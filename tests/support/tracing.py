@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crashcheck.analyzer.persistence.syncs import folder_hash
 from crashcheck.analyzer.trace import format as fmt
 from crashcheck.analyzer.trace.format import (
     ChunkKind,
@@ -150,8 +151,9 @@ class TraceBuilder:
     def fdatasync(self, file: str, failed: bool = False) -> int:
         return self.sync(SyncKind.FDATASYNC, file, failed=failed)
 
-    def dirsync(self) -> int:
-        return self.sync(SyncKind.DIRSYNC)
+    def dirsync(self, folder: str | None = None) -> int:
+        """fsync of a folder of the pool ("" is the pool itself); None: a trace that does not say which."""
+        return self.sync(SyncKind.DIRSYNC, offset=0 if folder is None else folder_hash(folder))
 
     # What the outside world was told.
     def begin(self, ordinal: int) -> int:
