@@ -36,6 +36,11 @@ void cc_watch_start(const char *folder, const char *globs)
     pool_length = append(pool, sizeof pool, folder);
     while (pool_length > 1 && pool[pool_length - 1] == '/')
         pool[--pool_length] = 0;
+    long fd = raw3(SYS_open, (long)pool, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    if (!raw_failed(fd)) { /* the kernel will tell of its files without symbolic links */
+        pool_length = cc_real_path((int)fd, pool);
+        raw3(SYS_close, fd, 0, 0);
+    }
     append(patterns, sizeof patterns, globs);
     cc_state_of_path(AT_FDCWD, pool, 0, &pool_state);
 }

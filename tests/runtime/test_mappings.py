@@ -101,9 +101,11 @@ def test_a_second_run_maps_files_where_the_first_did(
     assert first.stdout.read_text() == expected
     table = first.addresses.read_bytes()
     # The check has no trace; it opens the files in another order.
+    link = first.pool.parent / "link"
+    link.symlink_to(first.pool)
     environment = {
         **os.environ,
-        "CRASHCHECK_POOL": str(first.pool),
+        "CRASHCHECK_POOL": str(link),
         "CRASHCHECK_FILES": "*.db",
         "CRASHCHECK_ADDRESSES": str(first.addresses),
     }

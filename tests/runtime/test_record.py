@@ -168,6 +168,11 @@ def test_a_file_system_without_room_stops_the_recording(program: Callable[..., P
         subprocess.run(["umount", str(disk)], check=True)
 
 
+def test_a_program_of_another_hooks_version_is_refused_and_runs_on(recorded: Callable[..., tuple]) -> None:
+    message = error(lambda: recorded("basic", flags=("-DHOOKS_VERSION=77",)), "hooks-version")
+    assert "another version than this recorder's" in message
+
+
 def test_a_snapshot_is_the_files_just_before_its_event(recorded: Callable[..., tuple]) -> None:
     trace, _ = recorded("snapshots", "counts")
     store = trace.of("STORE")[5]

@@ -20,8 +20,11 @@ extern "C" {
 }
 #endif
 
+#ifndef HOOKS_VERSION
+#define HOOKS_VERSION CC_HOOKS_VERSION
+#endif
 #define UNIT_KEY 0x1122334455667788ull
-static __attribute__((unused)) struct cc_unit hand_unit = {0, 100, UNIT_KEY, CC_HOOKS_VERSION, 0, NULL};
+static __attribute__((unused)) struct cc_unit hand_unit = {0, 100, UNIT_KEY, HOOKS_VERSION, 0, NULL};
 
 #define IN_WINDOW(p) ((uintptr_t)(p) - cc_window_start < cc_window_bytes)
 #define STORE_AS(index, depth, flags, target, value, base)                                                             \
