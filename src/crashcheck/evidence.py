@@ -20,8 +20,10 @@ from crashcheck.runtime.record import Recording
 from crashcheck.runtime.silence import read_notes
 
 # Libraries that every program needs, or whose updates the recorder knows by their interface (libpmem).
-_KNOWN_LIBRARIES = ("ld-linux", "libc.", "libm.", "libdl.", "librt.", "libpthread.", "libstdc++.", "libc++", "libgcc_s.")
-_KNOWN_LIBRARIES += ("libunwind", "libcrashcheck.", "libpmem.", "libatomic.", "libresolv.", "libutil.")
+_KNOWN_LIBRARIES = (
+    *("ld-linux", "libc.", "libm.", "libdl.", "librt.", "libpthread.", "libresolv.", "libutil."),
+    *("libstdc++.", "libc++", "libgcc_s.", "libunwind", "libatomic.", "libcrashcheck.", "libpmem."),
+)
 
 
 def modules(trace: Trace, command: Command, folder: Path) -> tuple[str, ...]:
@@ -72,7 +74,7 @@ def _needed(path: str) -> Iterator[str]:
         with open(path, "rb") as stream:
             for section in ELFFile(stream).iter_sections():
                 if isinstance(section, DynamicSection):
-                    yield from (tag.needed for tag in section.iter_tags("DT_NEEDED"))
+                    yield from (str(getattr(tag, "needed", "")) for tag in section.iter_tags("DT_NEEDED"))
     except (OSError, ELFError):
         return
 

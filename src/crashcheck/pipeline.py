@@ -180,7 +180,11 @@ def search(
             return first, ()
         if first.stop_reason is not StopReason.EXHAUSTED:
             return first, ("the budget ended before any recovery was crashed (--depth 2): raise it",)
-        deeper = _deeper(config, loaded, run_folder.path, jobs, plan, lambda progress: tell("crashing the check", progress))
+
+        def tell_deeper(progress: Progress) -> None:
+            tell("crashing the check", progress)
+
+        deeper = _deeper(config, loaded, run_folder.path, jobs, plan, tell_deeper)
         left = Budget(
             None if budget.seconds is None else max(0.0, budget.seconds - first.seconds),
             None if budget.states is None else max(0, budget.states - first.states.executed),

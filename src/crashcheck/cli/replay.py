@@ -19,7 +19,9 @@ def add_parser(subparsers: Any) -> None:
         "Exit codes: 0 the check passes, 1 it fails as found, 2 could not do its job.",
     )
     parser.add_argument("token", help="the replay token that the report gives")
-    parser.add_argument("-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})")
+    parser.add_argument(
+        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the image in FOLDER, for a debugger")
 
 

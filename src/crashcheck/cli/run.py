@@ -19,15 +19,21 @@ FORMATS = ("terminal", "json", "html")
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="find crash-consistency bugs", description=__doc__)
-    parser.add_argument("-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})")
+    parser.add_argument(
+        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
+    )
     parser.add_argument("--model", help=f"what may survive a crash: {', '.join(MODELS)}")
     parser.add_argument("--tear", help="page-cache: none, 512 or 4096")
     parser.add_argument("--strategy", help=f"which states to try: {', '.join(STRATEGIES)}")
-    parser.add_argument("--deviations", type=int, metavar="K", help="bounded: at most K lines (pages) that lost, or kept, something")
+    parser.add_argument(
+        "--deviations", type=int, metavar="K", help="bounded: at most K lines (pages) that lost, or kept, something"
+    )
     parser.add_argument("--budget", metavar="TIME", help='how long to search, for example "60s" or "10m"')
     parser.add_argument("--states", type=int, metavar="N", help="how many states to execute at most")
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="checks at a time (default: one a core)")
-    parser.add_argument("--depth", type=int, choices=(1, 2), default=1, help="2: crash the check's own recovery as well")
+    parser.add_argument(
+        "--depth", type=int, choices=(1, 2), default=1, help="2: crash the check's own recovery as well"
+    )
     parser.add_argument(
         "--format",
         action="append",
