@@ -446,12 +446,15 @@ static int sync_file(where at, int fd, uint32_t kind, int (*call)(int))
     errno = saved;
     if (!file && !folder)
         return call(fd);
-    if (folder)
+    uint64_t name = 0;
+    if (folder) {
         kind = CC_DIRSYNC;
-    uint64_t begin = cc_sync_begin(at, kind, file, 0, 0);
+        name = cc_hash(CC_HASH_START, relative);
+    }
+    uint64_t begin = cc_sync_begin(at, kind, file, name, 0);
     int result = call(fd);
     saved = errno;
-    cc_sync_end(at, begin, kind, file, 0, 0, result != 0);
+    cc_sync_end(at, begin, kind, file, name, 0, result != 0);
     cc_output(at);
     errno = saved;
     return result;

@@ -279,6 +279,8 @@ HIDDEN uint16_t cc_known_inode(uint64_t device, uint64_t inode);
 HIDDEN bool cc_in_pool(int fd, char *relative);
 HIDDEN void cc_note(const char *reason, const char *path);
 HIDDEN bool cc_matches(const char *path);
+#define CC_HASH_START 14695981039346656037ull
+HIDDEN uint64_t cc_hash(uint64_t hash, const char *text);
 HIDDEN const char *cc_pool(size_t *length);
 HIDDEN size_t cc_real_path(int fd, char *path);
 HIDDEN void cc_file_locks_reset(void);

@@ -230,15 +230,19 @@ bool cc_watched_name(int folder, const char *path, char *relative)
 
 #define NOTED 256u
 
+/* 64-bit FNV-1a; `hash` is CC_HASH_START or that of what came before. */
+uint64_t cc_hash(uint64_t hash, const char *text)
+{
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211ull;
+    return hash;
+}
+
 /* True if this was noted before; forgets when it has much to remember. */
 static bool was_noted(const char *reason, const char *path)
 {
     static _Atomic uint64_t noted[NOTED];
-    uint64_t hash = 14695981039346656037ull;
-    for (const char *text = reason; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 1099511628211ull;
-    for (const char *text = path; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 1099511628211ull;
+    uint64_t hash = cc_hash(cc_hash(CC_HASH_START, reason), path);
     return atomic_exchange(&noted[hash >> 56], hash) == hash;
 }
 

@@ -64,11 +64,12 @@ def test_syncs_are_intervals_on_a_file_a_folder_or_everything(recorded: Callable
     trace, _ = recorded("calls", "syncs", must_update=False)
     begins = [(event.aux, event.file, event.offset, event.size) for event in trace.of("SYNC_BEGIN")]
     assert begins == [
-        (FSYNC, 1, 0, 0), (FDATASYNC, 1, 0, 0), (RANGE, 1, 8, 16), (SYNC, 0, 0, 0), (SYNC, 0, 0, 0), (DIRSYNC, 0, 0, 0),
+        (FSYNC, 1, 0, 0), (FDATASYNC, 1, 0, 0), (RANGE, 1, 8, 16), (SYNC, 0, 0, 0), (SYNC, 0, 0, 0),
+        (DIRSYNC, 0, 0xCBF29CE484222325, 0), (DIRSYNC, 0, 0x85944171F73967E8, 0),
     ]  # fmt: skip
     ends = trace.of("SYNC_END")
     assert [event.payload for event in ends] == [event.seq for event in trace.of("SYNC_BEGIN")]
-    assert [event.flags for event in ends] == [0] * 6
+    assert [event.flags for event in ends] == [0] * 7
 
 
 def test_changes_of_size_and_existence_are_recorded_once_and_only_if_they_happen(recorded) -> None:

@@ -49,6 +49,8 @@ static void syncs(const char *pool, char **arguments)
     sync();
     int folder = open(pool, O_RDONLY | O_DIRECTORY);
     NEED(fsync(folder) == 0);
+    NEED(mkdir(in_pool(pool, "foobar"), 0700) == 0);
+    NEED(fsync(open(in_pool(pool, "foobar"), O_RDONLY | O_DIRECTORY)) == 0);
     NEED(fsync(-1) == -1 && errno == EBADF);
     int other = open("/tmp", O_RDONLY | O_DIRECTORY);
     fsync(other);
