@@ -83,13 +83,14 @@ class ScheduleStep:
     event: int  # index in the trace
     thread: int
     what: str  # "store" | "write" | "flush" | "fence" | "sync" | "truncate" | "create" | "mark" | "output"
-    state: str  # "durable" | "persisted" | "lost" | "" (not an update)
+    state: str  # "durable" | "persisted" | "lost" | "unreached" (the crash came before it) | "" (not an update)
     detail: str  # "entry.valid = 01 00 00 00", "clwb", "sfence", "operation 3 begins"
     file: str  # watched file, relative to the pool
     offset: int
     size: int
     granule: int  # cache line or page number within the file; -1 if none
     location: Location | None
+    role: str = ""  # "location" | "other": the finding's culprits
 
 
 @dataclass(frozen=True, slots=True)

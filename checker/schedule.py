@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from crashcheck.analyzer.trace.format import FenceKind, FlushKind, Kind, StoreFlag, SyncKind
 from crashcheck.checker.explain import FLUSH_NAMES, SYNC_NAMES
@@ -15,6 +15,7 @@ _BEFORE_CRASH = 10  # steps shown before the crash
 _MOST_STEPS = 60
 _MOST_NODES = 40
 _SHOWN_BYTES = 8
+UNREACHED = "unreached"
 _FENCES = {
     FenceKind.SFENCE: "sfence",
     FenceKind.MFENCE: "mfence",
@@ -73,7 +74,7 @@ class Schedule:
         nodes = []
         for id_ in sorted(network.nodes):
             event = subject.event_of(id_)
-            state = self._state(id_) if event < self._until else "lost"
+            state = self._state(id_) if event < self._until else UNREACHED
             label = self._label(id_)
             nodes.append(GraphNode(id_, label, state, self._granule(id_), subject.places.of(event)))
         edges = (GraphEdge(int(a), int(b), str(network.edges[a, b]["reason"])) for a, b in sorted(network.edges))
@@ -121,7 +122,7 @@ class Schedule:
         steps: list[ScheduleStep] = []
         if event >= self._until:
             # The program was killed before it: shown because it is a culprit.
-            return [self._step(event, kind, "lost", self._place(event))]
+            return [self._step(event, kind, UNREACHED, self._place(event), self._pieces(event))]
         runs: list[tuple[str, list[int]]] = []
         for piece in self._pieces(event):
             state = self._state(piece)
@@ -133,9 +134,10 @@ class Schedule:
             data = [subject.graph.piece(p) for p in pieces if subject.graph.piece(p).kind == "data"]
             if data:
                 low, high = data[0].offset, data[-1].offset + data[-1].size
-                steps.append(self._step(event, kind, state, (low, high - low, self._granule(pieces[-1]))))
+                place = (low, high - low, self._granule(pieces[-1]))
             else:
-                steps.append(self._step(event, kind, state, self._place(event)))
+                place = self._place(event)
+            steps.append(self._step(event, kind, state, place, pieces))
         return steps or [self._step(event, kind, "", self._place(event))]
 
     def _other(self, event: int, kind: Kind) -> ScheduleStep:
@@ -150,14 +152,27 @@ class Schedule:
         located = kind in (Kind.STORE, Kind.WRITE, Kind.FLUSH)
         return offset, size, offset // self._granule_bytes() if located else -1
 
-    def _step(self, event: int, kind: Kind, state: str, place: tuple[int, int, int]) -> ScheduleStep:
+    def _role(self, pieces: Sequence[int]) -> str:
+        """Which culprit is among the pieces, named as in the finding: the one kept is its location, if there is one."""
+        if self._cause.kept is not None and self._cause.kept in pieces:
+            return "location"
+        if self._cause.lost is not None and self._cause.lost in pieces:
+            return "other" if self._cause.kept is not None else "location"
+        return ""
+
+    def _step(
+        self, event: int, kind: Kind, state: str, place: tuple[int, int, int], pieces: Sequence[int] = ()
+    ) -> ScheduleStep:
         row = self._subject.trace.events[event]
         number = int(row["file"])
         file = self._subject.trace.files[number].path if number in self._subject.trace.files else ""
         offset, size, granule = place
         here = self._subject.places.of(event)
         detail = self._detail(event, kind, offset, size)
-        return ScheduleStep(event, int(row["thread"]), _WHAT[kind], state, detail, file, offset, size, granule, here)
+        role = self._role(pieces)
+        return ScheduleStep(
+            event, int(row["thread"]), _WHAT[kind], state, detail, file, offset, size, granule, here, role
+        )
 
     def _detail(self, event: int, kind: Kind, offset: int, size: int) -> str:
         row = self._subject.trace.events[event]

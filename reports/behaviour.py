@@ -123,9 +123,13 @@ def same_site(one: Location | None, other: Location | None) -> bool:
 
 
 def culprits(finding: Finding) -> dict[int, str]:
-    """The steps that stand for the culprits: the last non-durable one at each site, else the last one."""
+    """The steps that stand for the culprits: by their role, else the last non-durable one at each site, else the last."""
     tags: dict[int, str] = {}
-    for tag, place in (("A", finding.location), ("B", finding.other)):
+    for tag, role, place in (("A", "location", finding.location), ("B", "other", finding.other)):
+        named = [i for i, step in enumerate(finding.schedule) if step.role == role and i not in tags]
+        if named:
+            tags[named[-1]] = tag
+            continue
         at = [
             i
             for i, step in enumerate(finding.schedule)
