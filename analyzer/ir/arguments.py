@@ -8,11 +8,7 @@ from dataclasses import dataclass, field
 
 # Options whose value is the next word.
 SEPARATE = frozenset(
-    """-o -x -I -D -U -L -l -include -imacros -isystem -iquote -idirafter -iprefix -iwithprefix -iwithprefixbefore -isysroot
-    --sysroot -MF -MT -MQ -Xlinker -Xassembler -Xpreprocessor -Xclang -Xanalyzer -T -u -z -e -target -arch -mllvm -working-directory
-    -gcc-toolchain -B -V -b -framework -aux-info --param -rpath -soname -h -dumpbase -dumpdir -include-pch -cxx-isystem -F -A
-    -ivfsoverlay -iframework -serialize-diagnostics -Tbss -Tdata -Ttext -fmodule-name -stdlib++-isystem -Xopenmp-target
-    -dependency-file -mthread-model -fuse-ld-path --output --include --language --define-macro --undefine-macro -main-file-name""".split()
+    ["-o", "-x", "-I", "-D", "-U", "-L", "-l", "-include", "-imacros", "-isystem", "-iquote", "-idirafter", "-iprefix", "-iwithprefix", "-iwithprefixbefore", "-isysroot", "--sysroot", "-MF", "-MT", "-MQ", "-Xlinker", "-Xassembler", "-Xpreprocessor", "-Xclang", "-Xanalyzer", "-T", "-u", "-z", "-e", "-target", "-arch", "-mllvm", "-working-directory", "-gcc-toolchain", "-B", "-V", "-b", "-framework", "-aux-info", "--param", "-rpath", "-soname", "-h", "-dumpbase", "-dumpdir", "-include-pch", "-cxx-isystem", "-F", "-A", "-ivfsoverlay", "-iframework", "-serialize-diagnostics", "-Tbss", "-Tdata", "-Ttext", "-fmodule-name", "-stdlib++-isystem", "-Xopenmp-target", "-dependency-file", "-mthread-model", "-fuse-ld-path", "--output", "--include", "--language", "--define-macro", "--undefine-macro", "-main-file-name"]
 )
 LANGUAGES = {
     ".c": "c", ".i": "cpp-output", ".cc": "c++", ".cp": "c++", ".cxx": "c++", ".cpp": "c++", ".CPP": "c++", ".c++": "c++", ".C": "c++",
@@ -24,13 +20,11 @@ LANGUAGES = {
 INSTRUMENTED = frozenset({"c", "c++", "cpp-output", "c++-cpp-output", "ir"})
 LINK_ONLY = ("-l", "-L", "-Wl,", "-T", "-u", "-z", "-rpath", "-fuse-ld=", "--ld-path", "-Xlinker", "-e")
 LINK_ONLY_EXACT = frozenset(
-    """-shared -static -static-pie -pie -no-pie -nopie -rdynamic -s -nostdlib -nodefaultlibs -nostartfiles -nolibc -nostdlib++ -static-libgcc
-    -shared-libgcc -static-libstdc++ -r -Bstatic -Bdynamic -pthreads --shared --static""".split()
+    ["-shared", "-static", "-static-pie", "-pie", "-no-pie", "-nopie", "-rdynamic", "-s", "-nostdlib", "-nodefaultlibs", "-nostartfiles", "-nolibc", "-nostdlib++", "-static-libgcc", "-shared-libgcc", "-static-libstdc++", "-r", "-Bstatic", "-Bdynamic", "-pthreads", "--shared", "--static"]
 )
 # Instrumentation that clang's own passes would add; the object is emitted by another LLVM, so it cannot be had.
 PASS_SANITIZERS = frozenset(
-    """address hwaddress kernel-address kernel-hwaddress thread memory kernel-memory dataflow fuzzer fuzzer-no-link kcfi cfi memtag
-    memtag-stack memtag-heap memtag-globals safe-stack realtime type numerical""".split()
+    ["address", "hwaddress", "kernel-address", "kernel-hwaddress", "thread", "memory", "kernel-memory", "dataflow", "fuzzer", "fuzzer-no-link", "kcfi", "cfi", "memtag", "memtag-stack", "memtag-heap", "memtag-globals", "safe-stack", "realtime", "type", "numerical"]
 )
 _IGNORED_PREFIXES = (
     "-flto", "-fwhole-program-vtables", "-fprofile-generate", "-fprofile-use", "-fprofile-instr", "-fprofile-arcs", "-ftest-coverage",

@@ -12,8 +12,14 @@ is neither instrumented nor linked with the recorder, when
 
 from __future__ import annotations
 
+import _socket  # not socket: that one costs milliseconds on every probe
 import os
 import sys
+import zlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _socket import socket
 
 _QUERIES = (
     "-E",
@@ -74,7 +80,7 @@ def is_probe(words: list[str], folder: str) -> bool:
         if word == "-":
             return True
         if word.startswith("-"):
-            if word in _QUERIES and word != "-v" or word.startswith(("-print-", "--print-")):
+            if (word in _QUERIES and word != "-v") or word.startswith(("-print-", "--print-")):
                 return True
             continue
         inputs = True
@@ -137,20 +143,22 @@ def socket_path() -> str:
                 return ""
     except OSError:
         return ""
-    path = f"{folder}/{_tool_hash():016x}"
+    path = f"{folder}/{_tool_hash():08x}"
     return path if len(path) < 100 else ""
 
 
 def _tool_hash() -> int:
-    """FNV over what decides how units are compiled: interpreter, place and time of the tool's files."""
+    """Checksum of what decides how units are compiled: interpreter, place and time of the tool's files."""
     here = os.path.dirname(os.path.abspath(__file__))
     parts = [sys.executable, here, sys.version]
-    with os.scandir(here) as entries:
-        parts += sorted(f"{entry.name}{entry.stat().st_mtime_ns}" for entry in entries if entry.name.endswith(".py"))
-    value = 0xCBF29CE484222325
-    for byte in "\0".join(parts).encode("utf-8", "surrogateescape"):
-        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    return value
+    for folder in (here, os.path.join(here, "../../runtime")):
+        with os.scandir(folder) as entries:
+            parts += sorted(
+                f"{entry.name}{entry.stat().st_mtime_ns}"
+                for entry in entries
+                if entry.name.endswith((".py", ".c", ".h", ".def"))
+            )
+    return zlib.crc32("\0".join(parts).encode("utf-8", "surrogateescape"))
 
 
 def encode_request(words: list[str], cxx: bool, folder: str) -> bytes:
@@ -169,9 +177,7 @@ def _ask(words: list[str], cxx: bool, folder: str) -> int | None:
     path = socket_path()
     if not path:
         return None
-    import _socket
-
-    connection = _connect(_socket, path) or _start(_socket, path)
+    connection = _connect(path) or _start(path)
     if connection is None:
         return None
     # Descriptors that are closed here must not become others there.
@@ -201,24 +207,24 @@ def _ask(words: list[str], cxx: bool, folder: str) -> int | None:
     return int(answer)
 
 
-def _connect(module: object, path: str) -> object | None:
-    connection = module.socket(module.AF_UNIX, module.SOCK_STREAM)  # type: ignore[attr-defined]
+def _connect(path: str) -> socket | None:
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         connection.connect(path)
     except OSError:
         connection.close()
         return None
-    return connection  # type: ignore[no-any-return]
+    return connection
 
 
-def _start(module: object, path: str) -> object | None:
+def _start(path: str) -> socket | None:
     """Start a worker, one at a time; wait until it listens."""
     import fcntl
 
     lock = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        connection = _connect(module, path)
+        connection = _connect(path)
         if connection is not None:
             return connection  # somebody else has just started it
         import subprocess
@@ -238,6 +244,6 @@ def _start(module: object, path: str) -> object | None:
         ready = os.read(reader, 1)  # end of file if it could not start
         os.close(reader)
         starter.wait()
-        return _connect(module, path) if ready else None
+        return _connect(path) if ready else None
     finally:
         os.close(lock)

@@ -154,11 +154,9 @@ class DebugInfo:
         """The type behind typedefs, qualifiers and arrays."""
         while number is not None:
             text = self.node(number)
-            if "!DIDerivedType(" in text and re.search(
+            if ("!DIDerivedType(" in text and re.search(
                 r"tag: DW_TAG_(typedef|const_type|volatile_type|atomic_type|restrict_type)", text
-            ):
-                number = self.reference(number, "baseType")
-            elif "tag: DW_TAG_array_type" in text:
+            )) or "tag: DW_TAG_array_type" in text:
                 number = self.reference(number, "baseType")
             else:
                 return number
@@ -192,7 +190,7 @@ class DebugInfo:
             for element in self.listed(self.reference(number, "elements")):
                 text = self.node(element)
                 inherits = "tag: DW_TAG_inheritance" in text
-                if not inherits and "tag: DW_TAG_member" not in text or "DIFlagStaticMember" in text:
+                if (not inherits and "tag: DW_TAG_member" not in text) or "DIFlagStaticMember" in text:
                     continue
                 base = self.reference(element, "baseType")
                 stripped = self.strip(base)

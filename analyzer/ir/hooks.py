@@ -151,9 +151,9 @@ class Hooks:
         pointers = f"<{lanes} x ptr>"
         parameter = f"{pointers} %targets" if form == "scatter" else "ptr %target"
         where = {
-            "masked": f"  %to = getelementptr i8, ptr %target, i64 %shift\n",
+            "masked": "  %to = getelementptr i8, ptr %target, i64 %shift\n",
             "compress": f"  %packed = mul i64 %count, {size}\n  %to = getelementptr i8, ptr %target, i64 %packed\n",
-            "scatter": f"  %at = getelementptr ptr, ptr %pointers, i64 %lane\n  %to = load ptr, ptr %at\n",
+            "scatter": "  %at = getelementptr ptr, ptr %pointers, i64 %lane\n  %to = load ptr, ptr %at\n",
         }[form]
         setup = f"  %pointers = alloca {pointers}\n" if form == "scatter" else ""
         fill = f"  store {pointers} %targets, ptr %pointers\n" if form == "scatter" else ""

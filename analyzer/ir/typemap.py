@@ -130,7 +130,8 @@ class TypeMap:
         """Describe `target`; `stored` is the type of the value, `line` the instruction (for its TBAA tag)."""
         accesses: list[_Access] = []  # innermost first
         current = target
-        anchor, shift, crossed = target, 0, False
+        anchor, crossed = target, False
+        shift: int | None = 0  # bytes from the anchor down to where the chain is now; None if not static
         instance, prelude = "null", ""
         for _ in range(_MAX_CHAIN):
             if not current.startswith("%"):

@@ -14,6 +14,8 @@ import socket
 import sys
 from dataclasses import dataclass, field
 
+from crashcheck.errors import CrashcheckError
+
 IDLE_SECONDS = 600.0
 _REQUEST_LIMIT = 64 << 20
 
@@ -186,6 +188,12 @@ def main() -> int:
 
     unit.initialise()
     unit.warm_up()
+    try:
+        # Its own environment is that of its first client, and mostly that of all: children find the answers ready.
+        toolchain.find_compiler().description()
+        toolchain.runtime()
+    except CrashcheckError:
+        pass  # each client is told
     gc.collect()
     gc.freeze()
     idle = os.environ.get("CRASHCHECK_WORKER_IDLE_S", "")

@@ -216,12 +216,12 @@ class _Build:
             finally:
                 os._exit(code)
         _, status = os.waitpid(child, 0)
-        said = ""
+        printed = ""
         if os.path.exists(report + ".stderr"):
             with open(report + ".stderr", encoding="utf-8", errors="replace") as errors:
-                said = errors.read()
+                printed = errors.read()
         if status == 0:
-            sys.stderr.write(said)
+            sys.stderr.write(printed)
             return ""
         if os.path.exists(report):
             with open(report, encoding="utf-8") as stream:
@@ -236,7 +236,7 @@ class _Build:
         return (
             f"{item.path}: the instrumenter ended with {how}; bitcode of {description}, read by {binding_version()} "
             "[instrumenter-died]\n  set CRASHCHECK_CLANG to a clang 14 to 19, or CRASHCHECK_FALLBACK=1 to compile such units plain"
-            + (f"\n{said}" if said else "")
+            + (f"\n{printed}" if printed else "")
         )
 
     def _plain(self, item: Input, target: str, reason: str, quiet: bool) -> int:
@@ -247,9 +247,7 @@ class _Build:
         linking = self.arguments.mode == "link"
         words = self._for_one(item, linking=linking)
         mode = ["-S"] if self.arguments.mode == "assemble" else ["-c"]
-        status = self._clang(
-            [*words[:-1], *mode, "-o", target, *self._dependencies(item, target), words[-1]]
-        )
+        status = self._clang([*words[:-1], *mode, "-o", target, *self._dependencies(item, target), words[-1]])
         if status or mode == ["-S"] or target == "-":
             return status
         facts = UnitFacts(

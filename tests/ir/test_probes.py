@@ -29,7 +29,15 @@ def test_a_probe_is_known_by_its_names(words: str, folder: str) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["-c main.c", "-O2 main.c -o main", "main.o -o main", "-v -c main.c", "-shared -o libx.so a.o", "-c confess.c", "-MD -c a.c"],
+    [
+        "-c main.c",
+        "-O2 main.c -o main",
+        "main.o -o main",
+        "-v -c main.c",
+        "-shared -o libx.so a.o",
+        "-c confess.c",
+        "-MD -c a.c",
+    ],
 )
 def test_a_part_of_a_build_is_no_probe(words: str) -> None:
     assert not is_probe(words.split(), "/home/u/project")
@@ -49,10 +57,8 @@ def test_a_probe_loads_neither_llvm_nor_the_wrapper(tmp_path: Path) -> None:
     assert done.stdout.rstrip().endswith(" []"), done.stdout
 
 
-def test_a_probe_links_and_runs_without_hooks(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
-    (tmp_path / "conftest.c").write_text("#include <stdio.h>\nint main(void) { puts(\"yes\"); return 0; }\n")
+def test_a_probe_links_and_runs_without_hooks(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "conftest.c").write_text('#include <stdio.h>\nint main(void) { puts("yes"); return 0; }\n')
     subprocess.run(["crashcheck-cc", "-o", "conftest", "conftest.c"], cwd=tmp_path, env=environment, check=True)
     assert subprocess.run([str(tmp_path / "conftest")], capture_output=True, text=True, check=True).stdout == "yes\n"
     assert read_sections(str(tmp_path / "conftest")) == {}

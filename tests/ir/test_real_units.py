@@ -51,7 +51,9 @@ def test_every_clang_gives_a_unit_that_runs_the_same(clang: str, monkeypatch: py
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [("-O0",), ("-O3", "-g", "-fPIC", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections")])
+@pytest.mark.parametrize(
+    "flags", [("-O0",), ("-O3", "-g", "-fPIC", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections")]
+)
 def test_levels_and_sections_change_nothing(flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     same(monkeypatch, newest(), *flags)
 

@@ -78,7 +78,9 @@ int main(int argc, char **) {
 def test_fields_and_instances_are_found(told: Run, clang: str, flags: tuple[str, ...]) -> None:
     found = []
     for line in told(SHAPES, *flags, cxx=True, clang=clang):
-        parts = re.match(r"\w+ @(\d+) \w+(?: flags=0)?(?: instance=(\d+))? \|(.*) at (?:db::Node::|db::Box<\w+>::|std::)?(\w+)", line)
+        parts = re.match(
+            r"\w+ @(\d+) \w+(?: flags=0)?(?: instance=(\d+))? \|(.*) at (?:db::Node::|db::Box<\w+>::|std::)?(\w+)", line
+        )
         assert parts is not None, line
         found.append((parts[3].strip(), int(parts[1]), int(parts[2]) if parts[2] else None, parts[4]))
     assert found == [
@@ -122,7 +124,10 @@ int main(int argc, char **argv) {
     return 0;
 }
 """
-    assert told(source, "-O2", "-fno-inline") == ["store @0 01000000 flags=0 | at main:10", "store @4 02000000 flags=0 | at main:13"]
+    assert told(source, "-O2", "-fno-inline") == [
+        "store @0 01000000 flags=0 | at main:10",
+        "store @4 02000000 flags=0 | at main:13",
+    ]
 
 
 TYPES = Types(
@@ -151,7 +156,9 @@ def test_layouts_are_those_of_x86_64(text: str, layout: Layout | None) -> None:
 
 
 def test_operands_are_read_past_attributes_and_strings() -> None:
-    value = operand('ptr noundef nonnull align 8 dereferenceable(24) "a"="b" getelementptr inbounds (i8, ptr @x, i64 4)')
+    value = operand(
+        'ptr noundef nonnull align 8 dereferenceable(24) "a"="b" getelementptr inbounds (i8, ptr @x, i64 4)'
+    )
     assert (value.type, value.value) == ("ptr", "getelementptr inbounds (i8, ptr @x, i64 4)")
     assert operand("ptr byval(%struct.s) align 16 %3").value == "%3"
     assert operand("<2 x i64> splat (i64 3)").value == "splat (i64 3)"

@@ -20,7 +20,12 @@ def home(tmp_path: Path, environment: dict[str, str], stub: Path) -> Iterator[di
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
     (tmp_path / "a.c").write_text(SOURCE)
-    yield {**environment, "XDG_RUNTIME_DIR": str(runtime), "CRASHCHECK_RUNTIME": str(stub), "CRASHCHECK_WORKER_IDLE_S": "30"}
+    yield {
+        **environment,
+        "XDG_RUNTIME_DIR": str(runtime),
+        "CRASHCHECK_RUNTIME": str(stub),
+        "CRASHCHECK_WORKER_IDLE_S": "30",
+    }
     for process in workers(runtime):
         os.kill(process, signal.SIGTERM)
 
@@ -62,7 +67,7 @@ def test_errors_and_codes_come_through(tmp_path: Path, home: dict[str, str]) -> 
 
 
 def test_a_stale_socket_is_replaced(tmp_path: Path, home: dict[str, str]) -> None:
-    assert compile_with(home, tmp_path, "-DGREETING=\"x\"", "-c", "a.c").returncode == 0
+    assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
     (worker,) = workers(tmp_path / "run")
     os.kill(worker, signal.SIGKILL)
     descriptor = os.pidfd_open(worker) if worker in workers(tmp_path / "run") else -1
@@ -71,7 +76,7 @@ def test_a_stale_socket_is_replaced(tmp_path: Path, home: dict[str, str]) -> Non
 
         select.select([descriptor], [], [], 30)
         os.close(descriptor)
-    done = compile_with(home, tmp_path, "-DGREETING=\"x\"", "-c", "a.c")
+    done = compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c")
     assert (done.returncode, done.stderr) == (0, "")
     assert worker not in workers(tmp_path / "run")
 
@@ -80,20 +85,23 @@ def test_without_a_safe_folder_the_compiler_works_alone(tmp_path: Path, home: di
     folder = tmp_path / "run" / f"crashcheck-{os.getuid()}"
     folder.mkdir()
     folder.chmod(0o777)
-    assert compile_with(home, tmp_path, "-DGREETING=\"x\"", "-c", "a.c").returncode == 0
+    assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
     assert list(folder.iterdir()) == []
     assert workers(tmp_path / "run") == []
 
 
 def test_the_worker_can_be_switched_off(tmp_path: Path, home: dict[str, str]) -> None:
-    done = compile_with({**home, "CRASHCHECK_WORKER": "0"}, tmp_path, "-DGREETING=\"x\"", "-c", "a.c")
+    done = compile_with({**home, "CRASHCHECK_WORKER": "0"}, tmp_path, '-DGREETING="x"', "-c", "a.c")
     assert done.returncode == 0
     assert workers(tmp_path / "run") == []
 
 
 def test_the_worker_ends_after_its_idle_time_and_takes_its_socket_along(tmp_path: Path, home: dict[str, str]) -> None:
     runtime = tmp_path / "run"
-    assert compile_with({**home, "CRASHCHECK_WORKER_IDLE_S": "0.5"}, tmp_path, "-DGREETING=\"x\"", "-c", "a.c").returncode == 0
+    assert (
+        compile_with({**home, "CRASHCHECK_WORKER_IDLE_S": "0.5"}, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode
+        == 0
+    )
     for process in workers(runtime):
         import select
 
@@ -105,13 +113,13 @@ def test_the_worker_ends_after_its_idle_time_and_takes_its_socket_along(tmp_path
 
 
 def test_nonsense_on_the_socket_disturbs_nobody(tmp_path: Path, home: dict[str, str]) -> None:
-    assert compile_with(home, tmp_path, "-DGREETING=\"x\"", "-c", "a.c").returncode == 0
+    assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
     (path,) = [item for item in (tmp_path / "run" / f"crashcheck-{os.getuid()}").iterdir() if item.suffix != ".lock"]
     for data in (b"", b"\xff" * 100, (5).to_bytes(8, "little") + b"hello"):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
             connection.sendall(data)
-    assert compile_with(home, tmp_path, "-DGREETING=\"x\"", "-c", "a.c").returncode == 0
+    assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
     assert len(workers(tmp_path / "run")) == 1
 
 
@@ -124,7 +132,7 @@ def test_standard_input_is_the_clients(tmp_path: Path, home: dict[str, str]) -> 
 
 
 def test_the_socket_is_its_users_alone(tmp_path: Path, home: dict[str, str]) -> None:
-    assert compile_with(home, tmp_path, "-DGREETING=\"x\"", "-c", "a.c").returncode == 0
+    assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
     folder = tmp_path / "run" / f"crashcheck-{os.getuid()}"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}

@@ -139,7 +139,7 @@ def test_a_static_library_keeps_its_facts_through_section_garbage_collection(pro
 
 def test_function_sections_let_the_linker_drop_what_nobody_calls(project: Path) -> None:
     (project / "lib.c").write_text(
-        "int table[4] = {1}; int empty[9]; const int fixed = 3; const char *names[] = {\"a\"};\n"
+        'int table[4] = {1}; int empty[9]; const int fixed = 3; const char *names[] = {"a"};\n'
         "__attribute__((noinline)) int used(void) { return empty[0]; }\nint dropped(int *p) { *p = table[0]; return fixed + names[0][0]; }\n"
         "int main(void) { return used(); }\n"
     )
@@ -204,7 +204,9 @@ def test_lto_flags_are_ignored_with_one_note(capfd: pytest.CaptureFixture[str], 
 def test_sanitizers_of_the_optimiser_are_named_and_those_of_the_language_work(
     capfd: pytest.CaptureFixture[str], project: Path
 ) -> None:
-    (project / "over.c").write_text("int main(int argc, char **argv) { (void)argv; return (argc + 0x7fffffff) != 0 ? 0 : 1; }\n")
+    (project / "over.c").write_text(
+        "int main(int argc, char **argv) { (void)argv; return (argc + 0x7fffffff) != 0 ? 0 : 1; }\n"
+    )
     assert cc("-fsanitize=address", "-c", "main.c") == 0
     assert "-fsanitize=address is ignored" in capfd.readouterr().err
     assert cc("-fsanitize=signed-integer-overflow", "-fsanitize-trap=all", "over.c", "-o", "over") == 0
@@ -271,7 +273,7 @@ def test_a_failure_names_unit_construct_and_versions(
     assert "warning: not instrumented: " in capfd.readouterr().err
     assert cc("main.o", "safe.c", "-o", "prog") == 0
     facts = ProgramFacts.load(["prog"])
-    assert ["main.c", "safe.c"] == sorted(os.path.basename(unit.source) for unit in facts.plain)
+    assert sorted(os.path.basename(unit.source) for unit in facts.plain) == ["main.c", "safe.c"]
     assert all("cannot read the bitcode" in unit.not_instrumented for unit in facts.plain)
 
 
@@ -292,7 +294,7 @@ def test_static_constructors_run_in_order_of_priority(project: Path) -> None:
         'say third("c");\ntemplate <class T> struct holder { static say it; };\n'
         'template <class T> say holder<T>::it("d");\ntemplate struct holder<int>;\n'
         '__attribute__((destructor)) static void last() { std::puts("z"); }\n'
-        "int main() { std::fputs(\"m\", stdout); return 0; }\n"
+        'int main() { std::fputs("m", stdout); return 0; }\n'
     )
     for level in ("-O0", "-O2"):
         assert cc(level, "order.cc", "-o", "order", cxx=True) == 0
