@@ -118,7 +118,7 @@ def record(
     )
     if must_succeed:
         _check_outcome(recording, command, timeout_s)
-    silence.check_trace(recording, command, pool_files, must_update)
+    silence.check_trace(recording, command, pool_files, home, must_update)
     return recording
 
 

@@ -38,8 +38,10 @@ _REASONS = {
 }
 
 
-def check_trace(recording: Recording, command: Sequence[str], pool_files: Sequence[str], must_update: bool) -> None:
-    """Raises a CrashcheckError if the trace is unusable: see record() for the slugs."""
+def check_trace(
+    recording: Recording, command: Sequence[str], pool_files: Sequence[str], home: Path, must_update: bool
+) -> None:
+    """`home`: the folder that the command ran in. Raises a CrashcheckError if the trace is unusable: see record() for the slugs."""
     trace = recording.trace
     if not trace.exists() or trace.stat().st_size < _HEADER_BYTES:
         if must_update:
@@ -62,7 +64,7 @@ def check_trace(recording: Recording, command: Sequence[str], pool_files: Sequen
             raise _never_started(command)
         kinds = _kinds(data)
     if not kinds & _UPDATES:
-        raise _nothing(recording, command, pool_files, notes, _UNIT_DEF in kinds)
+        raise _nothing(recording, command, pool_files, notes, _UNIT_DEF in kinds or _is_instrumented(command, home))
 
 
 def read_notes(trace: Path) -> list[tuple[str, str]]:
@@ -119,11 +121,10 @@ def _nothing(
     command: Sequence[str],
     pool_files: Sequence[str],
     notes: Sequence[tuple[str, str]],
-    met_unit: bool,
+    instrumented: bool,
 ) -> CrashcheckError:
     said = [_REASONS[reason].format(path=path) for reason, path in notes if reason in _REASONS]
     watched = _watched(recording.trace)
-    instrumented = met_unit or _is_instrumented(command)
     explained = bool(said)
     if not instrumented and not explained:
         said += [
@@ -151,11 +152,12 @@ def _watched(trace: Path) -> list[str]:
     return [name.decode("utf-8", "surrogateescape") for name in path.read_bytes().split(b"\0") if name]
 
 
-def _is_instrumented(command: Sequence[str]) -> bool:
+def _is_instrumented(command: Sequence[str], home: Path) -> bool:
     """True if some file that the command names holds the program facts that crashcheck-cc puts there."""
     for word in command:
-        if os.path.isfile(word) and os.path.getsize(word):
-            with open(word, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        path = home / word
+        if path.is_file() and path.stat().st_size:
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 if data.find(b"crashcheck_facts") >= 0:
                     return True
     return False

@@ -25,6 +25,11 @@ _KNOWN_LIBRARIES = (
     *("libstdc++.", "libc++", "libgcc_s.", "libunwind", "libatomic.", "libcrashcheck.", "libpmem."),
 )
 
+_REMARKS = {
+    "pattern": "{}: in the pool, but no pattern of [pool] files matches it; what the workload wrote to it always persists",
+    "private": "{}: mapped with MAP_PRIVATE; stores to that mapping never reach the file",
+}
+
 
 def modules(trace: Trace, command: Command, folder: Path) -> tuple[str, ...]:
     """Executables and shared libraries whose facts the trace may need, each once."""
@@ -82,7 +87,7 @@ def _needed(path: str) -> Iterator[str]:
 def recording_warnings(facts: ProgramFacts, recording: Recording) -> tuple[str, ...]:
     """What the compiler wrapper and the recorder want to be known."""
     notes = {f"{Path(unit.source).name}: {note}" for unit in facts.units.values() for note in unit.notes}
-    silent = [f"{path}: {reason}" for reason, path in read_notes(recording.trace) if reason in ("pattern", "private")]
+    silent = [_REMARKS[reason].format(path) for reason, path in read_notes(recording.trace) if reason in _REMARKS]
     return (*sorted(notes), *silent)
 
 
