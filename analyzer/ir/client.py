@@ -16,8 +16,8 @@ import _socket  # not socket: that one costs milliseconds on every probe
 import os
 import sys
 import zlib
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # typing itself is not worth its milliseconds here
 if TYPE_CHECKING:
     from _socket import socket
 

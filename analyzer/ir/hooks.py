@@ -271,20 +271,39 @@ class Hooks:
             f"  %clamped = select i1 %deep, i32 {STACK_MAX - 1}, i32 %depth\n  ret i32 %clamped\n}}\n",
         )
 
-    def push(self) -> str:
-        """`void (i32 depth, i64 site)`, before a call."""
+    def enter_frame(self) -> str:
+        """`i32 (i64 site)`: this function's depth; its frame is made, `site` in it until a call says otherwise."""
         return self._add(
-            "push",
-            'define internal void @"cc.push"(i32 %depth, i64 %site) #cc {\n'
-            "  %next = add nuw i32 %depth, 1\n  store i32 %next, ptr @cc_shadow\n  %wide = zext i32 %depth to i64\n"
+            "enter.frame",
+            'define internal i32 @"cc.enter.frame"(i64 %site) #cc {\n  %depth = load i32, ptr @cc_shadow\n'
+            f"  %deep = icmp ugt i32 %depth, {STACK_MAX - 1}\n"
+            f"  %clamped = select i1 %deep, i32 {STACK_MAX - 1}, i32 %depth\n"
+            "  %next = add nuw i32 %clamped, 1\n  store i32 %next, ptr @cc_shadow\n  %wide = zext i32 %clamped to i64\n"
             f"  %unit.at = getelementptr inbounds {SHADOW_TYPE}, ptr @cc_shadow, i64 0, i32 2, i64 %wide, i32 0\n"
             f"  store ptr {UNIT}, ptr %unit.at\n"
+            f"  %site.at = getelementptr inbounds {SHADOW_TYPE}, ptr @cc_shadow, i64 0, i32 2, i64 %wide, i32 1\n"
+            "  store i64 %site, ptr %site.at\n  ret i32 %clamped\n}\n",
+        )
+
+    def push(self) -> str:
+        """`void (i32 depth, i64 site)`, before a call: the frame is there, only its site changes."""
+        return self._add(
+            "push",
+            'define internal void @"cc.push"(i32 %depth, i64 %site) #cc {\n  %wide = zext i32 %depth to i64\n'
             f"  %site.at = getelementptr inbounds {SHADOW_TYPE}, ptr @cc_shadow, i64 0, i32 2, i64 %wide, i32 1\n"
             "  store i64 %site, ptr %site.at\n  ret void\n}\n",
         )
 
+    def again(self) -> str:
+        """`void (i32 depth)`: this function's frame is the top again, in a landing pad or after setjmp."""
+        return self._add(
+            "again",
+            'define internal void @"cc.again"(i32 %depth) #cc {\n  %next = add nuw i32 %depth, 1\n'
+            "  store i32 %next, ptr @cc_shadow\n  ret void\n}\n",
+        )
+
     def leave(self) -> str:
-        """`void (i32 depth)`: this function's frame is the top again."""
+        """`void (i32 depth)`: this function's frame is gone."""
         return self._add(
             "leave",
             'define internal void @"cc.leave"(i32 %depth) #cc {\n  store i32 %depth, ptr @cc_shadow\n  ret void\n}\n',

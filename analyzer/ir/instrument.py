@@ -54,7 +54,7 @@ class _Function:
     certain: bool  # the definition that runs is this one
     hooked: bool = False
     entry: int = -1  # where in the output the depth is loaded
-    leaves: list[int] = field(default_factory=list)
+    leaves: list[tuple[int, bool]] = field(default_factory=list)  # (place in the output, whether the function is left)
     calls: list[tuple[int, str, str]] = field(default_factory=list)  # (place in the output, callee or "", !dbg number)
 
 
@@ -183,7 +183,7 @@ class Rewriter:
                     out.append(line)
                 continue
             if pad:
-                self._leave_here()
+                self._leave_here(False)
                 pad = False
             if third == "%":
                 start = line.index(" = ") + 3
@@ -244,8 +244,9 @@ class Rewriter:
         self._hashes[name] = hashlib.blake2b(_GROUP.sub("", code).encode(), digest_size=8).hexdigest()
         return True
 
-    def _leave_here(self) -> None:
-        self._function.leaves.append(len(self.out))
+    def _leave_here(self, left: bool) -> None:
+        """A place where this function's frame ends, or is the top again after others were cut off."""
+        self._function.leaves.append((len(self.out), left))
         self.out.append("")
 
     def _resolve_calls(self) -> None:
@@ -270,23 +271,23 @@ class Rewriter:
                     noisy.append(caller)
         for function in self._functions:
             self._function = function
-            pushes = False
+            pushed: list[tuple[int, int, str]] = []
             for place, callee, dbg in function.calls:
-                if callee in by_name and callee not in loud_names:
-                    continue
-                pushes = True
-                site = self._site("call", dbg, None, callee)
-                at = f", !dbg !{dbg}" if dbg and self.keep_debug else ""
-                self.out[place] = f"  call void {self.hooks.push()}(i32 %cc.depth, i64 {site}){at}"
-            if (pushes or function.hooked) and function.entry >= 0:
-                at = self._entry_location()
-                self.out[function.entry] = f"  %cc.depth = call i32 {self.hooks.enter()}(){at}"
-                if pushes:
-                    for place in function.leaves:
-                        self.out[place] = f"  call void {self.hooks.leave()}(i32 %cc.depth)"
-
-    def _entry_location(self) -> str:
-        return ""
+                if callee not in by_name or callee in loud_names:
+                    at = f", !dbg !{dbg}" if dbg and self.keep_debug else ""
+                    pushed.append((place, self._site("call", dbg, None, callee), at))
+            if function.entry < 0 or not (pushed or function.hooked):
+                continue
+            if not pushed:
+                self.out[function.entry] = f"  %cc.depth = call i32 {self.hooks.enter()}()"
+                continue
+            self.out[function.entry] = f"  %cc.depth = call i32 {self.hooks.enter_frame()}(i64 {pushed[0][1]})"
+            if len(pushed) > 1:
+                for place, site, at in pushed:
+                    self.out[place] = f"  call void {self.hooks.push()}(i32 %cc.depth, i64 {site}){at}"
+            for place, left in function.leaves:
+                helper = self.hooks.leave() if left else self.hooks.again()
+                self.out[place] = f"  call void {helper}(i32 %cc.depth)"
 
     # -- plain and atomic stores -------------------------------------------------------------------------------
 
@@ -528,7 +529,7 @@ class Rewriter:
 
     def _ret(self, line: str) -> None:
         if not self._tail_called():
-            self._leave_here()
+            self._leave_here(True)
         self._plain(line)
 
     def _tail_called(self) -> bool:
@@ -560,10 +561,10 @@ class Rewriter:
             site = self.site("model", whole, None, callee)
             self.hook(f"  call void {self.hooks.at()}(i32 {site}, i32 %cc.depth)", whole)
             if musttail:
-                self._leave_here()
+                self._leave_here(True)
         elif musttail:
             self._function.hooked = True  # its callee may be anything, and no frame stands for this call
-            self._leave_here()
+            self._leave_here(True)
         elif callee not in QUIET_EXTERNALS or callee not in self.module.declared:
             dbg = _DBG.search(whole)
             self._function.calls.append((len(self.out), callee, dbg.group(1) if dbg else ""))
@@ -572,7 +573,7 @@ class Rewriter:
         for more in following:
             self._plain(more)
         if self._twice and not following and self._twice & set(_GROUPS.findall(line[line.rfind(")") :])):
-            self._leave_here()
+            self._leave_here(False)
 
     def _intrinsic(self, line: str, following: list[str], callee: str, parenthesis: int) -> None:
         handler: Intrinsic | None = None
