@@ -24,8 +24,9 @@ struct cc_unit {
 };
 
 /* Shadow stack, initial-exec TLS. A function loads `depth` at entry (its own depth d, clamped to
- * CC_STACK_MAX - 1 by the function); before a call it sets depth = d + 1 and then frames[d] = the call site;
- * it sets depth = d on return, in a landing pad and after setjmp. Events carry d. */
+ * CC_STACK_MAX - 1 by the function); one that calls sets depth = d + 1 and frames[d] = its first call site at once,
+ * and before each call frames[d].index = that call's site; it sets depth = d + 1 again in a landing pad and after
+ * setjmp, and depth = d on return. Events carry d. */
 #define CC_STACK_MAX 512u
 struct cc_frame {
     struct cc_unit *unit;
