@@ -22,6 +22,7 @@ FIRST = ("check", "skip")
 FILE_SYSTEMS = ("ext4", "posix")
 TEARS = ("none", 512, 4096)
 MAPPINGS = ("fixed",)
+DEFAULT_SECONDS = 300.0
 
 # Characters that mean something to a shell beyond quoting; `{pool}` and its like are taken out first.
 _SHELL = re.compile(
@@ -101,6 +102,8 @@ class StrategyConfig:
 
 @dataclass(frozen=True, slots=True)
 class BudgetConfig:
+    """Where neither is given, DEFAULT_SECONDS: most programs have more crash states than anyone can wait for."""
+
     seconds: float | None = None
     states: int | None = None
 
@@ -204,7 +207,7 @@ def parse(text: str, path: Path) -> Config:
             deviations=strategy.whole("deviations", 2, least=0),
         ),
         budget=BudgetConfig(
-            seconds=budget.seconds("seconds", 1.0) if "seconds" in budget.values else None,
+            seconds=None if set(budget.values) == {"states"} else budget.seconds("seconds", DEFAULT_SECONDS),
             states=budget.whole("states", 1, least=1) if "states" in budget.values else None,
         ),
         record=RecordConfig(mapping=record.choice("mapping", MAPPINGS, "fixed")),

@@ -43,7 +43,7 @@ def test_the_least_file_gets_the_documented_defaults() -> None:
     assert got.check.memory_mib == 4096
     assert got.model == config.ModelConfig("px86", 0, "ext4")
     assert got.strategy == config.StrategyConfig("exhaustive", 2)
-    assert got.budget == config.BudgetConfig(None, None)
+    assert got.budget == config.BudgetConfig(300.0, None)
     assert got.record.mapping == "fixed"
 
 
@@ -100,8 +100,12 @@ def test_the_template_of_init_is_valid_as_written_and_with_every_line_uncommente
     lines = [line[2:] if line.startswith("# ") and " = " in line.split("#")[1] else line for line in lines]
     got = parse("\n".join(lines))
     assert got.setup.command is not None
-    assert got.budget == config.BudgetConfig(600.0, 100_000)
+    assert got.budget == config.BudgetConfig(300.0, 100_000)
     assert got.strategy.deviations == 2
+
+
+def test_a_number_of_states_alone_sets_no_time_limit() -> None:
+    assert parse(LEAST + "[budget]\nstates = 5").budget == config.BudgetConfig(None, 5)
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ name = "px86"
 # deviations = 2
 
 # [budget]
-# seconds = 600
-# states = 100000
+# seconds = 300          # of searching; the report says what was not looked at
+# states = 100000        # given alone, there is no time limit
 
 # [record]
 # mapping = "fixed"      # files reopen at the address where they were mapped, as raw pointers in them need
