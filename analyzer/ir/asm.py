@@ -25,9 +25,13 @@ _FLUSHES = {"clflush": hooks.CLFLUSH, "clflushopt": hooks.CLFLUSHOPT, "clwb": ho
 _PREFIXED = {"clflush": "clflushopt", "xsaveopt": "clwb"}
 # Raw bytes that stand alone: pcommit is an obsolete no-op on every processor that was sold.
 _RAW = {
-    (0x0F, 0xAE, 0xF8): "sfence", (0x0F, 0xAE, 0xF0): "mfence", (0x0F, 0xAE, 0xE8): "lfence", (0x66, 0x0F, 0xAE, 0xF8): "nop",
-    (0xF3, 0x90): "nop", (0x90,): "nop",
-}  # fmt: skip
+    (0x0F, 0xAE, 0xF8): "sfence",
+    (0x0F, 0xAE, 0xF0): "mfence",
+    (0x0F, 0xAE, 0xE8): "lfence",
+    (0x66, 0x0F, 0xAE, 0xF8): "nop",
+    (0xF3, 0x90): "nop",
+    (0x90,): "nop",
+}
 _HARMLESS = re.compile(
     r"(?:nop[wlq]?|pause|lfence|cpuid|rdtscp?|rdpmc|rdrand[wlq]?|rdseed[wlq]?|xgetbv|prefetch\w*|hlt|ud2|int3|endbr64|serialize|tpause|"
     r"umwait|umonitor|vzeroupper|vzeroall|emms|cld|clc|stc|rdfsbase\w?|rdgsbase\w?|rdpkru|wrpkru|xbegin|xend|xabort|xtest|cpuidw|"
@@ -42,9 +46,22 @@ _MOVE = re.compile(
     r"(?:mov|movabs|add|adc|and|dec|inc|neg|not|or|sbb|sub|xor|shl|shr|sal|sar|rol|ror|xadd|bts|btr|btc|cmpxchg)([bwlq])?$|set[a-z]+$"
 )
 _VECTOR_MOVE = {
-    "movss": 4, "movsd": 8, "movlps": 8, "movhps": 8, "movlpd": 8, "movhpd": 8, "movd": 4,
-    "movaps": 16, "movups": 16, "movapd": 16, "movupd": 16, "movdqa": 16, "movdqu": 16, "stmxcsr": 4, "fnstcw": 2,
-}  # fmt: skip
+    "movss": 4,
+    "movsd": 8,
+    "movlps": 8,
+    "movhps": 8,
+    "movlpd": 8,
+    "movhpd": 8,
+    "movd": 4,
+    "movaps": 16,
+    "movups": 16,
+    "movapd": 16,
+    "movupd": 16,
+    "movdqa": 16,
+    "movdqu": 16,
+    "stmxcsr": 4,
+    "fnstcw": 2,
+}
 _STACK = re.compile(r"-?\w*\(%+[re]?[sb]p\)")
 _NT = {"movnti": 0, "movntil": 4, "movntiq": 8, "movntq": 8, "movntdq": 16, "movntps": 16, "movntpd": 16}
 _SUFFIX = {"b": 1, "w": 2, "l": 4, "q": 8}
@@ -414,7 +431,8 @@ def emit_before(rewriter: Rewriter, line: str, plan: Plan) -> list[Callable[[], 
             assert step.source is not None
             rewriter.store_from(line, pointer, _as_pointer(rewriter, step.source), str(step.size), step.kind)
         else:
-            assert step.source is not None and step.count is not None
+            assert step.source is not None
+            assert step.count is not None
             count = rewriter.wide(_as_integer(rewriter, step.count))
             if step.size > 1:
                 scaled = rewriter.fresh()

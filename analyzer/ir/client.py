@@ -4,9 +4,9 @@ A configure run starts the compiler hundreds of times, so this module imports ne
 is neither instrumented nor linked with the recorder, when
 
 * it has no input, only preprocesses (-E, -M, -MM), only checks syntax, or reads its source from standard input;
-* a source is named `conftest*` (autoconf), `cmTC_*`, `CheckFunctionExists*`, `CMakeC*CompilerId*` or `testCCompiler*` (CMake),
-  `sanitycheck*` (meson), or lies in a folder CMakeFiles/CMakeTmp, CMakeFiles/CMakeScratch, CMakeFiles/<version>/CompilerId*,
-  meson-private or .conf_check* (waf);
+* a source is named `conftest*` (autoconf), `cmTC_*`, `CheckFunctionExists*`, `CMakeC*CompilerId*` or `testCCompiler*`
+  (CMake), `sanitycheck*` (meson), or lies in a folder CMakeFiles/CMakeTmp, CMakeFiles/CMakeScratch,
+  CMakeFiles/<version>/CompilerId*, meson-private or .conf_check* (waf);
 * the working directory is such a folder (CMake's link step of a probe).
 """
 
@@ -37,8 +37,20 @@ _QUERIES = (
     "-cc1as",
 )
 _SOURCES = (".c", ".cc", ".cpp", ".cxx", ".C", ".c++", ".i", ".ii", ".cp", ".CPP", ".CC")
-_NAMES = ("conftest", "CMakeCCompilerId", "CMakeCXXCompilerId", "CMakeCCompilerABI", "CMakeCXXCompilerABI", "testCCompiler", "testCXXCompiler",
-          "CheckFunctionExists", "CheckSymbolExists", "CheckIncludeFile", "sanitycheck", "cmTC_")  # fmt: skip
+_NAMES = (
+    "conftest",
+    "CMakeCCompilerId",
+    "CMakeCXXCompilerId",
+    "CMakeCCompilerABI",
+    "CMakeCXXCompilerABI",
+    "testCCompiler",
+    "testCXXCompiler",
+    "CheckFunctionExists",
+    "CheckSymbolExists",
+    "CheckIncludeFile",
+    "sanitycheck",
+    "cmTC_",
+)
 _FOLDERS = (
     "/CMakeFiles/CMakeTmp",
     "/CMakeFiles/CMakeScratch",
@@ -129,7 +141,7 @@ def main(words: list[str], cxx: bool) -> int:
 
 
 def socket_path() -> str:
-    """Where the worker of this user, this interpreter and this version of the tool listens; "" if there is no safe place."""
+    """Where the worker of this user, interpreter and version of the tool listens; "" if there is no safe place."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     if not base or not os.access(base, os.W_OK | os.X_OK):
         base = os.environ.get("TMPDIR", "/tmp")
@@ -233,10 +245,15 @@ def _start(path: str) -> socket | None:
         try:
             starter = subprocess.Popen(
                 [sys.executable, "-m", "crashcheck.analyzer.ir.worker", path, str(writer)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                pass_fds=(writer,), close_fds=True, start_new_session=True, cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(writer,),
+                close_fds=True,
+                start_new_session=True,
+                cwd="/",
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)},
-            )  # fmt: skip
+            )
         except OSError:
             return None
         finally:

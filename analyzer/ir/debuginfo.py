@@ -154,9 +154,10 @@ class DebugInfo:
         """The type behind typedefs, qualifiers and arrays."""
         while number is not None:
             text = self.node(number)
-            if ("!DIDerivedType(" in text and re.search(
-                r"tag: DW_TAG_(typedef|const_type|volatile_type|atomic_type|restrict_type)", text
-            )) or "tag: DW_TAG_array_type" in text:
+            if (
+                "!DIDerivedType(" in text
+                and re.search(r"tag: DW_TAG_(typedef|const_type|volatile_type|atomic_type|restrict_type)", text)
+            ) or "tag: DW_TAG_array_type" in text:
                 number = self.reference(number, "baseType")
             else:
                 return number
@@ -224,10 +225,10 @@ class DebugInfo:
     def _names(self) -> dict[str, list[int]]:
         if self._by_name is None:
             names: dict[str, list[int]] = {}
-            typedefs: list[tuple[int, str]] = []
+            typedefs: list[int] = []
             for number, text in enumerate(self._lines[self._first :]):
                 if "tag: DW_TAG_typedef, " in text:
-                    typedefs.append((number, text))
+                    typedefs.append(number)
                 if "!DICompositeType(" not in text or "tag: DW_TAG_array_type" in text or "DW_TAG_enumeration" in text:
                     continue
                 if "DIFlagFwdDecl" in text:
@@ -238,7 +239,7 @@ class DebugInfo:
                 named = re.search(r'\bname: "([^"]*)"', text)
                 if named:
                     names.setdefault(_plain(named.group(1)), []).append(number)
-            for number, text in typedefs:
+            for number in typedefs:
                 target = self.reference(number, "baseType")
                 # clang gives an unnamed struct the name of its typedef
                 if target is not None and self.is_composite(target) and not self.string(target, "name"):

@@ -1,7 +1,7 @@
 """IR text that an older clang reads: the spellings that changed since, undone.
 
 The binding's own optimiser and code generator are built with assertions and take nearly twice as long as those of a
-distribution's clang. So a unit that was verified by the binding is emitted by the clang that made its bitcode, where that
+distribution's clang. So a unit that the binding verified is emitted by the clang that made its bitcode, where that
 clang is known to read this text; if it does not, the binding emits it.
 """
 

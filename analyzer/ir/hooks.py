@@ -84,8 +84,10 @@ class Hooks:
                 word += "  %word = zext " + f"{bits} %bits to i64\n" if size < 8 else "  %word = add i64 %bits, 0\n"
             slow = self._add(
                 "slow.word",
-                'define internal preserve_mostcc void @"cc.slow.word"(ptr %target, i64 %word, ptr %instance, i32 %site, i32 %depth, '
-                f"i32 %packed) #cc.apart {{\n{_INSTANCE}  %size = lshr i32 %packed, 8\n  %flags = and i32 %packed, 255\n"
+                'define internal preserve_mostcc void @"cc.slow.word"(ptr %target, i64 %word, ptr %instance, '
+                "i32 %site, i32 %depth, "
+                f"i32 %packed) #cc.apart "
+                f"{{\n{_INSTANCE}  %size = lshr i32 %packed, 8\n  %flags = and i32 %packed, 255\n"
                 "  call void @cc_store_word(ptr %target, i64 %word, i32 %size, i64 %instance.address, "
                 f"ptr {UNIT}, i32 %site, i32 %depth, i32 %flags) #cc.cold\n  ret void\n}}\n",
             )
@@ -113,7 +115,8 @@ class Hooks:
                 f"define internal void {name}(ptr %target, {type_text} %value, {_SITE}, i32 %flags) #cc {{\n"
                 f"  %copy = alloca {type_text}\n{_IN_WINDOW}  br i1 %inside, label %slow, label %done, {RARE}\n"
                 f"slow:\n  store {type_text} %value, ptr %copy\n{_INSTANCE}"
-                f"  call void @cc_store(ptr %target, ptr %copy, i64 {size}, i64 %instance.address, ptr {UNIT}, i32 %site, "
+                f"  call void @cc_store(ptr %target, ptr %copy, i64 {size}, i64 %instance.address, ptr {UNIT}, "
+                f"i32 %site, "
                 f"i32 %depth, i32 %flags) #cc.cold\n  br label %done\ndone:\n  ret void\n}}\n"
             )
         return name
@@ -159,7 +162,8 @@ class Hooks:
         fill = f"  store {pointers} %targets, ptr %pointers\n" if form == "scatter" else ""
         check = _IN_WINDOW.replace("%target", "%to")
         self._helpers[name] = (
-            f"define internal void {name}({vector} %value, {parameter}, <{lanes} x i1> %mask, {_SITE}, i32 %flags) #cc {{\n"
+            f"define internal void {name}({vector} %value, {parameter}, <{lanes} x i1> %mask, {_SITE}, i32 "
+            f"%flags) #cc {{\n"
             f"  %copy = alloca {vector}\n  %enabled = alloca <{lanes} x i8>\n{setup}"
             f"  store {vector} %value, ptr %copy\n  %wide = zext <{lanes} x i1> %mask to <{lanes} x i8>\n"
             f"  store <{lanes} x i8> %wide, ptr %enabled\n{fill}{_INSTANCE}"
@@ -171,7 +175,8 @@ class Hooks:
             f"  %on = icmp ne i8 %flag, 0\n  br i1 %on, label %look, label %step\n"
             f"look:\n  %shift = mul i64 %lane, {size}\n{where}{check}  br i1 %inside, label %slow, label %step\n"
             f"slow:\n  %from = getelementptr i8, ptr %copy, i64 %shift\n"
-            f"  call void @cc_store(ptr %to, ptr %from, i64 {size}, i64 %instance.address, ptr {UNIT}, i32 %site, i32 %depth, "
+            f"  call void @cc_store(ptr %to, ptr %from, i64 {size}, i64 %instance.address, ptr {UNIT}, i32 "
+            f"%site, i32 %depth, "
             f"i32 %flags) #cc.cold\n  br label %step\n"
             f"step:\n  %one = zext i8 %flag to i64\n  %counted = add i64 %count, %one\n  %next = add i64 %lane, 1\n"
             f"  %more = icmp ult i64 %next, {lanes}\n  br i1 %more, label %loop, label %done\ndone:\n  ret void\n}}\n"
@@ -184,7 +189,8 @@ class Hooks:
             "copy",
             _guarded(
                 f'@"cc.copy"(ptr %target, ptr %source, i64 %size, {_SITE})',
-                f"{_INSTANCE}  call void @cc_copy(ptr %target, ptr %source, i64 %size, i64 %instance.address, ptr {UNIT}, "
+                f"{_INSTANCE}  call void @cc_copy(ptr %target, ptr %source, i64 %size, i64 %instance.address, "
+                f"ptr {UNIT}, "
                 "i32 %site, i32 %depth) #cc.cold\n",
             ),
         )
@@ -216,15 +222,18 @@ class Hooks:
         """`void (i1 begun, ptr target, i32 size, i1 locked, i1 stored, ptr instance, i32 site, i32 depth)`."""
         return self._add(
             "end",
-            f'define internal void @"cc.end"(i1 %begun, ptr %target, i32 %size, i1 %locked, i1 %stored, {_SITE}) #cc {{\n'
+            f'define internal void @"cc.end"(i1 %begun, ptr %target, i32 %size, i1 %locked, i1 %stored, '
+            f"{_SITE}) #cc {{\n"
             f"  br i1 %begun, label %slow, label %ordinary, {RARE}\n"
             f"slow:\n{_INSTANCE}  %locked.word = zext i1 %locked to i32\n  %stored.word = zext i1 %stored to i32\n"
-            "  call void @cc_atomic_end(ptr %target, i32 %size, i32 %locked.word, i32 %stored.word, i64 %instance.address, "
+            "  call void @cc_atomic_end(ptr %target, i32 %size, i32 %locked.word, i32 %stored.word, i64 "
+            "%instance.address, "
             f"ptr {UNIT}, i32 %site, i32 %depth) #cc.cold\n  br label %done\n"
             "ordinary:\n  br i1 %locked, label %check, label %done\n"
             f"check:\n  %wanted = load i32, ptr @cc_fence_wanted\n  %some = icmp ne i32 %wanted, 0\n"
             f"  br i1 %some, label %fence, label %done, {RARE}\n"
-            f"fence:\n  call void @cc_fence(i32 {LOCKED}, ptr {UNIT}, i32 %site, i32 %depth) #cc.cold\n  br label %done\n"
+            f"fence:\n  call void @cc_fence(i32 {LOCKED}, ptr {UNIT}, i32 %site, i32 %depth) #cc.cold\n  br "
+            f"label %done\n"
             "done:\n  ret void\n}\n",
         )
 
@@ -235,7 +244,8 @@ class Hooks:
             'define internal void @"cc.locked"(i32 %site, i32 %depth) #cc {\n'
             "  %wanted = load i32, ptr @cc_fence_wanted\n  %some = icmp ne i32 %wanted, 0\n"
             f"  br i1 %some, label %slow, label %done, {RARE}\n"
-            f"slow:\n  call void @cc_fence(i32 {LOCKED}, ptr {UNIT}, i32 %site, i32 %depth) #cc.cold\n  br label %done\n"
+            f"slow:\n  call void @cc_fence(i32 {LOCKED}, ptr {UNIT}, i32 %site, i32 %depth) #cc.cold\n  br "
+            f"label %done\n"
             "done:\n  ret void\n}\n",
         )
 

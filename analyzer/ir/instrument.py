@@ -43,7 +43,100 @@ _WORDS = frozenset({"half", "bfloat", "float", "double", "ptr"})
 _OPAQUE_LINKAGE = re.compile(r"^define (?:weak|linkonce|extern_weak|available_externally|common)\b")
 # External functions that never call back into the program and that no model records.
 QUIET_EXTERNALS = frozenset(
-    ["strlen", "strnlen", "strcmp", "strncmp", "strcasecmp", "strncasecmp", "strchr", "strrchr", "strstr", "strspn", "strcspn", "strpbrk", "memcmp", "memchr", "memrchr", "malloc", "calloc", "free", "aligned_alloc", "posix_memalign", "abort", "_exit", "__assert_fail", "__errno_location", "__stack_chk_fail", "isatty", "getpid", "getppid", "gettid", "time", "clock_gettime", "gettimeofday", "sched_yield", "usleep", "nanosleep", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_mutex_trylock", "pthread_rwlock_rdlock", "pthread_rwlock_wrlock", "pthread_rwlock_unlock", "pthread_self", "pthread_getspecific", "printf", "puts", "putchar", "fprintf", "fputs", "fputc", "fwrite", "fflush", "perror", "strerror", "rand", "srand", "random", "srandom", "atoi", "atol", "strtol", "strtoul", "strtoll", "strtoull", "strtod", "getenv", "abs", "labs", "sqrt", "pow", "floor", "ceil", "log", "exp", "_Znwm", "_Znam", "_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm", "__cxa_allocate_exception", "__cxa_free_exception", "__cxa_begin_catch", "__cxa_throw", "__cxa_rethrow", "__cxa_guard_acquire", "__cxa_guard_release", "__cxa_guard_abort", "__clang_call_terminate", "_ZSt9terminatev", "_ZSt17__throw_bad_allocv", "_ZSt20__throw_length_errorPKc", "__cxa_pure_virtual"]
+    [
+        "strlen",
+        "strnlen",
+        "strcmp",
+        "strncmp",
+        "strcasecmp",
+        "strncasecmp",
+        "strchr",
+        "strrchr",
+        "strstr",
+        "strspn",
+        "strcspn",
+        "strpbrk",
+        "memcmp",
+        "memchr",
+        "memrchr",
+        "malloc",
+        "calloc",
+        "free",
+        "aligned_alloc",
+        "posix_memalign",
+        "abort",
+        "_exit",
+        "__assert_fail",
+        "__errno_location",
+        "__stack_chk_fail",
+        "isatty",
+        "getpid",
+        "getppid",
+        "gettid",
+        "time",
+        "clock_gettime",
+        "gettimeofday",
+        "sched_yield",
+        "usleep",
+        "nanosleep",
+        "pthread_mutex_lock",
+        "pthread_mutex_unlock",
+        "pthread_mutex_trylock",
+        "pthread_rwlock_rdlock",
+        "pthread_rwlock_wrlock",
+        "pthread_rwlock_unlock",
+        "pthread_self",
+        "pthread_getspecific",
+        "printf",
+        "puts",
+        "putchar",
+        "fprintf",
+        "fputs",
+        "fputc",
+        "fwrite",
+        "fflush",
+        "perror",
+        "strerror",
+        "rand",
+        "srand",
+        "random",
+        "srandom",
+        "atoi",
+        "atol",
+        "strtol",
+        "strtoul",
+        "strtoll",
+        "strtoull",
+        "strtod",
+        "getenv",
+        "abs",
+        "labs",
+        "sqrt",
+        "pow",
+        "floor",
+        "ceil",
+        "log",
+        "exp",
+        "_Znwm",
+        "_Znam",
+        "_ZdlPv",
+        "_ZdlPvm",
+        "_ZdaPv",
+        "_ZdaPvm",
+        "__cxa_allocate_exception",
+        "__cxa_free_exception",
+        "__cxa_begin_catch",
+        "__cxa_throw",
+        "__cxa_rethrow",
+        "__cxa_guard_acquire",
+        "__cxa_guard_release",
+        "__cxa_guard_abort",
+        "__clang_call_terminate",
+        "_ZSt9terminatev",
+        "_ZSt17__throw_bad_allocv",
+        "_ZSt20__throw_length_errorPKc",
+        "__cxa_pure_virtual",
+    ]
 )
 
 
@@ -350,7 +443,8 @@ class Rewriter:
         word = type_text in _WORDS or (type_text[0] == "i" and type_text[1:].isdigit() and int(type_text[1:]) <= 64)
         helper = self.hooks.store_word(type_text, size) if word else self.hooks.store_wide(type_text, size)
         self.hook(
-            f"  call void {helper}(ptr {pointer}, {type_text} {value}, ptr {target.instance}, i32 {site}, i32 %cc.depth, "
+            f"  call void {helper}(ptr {pointer}, {type_text} {value}, ptr {target.instance}, i32 {site}, "
+            f"i32 %cc.depth, "
             f"i32 {flags})",
             line,
         )
@@ -375,7 +469,8 @@ class Rewriter:
             stored = self.fresh()
             self.emit(f"  {stored} = extractvalue {{ {type_text}, i1 }} {result}, 1")
         self.hook(
-            f"  call void {self.hooks.end()}(i1 {begun}, ptr {pointer}, i32 {size}, i1 {'true' if locked else 'false'}, "
+            f"  call void {self.hooks.end()}(i1 {begun}, ptr {pointer}, i32 {size}, i1 "
+            f"{'true' if locked else 'false'}, "
             f"i1 {stored}, ptr {target.instance}, i32 {site}, i32 %cc.depth)",
             line,
         )

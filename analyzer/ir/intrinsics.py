@@ -55,7 +55,8 @@ def _lanes(rewriter: Rewriter, line: str, value: Operand, pointer: Operand, mask
     site = rewriter.site("store", line, target)
     helper = rewriter.hooks.store_lanes(value.type, element[0], element[1], size, form)
     rewriter.hook(
-        f"  call void {helper}({value.text}, {pointer.text}, <{element[1]} x i1> {mask}, ptr {target.instance}, i32 {site}, "
+        f"  call void {helper}({value.text}, {pointer.text}, <{element[1]} x i1> {mask}, ptr "
+        f"{target.instance}, i32 {site}, "
         f"i32 %cc.depth, i32 {flags})",
         line,
     )

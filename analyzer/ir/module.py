@@ -128,9 +128,16 @@ class Layout:
 
 
 _SCALARS = {
-    "ptr": Layout(8, 8), "half": Layout(2, 2), "bfloat": Layout(2, 2), "float": Layout(4, 4), "double": Layout(8, 8),
-    "x86_fp80": Layout(16, 16), "fp128": Layout(16, 16), "ppc_fp128": Layout(16, 16), "x86_mmx": Layout(8, 8),
-}  # fmt: skip
+    "ptr": Layout(8, 8),
+    "half": Layout(2, 2),
+    "bfloat": Layout(2, 2),
+    "float": Layout(4, 4),
+    "double": Layout(8, 8),
+    "x86_fp80": Layout(16, 16),
+    "fp128": Layout(16, 16),
+    "ppc_fp128": Layout(16, 16),
+    "x86_mmx": Layout(8, 8),
+}
 _ARRAY = re.compile(r"[\[<](\d+) x ")
 
 

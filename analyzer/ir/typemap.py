@@ -53,7 +53,8 @@ class Slots:
     _STORE = re.compile(r"\n  store (?:volatile )?ptr (\S+), ptr (%[-\w.$]+),")
     _HARMLESS = re.compile(
         r"\n(?:  %[-\w.$]+ = load (?:volatile )?ptr, ptr |  store (?:volatile )?ptr \S+, ptr |"
-        r"    #dbg_\w+\(ptr |  call void @llvm\.lifetime\.(?:start|end)\.p0\((?:i64 -?\d+, )?ptr (?:nonnull )?)(%[-\w.$]+)[,)]"
+        r"    #dbg_\w+\(ptr |  call void @llvm\.lifetime\.(?:start|end)\.p0\((?:i64 -?\d+, )?ptr "
+        r"(?:nonnull )?)(%[-\w.$]+)[,)]"
     )
     _CAST = re.compile(r"\n  (%[-\w.$]+) = bitcast ptr (%[-\w.$]+) to ptr")
     _USE = re.compile(r"ptr (?:[a-z_]+ |align \d+ )*(%[-\w.$]+)")
@@ -285,9 +286,13 @@ class TypeMap:
                 variable += f".#{access.index}"
                 continue
             found, composite = self._descend(
-                composite, access.offset * 8, inner_layout.size if inner_layout else 0,
-                stored if last else "", stored_size, self._next_struct(ordered, position),
-            )  # fmt: skip
+                composite,
+                access.offset * 8,
+                inner_layout.size if inner_layout else 0,
+                stored if last else "",
+                stored_size,
+                self._next_struct(ordered, position),
+            )
             if not found:
                 steps.append(TypeStep(type_name, f"#{access.index}", access.offset, inner_size))
                 variable += f".#{access.index}"
@@ -341,9 +346,10 @@ class TypeMap:
         ]
         if not members:
             bits = [
-                m for m in self._debug.members(composite)
+                m
+                for m in self._debug.members(composite)
                 if m.bitfield and m.offset < offset + max(span, 1) * 8 and offset < m.offset + m.size
-            ]  # fmt: skip
+            ]
             if not bits:
                 return None
             names = "|".join(m.name for m in bits if m.name)

@@ -69,7 +69,8 @@ def warm_up() -> None:
     """Compile a line, so that what LLVM and Python load lazily is loaded before a worker forks."""
     options = UnitOptions("warm-up.c", "/", "clang")
     context = llvm.create_context()
-    text = f'target triple = "{llvm.get_default_triple()}"\ndefine void @f(ptr %p) {{\n  store i32 1, ptr %p\n  ret void\n}}\n'
+    text = f'target triple = "{llvm.get_default_triple()}"\n'
+    text += "define void @f(ptr %p) {\n  store i32 1, ptr %p\n  ret void\n}\n"
     compile_unit(llvm.parse_assembly(text, context=context).as_bitcode(), options)
 
 

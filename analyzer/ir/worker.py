@@ -7,6 +7,7 @@ client's descriptors, environment, working directory and umask. A client that go
 from __future__ import annotations
 
 import gc
+import io
 import os
 import selectors
 import signal
@@ -171,12 +172,17 @@ def _serve_one(descriptors: list[int], request: bytes) -> int:
         os.environb[name] = value
     os.umask(umask)
     os.chdir(folder)
-    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stderr = open(2, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = _stream(1)
+    sys.stderr = _stream(2)
     from crashcheck.analyzer.ir.wrapper import run
 
     return run(words, cxx)
+
+
+def _stream(descriptor: int) -> io.TextIOWrapper:
+    """Python's stream on a descriptor that has become the client's."""
+    raw = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
 
 
 def main() -> int:

@@ -235,8 +235,8 @@ class _Build:
         )
         return (
             f"{item.path}: the instrumenter ended with {how}; bitcode of {description}, read by {binding_version()} "
-            "[instrumenter-died]\n  set CRASHCHECK_CLANG to a clang 14 to 19, or CRASHCHECK_FALLBACK=1 to compile such units plain"
-            + (f"\n{printed}" if printed else "")
+            "[instrumenter-died]\n  set CRASHCHECK_CLANG to a clang 14 to 19, or CRASHCHECK_FALLBACK=1 to "
+            "compile such units plain" + (f"\n{printed}" if printed else "")
         )
 
     def _plain(self, item: Input, target: str, reason: str, quiet: bool) -> int:
@@ -251,9 +251,12 @@ class _Build:
         if status or mode == ["-S"] or target == "-":
             return status
         facts = UnitFacts(
-            source=os.path.abspath(item.path), directory=os.getcwd(), compiler=self.compiler.description(), binding="",
+            source=os.path.abspath(item.path),
+            directory=os.getcwd(),
+            compiler=self.compiler.description(),
+            binding="",
             not_instrumented=first,
-        )  # fmt: skip
+        )
         _, blob = encode(facts)
         with tempfile.NamedTemporaryFile(prefix="crashcheck-facts-") as stream:
             stream.write(blob)

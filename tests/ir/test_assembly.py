@@ -63,19 +63,38 @@ int main(int argc, char **argv) {
 def test_every_encoding_is_told(told: Run, clang: str) -> None:
     events = told(ENCODINGS, "-O2", clang=clang)
     assert [line.split(" |")[0] for line in events] == [
-        "flush @0 1 clflush", "fence sfence", "fence mfence",
-        "flush @64 1 clflush", "flush @64 1 clflushopt", "flush @64 1 clwb", "flush @64 1 clflushopt", "flush @64 1 clwb",
-        "flush @64 1 clwb", "fence mfence", "fence sfence", "fence mfence", "fence sfence",
-        "begin @65", "end @65 03 locked=1 stored=1",
-        "begin @0", "end @0 0500000000000000 locked=1 stored=1",
-        "begin @0", "end @0 0a00000000000000 locked=1 stored=1",
-        "begin @0", "end @0 0f000000 locked=1 stored=1",
-        "begin @0", "end @0 0f00000000000000 locked=1 stored=0",
-        "begin @0", "end @0 4d00000000000000 locked=1 stored=1",
-        "store @0 0a00000000000000 flags=1", "store @0 0a00000000000000 flags=0", "store @0 01 flags=0",
+        "flush @0 1 clflush",
+        "fence sfence",
+        "fence mfence",
+        "flush @64 1 clflush",
+        "flush @64 1 clflushopt",
+        "flush @64 1 clwb",
+        "flush @64 1 clflushopt",
+        "flush @64 1 clwb",
+        "flush @64 1 clwb",
+        "fence mfence",
+        "fence sfence",
+        "fence mfence",
+        "fence sfence",
+        "begin @65",
+        "end @65 03 locked=1 stored=1",
+        "begin @0",
+        "end @0 0500000000000000 locked=1 stored=1",
+        "begin @0",
+        "end @0 0a00000000000000 locked=1 stored=1",
+        "begin @0",
+        "end @0 0f000000 locked=1 stored=1",
+        "begin @0",
+        "end @0 0f00000000000000 locked=1 stored=0",
+        "begin @0",
+        "end @0 4d00000000000000 locked=1 stored=1",
+        "store @0 0a00000000000000 flags=1",
+        "store @0 0a00000000000000 flags=0",
+        "store @0 01 flags=0",
         "store @0 02020202020202020202020202020202 flags=1",
-        "copy @128 02020202020202020202020202020202", "fill @128 00x16",
-    ]  # fmt: skip
+        "copy @128 02020202020202020202020202020202",
+        "fill @128 00x16",
+    ]
 
 
 def test_newer_flush_intrinsics_have_sites(build: Build, clang: str) -> None:
@@ -118,7 +137,12 @@ POINTER = "ptr elementtype(i64) %1"
         ("lock\\0A\\09incq $0", "=*m,*m,~{memory}", (POINTER, POINTER), [("locked", 8)]),
         (".byte 0xf0; addb $1,$0", "=*m,q,~{memory}", (POINTER, "i8 1"), [("locked", 1)]),
         ("xchg $0, $1", "=r,=*m,0,*m", (POINTER, "i32 1", POINTER), [("locked", 8)]),
-        ("lock cmpxchg16b $0", "=*m,{ax},*m", ("ptr elementtype(i128) %1", "i64 1", "ptr elementtype(i128) %1"), [("locked", 16)]),
+        (
+            "lock cmpxchg16b $0",
+            "=*m,{ax},*m",
+            ("ptr elementtype(i128) %1", "i64 1", "ptr elementtype(i128) %1"),
+            [("locked", 16)],
+        ),
         ("vmovntdq $1, $0", "=*m,x", ("ptr elementtype(<4 x i64>) %1", "<4 x i64> %2"), [("store", 32)]),
         ("movdir64b ($1), $0", "r,r,~{memory}", ("ptr %1", "ptr %2"), [("movdir64b", 64)]),
         ("rep; movsb", "={di},={si},={cx},0,1,2,~{memory}", ("ptr %1", "ptr %2", "i64 %3"), [("copy", 1)]),
@@ -126,7 +150,7 @@ POINTER = "ptr elementtype(i64) %1"
         ("sete $0", "=*m", ("ptr elementtype(i8) %1",), [("store", 1)]),
         ("mov $1, %rax; mov %rax, $0", "=*m,r", (POINTER, "i64 %2"), [("store", 8)]),
     ],
-)  # fmt: skip
+)
 def test_assembly_becomes_hooks(
     template: str, constraints: str, arguments: tuple[str, ...], expected: list[tuple[str, int]]
 ) -> None:

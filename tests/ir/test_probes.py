@@ -15,14 +15,26 @@ from crashcheck.analyzer.ir.facts import read_sections
 @pytest.mark.parametrize(
     ("words", "folder"),
     [
-        ("--version", "/p"), ("-v", "/p"), ("-dumpmachine", "/p"), ("-print-search-dirs", "/p"), ("-print-prog-name=ld", "/p"),
-        ("-E conftest.c", "/p"), ("-E x.c", "/p"), ("-o conftest -O2 conftest.c -lm", "/p"), ("-c conftest.cpp", "/p"),
-        ("conftest.o -o conftest", "/p"), ("-x c - -o /dev/null", "/p"), ("-MM a.c", "/p"),
-        ("-o x.o -c /b/CMakeFiles/CMakeScratch/TryCompile-A1/src.c", "/b"), ("-c src.c", "/b/CMakeFiles/CMakeScratch/TryCompile-A1"),
-        ("CMakeCCompilerId.c", "/b/CMakeFiles/3.25/CompilerIdC"), ("-c /usr/share/cmake/Modules/CMakeCXXCompilerABI.cpp", "/b"),
-        ("/b/meson-private/tmpx/testfile.c -o x", "/b"), ("sanitycheckc.c", "/b"),
+        ("--version", "/p"),
+        ("-v", "/p"),
+        ("-dumpmachine", "/p"),
+        ("-print-search-dirs", "/p"),
+        ("-print-prog-name=ld", "/p"),
+        ("-E conftest.c", "/p"),
+        ("-E x.c", "/p"),
+        ("-o conftest -O2 conftest.c -lm", "/p"),
+        ("-c conftest.cpp", "/p"),
+        ("conftest.o -o conftest", "/p"),
+        ("-x c - -o /dev/null", "/p"),
+        ("-MM a.c", "/p"),
+        ("-o x.o -c /b/CMakeFiles/CMakeScratch/TryCompile-A1/src.c", "/b"),
+        ("-c src.c", "/b/CMakeFiles/CMakeScratch/TryCompile-A1"),
+        ("CMakeCCompilerId.c", "/b/CMakeFiles/3.25/CompilerIdC"),
+        ("-c /usr/share/cmake/Modules/CMakeCXXCompilerABI.cpp", "/b"),
+        ("/b/meson-private/tmpx/testfile.c -o x", "/b"),
+        ("sanitycheckc.c", "/b"),
     ],
-)  # fmt: skip
+)
 def test_a_probe_is_known_by_its_names(words: str, folder: str) -> None:
     assert is_probe(words.split(), folder)
 
@@ -48,7 +60,8 @@ def test_a_probe_loads_neither_llvm_nor_the_wrapper(tmp_path: Path) -> None:
     code = (
         f"import os, sys; sys.path.insert(0, {str(Path(__file__).parents[2] / 'src')!r})\n"
         "from crashcheck.cli.cc import main_c\n"
-        "os.execv = lambda path, words: print(words[0], sorted(set(sys.modules) & {'llvmlite', 'subprocess', 'json', 'socket', "
+        "os.execv = lambda path, words: print(words[0], sorted(set(sys.modules) & "
+        "{'llvmlite', 'subprocess', 'json', 'socket', "
         "'dataclasses', 'crashcheck.analyzer.ir.wrapper'}))\n"
         "sys.argv = ['crashcheck-cc', 'conftest.c', '-o', 'conftest']\n"
         "main_c()\n"

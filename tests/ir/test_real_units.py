@@ -99,7 +99,11 @@ static long total(int n, ...) {
     return sum;
 }
 static struct wide by_value(struct wide w) { w.d[1] *= 2; w.name[3] = 'X'; w.z *= I; return w; }
-static int vla(int n) { int a[n][n]; for (int i = 0; i < n; i++) for (int j = 0; j < n; j++) a[i][j] = i * j; return a[n - 1][n - 1]; }
+static int vla(int n) {
+    int a[n][n];
+    for (int i = 0; i < n; i++) for (int j = 0; j < n; j++) a[i][j] = i * j;
+    return a[n - 1][n - 1];
+}
 static int (*resolve(void))(int) { return computed; }
 static int chosen(int) __attribute__((ifunc("resolve")));
 extern int other_name(int) __attribute__((alias("vla_alias_target")));

@@ -137,9 +137,14 @@ int main(void) {
     assert events in (
         [],
         ["store @32 02000000 flags=0", "store @36 02000000 flags=0", "store @68 01000000 flags=0"],
-        ["store @12 09000000 flags=0", "store @12 09000000 flags=0", "store @32 02000000 flags=0",
-         "store @36 02000000 flags=0", "store @68 01000000 flags=0"],
-    )  # fmt: skip
+        [
+            "store @12 09000000 flags=0",
+            "store @12 09000000 flags=0",
+            "store @32 02000000 flags=0",
+            "store @36 02000000 flags=0",
+            "store @68 01000000 flags=0",
+        ],
+    )
 
 
 def test_a_bitcast_constant_and_a_large_offset_are_understood(told: Run) -> None:

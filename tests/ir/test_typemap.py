@@ -84,15 +84,30 @@ def test_fields_and_instances_are_found(told: Run, clang: str, flags: tuple[str,
         assert parts is not None, line
         found.append((parts[3].strip(), int(parts[1]), int(parts[2]) if parts[2] else None, parts[4]))
     assert found == [
-        ("Node.slots[].key", 32, 0, "main"), ("Node.slots[].tag[]", 42, 0, "main"), ("Node.next", 80, 0, "link"),
-        ("Node.number", 88, 0, "main"), ("Node.pointer", 88, 0, "main"), ("Node.hi", 90, 0, "main"),
-        ("Node.valid|dirty", 96, 0, "main"), ("Box.value", 104, 104, "set"), ("Base.id", 8, 0, "main"),
-        ("Wrap.point.y", 516, 512, "main"), ("Wrap.e", 520, 512, "main"), ("Wrap.flag", 524, 512, "main"),
-        ("tree.kids[]", 1032, 1024, "main"), ("tree.p.b[]", 1064, 1024, "main"), ("tree.p.a", 1056, 1024, "main"),
-        ("tree.p.b[]", 1064, 1024, "main"), ("Node.slots[].key", 32, 0, "main"), ("Slot.key", 32, 32, "main"),
-        ("Node.slots[].key", 64, 0, "main"), ("plain", 2064, 2064, "main"), ("Box.value", 3000, 3000, "set"),
-        ("", 16, None, "swap"), ("", 32, None, "swap"),
-    ]  # fmt: skip
+        ("Node.slots[].key", 32, 0, "main"),
+        ("Node.slots[].tag[]", 42, 0, "main"),
+        ("Node.next", 80, 0, "link"),
+        ("Node.number", 88, 0, "main"),
+        ("Node.pointer", 88, 0, "main"),
+        ("Node.hi", 90, 0, "main"),
+        ("Node.valid|dirty", 96, 0, "main"),
+        ("Box.value", 104, 104, "set"),
+        ("Base.id", 8, 0, "main"),
+        ("Wrap.point.y", 516, 512, "main"),
+        ("Wrap.e", 520, 512, "main"),
+        ("Wrap.flag", 524, 512, "main"),
+        ("tree.kids[]", 1032, 1024, "main"),
+        ("tree.p.b[]", 1064, 1024, "main"),
+        ("tree.p.a", 1056, 1024, "main"),
+        ("tree.p.b[]", 1064, 1024, "main"),
+        ("Node.slots[].key", 32, 0, "main"),
+        ("Slot.key", 32, 32, "main"),
+        ("Node.slots[].key", 64, 0, "main"),
+        ("plain", 2064, 2064, "main"),
+        ("Box.value", 3000, 3000, "set"),
+        ("", 16, None, "swap"),
+        ("", 32, None, "swap"),
+    ]
 
 
 def test_steps_go_from_the_field_out_to_the_instance(build: Build) -> None:
@@ -145,12 +160,22 @@ TYPES = Types(
 @pytest.mark.parametrize(
     ("text", "layout"),
     [
-        ("i1", Layout(1, 1)), ("i24", Layout(4, 4)), ("i128", Layout(16, 16)), ("x86_fp80", Layout(16, 16)), ("ptr", Layout(8, 8)),
-        ("%struct.slot", Layout(16, 8)), ("%struct.node", Layout(80, 8)), ("%packed", Layout(25, 1)), ("[3 x %packed]", Layout(75, 1)),
-        ("{ i8, { i16, [0 x i64] } }", Layout(16, 8)), ("<4 x i1>", Layout(1, 1)), ("%opaque", None), ("<vscale x 4 x i32>", None),
+        ("i1", Layout(1, 1)),
+        ("i24", Layout(4, 4)),
+        ("i128", Layout(16, 16)),
+        ("x86_fp80", Layout(16, 16)),
+        ("ptr", Layout(8, 8)),
+        ("%struct.slot", Layout(16, 8)),
+        ("%struct.node", Layout(80, 8)),
+        ("%packed", Layout(25, 1)),
+        ("[3 x %packed]", Layout(75, 1)),
+        ("{ i8, { i16, [0 x i64] } }", Layout(16, 8)),
+        ("<4 x i1>", Layout(1, 1)),
+        ("%opaque", None),
+        ("<vscale x 4 x i32>", None),
         ('%"class.std::x"', Layout(64, 16)),
     ],
-)  # fmt: skip
+)
 def test_layouts_are_those_of_x86_64(text: str, layout: Layout | None) -> None:
     assert TYPES.layout(text) == layout
 
@@ -166,6 +191,8 @@ def test_operands_are_read_past_attributes_and_strings() -> None:
     assert operand("i64 range(i64 0, 9) sub (i64 0, i64 1)").value == "sub (i64 0, i64 1)"
     assert operand('%"a b, c" zeroinitializer').type == '%"a b, c"'
     assert split_commas('ptr @"a,(b", { i8, i8 } { i8 1, i8 2 }, [1 x i8] c"\\22,"') == [
-        'ptr @"a,(b"', "{ i8, i8 } { i8 1, i8 2 }", '[1 x i8] c"\\22,"',
-    ]  # fmt: skip
+        'ptr @"a,(b"',
+        "{ i8, i8 } { i8 1, i8 2 }",
+        '[1 x i8] c"\\22,"',
+    ]
     assert type_end("ptr addrspace(3) %x", 0) == len("ptr addrspace(3)")

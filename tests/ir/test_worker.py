@@ -125,8 +125,13 @@ def test_nonsense_on_the_socket_disturbs_nobody(tmp_path: Path, home: dict[str, 
 
 def test_standard_input_is_the_clients(tmp_path: Path, home: dict[str, str]) -> None:
     done = subprocess.run(
-        ["crashcheck-cc", "-x", "c", "-", "-DGREETING=\"in\"", "-o", "b"], input=SOURCE, cwd=tmp_path, env=home, text=True, check=False
-    )  # fmt: skip
+        ["crashcheck-cc", "-x", "c", "-", '-DGREETING="in"', "-o", "b"],
+        input=SOURCE,
+        cwd=tmp_path,
+        env=home,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0
     assert subprocess.run([tmp_path / "b"], capture_output=True, text=True, check=True).stdout == "in\n"
 

@@ -140,7 +140,8 @@ def test_a_static_library_keeps_its_facts_through_section_garbage_collection(pro
 def test_function_sections_let_the_linker_drop_what_nobody_calls(project: Path) -> None:
     (project / "lib.c").write_text(
         'int table[4] = {1}; int empty[9]; const int fixed = 3; const char *names[] = {"a"};\n'
-        "__attribute__((noinline)) int used(void) { return empty[0]; }\nint dropped(int *p) { *p = table[0]; return fixed + names[0][0]; }\n"
+        "__attribute__((noinline)) int used(void) { return empty[0]; }\nint dropped(int *p) "
+        "{ *p = table[0]; return fixed + names[0][0]; }\n"
         "int main(void) { return used(); }\n"
     )
     assert cc("-O1", "-ffunction-sections", "-fdata-sections", "-c", "lib.c") == 0
@@ -220,7 +221,8 @@ def test_optimize_macros_are_those_of_the_level_asked_for(project: Path) -> None
     assert cc("macro.c", "-o", "prog") == 0
     assert cc("-O0", "macro.c", "-o", "prog") == 0
     (project / "macro.c").write_text(
-        "#if !defined __OPTIMIZE__ || !defined __OPTIMIZE_SIZE__\n#error not -Os\n#endif\nint main(void) { return 0; }\n"
+        "#if !defined __OPTIMIZE__ || !defined __OPTIMIZE_SIZE__\n#error not -Os\n#endif\nint "
+        "main(void) { return 0; }\n"
     )
     assert cc("-O0", "-Os", "macro.c", "-o", "prog") == 0
 
@@ -257,7 +259,8 @@ def test_a_failure_names_unit_construct_and_versions(
     broken.write_bytes(b"BC\xc0\xde no bitcode")
     fake = project / "fake-clang"
     fake.write_text(
-        f'#!/bin/sh\ncase "$*" in *-emit-llvm*) for w; do case "$o" in -o) cp "{broken}" "$w"; exit 0;; esac; o="$w"; done;; esac\n'
+        f'#!/bin/sh\ncase "$*" in *-emit-llvm*) for w; do case "$o" in -o) cp "{broken}" "$w"; exit 0;; '
+        f'esac; o="$w"; done;; esac\n'
         f'exec {shutil.which(CLANGS[-1])} "$@"\n'
     )
     fake.chmod(0o755)
