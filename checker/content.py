@@ -130,18 +130,18 @@ class Content:
         what it was before the first of its updates that was lost.
         """
         event = int(self.space.points.event[state.point])
-        overlays: dict[int, _Overlay] = {}
-        seen: set[tuple[int, int]] = set()
-        for file, word, before in self._prints().words_before(state.pieces):
-            if (file, word) not in seen:
-                seen.add((file, word))
-                overlays.setdefault(file, _Overlay()).write(word * WORD_BYTES, before.to_bytes(WORD_BYTES, "little"))
-        files = self.graph.trace.files
-        sizes = {number: self._files[number].size_issued(event) for number in overlays}
-        return tuple(
-            FilePatch(files[number].path, True, sizes[number], overlays[number].runs(sizes[number]))
-            for number in sorted(overlays)
-        )
+        out = []
+        for number, words, values in self._prints().words_before(state.pieces):
+            size = self._files[number].size_issued(event)
+            first = np.flatnonzero(np.concatenate([[True], np.diff(words) != 1]))
+            writes = []
+            for low, high in zip(first.tolist(), [*first[1:].tolist(), len(words)], strict=True):
+                offset = int(words[low]) * WORD_BYTES
+                data = values[low:high].tobytes()[: max(size - offset, 0)]
+                if data:
+                    writes.append((offset, data))
+            out.append(FilePatch(self.graph.trace.files[number].path, True, size, tuple(writes)))
+        return tuple(out)
 
     def issued(self, from_point: int | None, to_point: int) -> ImagePatch:
         """From everything issued by one point (None: the first image) to everything issued by a later one.

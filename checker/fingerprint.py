@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,13 +108,19 @@ class Fingerprints:
                 return False
         return True
 
-    def words_before(self, pieces: Iterable[int]) -> Iterator[tuple[int, int, int]]:
-        """(file, word, what it was before the piece) for each word of some data pieces, in trace order."""
+    def words_before(self, pieces: Iterable[int]) -> list[tuple[int, Ints, Words]]:
+        """By file, the words that some data pieces write, ascending, and what each was before the first of the pieces."""
         entries = self.entries
-        for id_ in sorted(pieces):
-            file = int(self.graph.file[id_])
-            for row in range(int(entries.start[id_]), int(entries.start[id_ + 1])):
-                yield file, int(entries.word[row]), int(entries.before[row])
+        ids = np.array(sorted(pieces), dtype=np.int64)
+        many = entries.start[ids + 1] - entries.start[ids]
+        rows = np.arange(int(many.sum())) + np.repeat(entries.start[ids] - np.cumsum(many) + many, many)
+        files = np.repeat(self.graph.file[ids], many)
+        out = []
+        for number in np.unique(files).tolist():
+            mine = rows[files == number]
+            words, first = np.unique(entries.word[mine], return_index=True)
+            out.append((int(number), words, entries.before[mine[first]]))
+        return out
 
     def _base(self, point: int, full: bool) -> list[_Row]:
         """The rows of the point's full image, or of its durable one."""
