@@ -16,7 +16,7 @@ from crashcheck.analyzer.ir.debuginfo import unescape
 from crashcheck.analyzer.ir.module import Operand, matching, operand, split_commas
 
 if TYPE_CHECKING:
-    from crashcheck.analyzer.ir.instrument import Rewriter
+    from crashcheck.analyzer.ir.emitter import Emitter
 
 _ELEMENT = re.compile(r"elementtype\(")
 _FENCES = {"sfence": hooks.SFENCE, "mfence": hooks.MFENCE}
@@ -407,7 +407,7 @@ def _string(plan: Plan, call: AsmCall, word: str, repeat: bool) -> bool:
     return True
 
 
-def emit_before(rewriter: Rewriter, line: str, plan: Plan) -> list[Callable[[], None]]:
+def emit_before(rewriter: Emitter, line: str, plan: Plan) -> list[Callable[[], None]]:
     """Emit the hooks that precede the assembly; returns those that follow it."""
     after: list[Callable[[], None]] = []
     for step in plan.steps:
@@ -445,7 +445,7 @@ def emit_before(rewriter: Rewriter, line: str, plan: Plan) -> list[Callable[[], 
     return after
 
 
-def _as_pointer(rewriter: Rewriter, value: Operand) -> str:
+def _as_pointer(rewriter: Emitter, value: Operand) -> str:
     if value.type == "ptr":
         return value.value
     name = rewriter.fresh()
@@ -453,7 +453,7 @@ def _as_pointer(rewriter: Rewriter, value: Operand) -> str:
     return name
 
 
-def _as_integer(rewriter: Rewriter, value: Operand) -> Operand:
+def _as_integer(rewriter: Emitter, value: Operand) -> Operand:
     if value.type != "ptr":
         return value
     name = rewriter.fresh()
@@ -461,7 +461,7 @@ def _as_integer(rewriter: Rewriter, value: Operand) -> Operand:
     return Operand("i64", name)
 
 
-def _as_byte(rewriter: Rewriter, value: Operand) -> str:
+def _as_byte(rewriter: Emitter, value: Operand) -> str:
     if value.type == "i8":
         return value.value
     if not value.type.startswith("i"):

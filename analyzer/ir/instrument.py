@@ -10,36 +10,32 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from crashcheck.analyzer.ir import asm, hooks
-from crashcheck.analyzer.ir.debuginfo import DebugInfo, Position
+from crashcheck.analyzer.ir.debuginfo import Position
+from crashcheck.analyzer.ir.emitter import DBG, Emitter, Function
 from crashcheck.analyzer.ir.facts import NotUnderstood, Site
-from crashcheck.analyzer.ir.hooks import Hooks
 from crashcheck.analyzer.ir.intrinsics import INTRINSICS, Intrinsic
 from crashcheck.analyzer.ir.module import (
     NAME,
     IRSyntaxError,
-    ModuleText,
-    Operand,
     matching,
     operand,
     split_commas,
     type_end,
 )
-from crashcheck.analyzer.ir.typemap import Slots, Target, TypeMap
+from crashcheck.analyzer.ir.typemap import Slots
 
 _HEADER = re.compile(rf"^define .*?@({NAME})\(")
 _CALLEE = re.compile(rf"(?:(@(?:{NAME})|%(?:{NAME}))\(| asm )")
 _VALUE = re.compile(rf"[%@](?:{NAME})|-?\d[\w.+]*|[a-z]\w*(?![\w (])")
-_DBG = re.compile(r", !dbg !(\d+)")
 _ATTACHED = re.compile(r", !dbg !\d+")
 _DEFINED = re.compile(r" !dbg !\d+")
 _GROUP = re.compile(r" #\d+")
 _GROUPS = re.compile(r"#(\d+)")
 _STORE = re.compile(r"  store (atomic )?(volatile )?")
 _ATOMIC_TAIL = re.compile(r'(?: syncscope\("([^"]*)"\))? (\w+)(?: (\w+))?, align (\d+)')
-_WORDS = frozenset({"half", "bfloat", "float", "double", "ptr"})
 _OPAQUE_LINKAGE = re.compile(r"^define (?:weak|linkonce|extern_weak|available_externally|common)\b")
 # External functions that never call back into the program and that no model records.
 QUIET_EXTERNALS = frozenset(
@@ -140,17 +136,6 @@ QUIET_EXTERNALS = frozenset(
 )
 
 
-@dataclass(slots=True)
-class _Function:
-    name: str
-    position: Position
-    certain: bool  # the definition that runs is this one
-    hooked: bool = False
-    entry: int = -1  # where in the output the depth is loaded
-    leaves: list[tuple[int, bool]] = field(default_factory=list)  # (place in the output, whether the function is left)
-    calls: list[tuple[int, str, str]] = field(default_factory=list)  # (place in the output, callee or "", !dbg number)
-
-
 @dataclass(frozen=True, slots=True)
 class Instrumented:
     """A unit's text with hooks, without its descriptor, and what to say about it."""
@@ -161,71 +146,8 @@ class Instrumented:
     functions: dict[str, str]  # symbol → hash of its code, blind to metadata and the numbers of attribute groups
 
 
-class Rewriter:
+class Rewriter(Emitter):
     """Rewrites one unit. `models`: functions that the runtime wraps; `keep_debug`: the user asked for -g."""
-
-    def __init__(self, module: ModuleText, debug: DebugInfo, models: frozenset[str], keep_debug: bool) -> None:
-        self.module = module
-        self.debug = debug
-        self.models = models & module.declared
-        self.keep_debug = keep_debug
-        self.hooks = Hooks()
-        self.types = TypeMap(module.types, debug)
-        self.sites: list[Site] = []
-        self.not_understood: list[NotUnderstood] = []
-        self.out: list[str] = []
-        self._site_index: dict[tuple[object, ...], int] = {}
-        self._functions: list[_Function] = []
-        self._hashes: dict[str, str] = {}
-        self._function = _Function("", Position("", 0, 0, ""), False)
-        self.definitions: dict[str, str] = {}
-        self._slots = Slots("")
-        self._fresh = 0
-        self._naked = {number for number, text in module.attributes.items() if re.search(r"\bnaked\b", text)}
-        self._twice = {number for number, text in module.attributes.items() if "returns_twice" in text}
-
-    # -- what handlers use -------------------------------------------------------------------------------------
-
-    def fresh(self) -> str:
-        self._fresh += 1
-        return f"%cc.{self._fresh}"
-
-    def emit(self, line: str) -> None:
-        self.out.append(line)
-
-    def hook(self, call: str, line: str) -> None:
-        """Emit a call at the source position of `line`."""
-        self._function.hooked = True
-        found = _DBG.search(line) if self.keep_debug else None
-        self.out.append(call + found.group() if found else call)
-
-    def site(self, kind: str, line: str, target: Target | None = None, callee: str = "") -> int:
-        found = _DBG.search(line)
-        return self._site(kind, found.group(1) if found else "", target, callee)
-
-    def _site(self, kind: str, dbg: str, target: Target | None, callee: str) -> int:
-        positions = (self.debug.positions(int(dbg)) if dbg else ()) or (self._function.position,)
-        variable, steps = (target.variable, target.steps) if target is not None else ("", ())
-        self.sites.append(Site(kind, positions, variable, steps, callee))
-        return len(self.sites) - 1
-
-    def position(self, line: str) -> Position:
-        found = _DBG.search(line)
-        positions = self.debug.positions(int(found.group(1))) if found else ()
-        return positions[0] if positions else self._function.position
-
-    def target(self, pointer: str, stored: str, line: str) -> Target:
-        """Resolve a pointer and emit what computes its instance."""
-        target = self.types.resolve(pointer, self.definitions, self._slots, stored, line, self.fresh)
-        if target.prelude:
-            self.emit(target.prelude)
-        return target
-
-    def is_local(self, pointer: str) -> bool:
-        return self.types.is_local(pointer, self.definitions)
-
-    def unknown(self, line: str, text: str) -> None:
-        self.not_understood.append(NotUnderstood(self.position(line), text))
 
     # -- the pass ----------------------------------------------------------------------------------------------
 
@@ -291,7 +213,7 @@ class Rewriter:
                 word = line[2:space] if space > 0 else line[2:]
             if in_entry:
                 in_entry = False
-                self._function.entry = len(out)
+                self.function.entry = len(out)
                 out.append("")
             handler = handlers.get(word)
             if handler is not None:
@@ -329,8 +251,8 @@ class Rewriter:
         certain = not _OPAQUE_LINKAGE.match(line) and (
             " dso_local " in line or re.match(r"define (?:internal|private|linkonce_odr|weak_odr) ", line) is not None
         )
-        self._function = _Function(name, position, certain)
-        self._functions.append(self._function)
+        self.function = Function(name, position, certain)
+        self._functions.append(self.function)
         self.definitions = {}
         self._slots = Slots("\n" + "\n".join(body))
         code = "\n".join([text.partition(", !")[0] for text in body if not text.startswith("    #")])
@@ -339,7 +261,7 @@ class Rewriter:
 
     def _leave_here(self, left: bool) -> None:
         """A place where this function's frame ends, or is the top again after others were cut off."""
-        self._function.leaves.append((len(self.out), left))
+        self.function.leaves.append((len(self.out), left))
         self.out.append("")
 
     def _resolve_calls(self) -> None:
@@ -363,7 +285,7 @@ class Rewriter:
                     loud_names.add(caller)
                     noisy.append(caller)
         for function in self._functions:
-            self._function = function
+            self.function = function
             pushed: list[tuple[int, int, str]] = []
             for place, callee, dbg in function.calls:
                 if callee not in by_name or callee in loud_names:
@@ -432,23 +354,6 @@ class Rewriter:
             self.store_hook(line, type_text, value, pointer, target, flags)
         self._plain(line)
 
-    def store_hook(self, line: str, type_text: str, value: str, pointer: str, target: Target, flags: int) -> None:
-        size = self.module.types.store_size(type_text)
-        if size is None:
-            self.unknown(line, f"store of {type_text}")
-            return
-        if size == 0:
-            return
-        site = self.site("store", line, target)
-        word = type_text in _WORDS or (type_text[0] == "i" and type_text[1:].isdigit() and int(type_text[1:]) <= 64)
-        helper = self.hooks.store_word(type_text, size) if word else self.hooks.store_wide(type_text, size)
-        self.hook(
-            f"  call void {helper}(ptr {pointer}, {type_text} {value}, ptr {target.instance}, i32 {site}, "
-            f"i32 %cc.depth, "
-            f"i32 {flags})",
-            line,
-        )
-
     def _plain(self, line: str) -> None:
         self.out.append(line)
 
@@ -474,11 +379,6 @@ class Rewriter:
             f"i1 {stored}, ptr {target.instance}, i32 {site}, i32 %cc.depth)",
             line,
         )
-
-    def locked_elsewhere(self, line: str, locked: bool) -> None:
-        if locked:
-            site = self.site("fence", line)
-            self.hook(f"  call void {self.hooks.locked()}(i32 {site}, i32 %cc.depth)", line)
 
     def _atomic_store(self, line: str, type_text: str, pointer: str, rest: int) -> None:
         tail = _ATOMIC_TAIL.match(line, rest)
@@ -516,109 +416,6 @@ class Rewriter:
         if line.startswith("  fence seq_cst"):
             self.fence(line, hooks.MFENCE)
         self._plain(line)
-
-    def fence(self, line: str, kind: int) -> None:
-        site = self.site("fence", line)
-        self.hook(f"  call void {self.hooks.fence()}(i32 {kind}, i32 {site}, i32 %cc.depth)", line)
-
-    def flush(self, line: str, pointer: str, kind: int) -> None:
-        if not self.is_local(pointer):
-            target = self.target(pointer, "i8", line)
-            if target.local:
-                return
-            site = self.site("flush", line, target)
-            self.hook(f"  call void {self.hooks.flush()}(ptr {pointer}, i32 {kind}, i32 {site}, i32 %cc.depth)", line)
-
-    def copy(self, line: str, target_pointer: str, source: str, size: Operand) -> None:
-        if self.is_local(target_pointer):
-            return
-        target = self.target(target_pointer, "", line)
-        if not target.local:
-            site = self.site("copy", line, target)
-            self.hook(
-                f"  call void {self.hooks.copy()}(ptr {target_pointer}, ptr {source}, i64 {self.wide(size)}, "
-                f"ptr {target.instance}, i32 {site}, i32 %cc.depth)",
-                line,
-            )
-
-    def fill(self, line: str, target_pointer: str, byte: str, size: Operand) -> None:
-        if self.is_local(target_pointer):
-            return
-        target = self.target(target_pointer, "", line)
-        if not target.local:
-            site = self.site("fill", line, target)
-            self.hook(
-                f"  call void {self.hooks.fill()}(ptr {target_pointer}, i8 {byte}, i64 {self.wide(size)}, "
-                f"ptr {target.instance}, i32 {site}, i32 %cc.depth)",
-                line,
-            )
-
-    def wide(self, value: Operand) -> str:
-        """An integer as i64."""
-        if value.type == "i64":
-            return value.value
-        name = self.fresh()
-        self.emit(f"  {name} = zext {value.type} {value.value} to i64")
-        return name
-
-    # -- what only assembly and a few intrinsics do ---------------------------------------------------------------
-
-    def store_from(self, line: str, pointer: str, source: str, size: str, flags: int) -> None:
-        """A store whose bytes lie at `source`, before it executes."""
-        if self.is_local(pointer):
-            return
-        target = self.target(pointer, "", line)
-        if not target.local:
-            site = self.site("store", line, target)
-            self.hook(
-                f"  call void {self.hooks.wide_from()}(ptr {pointer}, ptr {source}, i64 {size}, ptr {target.instance}, "
-                f"i32 {site}, i32 %cc.depth, i32 {flags})",
-                line,
-            )
-
-    def assembly_store(self, line: str, pointer: str, size: int, flags: int) -> Callable[[], None] | None:
-        """A store by assembly: its bytes are read back after it."""
-        if self.is_local(pointer):
-            return None
-        target = self.target(pointer, f"i{size * 8}", line)
-        if target.local:
-            return None
-        site = self.site("asm", line, target)
-
-        def finish() -> None:
-            self.hook(
-                f"  call void {self.hooks.written()}(ptr {pointer}, i64 {size}, ptr {target.instance}, i32 {site}, "
-                f"i32 %cc.depth, i32 {flags})",
-                line,
-            )
-
-        return finish
-
-    def locked_assembly(self, line: str, pointer: str, size: int, conditional: bool) -> Callable[[], None]:
-        """A locked instruction in assembly. A failed cmpxchg leaves the bytes as they were."""
-        target = Target(local=True) if self.is_local(pointer) else self.target(pointer, f"i{size * 8}", line)
-        if target.local:
-            return lambda: self.locked_elsewhere(line, True)
-        site = self.site("asm", line, target)
-        begun = self.fresh()
-        self.hook(f"  {begun} = call i1 {self.hooks.begin()}(ptr {pointer})", line)
-        before = self.fresh()
-        if conditional:
-            self.emit(f"  {before} = load i{size * 8}, ptr {pointer}, align 1")
-
-        def finish() -> None:
-            stored = "true"
-            if conditional:
-                now, stored = self.fresh(), self.fresh()
-                self.emit(f"  {now} = load i{size * 8}, ptr {pointer}, align 1")
-                self.emit(f"  {stored} = icmp ne i{size * 8} {before}, {now}")
-            self.hook(
-                f"  call void {self.hooks.end()}(i1 {begun}, ptr {pointer}, i32 {size}, i1 true, i1 {stored}, "
-                f"ptr {target.instance}, i32 {site}, i32 %cc.depth)",
-                line,
-            )
-
-        return finish
 
     # -- calls -------------------------------------------------------------------------------------------------
 
@@ -658,11 +455,11 @@ class Rewriter:
             if musttail:
                 self._leave_here(True)
         elif musttail:
-            self._function.hooked = True  # its callee may be anything, and no frame stands for this call
+            self.function.hooked = True  # its callee may be anything, and no frame stands for this call
             self._leave_here(True)
         elif callee not in QUIET_EXTERNALS or callee not in self.module.declared:
-            dbg = _DBG.search(whole)
-            self._function.calls.append((len(self.out), callee, dbg.group(1) if dbg else ""))
+            dbg = DBG.search(whole)
+            self.function.calls.append((len(self.out), callee, dbg.group(1) if dbg else ""))
             self.out.append("")
         self._plain(line)
         for more in following:

@@ -10,35 +10,35 @@ from crashcheck.analyzer.ir.module import Operand
 from crashcheck.analyzer.ir.typemap import Target
 
 if TYPE_CHECKING:
-    from crashcheck.analyzer.ir.instrument import Rewriter
+    from crashcheck.analyzer.ir.emitter import Emitter
 
 # (rewriter, line, name of the intrinsic, arguments): emits what stands before the call.
-Intrinsic = Callable[["Rewriter", str, str, list[Operand]], None]
+Intrinsic = Callable[["Emitter", str, str, list[Operand]], None]
 
 
-def _copy(rewriter: Rewriter, line: str, name: str, arguments: list[Operand]) -> None:
+def _copy(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
     rewriter.copy(line, arguments[0].value, arguments[1].value, arguments[2])
 
 
-def _fill(rewriter: Rewriter, line: str, name: str, arguments: list[Operand]) -> None:
+def _fill(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
     rewriter.fill(line, arguments[0].value, arguments[1].value, arguments[2])
 
 
 def _flush(kind: int) -> Intrinsic:
-    def emit(rewriter: Rewriter, line: str, name: str, arguments: list[Operand]) -> None:
+    def emit(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
         rewriter.flush(line, arguments[0].value, kind)
 
     return emit
 
 
 def _fence(kind: int) -> Intrinsic:
-    def emit(rewriter: Rewriter, line: str, name: str, arguments: list[Operand]) -> None:
+    def emit(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
         rewriter.fence(line, kind)
 
     return emit
 
 
-def _lanes(rewriter: Rewriter, line: str, value: Operand, pointer: Operand, mask: str, form: str, flags: int) -> None:
+def _lanes(rewriter: Emitter, line: str, value: Operand, pointer: Operand, mask: str, form: str, flags: int) -> None:
     element = rewriter.module.types.element(value.type)
     size = None if element is None else rewriter.module.types.store_size(element[0])
     if element is None or size is None:
@@ -63,14 +63,14 @@ def _lanes(rewriter: Rewriter, line: str, value: Operand, pointer: Operand, mask
 
 
 def _masked(form: str) -> Intrinsic:
-    def emit(rewriter: Rewriter, line: str, name: str, arguments: list[Operand]) -> None:
+    def emit(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
         flags = hooks.STORE_NT if "!nontemporal" in line else 0
         _lanes(rewriter, line, arguments[0], arguments[1], arguments[-1].value, form, flags)
 
     return emit
 
 
-def _sign_mask(rewriter: Rewriter, mask: Operand) -> str:
+def _sign_mask(rewriter: Emitter, mask: Operand) -> str:
     """x86's masks are the sign bits of a vector."""
     element = rewriter.module.types.element(mask.type)
     assert element is not None
@@ -85,18 +85,18 @@ def _sign_mask(rewriter: Rewriter, mask: Operand) -> str:
     return result
 
 
-def _maskmov(rewriter: Rewriter, line: str, name: str, arguments: list[Operand]) -> None:
+def _maskmov(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
     """maskmovdqu: the enabled bytes, non-temporal."""
     value, mask, pointer = arguments
     _lanes(rewriter, line, value, pointer, _sign_mask(rewriter, mask), "masked", hooks.STORE_NT)
 
 
-def _maskstore(rewriter: Rewriter, line: str, name: str, arguments: list[Operand]) -> None:
+def _maskstore(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
     pointer, mask, value = arguments
     _lanes(rewriter, line, value, pointer, _sign_mask(rewriter, mask), "masked", 0)
 
 
-def _directstore(rewriter: Rewriter, line: str, name: str, arguments: list[Operand]) -> None:
+def _directstore(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
     """movdiri: one non-temporal word."""
     pointer, value = arguments
     if rewriter.is_local(pointer.value):
@@ -106,7 +106,7 @@ def _directstore(rewriter: Rewriter, line: str, name: str, arguments: list[Opera
         rewriter.store_hook(line, value.type, value.value, pointer.value, target, hooks.STORE_NT)
 
 
-def _movdir64b(rewriter: Rewriter, line: str, name: str, arguments: list[Operand]) -> None:
+def _movdir64b(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
     pointer, source = arguments
     rewriter.store_from(line, pointer.value, source.value, "64", hooks.STORE_NT)
 
@@ -114,7 +114,7 @@ def _movdir64b(rewriter: Rewriter, line: str, name: str, arguments: list[Operand
 def _state(size: int) -> Intrinsic:
     """An instruction that stores `size` bytes known only after it ran is not followed: it is named."""
 
-    def emit(rewriter: Rewriter, line: str, name: str, arguments: list[Operand]) -> None:
+    def emit(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
         if not rewriter.is_local(arguments[0].value):
             rewriter.unknown(line, f"{name} ({size} bytes)" if size else name)
 
