@@ -109,7 +109,7 @@ class Fingerprints:
         return True
 
     def words_before(self, pieces: Iterable[int]) -> list[tuple[int, Ints, Words]]:
-        """By file, the words that some data pieces write, ascending, and what each was before the first of the pieces."""
+        """By file, the words that some data pieces write, ascending, and what each was before the first of them."""
         entries = self.entries
         ids = np.array(sorted(pieces), dtype=np.int64)
         many = entries.start[ids + 1] - entries.start[ids]

@@ -171,7 +171,10 @@ class StateSpace:
         if stray or len(set(wholes)) < len(wholes):
             raise ValueError(f"pieces {stray or given} are not pending at crash point {point}")
         whole_held = {id_ for id_ in given if id_ < len(self.graph)}
+        wholes_given = set(wholes)
         for id_, befores in self._before(point, wholes):
+            if id_ not in wholes_given:
+                continue
             missing = [b for b in befores if b not in whole_held]
             if missing:
                 raise ValueError(f"piece {id_} cannot persist without pieces {missing} at crash point {point}")
@@ -185,7 +188,7 @@ class StateSpace:
         given = set(pieces)
         parts = {self.graph.whole(p)[0]: p for p in given if p >= len(self.graph)}
         gone = {p for p in given if p < len(self.graph)}
-        for id_, befores in self._before(point, None):
+        for id_, befores in self._before(point, gone | set(parts)):
             if any(b in gone or b in parts for b in befores):
                 gone.add(id_)
         kept = [id_ for id_ in self.pending(point) if id_ not in gone and id_ not in parts]
@@ -196,7 +199,7 @@ class StateSpace:
         given = set(pieces)
         held = {p for p in given if p < len(self.graph)}
         parts = {self.graph.whole(p)[0]: p for p in given if p >= len(self.graph)}
-        for id_, befores in reversed(self._before(point, None)):
+        for id_, befores in reversed(self._before(point, held | set(parts))):
             if id_ in held or id_ in parts:
                 held.update(befores)
         pending = set(self.pending(point))
@@ -205,20 +208,13 @@ class StateSpace:
         )
         return self._state(point, kept)
 
-    def _before(self, point: int, wanted: Iterable[int] | None) -> list[tuple[int, Ids]]:
-        """(piece, what it directly needs) for the pending pieces of the factors that hold `wanted`."""
-        pending = self.pending(point)
-        if wanted is not None:
-            component = self.graph.component
-            some = {int(component[id_]) for id_ in wanted}
-            chosen = tuple(id_ for id_ in pending if int(component[id_]) in some)
-            want = set(wanted)
-            return [
-                (id_, befores)
-                for id_, befores in zip(chosen, self.graph.direct_before(chosen), strict=True)
-                if id_ in want
-            ]
-        return list(zip(pending, self.graph.direct_before(pending), strict=True))
+    def _before(self, point: int, wanted: Iterable[int]) -> list[tuple[int, Ids]]:
+        """(piece, what it directly needs) for the pending pieces of the factors that hold `wanted`, ascending."""
+        component = self.graph.component
+        rows = np.array(self.pending(point), dtype=np.int64)
+        some = np.unique(component[np.array(sorted(wanted), dtype=np.int64)])
+        chosen = tuple(rows[np.isin(component[rows], some)].tolist())
+        return list(zip(chosen, self.graph.direct_before(chosen), strict=True))
 
     def without(self, point: int, lost: Ids) -> CrashState:
         """The state that lacks exactly `lost`, which must be what some ideal lacks (not checked)."""
