@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import os
 import sys
-import traceback
-from collections.abc import Sequence
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 from crashcheck import __version__
 from crashcheck.errors import EXIT_FAILED, CrashcheckError
 
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from types import ModuleType
+
+# crashcheck-cc starts by way of this package too, once for every source file: nothing heavy is imported above.
 # Each is a module of this package with `add_parser(subparsers) -> None` and `main(args) -> int`. A subcommand imports
 # what it needs inside `main`, so that `crashcheck --help` does not load LLVM.
 SUBCOMMANDS = ("run", "replay", "trace", "init", "version")
@@ -20,10 +21,14 @@ SUBCOMMANDS = ("run", "replay", "trace", "init", "version")
 
 def subcommands() -> dict[str, ModuleType]:
     """The modules of SUBCOMMANDS by name, in the order in which help lists them."""
+    import importlib
+
     return {name: importlib.import_module(f"{__name__}.{name}") for name in SUBCOMMANDS}
 
 
 def build_parser() -> argparse.ArgumentParser:
+    import argparse
+
     parser = argparse.ArgumentParser(
         prog="crashcheck",
         description="Finds crash-consistency bugs in C and C++ programs that write mapped files.",
@@ -49,10 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     except BrokenPipeError:
         # The reader of our output went away (`| head`): nothing is wrong. The interpreter must not flush again at exit.
+        import os
+
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:
         # Python's own exit code for this is 1, which would read as "findings".
+        import traceback
+
         traceback.print_exc()
         print("crashcheck: this is a defect of crashcheck; please report it with the lines above", file=sys.stderr)
         return EXIT_FAILED
