@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from crashcheck import __version__
 from crashcheck.errors import EXIT_FAILED, CrashcheckError
 
+TYPE_CHECKING = False  # importing it from typing takes 15 ms
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
