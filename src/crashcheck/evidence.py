@@ -26,7 +26,7 @@ _KNOWN_LIBRARIES = (
 )
 
 _REMARKS = {
-    "pattern": "{}: in the pool, but no pattern of [pool] files matches it; what the workload wrote to it always persists",
+    "pattern": "{}: no pattern of [pool] files matches it; in every crash image it is as before the workload",
     "private": "{}: mapped with MAP_PRIVATE; stores to that mapping never reach the file",
 }
 
