@@ -15,7 +15,8 @@ OLDEST = 14
 BINDING_MAJOR = 22  # LLVM of the pinned llvmlite; a clang up to this is tried where there is no better one
 
 # zig's compiler defaults to the machine's own processor, traps and a stack protector; plain clang does not.
-ZIG_FLAGS = ("-target", "x86_64-linux-gnu", "-mcpu=baseline", "-fno-sanitize=undefined", "-fno-stack-protector")
+# No -target: with one, zig takes headers and an older C library of its own, and finds no library of the machine.
+ZIG_FLAGS = ("-mcpu=baseline", "-fno-sanitize=undefined", "-fno-stack-protector")
 
 
 class Compiler:

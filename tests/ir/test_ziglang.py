@@ -1,0 +1,40 @@
+"""On a machine without a clang, the one in the ziglang wheel builds programs that the recorder can watch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from crashcheck.analyzer.ir import toolchain, wrapper
+from crashcheck.analyzer.ir.facts import ProgramFacts
+from crashcheck.runtime import build
+
+
+@pytest.fixture(autouse=True)
+def no_clang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PATH without any clang; the real runtime, built by the machine's own compiler."""
+    build.build_runtime()
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for tool in sorted(Path(folder).glob("*")):
+            if "clang" not in tool.name and not (tools / tool.name).is_symlink():
+                (tools / tool.name).symlink_to(tool)
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.delenv("CRASHCHECK_CLANG", raising=False)
+    monkeypatch.delenv("CRASHCHECK_RUNTIME", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("cxx", [False, pytest.param(True, marks=pytest.mark.slow)])  # libc++ is compiled first
+def test_the_wheels_clang_links_with_the_recorder_and_the_machines_own_libraries(tmp_path: Path, cxx: bool) -> None:
+    assert toolchain.find_compiler().zig
+    source = tmp_path / ("program.cc" if cxx else "program.c")
+    text = "#include <string>\nint main() { return std::string(1, 'a').size() - 1; }\n"
+    source.write_text(text if cxx else "#include <libpmem.h>\nint main(void) { return pmem_errormsg() == 0; }\n")
+    assert wrapper.run(["-g", "-O1", source.name, "-o", "program", *([] if cxx else ["-lpmem"])], cxx) == 0
+    assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
+    assert [Path(unit.source).name for unit in ProgramFacts.load(["program"]).units.values()] == [source.name]
