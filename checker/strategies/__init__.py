@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.strategies.bounded import Bounded
 from crashcheck.checker.strategies.exhaustive import Exhaustive
+from crashcheck.checker.strategies.pathfinder import Pathfinder
 from crashcheck.errors import CrashcheckError
 
 
@@ -23,6 +24,7 @@ class Strategy(Protocol):
 REGISTRY: dict[str, Callable[..., Strategy]] = {
     "exhaustive": Exhaustive,
     "bounded": Bounded,
+    "pathfinder": Pathfinder,
 }
 
 
@@ -42,4 +44,4 @@ def strategy(name: str, **options: Any) -> Strategy:
         ) from None
 
 
-__all__ = ["REGISTRY", "Bounded", "Exhaustive", "Strategy", "strategy"]
+__all__ = ["REGISTRY", "Bounded", "Exhaustive", "Pathfinder", "Strategy", "strategy"]

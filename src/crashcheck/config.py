@@ -16,7 +16,7 @@ from crashcheck.errors import CrashcheckError
 FILE_NAME = "crashcheck.toml"
 
 MODELS = ("px86", "eadr", "page-cache")
-STRATEGIES = ("exhaustive", "bounded")
+STRATEGIES = ("exhaustive", "bounded", "pathfinder")
 ORACLES = ("exit-status",)
 FIRST = ("check", "skip")
 FILE_SYSTEMS = ("ext4", "posix")

@@ -161,7 +161,7 @@ def search(
 ) -> tuple[Exploration, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; then recoveries."""
     subject = loaded.subject
-    plan = _strategy(config)
+    plan = _strategy(config, loaded.facts)
     budget = Budget(config.budget.seconds, config.budget.states)
     with _executor(config, loaded, run_folder.path, jobs) as executor:
         tell("checking the uncrashed images", None)
@@ -190,7 +190,8 @@ def search(
             None if budget.states is None else max(0, budget.states - first.states.executed),
         )
         second = deeper.explore(subject, executor, _distinct(subject, plan), left)
-        return evidence.both(first, second), ()
+        idle = ("--depth 2: the check updated no watched file of any crash image: there was no recovery to crash",)
+        return evidence.both(first, second), idle if not second.states.feasible and not second.warnings else ()
 
 
 def summarise(
@@ -230,7 +231,7 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
     work = image.with_name(image.name + ".work")
     work.mkdir()
     with _executor(wanted, loaded, work, 1) as executor:
-        deeper = _deeper(wanted, loaded, work, 1, _strategy(wanted), None)
+        deeper = _deeper(wanted, loaded, work, 1, _strategy(wanted, loaded.facts), None)
         return replay(token, loaded.subject, executor, image, deeper)
 
 
@@ -239,9 +240,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _strategy(config: Config) -> Strategy:
+def _strategy(config: Config, facts: ProgramFacts) -> Strategy:
     if config.strategy.name == "bounded":
         return strategy("bounded", deviations=config.strategy.deviations)
+    if config.strategy.name == "pathfinder":
+        return strategy("pathfinder", facts=facts)
     return strategy(config.strategy.name)
 
 

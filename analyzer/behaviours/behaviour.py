@@ -1,0 +1,132 @@
+"""Update behaviours of mapped files: the updates of one instance in one epoch (Pathfinder §4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from crashcheck.analyzer.behaviours.epochs import epochs
+from crashcheck.analyzer.behaviours.instances import Instances, instances
+from crashcheck.analyzer.behaviours.nodes import Nodes, nodes
+from crashcheck.analyzer.behaviours.sites import StaticSites, static_sites
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.analyzer.trace.format import Kind
+from crashcheck.analyzer.trace.reader import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """One update behaviour (definition 3.1).
+
+    `type` names a struct, or in parentheses the function whose call stack stands for an unknown type. `file` is the
+    path of the file that holds the instance ("" for a call stack), `start` the byte where it begins there. `pieces` are
+    its updates' pieces, ascending; `first` and `last` the events of its first and last update; `operation` the ordinal
+    of the marked operation under way at the first, 0 before any.
+    """
+
+    id: int
+    type: str
+    file: str
+    start: int
+    life: int
+    nodes: tuple[int, ...]
+    pieces: tuple[int, ...]
+    first: int
+    last: int
+    operation: int
+
+    @property
+    def instance(self) -> str:
+        """The instance in words: "table.pm+448", and "#2" for its second life."""
+        if not self.file:
+            return ""
+        return f"{self.file}+{self.start}" + (f" #{self.life}" if self.life > 1 else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Behaviours:
+    """All update behaviours of a run as parallel arrays, and single ones as values.
+
+    `row_node` are the nodes of the behaviours one after the other, each node once in a behaviour and in
+    trace order; behaviour i's are row_node[start[i]:start[i + 1]].
+    """
+
+    graph: PersistenceGraph
+    nodes: Nodes
+    sites: StaticSites
+    instances: Instances
+    instance: Ints
+    start: Ints
+    row_node: Ints
+
+    def __len__(self) -> int:
+        return len(self.instance)
+
+    @cached_property
+    def label(self) -> Ints:
+        """The static site of each node."""
+        return self.sites.of_event
+
+    @cached_property
+    def told(self) -> Ints:
+        """Of each node, the event of the first acknowledgement (operation's end, output) after it; else a large one."""
+        kinds = self.graph.trace.events["kind"]
+        when = np.flatnonzero(np.isin(kinds, np.array([Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8)))
+        when = np.append(when, 1 << 61)
+        return when[np.searchsorted(when, self.nodes.event)]
+
+    @cached_property
+    def _operations(self) -> tuple[Ints, Ints]:
+        events = self.graph.trace.events
+        begins = np.flatnonzero(events["kind"] == Kind.MARK_BEGIN)
+        return begins, events["aux"][begins].astype(np.int64)
+
+    def nodes_of(self, behaviour: int) -> Ints:
+        return self.row_node[int(self.start[behaviour]) : int(self.start[behaviour + 1])]
+
+    def behaviour(self, number: int) -> Behaviour:
+        """One behaviour as a value. Raises IndexError for a number that there is not."""
+        number = range(len(self))[number]
+        own = self.nodes_of(number)
+        instance = int(self.instance[number])
+        first = int(self.nodes.event[own[0]])
+        begins, ordinals = self._operations
+        at = int(np.searchsorted(begins, first)) - 1
+        file = int(self.instances.file[instance])
+        return Behaviour(
+            number,
+            self.instances.types[int(self.instances.type[instance])],
+            self.graph.trace.files[file].path if file else "",
+            int(self.instances.start[instance]),
+            int(self.instances.life[instance]),
+            tuple(own.tolist()),
+            tuple(sorted(piece for node in own.tolist() for piece in self.nodes.pieces(node))),
+            first,
+            int(self.nodes.event[own[-1]]),
+            int(ordinals[at]) if at >= 0 else 0,
+        )
+
+
+def behaviours(graph: PersistenceGraph, facts: Facts | None) -> Behaviours:
+    """All update behaviours of a graph: its type subgraphs by instance, cut into epochs. Near-linear in the trace."""
+    all_nodes = nodes(graph)
+    sites = static_sites(graph.trace, facts, all_nodes.event)
+    found = instances(graph, facts, all_nodes, sites)
+    begins = epochs(found, all_nodes)
+    owner = np.searchsorted(begins, np.arange(len(found.row_node)), side="right") - 1
+    # a node with several fields is one node of the behaviour; rows are sorted by it already
+    keep = np.ones(len(owner), dtype=np.bool_)
+    keep[1:] = (owner[1:] != owner[:-1]) | (found.row_node[1:] != found.row_node[:-1])
+    owner, row_node = owner[keep], found.row_node[keep]
+    return Behaviours(
+        graph,
+        all_nodes,
+        sites,
+        found,
+        found.row_instance[begins],
+        np.searchsorted(owner, np.arange(len(begins) + 1)),
+        row_node,
+    )

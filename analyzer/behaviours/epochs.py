@@ -1,0 +1,118 @@
+"""Epoch subgraphs: where the updates of one instance end one task and begin the next (Pathfinder §4.2.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.behaviours.instances import Instances
+from crashcheck.analyzer.behaviours.nodes import Nodes
+from crashcheck.analyzer.persistence.pieces import Ints
+
+_LOOK_BACK = 4096  # witnesses looked at for one update before the second criterion counts as not met
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Steps:
+    """Parallel arrays: an update (event) of an instance, sorted by instance and event."""
+
+    instance: Ints
+    event: Ints
+    durable_from: Ints  # of what it wrote to the instance
+    persisted_by: Ints  # since when all of the instance's updates up to this one have persisted
+    repeats: Ints  # the latest earlier step that updated a field of this one; -1: none did
+    row: Ints  # where its memberships begin
+
+
+def epochs(instances: Instances, nodes: Nodes) -> Ints:
+    """The memberships (rows of `instances`) at which an epoch begins, ascending.
+
+    An epoch of an instance ends before an update I where either holds:
+
+    1. All updates to the instance issued before I have persisted before I, and I updates a field that this epoch has
+       updated already.
+    2. Another instance, which I does not update, was updated since this epoch's last update, and all its updates issued
+       before I have persisted before I. (The paper does not say "since"; without it, one persisted instance anywhere
+       would make every update an epoch.)
+    """
+    steps = _steps(instances, nodes)
+    if not len(steps.event):
+        return np.zeros(0, dtype=np.int64)
+    fresh = np.ones(len(steps.event), dtype=np.bool_)
+    fresh[1:] = steps.instance[1:] != steps.instance[:-1]
+    before = np.arange(len(steps.event)) - 1
+    persisted = ~fresh & (steps.persisted_by[before] <= steps.event)
+    elsewhere = _elsewhere(steps, fresh)
+    begins = fresh.copy()
+    start = -1
+    candidates = np.flatnonzero(fresh | elsewhere | (persisted & (steps.repeats >= 0)))
+    for at, first, other, repeats in zip(
+        candidates.tolist(),
+        fresh[candidates].tolist(),
+        elsewhere[candidates].tolist(),
+        steps.repeats[candidates].tolist(),
+        strict=True,
+    ):
+        # what is a candidate for neither of the other reasons has persisted predecessors
+        if first or other or repeats >= start:
+            begins[at] = True
+            start = at
+    return steps.row[begins]
+
+
+def _steps(instances: Instances, nodes: Nodes) -> _Steps:
+    event = nodes.event[instances.row_node]
+    begins = np.ones(len(event), dtype=np.bool_)
+    begins[1:] = (instances.row_instance[1:] != instances.row_instance[:-1]) | (event[1:] != event[:-1])
+    row = np.flatnonzero(begins)
+    if not len(row):
+        return _Steps(row, row, row, row, row, row)
+    step = np.cumsum(begins) - 1
+    instance = instances.row_instance[row]
+    latest = int(nodes.event[-1]) + 1
+    durable = np.maximum.reduceat(np.minimum(nodes.durable_from[instances.row_node], latest), row)
+    # the running maximum of each instance, all in one pass
+    persisted_by = np.maximum.accumulate(durable + instance * (latest + 1)) - instance * (latest + 1)
+    # the step before that updated the same field; several nodes of one update repeat nothing
+    order = np.lexsort((step, instances.row_field, instances.row_instance))
+    field_changes = np.ones(len(order), dtype=np.bool_)
+    of_instance, of_field, of_step = instances.row_instance[order], instances.row_field[order], step[order]
+    field_changes[1:] = (of_instance[1:] != of_instance[:-1]) | (of_field[1:] != of_field[:-1])
+    leads = field_changes.copy()
+    leads[1:] |= of_step[1:] != of_step[:-1]
+    previous = np.where(field_changes, -1, np.concatenate([of_step[:1], of_step[:-1]]))
+    earlier = np.empty(len(order), dtype=np.int64)
+    earlier[order] = previous[leads][np.cumsum(leads) - 1]
+    return _Steps(instance, event[row], durable, persisted_by, np.maximum.reduceat(earlier, row), row.astype(np.int64))
+
+
+def _elsewhere(steps: _Steps, fresh: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Of each step, whether the second criterion holds between it and the step of its instance before it.
+
+    A step of an instance J is a *witness* at the events from where all of J up to it has persisted to J's next step,
+    that one excluded: then it is J's last and J has persisted; an update of J itself is never among those events.
+    """
+    latest = int(steps.event.max()) + 1
+    until = np.full(len(steps.event), latest, dtype=np.int64)
+    until[:-1][~fresh[1:]] = steps.event[1:][~fresh[1:]]
+    since = np.maximum(steps.persisted_by, steps.event + 1)
+    witness = np.flatnonzero(since < until)
+    witness = witness[np.argsort(steps.event[witness], kind="stable")]
+    when, since, until = steps.event[witness], since[witness], until[witness]
+
+    found = np.zeros(len(steps.event), dtype=np.bool_)
+    asked = np.flatnonzero(~fresh)
+    now, last = steps.event[asked], steps.event[asked - 1]
+    at = np.searchsorted(when, now) - 1
+    for _ in range(_LOOK_BACK):
+        alive = at >= 0
+        alive[alive] = when[at[alive]] > last[alive]
+        asked, now, last, at = asked[alive], now[alive], last[alive], at[alive]
+        if not len(asked):
+            break
+        hit = (since[at] <= now) & (now < until[at])
+        found[asked[hit]] = True
+        asked, now, last, at = asked[~hit], now[~hit], last[~hit], at[~hit] - 1
+    return found

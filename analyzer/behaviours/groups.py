@@ -1,0 +1,195 @@
+"""Groups of update behaviours: one representative each stands for all its members (Pathfinder §3.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours
+from crashcheck.analyzer.behaviours.represents import Signature, represented
+from crashcheck.analyzer.behaviours.sites import StaticSite
+from crashcheck.analyzer.persistence.pieces import Ints
+
+_WIDE = 16  # granules: beyond so many, a behaviour with more is not preferred as a representative
+
+
+@dataclass(frozen=True, slots=True)
+class BehaviourGroup:
+    """`members` counts behaviours (one may belong to several groups); `types` are theirs, the representative's first.
+
+    `sites` are the representative's static sites in the order of its updates; `signatures` is how many different sets
+    of sites and orders the group joins.
+    """
+
+    number: int
+    representative: Behaviour
+    sites: tuple[StaticSite, ...]
+    members: int
+    signatures: int
+    types: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Nodes of the representative."""
+        return len(self.representative.nodes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Patterns:
+    """Behaviours that look alike, node by node: the same sites in the same order with the same persist relation."""
+
+    of: Ints  # of each behaviour
+    best: Ints  # of each pattern, the behaviour that would represent it
+    many: Ints
+    types: list[tuple[int, ...]]
+
+
+def groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
+    """The groups of a run, from the smallest representative to the largest: the order in which they are tested.
+
+    Among behaviours with equal signatures the one that spans most granules represents (its layout leaves most open), of
+    these the one with the fewest nodes, of these the earliest.
+    """
+    if not len(found):
+        return ()
+    patterns = _patterns(found)
+    by_signature: dict[Signature, list[int]] = {}
+    for pattern, behaviour in enumerate(patterns.best.tolist()):
+        by_signature.setdefault(signature(found, behaviour), []).append(pattern)
+    rank = _ranks(found)
+    signatures = list(by_signature)
+    made = []
+    for chosen, members in represented(signatures):
+        alike = by_signature[signatures[chosen]]
+        best = min((int(patterns.best[p]) for p in alike), key=lambda behaviour: int(rank[behaviour]))
+        representative = found.behaviour(best)
+        within = [p for member in members for p in by_signature[signatures[member]]]
+        types = {found.instances.types[t] for p in within for t in patterns.types[p]}
+        made.append(
+            (
+                representative,
+                _sites(found, representative),
+                int(patterns.many[within].sum()),
+                len(members),
+                (representative.type, *sorted(types - {representative.type})),
+            )
+        )
+    made.sort(key=lambda group: (len(group[0].nodes), len(group[0].pieces), group[0].first, group[0].id))
+    return tuple(BehaviourGroup(number, *group) for number, group in enumerate(made, 1))
+
+
+def _sites(found: Behaviours, behaviour: Behaviour) -> tuple[StaticSite, ...]:
+    labels = dict.fromkeys(found.label[list(behaviour.nodes)].tolist())
+    return tuple(found.sites.sites[label] for label in labels)
+
+
+def signature(found: Behaviours, behaviour: int) -> Signature:
+    """The behaviour's sites and their order, with one site more: the acknowledgement that follows an update.
+
+    What must have persisted when the outside world is told precedes that site, so that a behaviour which leaves an
+    update unpersisted is not taken to be represented by one that does not. It has the number len(found.sites.sites).
+    """
+    own = found.nodes_of(behaviour)
+    label, event = found.label[own], found.nodes.event[own]
+    durable, granule = found.nodes.durable_from[own], found.nodes.granule[own]
+    ordered = found.nodes.ordered[own]
+    names, local = np.unique(label, return_inverse=True)
+    local = local.reshape(-1)
+    acknowledged = len(found.sites.sites)
+    # a site precedes another if the first to persist of the one does so before the last issued of the other
+    soonest = np.full(len(names), 1 << 62, dtype=np.int64)
+    np.minimum.at(soonest, local, durable)
+    newest = np.full(len(names), -1, dtype=np.int64)
+    np.maximum.at(newest, local, event)
+    before = soonest[:, None] <= newest[None, :]
+    # and so if they meet in a granule
+    for each in np.unique(granule[ordered]).tolist():
+        mine = ordered & (granule == each)
+        if int(mine.sum()) < 2:
+            continue
+        oldest = np.full(len(names), 1 << 62, dtype=np.int64)
+        np.minimum.at(oldest, local[mine], event[mine])
+        latest = np.full(len(names), -1, dtype=np.int64)
+        np.maximum.at(latest, local[mine], event[mine])
+        before |= oldest[:, None] < latest[None, :]
+    kept = np.zeros(len(names), dtype=np.bool_)
+    kept[local[durable <= found.told[own]]] = True
+    after = []
+    for at, name in enumerate(names.tolist()):
+        mask = 0
+        for behind in names[before[at]].tolist():
+            mask |= 1 << behind
+        if kept[at]:
+            mask |= 1 << acknowledged
+        if mask:
+            after.append((name, mask))
+    sites = 1 << acknowledged
+    for name in names.tolist():
+        sites |= 1 << name
+    return Signature(sites, tuple(after))
+
+
+def _patterns(found: Behaviours) -> _Patterns:
+    """Hashes every behaviour at once: equal hashes (128 bits) are equal patterns."""
+    start = found.start[:-1]
+    sizes = np.diff(found.start)
+    owner = np.repeat(np.arange(len(start)), sizes)
+    node = found.row_node
+    event, durable = found.nodes.event[node], found.nodes.durable_from[node]
+    latest = int(found.nodes.event[-1]) + 2
+    place = np.arange(len(node)) - start[owner]
+    # how many of the behaviour's nodes are older than the moment at which this one has persisted
+    key = owner * latest + event
+    reach = np.searchsorted(key, owner * latest + np.minimum(durable, latest - 1)) - start[owner]
+    # the first node of the behaviour in the same granule, where order is kept in it
+    granule = np.where(found.nodes.ordered[node], found.nodes.granule[node], -1 - place)
+    order = np.lexsort((place, granule, owner))
+    leads = np.ones(len(order), dtype=np.bool_)
+    leads[1:] = (owner[order][1:] != owner[order][:-1]) | (granule[order][1:] != granule[order][:-1])
+    meets = np.empty(len(order), dtype=np.int64)
+    meets[order] = place[order[leads]][np.cumsum(leads) - 1]
+    again = np.zeros(len(node), dtype=np.int64)  # of the same update as the node before it
+    again[1:] = (owner[1:] == owner[:-1]) & (event[1:] == event[:-1])
+    kept = (durable <= found.told[node]).astype(np.int64)
+    of = np.zeros((len(start), 2), dtype=np.uint64)
+    for column in range(2):
+        mixed = np.full(len(node), 0x9E3779B97F4A7C15 + column, dtype=np.uint64)
+        for part in (found.label[node], place, reach, meets, again * 2 + kept):
+            mixed = _mix(mixed ^ part.astype(np.uint64))
+        of[:, column] = np.add.reduceat(mixed, start)
+    _, inverse, many = np.unique(of, axis=0, return_inverse=True, return_counts=True)
+    number = inverse.reshape(-1).astype(np.int64)
+    rank = _ranks(found)
+    best = np.lexsort((rank, number))
+    begins = np.concatenate([[0], np.cumsum(many)[:-1]])
+    kinds = np.unique(np.stack([number, found.instances.type[found.instance]], axis=1), axis=0)
+    types: list[tuple[int, ...]] = [() for _ in many]
+    for pattern, type_ in kinds.tolist():
+        types[pattern] = (*types[pattern], type_)
+    return _Patterns(number, best[begins], many.astype(np.int64), types)
+
+
+def _mix(x: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """splitmix64's finaliser."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _ranks(found: Behaviours) -> Ints:
+    """The place of each behaviour in the order in which behaviours of one signature are preferred."""
+    sizes = np.diff(found.start)
+    owner = np.repeat(np.arange(len(found)), sizes)
+    granule = found.nodes.granule[found.row_node]
+    order = np.lexsort((granule, owner))
+    fresh = np.ones(len(order), dtype=np.int64)
+    fresh[1:] = (owner[order][1:] != owner[order][:-1]) | (granule[order][1:] != granule[order][:-1])
+    spans = np.minimum(np.add.reduceat(fresh, found.start[:-1]), _WIDE)
+    first = found.nodes.event[found.row_node[found.start[:-1]]]
+    rank = np.empty(len(found), dtype=np.int64)
+    rank[np.lexsort((np.arange(len(found)), first, sizes, -spans))] = np.arange(len(found))
+    return rank
+
+
+__all__ = ["BehaviourGroup", "groups", "signature"]

@@ -1,0 +1,497 @@
+"""Type subgraphs: which update belongs to which field of which instance of which type (Pathfinder §4.2.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.behaviours.layout import Layout, Level, is_bulk, levels, reach
+from crashcheck.analyzer.behaviours.nodes import Nodes
+from crashcheck.analyzer.behaviours.sites import StaticSites
+from crashcheck.analyzer.ir.facts import Site
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
+from crashcheck.analyzer.trace.format import NO_INSTANCE
+from crashcheck.analyzer.trace.reader import Facts
+
+_LARGEST_EVIDENCE = 64  # bytes: a wider typed update says nothing about the types of its words
+_SHAPES = 256  # distinct ranges of one bulk site whose fields are told apart
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instances:
+    """Parallel arrays. `type`, `file`, `start` (byte in the file) and `life` are of each instance; `row_*` are
+    memberships, sorted by instance and event: an update writes a field of an instance, in a node.
+
+    A life is the time dimension: an instance whose memory was used anew is another instance. What has no type and
+    overlaps none has the call stack for its type: `start` is the stack's id, `file` 0.
+    """
+
+    type: Ints
+    file: Ints
+    start: Ints
+    life: Ints
+    row_instance: Ints
+    row_node: Ints
+    row_field: Ints
+    types: tuple[str, ...]
+    fields: tuple[tuple[int, str], ...]  # (type, path)
+    stacked: int  # types from this number on are call stacks
+
+    def __len__(self) -> int:
+        return len(self.type)
+
+
+class _Names:
+    def __init__(self) -> None:
+        self.types: dict[str, int] = {}
+        self.fields: dict[tuple[int, str], int] = {}
+
+    def type(self, name: str) -> int:
+        return self.types.setdefault(name, len(self.types))
+
+    def field(self, type_: int, path: str) -> int:
+        return self.fields.setdefault((type_, path), len(self.fields))
+
+
+class _Rows:
+    """Memberships of updates (events), column by column: update, type, file, start, field."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []
+
+    def add(self, update: Ints, type_: int, file: Ints, start: Ints, field: int | Ints) -> None:
+        many = len(update)
+        fields = np.full(many, field, dtype=np.int64) if isinstance(field, int) else field
+        self.parts.append((update, np.full(many, type_, dtype=np.int64), file, start, fields))
+
+    def columns(self) -> tuple[Ints, ...]:
+        if not self.parts:
+            return tuple(np.zeros(0, dtype=np.int64) for _ in range(5))
+        return tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Updates:
+    """The updates of a graph: their events, and what the trace says of them."""
+
+    event: Ints
+    site: Ints
+    stack: Ints
+    file: Ints
+    offset: Ints
+    size: Ints
+    delta: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    """One site's updates, and where the structs around them begin."""
+
+    site: Site
+    chain: tuple[Level, ...]
+    rows: Ints  # places in _Updates
+    level: int  # whose struct begins at the recorded instance; -1: unknown
+    starts: list[Ints | None]  # by level; None where not known
+
+
+def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites: StaticSites) -> Instances:
+    """The instances that a run updated. `sites` are those of the nodes' events.
+
+    * A site with static types: its field belongs to the innermost struct and to each enclosing one whose place is
+      known; elements of arrays of structs are instances.
+    * A bulk copy or fill: the fields that the layout shows it to cover, and those of typed updates at its words.
+    * A site without static type: the types of the last typed update of each word before it, else of the first after it;
+      for a fill (memory made ready for use) the other way round.
+    * What is still unknown: its call stack.
+
+    A new life begins with a fill that covers all known fields of an instance, and with a typed update of a word that an
+    object which neither contains nor lies in the instance wrote in between.
+    """
+    names = _Names()
+    updates = _updates(graph, nodes)
+    rows = _Rows()
+    kinds = _place_all(graph, facts, updates, names, rows)
+    columns = rows.columns()
+    update, type_, file, start, field = _distinct(*columns)
+    instance, heads = _numbered(type_, file, start)
+    heads_type, heads_file, heads_start = type_[heads], file[heads], start[heads]
+
+    # typed evidence, word by word, for what has no type of its own, and for what bulk updates cover
+    evidence = _Evidence(updates, kinds.evidence, update, instance, field)
+    node_update = np.searchsorted(updates.event, nodes.event)
+    wants = kinds.wants[node_update] & nodes.data
+    found_node, found_instance, found_field = evidence.inherited(graph, nodes, node_update, wants, kinds.fill)
+
+    # own types hold for all nodes of an update
+    first = np.searchsorted(nodes.event, updates.event[update])
+    many = np.searchsorted(nodes.event, updates.event[update], side="right") - first
+    own_node = _ranges(first, many)
+    row_instance = np.concatenate([np.repeat(instance, many), found_instance])
+    row_node = np.concatenate([own_node, found_node])
+    row_field = np.concatenate([np.repeat(field, many), found_field])
+    own_data = nodes.data[row_node]
+    row_instance, row_node, row_field = row_instance[own_data], row_node[own_data], row_field[own_data]
+
+    # lives
+    extent = np.array([kinds.layout.extent(name) for name in names.types], dtype=np.int64)
+    begins = _fills(nodes, node_update, updates, kinds, row_instance, row_node, heads_type, heads_start, extent)
+    begins += evidence.taken_over()
+    row_life = _lives(nodes, row_instance, row_node, begins)
+
+    # the rest, by call stack
+    rest = np.ones(len(nodes), dtype=np.bool_)
+    rest[row_node] = False
+    rest_node = np.flatnonzero(rest)
+    stacked = len(names.types)
+    rest_site = sites.of_event[rest_node]
+    rest_type = np.zeros(len(rest_node), dtype=np.int64)
+    rest_field = np.zeros(len(rest_node), dtype=np.int64)
+    for site in np.unique(rest_site).tolist():
+        mine = rest_site == site
+        known = sites.sites[site]
+        rest_type[mine] = names.type(f"({known.function or 'unknown code'})")
+        rest_field[mine] = names.field(int(rest_type[mine][0]), f"@{site}")
+    rest_stack = updates.stack[node_update[rest_node]]
+
+    all_type = np.concatenate([heads_type[row_instance], rest_type])
+    all_file = np.concatenate([heads_file[row_instance], np.zeros(len(rest_node), dtype=np.int64)])
+    all_start = np.concatenate([heads_start[row_instance], rest_stack])
+    all_life = np.concatenate([row_life, np.zeros(len(rest_node), dtype=np.int64)])
+    all_node = np.concatenate([row_node, rest_node])
+    all_field = np.concatenate([row_field, rest_field])
+    number, heads = _numbered(all_type, all_file, all_start, all_life)
+    number, all_node, all_field = _distinct(number, all_node, all_field)
+    return Instances(
+        all_type[heads],
+        all_file[heads],
+        all_start[heads],
+        all_life[heads],
+        number,
+        all_node,
+        all_field,
+        tuple(names.types),
+        tuple(names.fields),
+        stacked,
+    )
+
+
+# -- arrays
+
+
+def _columns(rows: Ints, *columns: Ints) -> tuple[Ints, ...]:
+    return tuple(column[rows] for column in columns)
+
+
+def _ranges(first: Ints, many: Ints) -> Ints:
+    """first[0], first[0] + 1, … (many[0] numbers), first[1], …"""
+    total = int(many.sum())
+    return np.arange(total) - np.repeat(np.cumsum(many) - many, many) + np.repeat(first, many)
+
+
+def _order(*columns: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """What sorts the rows by the columns, and which sorted rows differ from the one before."""
+    order = np.lexsort(columns[::-1])
+    fresh = np.ones(len(order), dtype=np.bool_)
+    if len(order):
+        fresh[1:] = np.logical_or.reduce([column[order][1:] != column[order][:-1] for column in columns])
+    return order, fresh
+
+
+def _distinct(*columns: Ints) -> tuple[Ints, ...]:
+    """The distinct rows, sorted."""
+    order, fresh = _order(*columns)
+    return _columns(order[fresh], *columns)
+
+
+def _numbered(*columns: Ints) -> tuple[Ints, Ints]:
+    """A number for each distinct row, in sorted order, and a row of each number."""
+    order, fresh = _order(*columns)
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = np.cumsum(fresh) - 1
+    return number, order[fresh]
+
+
+def _updates(graph: PersistenceGraph, nodes: Nodes) -> _Updates:
+    event = np.unique(nodes.event)
+    rows = graph.trace.events[event]
+
+    def column(name: str) -> Ints:
+        return rows[name].astype(np.int64)
+
+    return _Updates(event, *(column(n) for n in ("site", "stack", "file", "offset", "size", "instance_delta")))
+
+
+# -- static types
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kinds:
+    """Of each update: whether it tells the types of its words, wants to be told, is a fill. And the layout."""
+
+    evidence: NDArray[np.bool_]
+    wants: NDArray[np.bool_]
+    fill: NDArray[np.bool_]
+    layout: Layout
+
+
+def _place_all(graph: PersistenceGraph, facts: Facts | None, updates: _Updates, names: _Names, rows: _Rows) -> _Kinds:
+    known: dict[int, Site] = {}
+    members: dict[int, Ints] = {}
+    distinct, inverse = np.unique(updates.site, return_inverse=True)
+    order = np.argsort(inverse.reshape(-1), kind="stable")
+    bounds = np.searchsorted(inverse.reshape(-1)[order], np.arange(len(distinct) + 1))
+    for at, number in enumerate(distinct.tolist()):
+        site = graph.trace.site(number, facts) if number else None
+        if site is not None:
+            known[number] = site
+            members[number] = order[bounds[at] : bounds[at + 1]]
+    layout = Layout(known.values())
+    none = np.zeros(len(updates.event), dtype=np.bool_)
+    kinds = _Kinds(none.copy(), ~none, none, layout)
+    for number, site in known.items():
+        _place(site, members[number], updates, layout)  # teaches the layout how large elements are
+    placed = []
+    for number, site in known.items():
+        mine = members[number]
+        kinds.fill[mine] = site.kind == "fill"
+        if not site.variable:
+            continue
+        placed.append(_place(site, mine, updates, layout))
+        if not is_bulk(site):
+            kinds.wants[mine] = False
+            kinds.evidence[mine] = updates.size[mine] <= _LARGEST_EVIDENCE
+    _place_outer(placed, updates)
+    for one in placed:
+        _tell(one, updates, layout, names, rows)
+    return kinds
+
+
+def _place(site: Site, mine: Ints, updates: _Updates, layout: Layout) -> _Placed:
+    """Where the structs around a site's updates begin, out to the recorded instance."""
+    chain = levels(site)
+    offset, delta = updates.offset[mine], updates.delta[mine]
+    known = delta != NO_INSTANCE
+    starts: list[Ints | None] = [None] * len(chain)
+    if not chain:
+        return _Placed(site, chain, mine, -1, [np.where(known, offset - delta, offset)])
+    level = reach(chain, int(delta.min()), int(delta.max())) if bool(known.all()) else -1
+    at = offset  # from the inside, as long as no array element's number is asked for
+    for number, step in enumerate(chain):
+        if step.array:
+            break
+        at = at - step.offset
+        starts[number] = at
+    if level < 0:
+        return _Placed(site, chain, mine, level, starts)
+    start = offset - delta
+    starts[level] = start
+    for number in range(level, 0, -1):
+        step, inner = chain[number], starts[number - 1]
+        base = start + step.offset
+        if inner is None:
+            stride = layout.stride(step, chain[number - 1].type) if step.array else 0
+            inner = base + (offset - base) // stride * stride if stride else base
+        elif step.array:
+            layout.learn(step, int(np.gcd.reduce(inner - base)))
+        starts[number - 1] = start = inner
+    return _Placed(site, chain, mine, level, starts)
+
+
+def _place_outer(placed: list[_Placed], updates: _Updates) -> None:
+    """Further out than the recorded instance: by a fixed offset, or by an instance of the type known to lie around."""
+    known: dict[str, list[Ints]] = {}
+    for one in placed:
+        for level, start in zip(one.chain, one.starts, strict=False):
+            if start is not None:
+                known.setdefault(level.type, []).append(updates.file[one.rows] << 40 | start)
+    sorted_ = {name: np.unique(np.concatenate(keys)) for name, keys in known.items()}
+    for one in placed:
+        for number in range(1, len(one.chain)):
+            inner, step = one.starts[number - 1], one.chain[number]
+            if one.starts[number] is not None or inner is None:
+                continue
+            at = inner - step.offset
+            if not step.array:
+                one.starts[number] = at
+                continue
+            candidates = sorted_.get(step.type)
+            if candidates is None:
+                break
+            key = updates.file[one.rows] << 40 | np.maximum(at, 0)
+            place = np.searchsorted(candidates, key, side="right") - 1
+            found = candidates[np.maximum(place, 0)]
+            fits = (place >= 0) & (at >= 0) & (key - found < step.size) & (found >> 40 == updates.file[one.rows])
+            if not bool(fits.all()):
+                break
+            one.starts[number] = found & ((1 << 40) - 1)
+
+
+def _tell(one: _Placed, updates: _Updates, layout: Layout, names: _Names, rows: _Rows) -> None:
+    """Add a site's memberships."""
+    file, bulk = updates.file[one.rows], is_bulk(one.site)
+    if not one.chain:
+        type_ = names.type(one.site.variable)
+        start = one.starts[0]
+        assert start is not None
+        _add_fields(one, updates, layout, names, rows, one.site.variable, type_, start, "*")
+        return
+    if bulk and one.chain[0].array:
+        # an element of an array, copied as a whole: an instance of what the array holds
+        type_ = names.type(one.site.variable)
+        rows.add(one.rows, type_, file, updates.offset[one.rows], names.field(type_, "*"))
+    for level, start in zip(one.chain, one.starts, strict=True):
+        if start is None:
+            continue
+        type_ = names.type(level.type)
+        if bulk:
+            _add_fields(one, updates, layout, names, rows, level.type, type_, start, level.path)
+        else:
+            rows.add(one.rows, type_, file, start, names.field(type_, level.path))
+
+
+def _add_fields(
+    one: _Placed,
+    updates: _Updates,
+    layout: Layout,
+    names: _Names,
+    rows: _Rows,
+    name: str,
+    type_: int,
+    start: Ints,
+    own: str,
+) -> None:
+    """The fields that bulk updates cover, where the layout tells; else the one that the site names."""
+    low = updates.offset[one.rows] - start
+    high = low + updates.size[one.rows]
+    shape, heads = _numbered(low, high)
+    if len(heads) > _SHAPES:
+        rows.add(one.rows, type_, updates.file[one.rows], start, names.field(type_, own))
+        return
+    for number, head in enumerate(heads.tolist()):
+        mine = shape == number
+        for path in layout.covered(name, int(low[head]), int(high[head])) or (own,):
+            chosen = one.rows[mine]
+            rows.add(chosen, type_, updates.file[chosen], start[mine], names.field(type_, path))
+
+
+# -- types by overlap
+
+
+class _Evidence:
+    """Typed updates in the order of (word, event): what lies, at some time, at some place."""
+
+    def __init__(self, updates: _Updates, tells: NDArray[np.bool_], update: Ints, instance: Ints, field: Ints) -> None:
+        self.updates = updates
+        self.update, self.instance, self.field = update, instance, field  # memberships, sorted by update
+        which = np.flatnonzero(tells)
+        first = updates.offset[which] // WORD_BYTES
+        many = (updates.offset[which] + updates.size[which] - 1) // WORD_BYTES - first + 1
+        owner = np.repeat(which, many)
+        word = updates.file[owner] << 40 | _ranges(first, many)
+        order = np.lexsort((owner, word))
+        self.owner, self.word = owner[order], word[order]
+        self.words, at = np.unique(self.word, return_inverse=True)
+        self.span = len(updates.event) + 1
+        self.key = at.reshape(-1) * self.span + self.owner
+
+    def inherited(
+        self,
+        graph: PersistenceGraph,
+        nodes: Nodes,
+        node_update: Ints,
+        wants: NDArray[np.bool_],
+        fill: NDArray[np.bool_],
+    ) -> tuple[Ints, Ints, Ints]:
+        """(node, instance, field) for nodes that want types, from the typed updates of their words."""
+        asked = np.flatnonzero(wants)
+        none = np.zeros(0, dtype=np.int64)
+        if not len(asked) or not len(self.key):
+            return none, none, none
+        pieces_of = nodes.start[asked + 1] - nodes.start[asked]
+        piece = nodes.piece[_ranges(nodes.start[asked], pieces_of)]
+        node = np.repeat(asked, pieces_of)
+        first = graph.offset[piece] // WORD_BYTES
+        many = (graph.offset[piece] + graph.size[piece] - 1) // WORD_BYTES - first + 1
+        node = np.repeat(node, many)
+        word = np.repeat(graph.file[piece], many) << 40 | _ranges(first, many)
+        place = np.searchsorted(self.words, word)
+        hit = place < len(self.words)
+        hit[hit] = self.words[place[hit]] == word[hit]
+        node, place = node[hit], place[hit]
+        update = node_update[node]
+        at = np.searchsorted(self.key, place * self.span + update)
+        before, after = np.maximum(at - 1, 0), np.minimum(at, len(self.key) - 1)
+        has_before = (at > 0) & (self.key[before] // self.span == place)
+        has_after = (at < len(self.key)) & (self.key[after] // self.span == place)
+        later = np.where(fill[update], has_after, ~has_before)
+        node, source = _distinct(node, self.owner[np.where(later, after, before)])
+        low = np.searchsorted(self.update, source)
+        many = np.searchsorted(self.update, source, side="right") - low
+        rows = _ranges(low, many)
+        node, instance, field = _distinct(np.repeat(node, many), self.instance[rows], self.field[rows])
+        return node, instance, field
+
+    def taken_over(self) -> list[tuple[Ints, Ints]]:
+        """(instance, event): typed updates of a word that an unrelated object wrote just before."""
+        if len(self.key) < 2:
+            return []
+        same = self.word[1:] == self.word[:-1]
+        earlier, later = self.owner[:-1][same], self.owner[1:][same]
+        earlier, later = _distinct(earlier, later)
+        low = np.searchsorted(self.update, later)
+        many = np.searchsorted(self.update, later, side="right") - low
+        rows = _ranges(low, many)
+        pair = np.repeat(np.arange(len(later)), many)
+        # is an instance of the later update among those of the earlier one?
+        width = int(self.instance.max(initial=0)) + 1
+        mine = np.unique(self.update * width + self.instance)
+        wanted = earlier[pair] * width + self.instance[rows]
+        at = np.minimum(np.searchsorted(mine, wanted), len(mine) - 1)
+        related = np.bincount(pair[mine[at] == wanted], minlength=len(later)) > 0
+        foreign = ~related[pair]
+        return [(self.instance[rows][foreign], self.updates.event[later[pair[foreign]]])]
+
+
+# -- lives
+
+
+def _fills(
+    nodes: Nodes,
+    node_update: Ints,
+    updates: _Updates,
+    kinds: _Kinds,
+    row_instance: Ints,
+    row_node: Ints,
+    heads_type: Ints,
+    heads_start: Ints,
+    extent: Ints,
+) -> list[tuple[Ints, Ints]]:
+    """(instance, event): fills that cover every known field of an instance."""
+    update = node_update[row_node]
+    some = np.flatnonzero(kinds.fill[update])
+    update, instance = update[some], row_instance[some]
+    low = heads_start[instance]
+    reach = extent[heads_type[instance]]
+    covers = (
+        (reach > 0) & (updates.offset[update] <= low) & (low + reach <= updates.offset[update] + updates.size[update])
+    )
+    return [(instance[covers], updates.event[update[covers]])]
+
+
+def _lives(nodes: Nodes, row_instance: Ints, row_node: Ints, begins: list[tuple[Ints, Ints]]) -> Ints:
+    """Of each membership: in how many-th life of its instance it falls."""
+    if not begins:
+        return np.zeros(len(row_instance), dtype=np.int64)
+    instance, event = _distinct(
+        np.concatenate([instance for instance, _ in begins]), np.concatenate([event for _, event in begins])
+    )
+    span = int(nodes.event.max(initial=0)) + 2
+    key = instance * span + event
+    wanted = row_instance * span + nodes.event[row_node]
+    return np.searchsorted(key, wanted, side="right") - np.searchsorted(key, row_instance * span)
+
+
+__all__ = ["Instances", "instances"]

@@ -1,0 +1,121 @@
+"""What the program's sites tell of its types: fields and where they lie, and how far apart array elements are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from crashcheck.analyzer.ir.facts import Site
+
+BULK_KINDS = ("copy", "fill", "model")
+ANONYMOUS = "(anonymous)"
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One struct around an access: `field` of `type`, `offset` and `size` in bytes.
+
+    `path` leads from the struct to what is written; `array`: the field is an array, and the access is to an element.
+    """
+
+    type: str
+    field: str
+    path: str
+    offset: int
+    size: int
+    array: bool
+
+
+def levels(site: Site) -> tuple[Level, ...]:
+    """The structs around a site's access, innermost first, as far out as offsets are static."""
+    tokens = site.variable[len(site.steps[-1].type) :].split(".")[1:] if site.steps else []
+    arrays: list[bool] = []
+    for step in reversed(site.steps):
+        # anonymous and inherited members have no part in the variable's name
+        mine = bool(tokens) and tokens[0].removesuffix("[]") == step.field
+        arrays.append(mine and tokens[0].endswith("[]"))
+        if mine:
+            tokens.pop(0)
+    arrays.reverse()
+    out: list[Level] = []
+    path = ""
+    for at, (step, array) in enumerate(zip(site.steps, arrays, strict=True)):
+        if step.offset < 0:
+            break
+        name = step.type
+        if name in ("", ANONYMOUS) and at + 1 < len(site.steps):
+            name = f"{site.steps[at + 1].type}.{site.steps[at + 1].field or ANONYMOUS}"
+        part = (step.field or ANONYMOUS) + ("[]" if array else "")
+        path = f"{part}.{path}" if path else part
+        out.append(Level(name, step.field, path, step.offset, step.size, array))
+    return tuple(out)
+
+
+def is_bulk(site: Site) -> bool:
+    return site.kind in BULK_KINDS
+
+
+class Layout:
+    """Types as the sites of a program know them: a field that no site writes is not known."""
+
+    def __init__(self, sites: Iterable[Site]) -> None:
+        self._fields: dict[str, dict[str, tuple[int, int]]] = {}
+        self._extent: dict[str, int] = {}
+        self._seen: dict[tuple[str, str], int] = {}
+        for site in sites:
+            low, high = 0, 0  # where what is written lies in the level's struct; the whole field if it is in an array
+            for at, level in enumerate(levels(site)):
+                if level.array or at == 0:
+                    low, high = level.offset, level.offset + level.size
+                else:
+                    low, high = low + level.offset, high + level.offset
+                self._fields.setdefault(level.type, {}).setdefault(level.path, (low, high))
+                self._extent[level.type] = max(self._extent.get(level.type, 0), level.offset + level.size)
+
+    def extent(self, type_: str) -> int:
+        """Bytes up to the end of the last field known; 0 for an unknown type. The struct may be larger."""
+        return self._extent.get(type_, 0)
+
+    def covered(self, type_: str, low: int, high: int) -> tuple[str, ...]:
+        """Paths of the fields that overlap [low, high) of a type."""
+        fields = self._fields.get(type_, {})
+        return tuple(sorted(path for path, (a, b) in fields.items() if a < high and low < b))
+
+    def learn(self, array: Level, distance: int) -> None:
+        """An element of an array was seen to begin `distance` bytes from its first."""
+        key = array.type, array.field
+        self._seen[key] = math.gcd(self._seen.get(key, 0), distance)
+
+    def stride(self, array: Level, element: str) -> int:
+        """Bytes from one element of an array to the next, as well as can be told.
+
+        It divides the array's size and the distances learned, and an element's known fields fit in it: the smallest
+        such number. Where it divides the true one, an access to a known field falls into the right element.
+        """
+        whole = math.gcd(array.size, self._seen.get((array.type, array.field), 0))
+        least = max(self.extent(element), 1)
+        small = [d for d in range(1, math.isqrt(whole) + 1) if whole % d == 0]
+        divisors = (*small, *(whole // d for d in small))
+        return min((d for d in divisors if d >= least), default=max(whole, least))
+
+
+def reach(chain: tuple[Level, ...], low: int, high: int) -> int:
+    """The level whose struct begins at the recorded instance, given the distances [low, high] from there; -1: none.
+
+    The recorder knows the outermost instance that the function could compute, which may lie further in than the types
+    that the compiler could name. It is the same level at all executions of a site.
+    """
+    for level in range(len(chain) - 1, -1, -1):
+        if _fits(chain, level, low) and _fits(chain, level, high):
+            return level
+    return -1
+
+
+def _fits(chain: tuple[Level, ...], level: int, distance: int) -> bool:
+    for at in range(level, -1, -1):
+        distance -= chain[at].offset
+        if chain[at].array or at == 0:
+            rest = sum(inner.offset for inner in chain[:at])
+            return rest <= distance < max(chain[at].size, 1)
+    return False

@@ -1,0 +1,57 @@
+"""The nodes of behaviours: what one update writes to one granule, and which of them persists before which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nodes:
+    """Parallel arrays, a row a node, sorted by event.
+
+    Node u persists before node v (all of u before any of v) if durable_from[u] <= event[v], or if they share a
+    granule, u is older, and both are `ordered`. An update that spans granules is several nodes of one static site.
+    """
+
+    event: Ints
+    granule: Ints
+    durable_from: Ints  # of its last piece
+    ordered: NDArray[np.bool_]  # its pieces keep the order of their granule
+    data: NDArray[np.bool_]  # bytes, and not a file's size or existence
+    piece: Ints  # ids of pieces, node by node
+    start: Ints  # where in `piece` each node begins; one more entry than nodes
+
+    def __len__(self) -> int:
+        return len(self.event)
+
+    def pieces(self, node: int) -> tuple[int, ...]:
+        """Piece ids of one node, ascending."""
+        return tuple(self.piece[int(self.start[node]) : int(self.start[node + 1])].tolist())
+
+
+def nodes(graph: PersistenceGraph) -> Nodes:
+    """The nodes of a whole graph."""
+    order = np.lexsort((graph.granule, graph.event))
+    event, granule = graph.event[order], graph.granule[order]
+    begins = np.ones(len(order), dtype=np.bool_)
+    begins[1:] = (event[1:] != event[:-1]) | (granule[1:] != granule[:-1])
+    start = np.flatnonzero(begins)
+    if not len(start):
+        empty = np.zeros(0, dtype=np.int64)
+        none = np.zeros(0, dtype=np.bool_)
+        return Nodes(empty, empty, empty, none, none, empty, np.zeros(1, dtype=np.int64))
+    return Nodes(
+        event[start],
+        granule[start],
+        np.maximum.reduceat(graph.durable_from[order], start),
+        np.logical_and.reduceat(graph.mode[order] == IN_ORDER, start),
+        np.logical_and.reduceat(graph.kind[order] == DATA, start),
+        order.astype(np.int64),
+        np.append(start, len(order)).astype(np.int64),
+    )

@@ -1,0 +1,116 @@
+"""Static sites: an update's instruction, with enough of its callers to tell the uses of a wrapper apart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.analyzer.trace.reader import Facts, Trace
+
+HEADER_CALLERS = 3  # at most so many callers tell the uses of a function in a header apart
+UNTYPED_CALLERS = 2  # and so many those of an instruction that writes through an untyped pointer
+
+
+@dataclass(frozen=True, slots=True)
+class StaticSite:
+    """A place that updates files: what makes two nodes equivalent (Pathfinder, definition 3.3).
+
+    `site` is the trace's number of the instruction, 0 if unknown; `callers` are those of the call sites that count,
+    innermost first. The place is the innermost that lies in a source, or the instruction's own.
+    """
+
+    number: int
+    site: int
+    callers: tuple[int, ...]
+    function: str
+    file: str
+    line: int
+    variable: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StaticSites:
+    """All static sites of some events, and which event belongs to which."""
+
+    sites: Sequence[StaticSite]
+    of_event: Ints  # static site of each event that was asked about, in the order asked
+
+
+class _Units:
+    """Where the units of a trace say that their source is."""
+
+    def __init__(self, trace: Trace, facts: Facts | None) -> None:
+        self.trace = trace
+        self.facts = facts
+        self._sources: dict[int, tuple[str, str]] = {}
+
+    def site(self, number: int) -> Any | None:
+        return self.trace.site(number, self.facts) if number else None
+
+    def in_header(self, number: int) -> bool:
+        """Whether the function that holds a site comes from another file than its unit's source."""
+        site = self.site(number)
+        return site is not None and not self.in_source(number, site.positions[-1].file)
+
+    def in_source(self, number: int, file: str) -> bool:
+        """Whether a file is the source of the unit that holds a site."""
+        unit = self.trace.unit_of(number)
+        known = self.facts.unit(unit.key) if unit is not None and self.facts is not None else None
+        if unit is None or known is None:
+            return True
+        if unit.key not in self._sources:
+            self._sources[unit.key] = (known.directory, os.path.normpath(known.source))
+        directory, source = self._sources[unit.key]
+        return os.path.normpath(os.path.join(directory, file)) == source
+
+
+def static_sites(trace: Trace, facts: Facts | None, events: Ints) -> StaticSites:
+    """The static sites of `events` (indices).
+
+    An instruction in the unit's own source that writes a known type is a static site by itself. One in a header takes
+    its callers up to the first in a source, at most HEADER_CALLERS; one that knows no type takes UNTYPED_CALLERS: it
+    may be a wrapper of memcpy. One that the trace cannot name takes its callers, too.
+    """
+    rows = trace.events[events]
+    key = rows["site"].astype(np.uint64) << np.uint64(32) | rows["stack"].astype(np.uint64)
+    distinct, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    units = _Units(trace, facts)
+    known: dict[tuple[int, tuple[int, ...]], int] = {}
+    sites: list[StaticSite] = []
+    number = np.zeros(len(distinct), dtype=np.int64)
+    for at in np.argsort(first, kind="stable").tolist():  # numbered in the order of their first update
+        site, stack = int(distinct[at]) >> 32, int(distinct[at]) & 0xFFFFFFFF
+        identity = site, _callers(units, site, trace.stack(stack))
+        if identity not in known:
+            known[identity] = len(sites)
+            sites.append(_describe(units, len(sites), *identity))
+        number[at] = known[identity]
+    return StaticSites(tuple(sites), number[inverse.reshape(-1)])
+
+
+def _callers(units: _Units, site: int, stack: tuple[int, ...]) -> tuple[int, ...]:
+    own = units.site(site)
+    if own is not None and (units.in_header(site) or own.kind == "model"):
+        for many, caller in enumerate(stack[:HEADER_CALLERS], 1):
+            if not units.in_header(caller):
+                return stack[:many]
+        return stack[:HEADER_CALLERS]
+    if own is None or not own.variable:
+        return stack[:UNTYPED_CALLERS]
+    return ()
+
+
+def _describe(units: _Units, number: int, site: int, callers: tuple[int, ...]) -> StaticSite:
+    chain = [at for at in (site, *callers) if units.site(at) is not None]
+    own = units.site(site)
+    variable = own.variable if own is not None else ""
+    if not chain:
+        return StaticSite(number, site, callers, "", "", 0, variable)
+    places = [(at, place) for at in chain for place in units.site(at).positions]  # type: ignore[union-attr]
+    position = next((place for at, place in places if units.in_source(at, place.file)), places[0][1])
+    return StaticSite(number, site, callers, position.function, position.file, position.line, variable)
