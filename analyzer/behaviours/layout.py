@@ -44,8 +44,9 @@ def levels(site: Site) -> tuple[Level, ...]:
         if step.offset < 0:
             break
         name = step.type
-        if name in ("", ANONYMOUS) and at + 1 < len(site.steps):
-            name = f"{site.steps[at + 1].type}.{site.steps[at + 1].field or ANONYMOUS}"
+        if name in ("", ANONYMOUS):  # named after the type that it is a part of
+            outer = next((out for out in site.steps[at + 1 :] if out.type not in ("", ANONYMOUS)), None)
+            name = f"{outer.type}.{outer.field or ANONYMOUS}" if outer is not None else ANONYMOUS
         part = (step.field or ANONYMOUS) + ("[]" if array else "")
         path = f"{part}.{path}" if path else part
         out.append(Level(name, step.field, path, step.offset, step.size, array))
