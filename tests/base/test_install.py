@@ -80,3 +80,18 @@ def test_an_installed_wheel_is_imported_from_its_place(checkout: Path, tmp_path:
     program = f"import sys; sys.path.insert(0, {str(site)!r}); {code}"
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [str(site / "crashcheck" / "analyzer" / "__init__.py"), "True"]
+
+
+def test_a_checkout_in_a_folder_with_an_umlaut_is_imported_under_the_locale_c(checkout: Path, tmp_path: Path) -> None:
+    home = tmp_path / "Prüfling mit Leerzeichen"
+    site = home / "lib" / "site-packages"
+    site.mkdir(parents=True)
+    shutil.copytree(checkout, home / "checkout", symlinks=True)
+    (site / "__editable__.crashcheck-1.pth").write_text(f"{home / 'checkout' / 'src'}\n", encoding="utf-8")
+    subprocess.run([sys.executable, str(ROOT / ".ci" / "relative_path.py"), str(site)], check=True)
+    assert (site / "__editable__.crashcheck-1.pth").read_bytes() == b"../../checkout/src\n"
+    code = f"import site; site.addsitedir({str(site)!r}); import crashcheck.analyzer.ir.wrapper as w; print(w.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-E", "-c", code], env={"LC_ALL": "C"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{home / 'checkout' / 'src' / 'crashcheck' / 'analyzer' / 'ir' / 'wrapper.py'}\n"
