@@ -39,9 +39,10 @@ class CheckCommand:
             )
         return CheckCommand(command, found)
 
-    def argv(self, pool: str, acked: int, stdout: str) -> list[str]:
-        """The words of one run."""
-        return self.command.argv(pool=pool, acked=str(acked), stdout=stdout)
+    def argv(self, pool: str, acked: int, stdout: str, ops: str | None = None) -> list[str]:
+        """The words of one run; `ops`: the file of operations that it is to run, if it is given one."""
+        more = {} if ops is None else {"ops": ops}
+        return self.command.argv(pool=pool, acked=str(acked), stdout=stdout, **more)
 
     def shown(self, pool: str, acked: int, stdout: str) -> str:
         """What a person would type to run it."""

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import crashcheck
 from crashcheck.checker import images, sparse
 from crashcheck.checker.command import CheckSetup
-from crashcheck.checker.oracles import Oracle
+from crashcheck.checker.oracles import FINAL, FIRST, Oracle
 from crashcheck.checker.process import Ended, Limits
 from crashcheck.checker.result import Verdict
 from crashcheck.checker.worker import Task, Trouble, pool_of
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 _END_S = 5.0  # a killed process is gone at once, unless the kernel is busy with it
 _AHEAD = 2  # tasks a worker holds at once, so that it need not wait for us; bounds what its socket must hold
 _BOOT = "import sys; sys.path[:0] = [sys.argv[1]]; from crashcheck.checker.worker import main; main(int(sys.argv[2]))"
-_FIRST = -1  # where a state's point would stand: the first image
-_FINAL = -2  # the final image
 
 
 class DiskFull(CrashcheckError):
@@ -51,9 +49,12 @@ class DiskFull(CrashcheckError):
 @dataclass(slots=True)
 class _Ticket:
     number: int
-    point: int  # or _FIRST, _FINAL
+    point: int  # or FIRST, FINAL
     state: CrashState | None
     verdict: Verdict | None = None
+    stages: tuple[bytes, ...] = ()  # of a bare run: what it is to do instead of what the oracle says
+    ended: Ended | None = None  # of a bare run, with its worker's names
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class _Worker:
     def names(self) -> dict[str, str]:
         """Its paths, and what they are called in outputs."""
         pools = {str(pool_of(self.root, full)): "{pool}" for full in (False, True)}
-        return {**pools, str(self.root / "stdout"): "{stdout}"}
+        return {**pools, str(self.root / "stdout"): "{stdout}", str(self.root / "ops"): "{ops}"}
 
 
 class Executor:
@@ -208,11 +209,25 @@ class Executor:
 
     def run_first(self) -> Verdict:
         """Execute the check on the image before the workload: nothing acknowledged, nothing printed."""
-        return self._now(self._submit(_FIRST, None, urgent=True))
+        return self._now(self._submit(FIRST, None, urgent=True))
 
     def run_final(self) -> Verdict:
         """Execute the check on the image after the workload, all acknowledged."""
-        return self._now(self._submit(_FINAL, None, urgent=True))
+        return self._now(self._submit(FINAL, None, urgent=True))
+
+    def submit_bare(self, stages: tuple[bytes, ...]) -> int:
+        """Queue runs of the check on the first image, one after another; how they ended is had with `ended`."""
+        return self._submit(FIRST, None, stages=stages)
+
+    def ended(self, ticket: int) -> tuple[Ended, Mapping[str, str]]:
+        """Wait for the end of a bare run; each ticket once. With the names of its worker's paths, for oracles."""
+        self._dispatch()
+        while self._tickets[ticket].ended is None:
+            self._collect()
+            self._dispatch()
+        done = self._tickets.pop(ticket)
+        assert done.ended is not None
+        return done.ended, done.names
 
     def _now(self, ticket: int) -> Verdict:
         verdict = self.result(ticket)
@@ -244,10 +259,12 @@ class Executor:
 
     # -- between us and the workers
 
-    def _submit(self, point: int, state: CrashState | None, *, urgent: bool = False) -> int:
+    def _submit(
+        self, point: int, state: CrashState | None, *, urgent: bool = False, stages: tuple[bytes, ...] = ()
+    ) -> int:
         number = self._next
         self._next += 1
-        self._tickets[number] = _Ticket(number, point, state)
+        self._tickets[number] = _Ticket(number, point, state, stages=stages)
         (self._urgent if urgent else self._queue).append(number)
         self._dispatch()
         return number
@@ -277,10 +294,11 @@ class Executor:
         if ticket.state is None:
             moved = worker.bases[False] is not None
             worker.bases[False] = None
-            final = ticket.point == _FINAL
+            final = ticket.point == FINAL
             acked, printed = self._whole if final else self._told or (0, 0)
             patches = _plain(self._content.final()) if final else ()
-            return Task(ticket.number, False, moved, (), patches, acked, printed)
+            stages = ticket.stages or self._oracle.stages(ticket.point)
+            return Task(ticket.number, False, moved, (), patches, acked, printed, stages)
         acked, printed = self._acknowledged(ticket.point)
         full = self._content.near_full(ticket.state)
         base = worker.bases[full]
@@ -292,7 +310,8 @@ class Executor:
             advance = _plain(move(origin, ticket.point))
         worker.bases[full] = ticket.point
         patches = _plain(self._content.lost(ticket.state) if full else self._content.patches(ticket.state))
-        return Task(ticket.number, full, reset, advance, patches, acked, printed)
+        stages = self._oracle.stages(ticket.point)
+        return Task(ticket.number, full, reset, advance, patches, acked, printed, stages)
 
     def _acknowledged(self, point: int) -> tuple[int, int]:
         """(operations, bytes of output) by a crash point."""
@@ -311,7 +330,11 @@ class Executor:
             number, ended = answer
             assert isinstance(ended, Ended)
             worker.busy.remove(number)
-            self._tickets[number].verdict = self._oracle.judge(ended, worker.names)
+            ticket = self._tickets[number]
+            if ticket.stages:
+                ticket.ended, ticket.names = ended, worker.names
+            else:
+                ticket.verdict = self._oracle.judge(ended, worker.names, ticket.point)
 
     def _receive(self, worker: _Worker) -> Trouble | tuple[int, Ended]:
         try:

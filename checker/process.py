@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import os
 import resource
 import select
@@ -19,6 +20,7 @@ _PERSONALITY_QUERY = 0xFFFFFFFF
 # Python ignores these; a program expects them at their defaults.
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
+_ERRORS_KEPT = 4096
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -31,6 +33,7 @@ class Limits:
     file_bytes: int | None = None  # size of any file it writes
     kept_bytes: int = 16 * 1024  # of its output, half from the beginning and half from the end
     output_bytes: int = 64 << 20  # after that much it is ended
+    apart: bool = False  # standard error is kept apart from the output
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,9 @@ class Ended:
     output: bytes
     output_truncated: bool
     seconds: float
+    digest: bytes = b""  # of the whole output
+    errors: bytes = b""  # standard error, if kept apart
+    stage: int = 0  # which run of several on one image this was
 
 
 class CheckNotStarted(Exception):
@@ -74,11 +80,15 @@ class Runner:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._read, self._write = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self._read, False)
+        self._read_errors, self._write_errors = os.pipe2(os.O_CLOEXEC)
+        for fd in (self._read, self._read_errors):
+            os.set_blocking(fd, False)
 
     def run(self, program: str, argv: Sequence[str], env: Mapping[str, str], abandon_fd: int | None = None) -> Ended:
         """Run `program`, a path, to its end, or until `abandon_fd` hangs up. Raises CheckNotStarted, Abandoned."""
-        capture = _Capture(self.limits.kept_bytes)
+        streams = {self._read: _Capture(self.limits.kept_bytes)}
+        if self.limits.apart:
+            streams[self._read_errors] = _Capture(_ERRORS_KEPT)
         started = time.monotonic()
         try:
             pid = os.posix_spawn(
@@ -88,7 +98,7 @@ class Runner:
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, self._null, 0),
                     (os.POSIX_SPAWN_DUP2, self._write, 1),
-                    (os.POSIX_SPAWN_DUP2, self._write, 2),
+                    (os.POSIX_SPAWN_DUP2, self._write_errors if self.limits.apart else self._write, 2),
                 ],
                 setpgroup=0,
                 setsigmask=[],
@@ -103,27 +113,33 @@ class Runner:
             _limit(pid, resource.RLIMIT_FSIZE, self.limits.file_bytes)
         pidfd = os.pidfd_open(pid)
         try:
-            reason = self._wait(pidfd, abandon_fd, capture, started + self.limits.timeout_s)
+            reason = self._wait(pidfd, abandon_fd, streams, started + self.limits.timeout_s)
         finally:
             _kill_group(pid)
             _, status, usage = os.wait4(pid, 0)
             os.close(pidfd)
             _reap_rest()
         seconds = time.monotonic() - started
-        self._drain(capture)
+        for fd, capture in streams.items():
+            _drain(fd, capture)
         if reason == "abandoned":
             raise Abandoned
         limit = "output" if reason == "output" else self._limit_hit(status, usage.ru_maxrss * 1024)
-        return Ended(status, reason == "time", limit, capture.bytes(), capture.truncated, seconds)
+        output = streams[self._read]
+        errors = streams[self._read_errors].bytes() if self.limits.apart else b""
+        return Ended(
+            status, reason == "time", limit, output.bytes(), output.truncated, seconds, output.digest(), errors
+        )
 
     def close(self) -> None:
-        for fd in (self._null, self._read, self._write):
+        for fd in (self._null, self._read, self._write, self._read_errors, self._write_errors):
             os.close(fd)
 
-    def _wait(self, pidfd: int, abandon_fd: int | None, capture: _Capture, deadline: float) -> str:
+    def _wait(self, pidfd: int, abandon_fd: int | None, streams: dict[int, _Capture], deadline: float) -> str:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
-        poll.register(self._read, select.POLLIN)
+        for stream in streams:
+            poll.register(stream, select.POLLIN)
         if abandon_fd is not None:
             poll.register(abandon_fd, 0)  # hang-up only
         while True:
@@ -135,20 +151,10 @@ class Runner:
                     return "ended"
                 if fd == abandon_fd and event & (select.POLLHUP | select.POLLERR):
                     return "abandoned"
-                if fd == self._read:
-                    self._drain(capture, once=True)
-                    if capture.total > self.limits.output_bytes:
+                if fd in streams:
+                    _drain(fd, streams[fd], once=True)
+                    if streams[fd].total > self.limits.output_bytes:
                         return "output"
-
-    def _drain(self, capture: _Capture, *, once: bool = False) -> None:
-        while True:
-            try:
-                data = os.read(self._read, 65536)
-            except BlockingIOError:
-                return
-            capture.add(data)
-            if once:
-                return
 
     def _limit_hit(self, status: int, peak_bytes: int) -> str:
         if status == 0:
@@ -171,10 +177,12 @@ class _Capture:
         self._half = kept // 2
         self._head = bytearray()
         self._tail = bytearray()
+        self._hash = hashlib.blake2b(digest_size=16)
         self.total = 0
 
     def add(self, data: bytes) -> None:
         self.total += len(data)
+        self._hash.update(data)
         room = self._half - len(self._head)
         if room > 0:
             self._head += data[:room]
@@ -186,8 +194,22 @@ class _Capture:
     def truncated(self) -> bool:
         return self.total > len(self._head) + len(self._tail)
 
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
     def bytes(self) -> bytes:
         return bytes(self._head + (b"\n[...]\n" if self.truncated else b"") + self._tail)
+
+
+def _drain(fd: int, capture: _Capture, *, once: bool = False) -> None:
+    while True:
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            return
+        capture.add(data)
+        if once:
+            return
 
 
 def _limit(pid: int, which: int, value: int) -> None:

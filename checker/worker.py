@@ -13,7 +13,7 @@ import errno
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Task:
     patches: Patches
     acked: int
     stdout_bytes: int
+    stages: tuple[bytes, ...] = ()  # files of operations for {ops}: a run each, one after another on the same image
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Worker:
         self._images: dict[bool, ImageFolder] = {}
         self._image_of(False)
         self._stdout = root / "stdout"
+        self._ops = root / "ops"
         self._stdout_is: tuple[int, ...] = ()
         self._env = {full: setup.environment(pool_of(root, full)) for full in (False, True)}
         self._show_stdout(0)
@@ -72,14 +74,27 @@ class Worker:
         image.advance(task.advance)
         image.apply(task.patches)
         self._show_stdout(task.stdout_bytes)
-        argv = self._setup.command.argv(str(image.pool), task.acked, str(self._stdout))
-        ended = self._runner.run(self._setup.command.program, argv, self._env[task.full], abandon_fd)
+        ended = self._run_stages(task, str(image.pool), abandon_fd)
         if ended.status != 0:
             room = os.statvfs(self._root)
             if room.f_bavail * room.f_frsize < _FULL_BYTES:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         image.restore()
         return ended
+
+    def _run_stages(self, task: Task, pool: str, abandon_fd: int) -> Ended:
+        """The last stage's end, or that of the first one that fails."""
+        command, env = self._setup.command, self._env[task.full]
+        if not task.stages:
+            return self._runner.run(command.program, command.argv(pool, task.acked, str(self._stdout)), env, abandon_fd)
+        argv = command.argv(pool, task.acked, str(self._stdout), str(self._ops))
+        for number, operations in enumerate(task.stages):
+            self._ops.unlink(missing_ok=True)
+            self._ops.write_bytes(operations)
+            ended = self._runner.run(command.program, argv, env, abandon_fd)
+            if ended.status != 0 or ended.timed_out or ended.limit:
+                return replace(ended, stage=number)
+        return replace(ended, stage=number)
 
     def _image_of(self, full: bool) -> ImageFolder:
         if full not in self._images:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from crashcheck.checker.oracles import FINAL
 from crashcheck.checker.process import Ended
 from crashcheck.checker.result import Outcome, Verdict
 
@@ -14,7 +15,10 @@ class ExitStatus:
 
     name = "exit-status"
 
-    def judge(self, ended: Ended, names: Mapping[str, str]) -> Verdict:
+    def stages(self, point: int) -> tuple[bytes, ...]:
+        return ()
+
+    def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
         exited = os.WIFEXITED(ended.status) and not ended.timed_out and ended.limit != "output"
         code = os.WEXITSTATUS(ended.status) if exited else None
         died_of = os.WTERMSIG(ended.status) if os.WIFSIGNALED(ended.status) and not ended.timed_out else None
