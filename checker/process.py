@@ -48,7 +48,9 @@ class Ended:
     seconds: float
     digest: bytes = b""  # of the whole output
     errors: bytes = b""  # standard error, if kept apart
+    total_bytes: int = 0  # of output, kept or not
     stage: int = 0  # which run of several on one image this was
+    before_bytes: int = 0  # of output, by the runs before it
 
 
 class CheckNotStarted(Exception):
@@ -128,7 +130,15 @@ class Runner:
         output = streams[self._read]
         errors = streams[self._read_errors].bytes() if self.limits.apart else b""
         return Ended(
-            status, reason == "time", limit, output.bytes(), output.truncated, seconds, output.digest(), errors
+            status,
+            reason == "time",
+            limit,
+            output.bytes(),
+            output.truncated,
+            seconds,
+            output.digest(),
+            errors,
+            output.total,
         )
 
     def close(self) -> None:

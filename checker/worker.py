@@ -88,13 +88,15 @@ class Worker:
         if not task.stages:
             return self._runner.run(command.program, command.argv(pool, task.acked, str(self._stdout)), env, abandon_fd)
         argv = command.argv(pool, task.acked, str(self._stdout), str(self._ops))
+        before = 0
         for number, operations in enumerate(task.stages):
             self._ops.unlink(missing_ok=True)
             self._ops.write_bytes(operations)
-            ended = self._runner.run(command.program, argv, env, abandon_fd)
+            ended = replace(self._runner.run(command.program, argv, env, abandon_fd), stage=number, before_bytes=before)
             if ended.status != 0 or ended.timed_out or ended.limit:
-                return replace(ended, stage=number)
-        return replace(ended, stage=number)
+                break
+            before += ended.total_bytes
+        return ended
 
     def _image_of(self, full: bool) -> ImageFolder:
         if full not in self._images:

@@ -1,0 +1,137 @@
+"""Operations and crashes: which operations had ended at a crash, which were under way, and what may follow legally.
+
+Witcher (SOSP 2021), 4.5 and 4.7: after a crash, what was under way is done or not done, in some order, all or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crashcheck.analyzer.trace.format import Kind
+from crashcheck.checker.oracles import FINAL, FIRST
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from crashcheck.analyzer.trace.reader import Trace
+    from crashcheck.checker.states import CrashPoint
+
+MOST_OPEN = 4  # operations under way at once that are still judged: 65 legal outcomes
+
+Ordinals = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Operations by ordinal, from 1. `done`: in the order of their ends; `open`: begun and not ended, by ordinal."""
+
+    done: Ordinals
+    open: Ordinals
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Operations that ran one after another in a process of their own, and those left for the next."""
+
+    before: Ordinals
+    rest: Ordinals
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The lines of an operation file; the k-th to begin is line k."""
+
+    lines: tuple[bytes, ...]
+
+    @staticmethod
+    def of(text: bytes) -> Operations:
+        """One a line; lines of white space are none."""
+        return Operations(tuple(line for line in text.split(b"\n") if line.strip()))
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def text(self, ordinals: Iterable[int]) -> bytes:
+        """The file of some of them, in the order given."""
+        return b"".join(self.lines[ordinal - 1] + b"\n" for ordinal in ordinals)
+
+    def shown(self, ordinal: int) -> str:
+        return self.lines[ordinal - 1].decode("utf-8", "replace").strip()
+
+    def rest(self, standing: Standing) -> Ordinals:
+        """What had not begun by a crash, in the file's order."""
+        begun = {*standing.done, *standing.open}
+        return tuple(ordinal for ordinal in range(1, len(self) + 1) if ordinal not in begun)
+
+    def legal(self, standing: Standing) -> Iterator[History]:
+        """What a crash may have left, "all done" first: every order of every subset of what was under way.
+
+        With M operations under way, P(M,0) + ... + P(M,M) histories: 1, 2, 5, 16, 65 for M = 0 to 4.
+        """
+        rest = self.rest(standing)
+        for count in range(len(standing.open), -1, -1):
+            for order in permutations(standing.open, count):
+                yield History((*standing.done, *order), rest)
+
+    def boundary(self, ordinal: int) -> History:
+        """The first `ordinal` operations, then the others."""
+        return History(tuple(range(1, ordinal + 1)), tuple(range(ordinal + 1, len(self) + 1)))
+
+
+class Standings:
+    """Where the operations of a recorded run stood at each crash point."""
+
+    def __init__(self, trace: Trace, points: Sequence[CrashPoint]) -> None:
+        kinds = trace.events["kind"]
+        marks = np.flatnonzero(np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END], dtype=np.uint8)))
+        self._marks = [(int(kinds[row]) == Kind.MARK_BEGIN, int(trace.events["aux"][row])) for row in marks.tolist()]
+        self._events = marks
+        self._points = points
+        self._known: dict[int, Standing] = {}
+
+    @property
+    def begun(self) -> int:
+        return sum(begins for begins, _ in self._marks)
+
+    @property
+    def ended(self) -> int:
+        return len(self._marks) - self.begun
+
+    def at(self, point: int) -> Standing:
+        """At a crash point, or before (FIRST) or after (FINAL) the workload."""
+        if point == FIRST:
+            return self.after(0)
+        if point == FINAL:
+            return self.after(len(self._marks))
+        return self.after(int(np.searchsorted(self._events, int(self._points[point].event), side="left")))
+
+    def after(self, marks: int) -> Standing:
+        """After so many of the marks."""
+        known = self._known.get(marks)
+        if known is None:
+            if len(self._known) > 256:
+                self._known.clear()
+            done: dict[int, None] = {}
+            begun: dict[int, None] = {}
+            for begins, ordinal in self._marks[:marks]:
+                if begins:
+                    begun[ordinal] = None
+                else:
+                    begun.pop(ordinal, None)
+                    done[ordinal] = None
+            known = self._known[marks] = Standing(tuple(done), tuple(sorted(begun)))
+        return known
+
+    def quiet(self) -> list[int]:
+        """Crash points just after an operation's end with none under way: the operations' boundaries."""
+        found: dict[int, int] = {}
+        marks = np.searchsorted(self._events, np.array([int(point.event) for point in self._points]), side="left")
+        for point, count in enumerate(marks.tolist()):
+            if count and not self._marks[count - 1][0] and count not in found and not self.after(count).open:
+                found[count] = point
+        return [found[count] for count in sorted(found)]

@@ -1,0 +1,186 @@
+"""The driver's own output is the answer: after a crash, it must be that of a run in which nothing crashed.
+
+Witcher (SOSP 2021), 4.5: the whole rest of the operations must print what it prints after the operation under way was
+done, or what it prints after it was not done; one of them throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from crashcheck.checker.equivalence import MOST_OPEN, Operations, Standing, Standings
+from crashcheck.checker.oracles import FINAL
+from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.process import Ended
+from crashcheck.checker.references import Printed, Reference, References, how_it_ended
+from crashcheck.checker.result import Outcome, Verdict
+
+_COLUMN = 30  # characters
+_CONTEXT = 1  # lines before the first difference
+_ROWS = 8
+_LEGAL_SHOWN = 2
+_ERRORS_SHOWN = 5  # lines
+_NAMED = 5
+_PASSED_CHARACTERS = 2000
+
+
+class OutputEquivalence:
+    """Compares with references that it has run when they are first needed. `notes` says what it could not judge."""
+
+    name = "output-equivalence"
+
+    def __init__(self, operations: Operations, standings: Standings, references: References) -> None:
+        self._operations = operations
+        self._standings = standings
+        self._references = references
+        self._plain = ExitStatus()
+        self._crowded: dict[Standing, None] = {}
+        self._unusable: dict[Reference, None] = {}
+
+    def stages(self, point: int) -> tuple[bytes, ...]:
+        return (self._operations.text(self._operations.rest(self._standings.at(point))),)
+
+    def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
+        plain = self._plain.judge(ended, names)
+        standing = self._standings.at(point)
+        crowded = len(standing.open) > MOST_OPEN
+        if crowded and plain.passed:
+            self._crowded[standing] = None
+            return _passed(plain)
+        printed = Printed.of(ended, names)
+        legal: list[Reference] = []
+        for history in () if crowded else self._operations.legal(standing):
+            reference = self._references.of(history)
+            legal.append(reference)
+            if plain.passed and not reference.unusable and reference.printed.key == printed.key:
+                return _passed(plain)
+        unusable = [reference for reference in legal if reference.unusable]
+        if unusable:
+            # What a run in which nothing crashed cannot show either is no finding.
+            self._unusable.update(dict.fromkeys(unusable))
+            return _passed(replace(plain, outcome=Outcome.PASS))
+        return Verdict(
+            outcome=Outcome.FAIL if plain.passed else plain.outcome,
+            exit_code=plain.exit_code,
+            signal=plain.signal,
+            output=self._told(plain, printed, standing, legal, ended),
+            output_truncated=False,
+            seconds=plain.seconds,
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was not judged, for the report's warnings."""
+        out = []
+        if self._crowded:
+            most = max(len(standing.open) for standing in self._crowded)
+            out.append(
+                f"not judged: at {len(self._crowded)} moments up to {most} operations were under way at once; outputs "
+                f"are compared for at most {MOST_OPEN}, so only crashes and hangs were looked for there"
+            )
+        if self._unusable:
+            named = [
+                f"{_history(reference, self._operations)}: {reference.unusable}"
+                for reference in list(self._unusable)[:_NAMED]
+            ]
+            more = len(self._unusable) - len(named)
+            out.append(
+                "unusable references (the driver fails with nothing crashed; crash states that match no other "
+                "reference there were not judged): " + "; ".join(named) + (f"; and {more} more" if more else "")
+            )
+        return tuple(out)
+
+    # -- telling
+
+    def _told(self, plain: Verdict, printed: Printed, standing: Standing, legal: list[Reference], ended: Ended) -> str:
+        operations = self._operations
+        rest = operations.rest(standing)
+        where = "in " + _named(standing.open, operations) if standing.open else "between operations"
+        if not standing.open and standing.done:
+            where = f"after {_named(standing.done[-1:], operations)}"
+        what = f"the rest (operations {rest[0]} to {rest[-1]})" if rest else "the empty rest"
+        out = [f"crash {where}; {what} was then run on the image"]
+        if not plain.passed:
+            out.append(f"and {how_it_ended(plain)}")
+        elif legal:
+            out.append("and printed what no legal history prints" if len(legal) > 1 else "and printed something else")
+        if legal:
+            out += ["", *_table(printed, self._nearest(printed, legal), standing, len(legal))]
+        errors = [line for line in ended.errors.decode("utf-8", "replace").splitlines() if line.strip()]
+        if errors:
+            out += ["", "standard error:", *errors[-_ERRORS_SHOWN:]]
+        return "\n".join(out) + "\n"
+
+    def _nearest(self, printed: Printed, legal: list[Reference]) -> list[Reference]:
+        """Those to show: all if there are few, else those that agree longest."""
+        if len(legal) <= _LEGAL_SHOWN:
+            return legal
+        mine = printed.lines
+        agreeing = [_agreement(mine, reference.printed.lines) for reference in legal]
+        best = sorted(range(len(legal)), key=lambda index: (-agreeing[index], index))[:_LEGAL_SHOWN]
+        return [legal[index] for index in sorted(best)]
+
+
+def _passed(plain: Verdict) -> Verdict:
+    return replace(plain, output=plain.output[:_PASSED_CHARACTERS])
+
+
+def _agreement(one: list[str], other: list[str]) -> int:
+    count = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        count += 1
+    return count
+
+
+def _table(printed: Printed, shown: list[Reference], standing: Standing, legal: int) -> list[str]:
+    """The actual output and the legal ones side by side, around the first line where none agrees."""
+    titles = ["after the crash", *(_title(reference, standing) for reference in shown)]
+    columns = [printed.lines, *(reference.printed.lines for reference in shown)]
+    longest = max(map(len, columns))
+    start = max((_agreement(columns[0], column) for column in columns[1:]), default=0)
+    first = min((_agreement(columns[0], column) for column in columns[1:]), default=0)
+    rows = sorted({*range(max(0, first - _CONTEXT), first + 2), *range(max(0, start - _CONTEXT), start + _ROWS)})
+    rows = [row for row in rows if row < longest][: _ROWS + 3]
+    out = [_row("line", titles), _row("----", ["-" * min(_COLUMN, len(title)) for title in titles])]
+    before = -1
+    for row in rows:
+        if row != before + 1:
+            out.append(" ...")
+        before = row
+        out.append(_row(str(row + 1), [column[row] if row < len(column) else "" for column in columns]))
+    if rows and rows[-1] + 1 < longest:
+        out.append(f" ... ({longest} lines)")
+    if not all(item.whole for item in (printed, *(reference.printed for reference in shown))):
+        out.append("(outputs are compared whole; their middles were not kept to be shown)")
+    if legal > len(shown):
+        out.append(f"({legal} histories are legal; the {len(shown)} that agree longest are shown)")
+    return out
+
+
+def _row(number: str, cells: list[str]) -> str:
+    cut = [cell if len(cell) <= _COLUMN else cell[: _COLUMN - 3] + "..." for cell in cells]
+    return (f"{number:>5} | " + " | ".join(f"{cell:<{_COLUMN}}" for cell in cut)).rstrip()
+
+
+def _title(reference: Reference, standing: Standing) -> str:
+    if not standing.open:
+        return "without a crash"
+    applied = [ordinal for ordinal in reference.history.before if ordinal in standing.open]
+    if len(standing.open) == 1:
+        return f"{standing.open[0]} done" if applied else f"{standing.open[0]} not done"
+    return f"done: {', '.join(map(str, applied)) or 'none'}"
+
+
+def _named(ordinals: tuple[int, ...], operations: Operations) -> str:
+    return ", ".join(f"operation {ordinal} ({operations.shown(ordinal)[:60]})" for ordinal in ordinals)
+
+
+def _history(reference: Reference, operations: Operations) -> str:
+    """Which operations a reference is made of, told by what it leaves out."""
+    history = reference.history
+    present = {*history.before, *history.rest}
+    missing = tuple(ordinal for ordinal in range(1, len(operations) + 1) if ordinal not in present)
+    return f"all but {_named(missing, operations)}" if missing else f"closed after operation {len(history.before)}"
