@@ -137,9 +137,8 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
 
     # lives
     extent = np.array([kinds.layout.extent(name) for name in names.types], dtype=np.int64)
-    begins = _fills(nodes, node_update, updates, kinds, row_instance, row_node, heads_type, heads_start, extent)
-    begins += evidence.taken_over()
-    row_life = _lives(nodes, row_instance, row_node, begins)
+    fills = _fills(nodes, node_update, updates, kinds, row_instance, row_node, heads_type, heads_start, extent)
+    row_life = _lives(nodes, row_instance, row_node, fills, evidence.taken_over())
 
     # the rest, by call stack
     rest = np.ones(len(nodes), dtype=np.bool_)
@@ -435,7 +434,8 @@ class _Evidence:
         return node, instance, field
 
     def taken_over(self) -> list[tuple[Ints, Ints]]:
-        """(instance, event): typed updates of a word that an unrelated object wrote just before."""
+        """(instance, event): a word of the instance, written by a typed update at the event, is then written by a
+        typed update of this instance, to which the former has no relation."""
         if len(self.key) < 2:
             return []
         same = self.word[1:] == self.word[:-1]
@@ -452,7 +452,7 @@ class _Evidence:
         at = np.minimum(np.searchsorted(mine, wanted), len(mine) - 1)
         related = np.bincount(pair[mine[at] == wanted], minlength=len(later)) > 0
         foreign = ~related[pair]
-        return [(self.instance[rows][foreign], self.updates.event[later[pair[foreign]]])]
+        return [(self.instance[rows][foreign], self.updates.event[earlier[pair[foreign]]])]
 
 
 # -- lives
@@ -481,16 +481,24 @@ def _fills(
     return [(instance[covers], updates.event[update[covers]])]
 
 
-def _lives(nodes: Nodes, row_instance: Ints, row_node: Ints, begins: list[tuple[Ints, Ints]]) -> Ints:
-    """Of each membership: in how many-th life of its instance it falls."""
+def _lives(
+    nodes: Nodes,
+    row_instance: Ints,
+    row_node: Ints,
+    fills: list[tuple[Ints, Ints]],
+    taken_over: list[tuple[Ints, Ints]],
+) -> Ints:
+    """Of each membership: in how many-th life of its instance it falls. A life begins at a fill, or at the first update
+    of the instance after another object took its memory over."""
+    span = int(nodes.event.max(initial=0)) + 2
+    wanted = row_instance * span + nodes.event[row_node]
+    begins = [instance * span + event for instance, event in fills]
+    in_order = np.sort(wanted)
+    for instance, event in taken_over:
+        begins.append(in_order[np.searchsorted(in_order, instance * span + event, side="right")])
     if not begins:
         return np.zeros(len(row_instance), dtype=np.int64)
-    instance, event = _distinct(
-        np.concatenate([instance for instance, _ in begins]), np.concatenate([event for _, event in begins])
-    )
-    span = int(nodes.event.max(initial=0)) + 2
-    key = instance * span + event
-    wanted = row_instance * span + nodes.event[row_node]
+    key = np.unique(np.concatenate(begins))
     return np.searchsorted(key, wanted, side="right") - np.searchsorted(key, row_instance * span)
 
 
