@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from crashcheck.analyzer.ir import asm, hooks
+from crashcheck.analyzer.ir import asm, hooks, library
 from crashcheck.analyzer.ir.debuginfo import Position
 from crashcheck.analyzer.ir.emitter import DBG, Emitter, Function
 from crashcheck.analyzer.ir.facts import NotUnderstood, Site
@@ -25,7 +25,7 @@ from crashcheck.analyzer.ir.module import (
     split_commas,
     type_end,
 )
-from crashcheck.analyzer.ir.typemap import Slots
+from crashcheck.analyzer.ir.typemap import Slots, Target
 
 _HEADER = re.compile(rf"^define .*?@({NAME})\(")
 _CALLEE = re.compile(rf"(?:(@(?:{NAME})|%(?:{NAME}))\(| asm )")
@@ -450,7 +450,7 @@ class Rewriter(Emitter):
             return
         musttail = "musttail call " in line
         if callee in self.models:
-            site = self.site("model", whole, None, callee)
+            site = self.site("model", whole, self._destination(line, callee, found.end() - 1 if found else 0), callee)
             self.hook(f"  call void {self.hooks.at()}(i32 {site}, i32 %cc.depth)", whole)
             if musttail:
                 self._leave_here(True)
@@ -466,6 +466,17 @@ class Rewriter(Emitter):
             self._plain(more)
         if self._twice and not following and self._twice & set(_GROUPS.findall(line[line.rfind(")") :])):
             self._leave_here(False)
+
+    def _destination(self, line: str, callee: str, parenthesis: int) -> Target | None:
+        """What a library call writes to, for its name; the recorder is told by the model itself where that lies."""
+        index = library.destination(callee)
+        arguments = split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])
+        if index is None or index >= len(arguments):
+            return None
+        pointer = operand(arguments[index])
+        if pointer.type != "ptr" or self.is_local(pointer.value):
+            return None
+        return self.types.resolve(pointer.value, self.definitions, self._slots, "", line, self.fresh)
 
     def _intrinsic(self, line: str, following: list[str], callee: str, parenthesis: int) -> None:
         handler: Intrinsic | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from crashcheck.analyzer.ir import library
 from crashcheck.analyzer.ir.facts import ProgramFacts
 
 Build = Callable[..., Path]
@@ -44,7 +45,7 @@ int main() {
 
 def test_bulk_operations_and_models_are_told(told: Run, clang: str) -> None:
     assert told(BULK, "-O2", cxx=True, clang=clang) == [
-        "strcpy @0 abc | at main:13",
+        "strcpy @0 abc | node.name[] at main:13",
         "strcpy @0 def no site",
         "strcpy @0 ghi | at tail:8 < main:16",
         "copy @0 30313233 instance=0 | node.name[] at main:17",
@@ -52,9 +53,16 @@ def test_bulk_operations_and_models_are_told(told: Run, clang: str) -> None:
         "fill @20 eex20 instance=20 | node at main:19",
         "copy @20 3030313233000000000000000000000000000000 instance=20 | node at main:20",
         "copy @0 0000000000000000000000000000000000000000 instance=0 | node at main:21",
-        "strcpy @0 xyz | at main:24",
+        "strcpy @0 xyz | node.name[] at main:24",
         "store @16 00000000 flags=0 instance=0 | node.size at holder::~holder:6 < main:26",
     ]
+
+
+def test_a_library_call_is_named_by_what_it_writes_to() -> None:
+    writers = ("strcpy", "__snprintf_chk", "__memcpy_chk", "fread", "pmem_memcpy_persist", "pmem_memset_nodrain")
+    assert [library.destination(name) for name in writers] == [0] * len(writers)
+    assert [library.destination(name) for name in ("read", "__pread64_chk", "recvfrom", "bcopy")] == [1] * 4
+    assert [library.destination(name) for name in ("write", "msync", "pmem_persist", "readv", "fprintf")] == [None] * 5
 
 
 def test_a_model_that_the_program_defines_itself_is_left_alone(told: Run) -> None:

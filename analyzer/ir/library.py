@@ -1,0 +1,17 @@
+"""Library functions that write memory: which of their arguments says where."""
+
+from __future__ import annotations
+
+_FIRST = frozenset(
+    "bzero explicit_bzero fgets fread getrandom memcpy memmove mempcpy memset snprintf sprintf stpcpy stpncpy strcat "
+    "strcpy strlcat strlcpy strncat strncpy vsnprintf vsprintf pmem_memcpy pmem_memmove pmem_memset".split()
+)
+_SECOND = frozenset("bcopy pread pread64 read recv recvfrom".split())
+
+
+def destination(callee: str) -> int | None:
+    """Index of the argument that points to what `callee` writes; None if it writes no memory, or several places."""
+    name = callee.removeprefix("__").removesuffix("_chk").removesuffix("_nodrain").removesuffix("_persist")
+    if name in _FIRST:
+        return 0
+    return 1 if name in _SECOND else None
