@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 _FIRST = frozenset(
-    "bzero explicit_bzero fgets fread getrandom memcpy memmove mempcpy memset snprintf sprintf stpcpy stpncpy strcat "
-    "strcpy strlcat strlcpy strncat strncpy vsnprintf vsprintf pmem_memcpy pmem_memmove pmem_memset".split()
+    [
+        "bzero",
+        "explicit_bzero",
+        "fgets",
+        "fread",
+        "getrandom",
+        "memcpy",
+        "memmove",
+        "mempcpy",
+        "memset",
+        "snprintf",
+        "sprintf",
+        "stpcpy",
+        "stpncpy",
+        "strcat",
+        "strcpy",
+        "strlcat",
+        "strlcpy",
+        "strncat",
+        "strncpy",
+        "vsnprintf",
+        "vsprintf",
+        "pmem_memcpy",
+        "pmem_memmove",
+        "pmem_memset",
+    ]
 )
-_SECOND = frozenset("bcopy pread pread64 read recv recvfrom".split())
+_SECOND = frozenset(["bcopy", "pread", "pread64", "read", "recv", "recvfrom"])
 
 
 def destination(callee: str) -> int | None:
