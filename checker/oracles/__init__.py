@@ -17,6 +17,11 @@ class Oracle(Protocol):
 
     name: str
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be judged, for the report's warnings."""
+        ...
+
     def stages(self, point: int) -> tuple[bytes, ...]:
         """Files of operations that the check is to run at a crash point (FIRST, FINAL: uncrashed), a run each."""
         ...

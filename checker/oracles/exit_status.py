@@ -14,6 +14,7 @@ class ExitStatus:
     """Tells a failing exit, a signal, a time-out and a limit apart."""
 
     name = "exit-status"
+    notes: tuple[str, ...] = ()
 
     def stages(self, point: int) -> tuple[bytes, ...]:
         return ()

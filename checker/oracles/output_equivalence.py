@@ -31,27 +31,27 @@ class OutputEquivalence:
     name = "output-equivalence"
 
     def __init__(self, operations: Operations, standings: Standings, references: References) -> None:
-        self._operations = operations
-        self._standings = standings
-        self._references = references
+        self.operations = operations
+        self.standings = standings
+        self.references = references
         self._plain = ExitStatus()
         self._crowded: dict[Standing, None] = {}
         self._unusable: dict[Reference, None] = {}
 
     def stages(self, point: int) -> tuple[bytes, ...]:
-        return (self._operations.text(self._operations.rest(self._standings.at(point))),)
+        return (self.operations.text(self.operations.rest(self.standings.at(point))),)
 
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
         plain = self._plain.judge(ended, names)
-        standing = self._standings.at(point)
+        standing = self.standings.at(point)
         crowded = len(standing.open) > MOST_OPEN
         if crowded and plain.passed:
             self._crowded[standing] = None
             return _passed(plain)
         printed = Printed.of(ended, names)
         legal: list[Reference] = []
-        for history in () if crowded else self._operations.legal(standing):
-            reference = self._references.of(history)
+        for history in () if crowded else self.operations.legal(standing):
+            reference = self.references.of(history)
             legal.append(reference)
             if plain.passed and not reference.unusable and reference.printed.key == printed.key:
                 return _passed(plain)
@@ -81,7 +81,7 @@ class OutputEquivalence:
             )
         if self._unusable:
             named = [
-                f"{_history(reference, self._operations)}: {reference.unusable}"
+                f"{_history(reference, self.operations)}: {reference.unusable}"
                 for reference in list(self._unusable)[:_NAMED]
             ]
             more = len(self._unusable) - len(named)
@@ -94,7 +94,7 @@ class OutputEquivalence:
     # -- telling
 
     def _told(self, plain: Verdict, printed: Printed, standing: Standing, legal: list[Reference], ended: Ended) -> str:
-        operations = self._operations
+        operations = self.operations
         rest = operations.rest(standing)
         where = "in " + _named(standing.open, operations) if standing.open else "between operations"
         if not standing.open and standing.done:

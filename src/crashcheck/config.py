@@ -17,7 +17,7 @@ FILE_NAME = "crashcheck.toml"
 
 MODELS = ("px86", "eadr", "page-cache")
 STRATEGIES = ("exhaustive", "bounded", "pathfinder")
-ORACLES = ("exit-status",)
+ORACLES = ("exit-status", "output-equivalence")
 FIRST = ("check", "skip")
 FILE_SYSTEMS = ("ext4", "posix")
 TEARS = ("none", 512, 4096)
@@ -41,6 +41,10 @@ class Command:
     @property
     def shell(self) -> bool:
         return not self.words
+
+    def holds(self, name: str) -> bool:
+        """Whether the placeholder `{name}` stands in it."""
+        return any(name in _PLACEHOLDER.findall(part) for part in self.words or (self.text,))
 
     def argv(self, **values: str) -> list[str]:
         """The argument vector with each `{name}` replaced by `values[name]`.
@@ -69,6 +73,7 @@ class WorkloadConfig:
     command: Command
     env: Mapping[str, str]
     timeout_s: float = 60.0
+    operations_file: str = ""  # one operation a line; {ops} in commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,24 +177,27 @@ def parse(text: str, path: Path) -> Config:
 
     build = section("build", ("command",))
     setup = section("setup", ("command",))
-    workload = section("workload", ("command", "env", "timeout_s"))
+    workload = section("workload", ("command", "env", "timeout_s", "operations_file"))
     pool = section("pool", ("files",))
     check = section("check", ("command", "oracle", "first", "timeout_s", "memory_mib", "file_mib", "env"))
     model = section("model", ("name", "tear", "files"))
     strategy = section("strategy", ("name", "deviations"))
     budget = section("budget", ("seconds", "states"))
     record = section("record", ("mapping",))
-    return Config(
+    config = Config(
         path=path.absolute(),
         folder=path.absolute().parent,
         build=BuildConfig(build.command("command")),
         setup=SetupConfig(setup.command("command")),
         workload=WorkloadConfig(
-            workload.required_command("command"), workload.env(), workload.seconds("timeout_s", 60.0)
+            workload.required_command("command", ("pool", "ops")),
+            workload.env(),
+            workload.seconds("timeout_s", 60.0),
+            workload.text("operations_file"),
         ),
         pool=PoolConfig(pool.patterns("files")),
         check=CheckConfig(
-            command=check.required_command("command", ("pool", "acked", "stdout")),
+            command=check.required_command("command", ("pool", "acked", "stdout", "ops")),
             env=check.env(),
             oracle=check.choice("oracle", ORACLES, "exit-status"),
             first=check.choice("first", FIRST, "check"),
@@ -212,6 +220,8 @@ def parse(text: str, path: Path) -> Config:
         ),
         record=RecordConfig(mapping=record.choice("mapping", MAPPINGS, "fixed")),
     )
+    _check_operations(config)
+    return config
 
 
 def override(
@@ -330,6 +340,12 @@ class _Section:
                 raise _type_error(self.path, self.label(f"env.{name}"), item, "a string")
         return dict(value)
 
+    def text(self, key: str) -> str:
+        value = self.values.get(key, "")
+        if not isinstance(value, str):
+            raise _type_error(self.path, self.label(key), value, "a string")
+        return value
+
     def seconds(self, key: str, default: float) -> float:
         value = self.values.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -373,6 +389,35 @@ class _Section:
         )
 
 
+def _check_operations(config: Config) -> None:
+    """{ops} needs a file of operations, and output equivalence needs both in both commands."""
+    commands = (("[workload] command", config.workload.command), ("[check] command", config.check.command))
+    equivalence = config.check.oracle == "output-equivalence"
+    named = any(command.holds("ops") for _, command in commands)
+    if not config.workload.operations_file and (equivalence or named):
+        raise CrashcheckError(
+            "config-required",
+            f"{config.path}: [workload] operations_file is missing; "
+            + ("[check] oracle = 'output-equivalence' needs it." if equivalence else "{ops} stands for its path."),
+            'For example:\n    [workload]\n    operations_file = "ops.txt"   # `crashcheck ops` writes one',
+        )
+    if not equivalence:
+        if commands[1][1].holds("ops"):
+            raise CrashcheckError(
+                "config-placeholder",
+                f"{config.path}: [check] command: {{ops}} is known only with oracle = 'output-equivalence'.",
+            )
+        return
+    for label, command in commands:
+        for name in ("pool", "ops"):
+            if not command.holds(name):
+                raise CrashcheckError(
+                    "config-required",
+                    f"{config.path}: {label} has no {{{name}}}; [check] oracle = 'output-equivalence' needs it.",
+                    'For example:\n    command = "./driver {pool}/data.db {ops}"',
+                )
+
+
 def _command_of_text(section: _Section, key: str, text: str) -> Command:
     if _SHELL.search(_PLACEHOLDER.sub("x", text)):
         return Command(text, ())
@@ -385,12 +430,13 @@ def _command_of_text(section: _Section, key: str, text: str) -> Command:
 
 
 def _check_placeholders(section: _Section, key: str, command: Command, allowed: tuple[str, ...]) -> None:
-    known = ("pool", "acked", "stdout")
+    known = ("pool", "acked", "stdout", "ops")
     for part in command.words or (command.text,):
         for name in _PLACEHOLDER.findall(part):
             where = f"{section.path}: {section.label(key)}"
             if name in known and name not in allowed:
-                raise CrashcheckError("config-placeholder", f"{where}: {{{name}}} is known only in [check] command.")
+                places = "[workload] and [check] command" if name == "ops" else "[check] command"
+                raise CrashcheckError("config-placeholder", f"{where}: {{{name}}} is known only in {places}.")
             # Other braces are the program's own business (awk, jq), unless they look like a slip of ours.
             close = difflib.get_close_matches(name, known, 1, 0.7)
             if name not in known and close:

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import crashcheck
-from crashcheck import evidence
+from crashcheck import evidence, oracles
 from crashcheck.analyzer.ir.facts import ProgramFacts
 from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import Options
@@ -26,6 +27,7 @@ from crashcheck.checker.depth import Deeper, Recovery
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Exploration, Exploring, Progress, uncrashed
 from crashcheck.checker.findings import Snapshot
+from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.places import TracePlaces
 from crashcheck.checker.process import Limits
@@ -68,6 +70,12 @@ def run(config: Config, *, jobs: int = 0, depth: int = 1, on_progress: OnProgres
     Raises CrashcheckError where the job could not be done; Ctrl-C while searching ends with a partial result.
     """
     started = time.monotonic()
+    if depth > 1 and oracles.is_equivalence(config):
+        raise CrashcheckError(
+            "bad-option",
+            "--depth 2 crashes the check's own run, which output equivalence cuts into operations: not done together.",
+            "Leave --depth out, or use [check] oracle = 'exit-status'.",
+        )
     tell = on_progress or (lambda phase, progress: None)
     run_folder = Store(config.folder).new_run()
     try:
@@ -122,8 +130,10 @@ def record_workload(
     setup = config.setup.command if first_from is None else None
     # Filled in here, where a shell command's quoting is known, and not by the recorder.
     pool = str(work.resolve() / "pool")
+    operations = oracles.keep_operations(config, work)
+    more = {} if operations is None else {"ops": str(operations.resolve())}
     return record(
-        config.workload.command.argv(pool=pool),
+        config.workload.command.argv(pool=pool, **more),
         config.pool.files,
         work,
         setup=setup.argv(pool=pool) if setup is not None else None,
@@ -163,9 +173,14 @@ def search(
     subject = loaded.subject
     plan = _strategy(config, loaded.facts)
     budget = Budget(config.budget.seconds, config.budget.states)
-    with _executor(config, loaded, run_folder.path, jobs) as executor:
+    with (
+        _oracle(config, loaded, run_folder.path, jobs) as oracle,
+        _executor(config, loaded, run_folder.path, jobs, oracle) as executor,
+    ):
+        oracles.make_ready(oracle, lambda phase: tell(phase, None))
         tell("checking the uncrashed images", None)
         uncrashed(executor, first=config.check.first == "check" and evidence.has_files(loaded.recording.first))
+        oracles.judge_boundaries(oracle, executor, subject, loaded.completeness)
         exploring = Exploring(
             subject,
             executor,
@@ -177,7 +192,7 @@ def search(
         )
         first = exploring.run()
         if depth < 2:
-            return first, ()
+            return first, oracle.notes
         if first.stop_reason is not StopReason.EXHAUSTED:
             return first, ("the budget ended before any recovery was crashed (--depth 2): raise it",)
 
@@ -230,7 +245,7 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
     image.parent.mkdir(parents=True, exist_ok=True)
     work = image.with_name(image.name + ".work")
     work.mkdir()
-    with _executor(wanted, loaded, work, 1) as executor:
+    with _oracle(wanted, loaded, work, 1) as oracle, _executor(wanted, loaded, work, 1, oracle) as executor:
         deeper = _deeper(wanted, loaded, work, 1, _strategy(wanted, loaded.facts), None)
         return replay(token, loaded.subject, executor, image, deeper)
 
@@ -253,6 +268,8 @@ def _limits(config: Config) -> Limits:
         timeout_s=config.check.timeout_s,
         memory_bytes=config.check.memory_mib << 20 or None,
         file_bytes=config.check.file_mib << 20 or None,
+        kept_bytes=oracles.KEPT_BYTES if oracles.is_equivalence(config) else 16 * 1024,
+        apart=oracles.is_equivalence(config),
     )
 
 
@@ -270,13 +287,18 @@ def _check_setup(config: Config, recording: Recording, work: Path) -> CheckSetup
     )
 
 
-def _executor(config: Config, loaded: Loaded, work: Path, jobs: int) -> Executor:
+def _oracle(config: Config, loaded: Loaded, work: Path, jobs: int) -> AbstractContextManager[Oracle]:
+    setup = _check_setup(config, loaded.recording, work)
+    return oracles.opened(config, loaded.subject, loaded.recording.trace.parent, setup, _limits(config), jobs)
+
+
+def _executor(config: Config, loaded: Loaded, work: Path, jobs: int, oracle: Oracle) -> Executor:
     trace = loaded.subject.trace
     return Executor(
         loaded.subject.content,
         loaded.subject.space.points,
         _check_setup(config, loaded.recording, work),
-        ExitStatus(),
+        oracle,
         limits=_limits(config),
         jobs=jobs,
         stdout_bytes=loaded.recording.stdout.stat().st_size,
