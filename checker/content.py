@@ -235,17 +235,20 @@ class Content:
         all_cuts = sorted(cuts + lasting)
         pieces = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == DATA]
         shown: set[int] = set()
+        floor = base_size
         if size > base_size:
             # durable bytes that the smaller file (or its absence) hid
             shown.update(file.durable_data(event, base_size))
         if cuts:
             # durable bytes issued after a cut that only now persists stay
             first_cut = min(id_ for id_, _ in cuts)
-            shown.update(id_ for id_ in file.durable_data(event, min(at for _, at in cuts)) if id_ > first_cut)
-        if shown:
-            pieces = sorted(shown.union(pieces))
-        for id_ in pieces:
+            floor = min(floor, min(at for _, at in cuts))
+            shown.update(id_ for id_ in file.durable_data(event, floor) if id_ > first_cut)
+        for id_ in sorted(shown.union(pieces)):
             low, data = int(graph.offset[id_]), graph.data(id_)
+            if id_ in shown and low < floor:
+                # what it left below may have been overwritten by a durable piece that is not shown again
+                low, data = floor, data[floor - low :]
             if all_cuts and all_cuts[-1][0] > id_:
                 limit = min((at for cut, at in all_cuts if cut > id_), default=1 << 62)
                 data = data[: max(limit - low, 0)]
@@ -301,7 +304,9 @@ class _File:
         for id_ in sorted(beyond + shrinks) if beyond else ():
             offset = int(graph.offset[id_])
             if int(graph.kind[id_]) == DATA:
-                kept.append((offset, graph.data(id_)))
+                # below `size` the bytes show already, and may have been overwritten since
+                low = max(offset, size)
+                kept.append((low, graph.data(id_)[low - offset :]))
             else:
                 kept = [(low, bytes_[: max(offset - low, 0)]) for low, bytes_ in kept]
         return kept

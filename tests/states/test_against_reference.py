@@ -197,3 +197,24 @@ def test_page_cache_states_are_those_of_brute_force(tear: int, files: str) -> No
             check_laws(world)
 
     compare()
+
+
+@pytest.mark.parametrize("first_end", [100, 4096, 4312])
+@pytest.mark.parametrize("sync", ["msync", "async"])
+def test_a_mapped_log_that_grows_and_is_cut_again_keeps_every_record(tmp_path: Path, first_end: int, sync: str) -> None:
+    """Grown by whole pages, stored to, cut to its data's end and synchronised, twice."""
+    end = first_end
+    steps: list[Any] = []
+    for value in (1, 2):
+        steps.append((1, "truncate", "a", 8192))
+        steps.append((1, "store", "a", end, bytes([value]) * 24, False))
+        end += 24
+        steps.append((1, "truncate", "a", end))
+        steps.append((1, "sync-call", (sync, "a", 0, 8192, False), 0))
+        steps.append((1, "store", "a", 0, bytes([value]) * 8, False))
+    steps += [(1, "truncate", "a", 8192), (1, "mark")]
+    first: First = {"a": b"\7" * first_end}
+    program = _place(steps)
+    world = explore(tmp_path, first, program, "page-cache")
+    assert world.distinct == reference.page_cache(first, program, 0, False)
+    check_laws(world)
