@@ -38,7 +38,8 @@ class TracePlaces:
     """Places from the program facts; files relative to `folder` where they lie inside it.
 
     A store that a library's header made (std::atomic, a container) is placed where the project called it:
-    at the innermost link of the inlining and call chain that lies in `folder`, else at the innermost of all.
+    at the innermost link of the inlining and call chain that lies in `folder` or beside a source that crashcheck-cc
+    compiled (a library built elsewhere for the test is under test as well), else at the innermost of all.
     """
 
     def __init__(self, trace: Trace, facts: ProgramFacts, folder: Path) -> None:
@@ -48,6 +49,7 @@ class TracePlaces:
         self._known: dict[tuple[int, int], Location | None] = {}
         self._ordinals: dict[tuple[int, Location], int] = {}
         self._files: dict[str, str] = {}
+        self._folders = {str(Path(self._file(unit.source)).parent) for unit in facts.units.values()}
 
     def of(self, event: int) -> Location | None:
         row = self._trace.events[event]
@@ -102,7 +104,8 @@ class TracePlaces:
         return Location(self._file(place.file), place.line, place.column, place.function, variable, stack, text)
 
     def _inside(self, path: str) -> bool:
-        return bool(path) and not self._file(path).startswith("/")
+        file = self._file(path)
+        return bool(path) and (not file.startswith("/") or str(Path(file).parent) in self._folders)
 
     def _file(self, path: str) -> str:
         if path not in self._files:

@@ -88,3 +88,31 @@ def test_a_store_in_a_librarys_header_is_placed_where_the_project_called_it(tmp_
     places = TracePlaces(t.trace(), ProgramFacts({7: unit}, (), (), ()), project)
     assert places.of(events[1]) == Location("a.c", 3, 5, "put", "entry.valid", (), "e->valid = 1;")
     assert [places.ordinal(event) for event in events] == [0, 1]
+
+
+def test_a_library_that_was_built_elsewhere_for_the_test_is_placed_in_its_own_sources(tmp_path: Path) -> None:
+    project, library = tmp_path / "project", tmp_path / "library"
+    for folder in (project, library):
+        folder.mkdir()
+        (folder / "a.c").write_text(SOURCE)
+    store = Site("store", (Position(str(library / "a.c"), 2, 14, "put"),), "entry.valid")
+    header = Site("copy", (Position(str(library / "a.h"), 9, 3, "fill"), Position(str(library / "a.c"), 6, 5, "main")))
+    call = Site("call", (Position(str(project / "a.c"), 6, 5, "main"),), callee="put")
+    units = {
+        key: UnitFacts(str(folder / "a.c"), str(folder), "clang", "llvmlite", sites, key=key)
+        for key, folder, sites in ((7, library, (store, header)), (8, project, (call,)))
+    }
+    t = TraceBuilder(tmp_path / "t.cct")
+    t.file("p", size=4096)
+    base = t.unit(7, 2, "/lib/a.so")
+    t.stack = t.stack_def(0, t.unit(8, 1, "/bin/a"))
+    for t.site in (base, base + 1):
+        t.store("p", 0, 8, 1)
+    places = TracePlaces(t.trace(), ProgramFacts(units, (), (), ()), project)
+    inner = str(library / "a.c")
+    assert places.of(len(t.records) - 2) == Location(
+        inner, 2, 14, "put", "entry.valid", (Frame("main", "a.c", 6),), "e->valid = 1;"
+    )
+    assert places.of(len(t.records) - 1) == Location(
+        str(library / "a.h"), 9, 3, "fill", "", (Frame("main", inner, 6), Frame("main", "a.c", 6)), ""
+    )
