@@ -1,0 +1,75 @@
+"""The examples: representative testing finds what the exhaustive search finds, in fewer states."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/expected.json"))
+# One behaviour is the whole run: each node is published before it has persisted, and nothing ever ends an epoch.
+WHOLE = {("lock-free-list", "buggy")}
+
+
+@pytest.fixture(scope="session")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("twins")
+    left = shutil.ignore_patterns("buggy", "fixed", "check", ".crashcheck")
+    shutil.copytree(EXAMPLES, folder / "examples", ignore=left)
+    return folder / "examples"
+
+
+def run(folder: Path, twin: str, chosen: str, environment: dict[str, str]) -> dict[str, Any]:
+    report = folder / f"{twin}-{chosen}.json"
+    command = ["crashcheck", "run", "-c", f"{twin}.toml", "--strategy", chosen, "--format", f"json={report}"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    result: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+    assert result["run"]["stop_reason"] == "exhausted"
+    return result
+
+
+def culprits(report: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return sorted(
+        (finding["kind"], place(finding["location"]), place(finding["other"])) for finding in report["findings"]
+    )
+
+
+def place(location: dict[str, Any] | None) -> str:
+    return f"{location['file']}:{location['line']}" if location else ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("twin", ["buggy", "fixed"])
+def test_pathfinder_finds_the_same_culprits_as_the_exhaustive_search_in_fewer_states(
+    name: str, twin: str, copies: Path, environment: dict[str, str]
+) -> None:
+    exhaustive = run(copies / name, twin, "exhaustive", environment)
+    pathfinder = run(copies / name, twin, "pathfinder", environment)
+    assert culprits(pathfinder) == culprits(exhaustive)
+    assert bool(culprits(pathfinder)) == (twin == "buggy")
+    most, fewer = exhaustive["run"]["states"]["executed"], pathfinder["run"]["states"]["executed"]
+    assert fewer <= (most if (name, twin) in WHOLE else most // 2)
+
+
+def test_groups_are_listed_a_row_each_with_their_sites(copies: Path, environment: dict[str, str]) -> None:
+    command = ["crashcheck", "groups", "-c", "buggy.toml"]
+    done = subprocess.run(command, cwd=copies / "level-hash", env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "48 update behaviours in 2 groups",
+        "#  type           members  updates  states  representative",
+        "1  bucket, entry       40        3       6  table.pm+448, operation 13",
+        "   buggy.c:41 insert_into bucket.entry[].key",
+        "   buggy.c:42 insert_into bucket.entry[].value",
+        "   buggy.c:43 insert_into bucket.valid[]",
+        "2  bucket, entry       40        3       6  table.pm+448, operation 17",
+        "   buggy.c:41 insert_into bucket.entry[].key",
+        "   buggy.c:42 insert_into bucket.entry[].value",
+        "   buggy.c:43 insert_into bucket.valid[]",
+    ]
