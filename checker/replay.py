@@ -23,6 +23,7 @@ class Replayed:
     image: Path
     verdict: Verdict
     command: str  # to be typed for the image
+    operations: bytes = b""  # what {ops} in it stands for, if it has that
 
 
 def replay(token: Token, subject: Subject, executor: Executor, image: Path, deeper: Deeper | None = None) -> Replayed:

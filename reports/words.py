@@ -75,6 +75,8 @@ def outcome(verdict: Verdict) -> str:
         return "the check did not end in time"
     if verdict.outcome is Outcome.LIMIT:
         return "the check hit a limit (memory, file size or output)"
+    if verdict.outcome is Outcome.FAIL and verdict.exit_code == 0:
+        return "the output is not that of a run in which nothing crashed"
     if verdict.exit_code is not None:
         return f"the check exited with status {verdict.exit_code}"
     return f"the check ended as {verdict.outcome.value}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 
 from crashcheck.checker.equivalence import MOST_OPEN, Operations, Standing, Standings
 from crashcheck.checker.oracles import FINAL
@@ -17,8 +18,7 @@ from crashcheck.checker.references import Printed, Reference, References, how_it
 from crashcheck.checker.result import Outcome, Verdict
 
 _COLUMN = 30  # characters
-_CONTEXT = 1  # lines before the first difference
-_ROWS = 8
+_ROWS = 3
 _LEGAL_SHOWN = 2
 _ERRORS_SHOWN = 5  # lines
 _NAMED = 5
@@ -106,10 +106,10 @@ class OutputEquivalence:
         elif legal:
             out.append("and printed what no legal history prints" if len(legal) > 1 else "and printed something else")
         if legal:
-            out += ["", *_table(printed, self._nearest(printed, legal), standing, len(legal))]
+            out += [*_table(printed, self._nearest(printed, legal), standing, len(legal))]
         errors = [line for line in ended.errors.decode("utf-8", "replace").splitlines() if line.strip()]
         if errors:
-            out += ["", "standard error:", *errors[-_ERRORS_SHOWN:]]
+            out += ["standard error:", *errors[-_ERRORS_SHOWN:]]
         return "\n".join(out) + "\n"
 
     def _nearest(self, printed: Printed, legal: list[Reference]) -> list[Reference]:
@@ -136,28 +136,35 @@ def _agreement(one: list[str], other: list[str]) -> int:
 
 
 def _table(printed: Printed, shown: list[Reference], standing: Standing, legal: int) -> list[str]:
-    """The actual output and the legal ones side by side, around the first line where none agrees."""
+    """The actual output and the legal ones side by side, in the lines that tell them apart."""
     titles = ["after the crash", *(_title(reference, standing) for reference in shown)]
     columns = [printed.lines, *(reference.printed.lines for reference in shown)]
-    longest = max(map(len, columns))
-    start = max((_agreement(columns[0], column) for column in columns[1:]), default=0)
-    first = min((_agreement(columns[0], column) for column in columns[1:]), default=0)
-    rows = sorted({*range(max(0, first - _CONTEXT), first + 2), *range(max(0, start - _CONTEXT), start + _ROWS)})
-    rows = [row for row in rows if row < longest][: _ROWS + 3]
-    out = [_row("line", titles), _row("----", ["-" * min(_COLUMN, len(title)) for title in titles])]
+    rows = _telling(columns[0], columns[1:])
+    out = [_row("line", titles)]
     before = -1
     for row in rows:
         if row != before + 1:
-            out.append(" ...")
+            out.append("  ...")
         before = row
-        out.append(_row(str(row + 1), [column[row] if row < len(column) else "" for column in columns]))
-    if rows and rows[-1] + 1 < longest:
-        out.append(f" ... ({longest} lines)")
+        cells = [column[row] if row < len(column) else "(nothing)" for column in columns]
+        out.append(_row(str(row + 1), cells))
     if not all(item.whole for item in (printed, *(reference.printed for reference in shown))):
         out.append("(outputs are compared whole; their middles were not kept to be shown)")
     if legal > len(shown):
         out.append(f"({legal} histories are legal; the {len(shown)} that agree longest are shown)")
     return out
+
+
+def _telling(actual: list[str], legal: list[list[str]]) -> list[int]:
+    """The first line that differs from each legal output, and the first few that differ from all of them."""
+
+    def differs(row: int, column: list[str]) -> bool:
+        return actual[row : row + 1] != column[row : row + 1]
+
+    longest = max(len(actual), *map(len, legal))
+    firsts = {_agreement(actual, column) for column in legal}
+    alone = (row for row in range(longest) if all(differs(row, column) for column in legal))
+    return sorted({row for row in firsts if row < longest} | set(islice(alone, _ROWS)))
 
 
 def _row(number: str, cells: list[str]) -> str:
@@ -170,7 +177,7 @@ def _title(reference: Reference, standing: Standing) -> str:
         return "without a crash"
     applied = [ordinal for ordinal in reference.history.before if ordinal in standing.open]
     if len(standing.open) == 1:
-        return f"{standing.open[0]} done" if applied else f"{standing.open[0]} not done"
+        return f"operation {standing.open[0]} " + ("done" if applied else "not done")
     return f"done: {', '.join(map(str, applied)) or 'none'}"
 
 

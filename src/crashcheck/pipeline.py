@@ -247,7 +247,8 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
     work.mkdir()
     with _oracle(wanted, loaded, work, 1) as oracle, _executor(wanted, loaded, work, 1, oracle) as executor:
         deeper = _deeper(wanted, loaded, work, 1, _strategy(wanted, loaded.facts), None)
-        return replay(token, loaded.subject, executor, image, deeper)
+        replayed = replay(token, loaded.subject, executor, image, deeper)
+        return replace(replayed, operations=b"".join(oracle.stages(token.levels[0].state.point)))
 
 
 def cores() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,18 @@ def main(args: argparse.Namespace) -> int:
     if args.keep is None:
         with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
             return _replay(config, args.token, Path(folder) / "image", kept=False)
-    if args.keep.exists():
+    if args.keep.exists() or _operations_of(args.keep).exists():
         raise CrashcheckError("replay-exists", f"{args.keep} exists already.", "Name a folder that does not exist yet.")
     with tempfile.TemporaryDirectory(prefix=f".{args.keep.name}-", dir=_parent(args.keep)) as folder:
         image = Path(folder) / "image"
         code = _replay(config, args.token, image, kept=True, shown=args.keep)
         image.rename(args.keep)
     return code
+
+
+def _operations_of(folder: Path) -> Path:
+    """Beside a kept image: the operations that the check is to run on it."""
+    return folder.with_name(folder.name + ".operations")
 
 
 def _parent(path: Path) -> Path:
@@ -55,7 +61,12 @@ def _replay(config: Any, token: str, image: Path, *, kept: bool, shown: Path | N
     print(f"The check on the crash image: {outcome(replayed.verdict)}.")
     if kept and shown is not None:
         print(f"The image is in {shown}. To run the check on it again:")
-        print(f"  {replayed.command.replace(str(image), str(shown.absolute()))}")
+        command = replayed.command.replace(str(image), str(shown.absolute()))
+        if replayed.operations:
+            operations = _operations_of(shown.absolute())
+            operations.write_bytes(replayed.operations)
+            command = command.replace("'{ops}'", "{ops}").replace("{ops}", shlex.quote(str(operations)))
+        print(f"  {command}")
     else:
         print("`--keep FOLDER` leaves the image there, for a debugger.")
     return EXIT_CLEAN if replayed.verdict.passed else EXIT_FINDINGS

@@ -1,0 +1,107 @@
+"""`crashcheck ops`: write an operation file for a driver: random, and the same for the same options."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from crashcheck.errors import CrashcheckError
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "ops",
+        help="write a random operation file for a driver",
+        description=__doc__,
+        epilog="Fields of templates: {op}, {key}, {value} (letters, digits), {number} (below 2^31), {count} (1 to 8).",
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="another seed, another file (default: 1)")
+    parser.add_argument("--length", type=int, default=100, metavar="N", help="how many operations (default: 100)")
+    parser.add_argument("--keys", type=int, default=0, metavar="K", help="keys are 1 to K (default: as many as N)")
+    parser.add_argument(
+        "--mix", default="", metavar="OP=SHARE,…", help="default: insert=40,update=15,delete=15,query=25,scan=5"
+    )
+    parser.add_argument(
+        "--value-size", default="8", metavar="BYTES", help='of each value, as "8" or "8-64" (default: 8)'
+    )
+    parser.add_argument(
+        "--reuse", type=int, default=80, metavar="PERCENT", help="how often a key used before is taken (default: 80)"
+    )
+    parser.add_argument(
+        "--template",
+        action="append",
+        default=[],
+        metavar="OP=LINE",
+        help="an operation's line: 'insert=put {key} {value}'",
+    )
+    parser.add_argument("--read-back", action="store_true", help="end with a query of every key used")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write (default: standard output)")
+
+
+def main(args: argparse.Namespace) -> int:
+    from crashcheck.operations import MIX, Plan, generate
+
+    if args.length < 1 or args.keys < 0 or not 0 <= args.reuse <= 100:
+        raise CrashcheckError(
+            "bad-option",
+            f"--length {args.length} --keys {args.keys} --reuse {args.reuse} cannot be done.",
+            "The least are 1, 0 and 0; --reuse is a percentage.",
+        )
+    plan = Plan(
+        seed=args.seed,
+        length=args.length,
+        keys=args.keys,
+        mix=parse_mix(args.mix) if args.mix else MIX,
+        value_bytes=parse_size(args.value_size),
+        reuse=args.reuse,
+        templates=parse_templates(args.template),
+        read_back=args.read_back,
+    )
+    text = "".join(line + "\n" for line in generate(plan))
+    if args.output is None:
+        sys.stdout.write(text)
+        return 0
+    try:
+        args.output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CrashcheckError("ops-unwritable", f"{args.output} cannot be written: {error.strerror}.") from None
+    return 0
+
+
+def parse_mix(text: str) -> dict[str, int]:
+    """ "insert=50,query=50" as shares by operation. CrashcheckError bad-option."""
+    mix: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, share = part.strip().partition("=")
+        if not name or not equals or not share.isdecimal() or name in mix:
+            raise CrashcheckError(
+                "bad-option", f"--mix {text!r}: {part!r} is no share.", "For example: insert=50,query=50"
+            )
+        mix[name] = int(share)
+    if not sum(mix.values()):
+        raise CrashcheckError("bad-option", f"--mix {text!r} asks for no operation at all.")
+    return {name: share for name, share in mix.items() if share}
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """ "8" or "8-64" as (least, most). CrashcheckError bad-option."""
+    least, dash, most = text.partition("-")
+    if least.isdecimal() and (most.isdecimal() if dash else True):
+        sizes = int(least), int(most or least)
+        if 1 <= sizes[0] <= sizes[1]:
+            return sizes
+    raise CrashcheckError("bad-option", f"--value-size {text!r} is no size above zero.", 'Write "8" or "8-64".')
+
+
+def parse_templates(texts: Sequence[str]) -> dict[str, str]:
+    """ "insert=put {key}" as templates by operation. CrashcheckError bad-option."""
+    out: dict[str, str] = {}
+    for text in texts:
+        name, equals, template = text.partition("=")
+        if not name or not equals:
+            raise CrashcheckError("bad-option", f"--template {text!r} names no operation.", "Write OP=LINE.")
+        out[name] = template
+    return out
