@@ -324,25 +324,25 @@ class Exploring:
         )
 
 
-def uncrashed(executor: Executor, *, first: bool, shown_pool: str = "{pool}") -> None:
+def uncrashed(executor: Executor, *, first: bool, shown_pools: tuple[str, str] = ("{pool}", "{pool}")) -> None:
     """The final image, and the first one if asked, must pass before anything is crashed.
 
-    Raises CrashcheckError check-rejects-final or check-rejects-first with the check's output and the
-    command to try: then the check, or the trace, is wrong.
+    `shown_pools`: folders with the final and the first image, for the command to try. Raises CrashcheckError
+    check-rejects-final or check-rejects-first with the check's output: then the check, or the trace, is wrong.
     """
-    for final, wanted in ((True, True), (False, first)):
+    for final, wanted, pool in ((True, True, shown_pools[0]), (False, first, shown_pools[1])):
         if not wanted:
             continue
         verdict = executor.run_final() if final else executor.run_first()
         if verdict.passed:
             continue
-        what = "after the workload, with nothing crashed," if final else "before the workload"
-        command = executor.shown_plain(shown_pool, final=final)
+        what = "after the workload, with nothing crashed" if final else "before the workload"
+        command = executor.shown_plain(pool, final=final)
         advice = "" if final else ' If that is as it should be, set [check] first = "skip".'
         raise CrashcheckError(
             "check-rejects-final" if final else "check-rejects-first",
             f"the check fails on the image {what}: {_ended(verdict)}\n{_quoted(verdict.output)}",
-            f"Try it yourself: {command}{advice}",
+            f"Try it yourself (on a copy, if it writes): {command}{advice}",
         )
 
 

@@ -21,8 +21,11 @@ def print_report(view: RunView, console: Console, html_path: str = "") -> None:
     """Write the report to `console`; `html_path` is named at the end where an HTML report was written."""
     for part in _parts(view, html_path):
         if isinstance(part, Text):
-            one_line = bool(part.no_wrap)
-            console.print(part, soft_wrap=not one_line, no_wrap=one_line, overflow=part.overflow, crop=one_line)
+            one_line = bool(part.no_wrap) and console.is_terminal  # a file or a pipe has no edge to be cut at
+            if one_line:
+                console.print(part, no_wrap=True, overflow=part.overflow, crop=True)
+            else:
+                console.print(part, soft_wrap=True)
         else:
             console.print(part)
 

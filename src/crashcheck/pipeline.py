@@ -179,7 +179,9 @@ def search(
     ):
         oracles.make_ready(oracle, lambda phase: tell(phase, None))
         tell("checking the uncrashed images", None)
-        uncrashed(executor, first=config.check.first == "check" and evidence.has_files(loaded.recording.first))
+        recording = loaded.recording
+        with_first = config.check.first == "check" and evidence.has_files(recording.first)
+        uncrashed(executor, first=with_first, shown_pools=(str(recording.pool), str(recording.first)))
         oracles.judge_boundaries(oracle, executor, subject, loaded.completeness)
         exploring = Exploring(
             subject,

@@ -32,6 +32,12 @@ def test_hostile_text_stays_text_in_color_and_without() -> None:
     assert max(len(row) for row in plain.splitlines()) < 1000
 
 
+def test_lines_are_cut_at_the_edge_of_a_terminal_and_never_in_a_file() -> None:
+    stack = "in put_entry  ← level_insert at level_hash.c:118 ← run_workload at workload.c:31"
+    assert stack in render(build_view(ONE, SOURCES), width=60)
+    assert stack not in render(build_view(ONE, SOURCES), width=60, color=True)
+
+
 def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     buffer = io.StringIO()
