@@ -7,12 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.behaviours.evidence import Evidence
 from crashcheck.analyzer.behaviours.layout import Layout, Level, is_bulk, levels, reach
+from crashcheck.analyzer.behaviours.lives import fills, lives
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.behaviours.sites import StaticSites
+from crashcheck.analyzer.behaviours.updates import Updates, distinct, numbered, ranges, updates_of
 from crashcheck.analyzer.ir.facts import Site
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
+from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.format import NO_INSTANCE
 from crashcheck.analyzer.trace.reader import Facts
 
@@ -74,25 +77,12 @@ class _Rows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Updates:
-    """The updates of a graph: their events, and what the trace says of them."""
-
-    event: Ints
-    site: Ints
-    stack: Ints
-    file: Ints
-    offset: Ints
-    size: Ints
-    delta: Ints
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Placed:
     """One site's updates, and where the structs around them begin."""
 
     site: Site
     chain: tuple[Level, ...]
-    rows: Ints  # places in _Updates
+    rows: Ints  # places in Updates
     level: int  # whose struct begins at the recorded instance; -1: unknown
     starts: list[Ints | None]  # by level; None where not known
 
@@ -102,7 +92,8 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
 
     * A site with static types: its field belongs to the innermost struct and to each enclosing one whose place is
       known; elements of arrays of structs are instances.
-    * A bulk copy or fill: the fields that the layout shows it to cover, and those of typed updates at its words.
+    * A bulk copy or fill: the fields that the layout shows it to cover, and those of typed updates at its words, if it
+      has a type: of those of the same object.
     * A site without static type: the types of the last typed update of each word before it, else of the first after it;
       for a fill (memory made ready for use) the other way round.
     * What is still unknown: its call stack.
@@ -111,16 +102,16 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
     object which neither contains nor lies in the instance wrote in between.
     """
     names = _Names()
-    updates = _updates(graph, nodes)
+    updates = updates_of(graph, nodes)
     rows = _Rows()
     kinds = _place_all(graph, facts, updates, names, rows)
     columns = rows.columns()
-    update, type_, file, start, field = _distinct(*columns)
-    instance, heads = _numbered(type_, file, start)
+    update, type_, file, start, field = distinct(*columns)
+    instance, heads = numbered(type_, file, start)
     heads_type, heads_file, heads_start = type_[heads], file[heads], start[heads]
 
     # typed evidence, word by word, for what has no type of its own, and for what bulk updates cover
-    evidence = _Evidence(updates, kinds.evidence, update, instance, field)
+    evidence = Evidence(updates, kinds.evidence, update, instance, field)
     node_update = np.searchsorted(updates.event, nodes.event)
     wants = kinds.wants[node_update] & nodes.data
     found_node, found_instance, found_field = evidence.inherited(graph, nodes, node_update, wants, kinds.fill)
@@ -128,7 +119,7 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
     # own types hold for all nodes of an update
     first = np.searchsorted(nodes.event, updates.event[update])
     many = np.searchsorted(nodes.event, updates.event[update], side="right") - first
-    own_node = _ranges(first, many)
+    own_node = ranges(first, many)
     row_instance = np.concatenate([np.repeat(instance, many), found_instance])
     row_node = np.concatenate([own_node, found_node])
     row_field = np.concatenate([np.repeat(field, many), found_field])
@@ -137,8 +128,8 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
 
     # lives
     extent = np.array([kinds.layout.extent(name) for name in names.types], dtype=np.int64)
-    fills = _fills(nodes, node_update, updates, kinds, row_instance, row_node, heads_type, heads_start, extent)
-    row_life = _lives(nodes, row_instance, row_node, fills, evidence.taken_over())
+    filled = fills(node_update, updates, kinds.fill, row_instance, row_node, heads_type, heads_start, extent)
+    row_life = lives(nodes, row_instance, row_node, filled, evidence.taken_over())
 
     # the rest, by call stack
     rest = np.ones(len(nodes), dtype=np.bool_)
@@ -161,8 +152,8 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
     all_life = np.concatenate([row_life, np.zeros(len(rest_node), dtype=np.int64)])
     all_node = np.concatenate([row_node, rest_node])
     all_field = np.concatenate([row_field, rest_field])
-    number, heads = _numbered(all_type, all_file, all_start, all_life)
-    number, all_node, all_field = _distinct(number, all_node, all_field)
+    number, heads = numbered(all_type, all_file, all_start, all_life)
+    number, all_node, all_field = distinct(number, all_node, all_field)
     return Instances(
         all_type[heads],
         all_file[heads],
@@ -175,52 +166,6 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
         tuple(names.fields),
         stacked,
     )
-
-
-# -- arrays
-
-
-def _columns(rows: Ints, *columns: Ints) -> tuple[Ints, ...]:
-    return tuple(column[rows] for column in columns)
-
-
-def _ranges(first: Ints, many: Ints) -> Ints:
-    """first[0], first[0] + 1, … (many[0] numbers), first[1], …"""
-    total = int(many.sum())
-    return np.arange(total) - np.repeat(np.cumsum(many) - many, many) + np.repeat(first, many)
-
-
-def _order(*columns: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """What sorts the rows by the columns, and which sorted rows differ from the one before."""
-    order = np.lexsort(columns[::-1])
-    fresh = np.ones(len(order), dtype=np.bool_)
-    if len(order):
-        fresh[1:] = np.logical_or.reduce([column[order][1:] != column[order][:-1] for column in columns])
-    return order, fresh
-
-
-def _distinct(*columns: Ints) -> tuple[Ints, ...]:
-    """The distinct rows, sorted."""
-    order, fresh = _order(*columns)
-    return _columns(order[fresh], *columns)
-
-
-def _numbered(*columns: Ints) -> tuple[Ints, Ints]:
-    """A number for each distinct row, in sorted order, and a row of each number."""
-    order, fresh = _order(*columns)
-    number = np.empty(len(order), dtype=np.int64)
-    number[order] = np.cumsum(fresh) - 1
-    return number, order[fresh]
-
-
-def _updates(graph: PersistenceGraph, nodes: Nodes) -> _Updates:
-    event = np.unique(nodes.event)
-    rows = graph.trace.events[event]
-
-    def column(name: str) -> Ints:
-        return rows[name].astype(np.int64)
-
-    return _Updates(event, *(column(n) for n in ("site", "stack", "file", "offset", "size", "instance_delta")))
 
 
 # -- static types
@@ -236,7 +181,7 @@ class _Kinds:
     layout: Layout
 
 
-def _place_all(graph: PersistenceGraph, facts: Facts | None, updates: _Updates, names: _Names, rows: _Rows) -> _Kinds:
+def _place_all(graph: PersistenceGraph, facts: Facts | None, updates: Updates, names: _Names, rows: _Rows) -> _Kinds:
     known: dict[int, Site] = {}
     members: dict[int, Ints] = {}
     distinct, inverse = np.unique(updates.site, return_inverse=True)
@@ -268,7 +213,7 @@ def _place_all(graph: PersistenceGraph, facts: Facts | None, updates: _Updates, 
     return kinds
 
 
-def _place(site: Site, mine: Ints, updates: _Updates, layout: Layout) -> _Placed:
+def _place(site: Site, mine: Ints, updates: Updates, layout: Layout) -> _Placed:
     """Where the structs around a site's updates begin, out to the recorded instance."""
     chain = levels(site)
     offset, delta = updates.offset[mine], updates.delta[mine]
@@ -299,7 +244,7 @@ def _place(site: Site, mine: Ints, updates: _Updates, layout: Layout) -> _Placed
     return _Placed(site, chain, mine, level, starts)
 
 
-def _place_outer(placed: list[_Placed], updates: _Updates) -> None:
+def _place_outer(placed: list[_Placed], updates: Updates) -> None:
     """Further out than the recorded instance: by a fixed offset, or by an instance of the type known to lie around."""
     known: dict[str, list[Ints]] = {}
     for one in placed:
@@ -328,7 +273,7 @@ def _place_outer(placed: list[_Placed], updates: _Updates) -> None:
             one.starts[number] = found & ((1 << 40) - 1)
 
 
-def _tell(one: _Placed, updates: _Updates, layout: Layout, names: _Names, rows: _Rows) -> None:
+def _tell(one: _Placed, updates: Updates, layout: Layout, names: _Names, rows: _Rows) -> None:
     """Add a site's memberships."""
     file, bulk = updates.file[one.rows], is_bulk(one.site)
     if not one.chain:
@@ -353,7 +298,7 @@ def _tell(one: _Placed, updates: _Updates, layout: Layout, names: _Names, rows: 
 
 def _add_fields(
     one: _Placed,
-    updates: _Updates,
+    updates: Updates,
     layout: Layout,
     names: _Names,
     rows: _Rows,
@@ -365,7 +310,7 @@ def _add_fields(
     """The fields that bulk updates cover, where the layout tells; else the one that the site names."""
     low = updates.offset[one.rows] - start
     high = low + updates.size[one.rows]
-    shape, heads = _numbered(low, high)
+    shape, heads = numbered(low, high)
     if len(heads) > _SHAPES:
         rows.add(one.rows, type_, updates.file[one.rows], start, names.field(type_, own))
         return
@@ -374,132 +319,6 @@ def _add_fields(
         for path in layout.covered(name, int(low[head]), int(high[head])) or (own,):
             chosen = one.rows[mine]
             rows.add(chosen, type_, updates.file[chosen], start[mine], names.field(type_, path))
-
-
-# -- types by overlap
-
-
-class _Evidence:
-    """Typed updates in the order of (word, event): what lies, at some time, at some place."""
-
-    def __init__(self, updates: _Updates, tells: NDArray[np.bool_], update: Ints, instance: Ints, field: Ints) -> None:
-        self.updates = updates
-        self.update, self.instance, self.field = update, instance, field  # memberships, sorted by update
-        which = np.flatnonzero(tells)
-        first = updates.offset[which] // WORD_BYTES
-        many = (updates.offset[which] + updates.size[which] - 1) // WORD_BYTES - first + 1
-        owner = np.repeat(which, many)
-        word = updates.file[owner] << 40 | _ranges(first, many)
-        order = np.lexsort((owner, word))
-        self.owner, self.word = owner[order], word[order]
-        self.words, at = np.unique(self.word, return_inverse=True)
-        self.span = len(updates.event) + 1
-        self.key = at.reshape(-1) * self.span + self.owner
-
-    def inherited(
-        self,
-        graph: PersistenceGraph,
-        nodes: Nodes,
-        node_update: Ints,
-        wants: NDArray[np.bool_],
-        fill: NDArray[np.bool_],
-    ) -> tuple[Ints, Ints, Ints]:
-        """(node, instance, field) for nodes that want types, from the typed updates of their words."""
-        asked = np.flatnonzero(wants)
-        none = np.zeros(0, dtype=np.int64)
-        if not len(asked) or not len(self.key):
-            return none, none, none
-        pieces_of = nodes.start[asked + 1] - nodes.start[asked]
-        piece = nodes.piece[_ranges(nodes.start[asked], pieces_of)]
-        node = np.repeat(asked, pieces_of)
-        first = graph.offset[piece] // WORD_BYTES
-        many = (graph.offset[piece] + graph.size[piece] - 1) // WORD_BYTES - first + 1
-        node = np.repeat(node, many)
-        word = np.repeat(graph.file[piece], many) << 40 | _ranges(first, many)
-        place = np.searchsorted(self.words, word)
-        hit = place < len(self.words)
-        hit[hit] = self.words[place[hit]] == word[hit]
-        node, place = node[hit], place[hit]
-        update = node_update[node]
-        at = np.searchsorted(self.key, place * self.span + update)
-        before, after = np.maximum(at - 1, 0), np.minimum(at, len(self.key) - 1)
-        has_before = (at > 0) & (self.key[before] // self.span == place)
-        has_after = (at < len(self.key)) & (self.key[after] // self.span == place)
-        later = np.where(fill[update], has_after, ~has_before)
-        node, source = _distinct(node, self.owner[np.where(later, after, before)])
-        low = np.searchsorted(self.update, source)
-        many = np.searchsorted(self.update, source, side="right") - low
-        rows = _ranges(low, many)
-        node, instance, field = _distinct(np.repeat(node, many), self.instance[rows], self.field[rows])
-        return node, instance, field
-
-    def taken_over(self) -> list[tuple[Ints, Ints]]:
-        """(instance, event): a word of the instance, written by a typed update at the event, is then written by a
-        typed update of this instance, to which the former has no relation."""
-        if len(self.key) < 2:
-            return []
-        same = self.word[1:] == self.word[:-1]
-        earlier, later = self.owner[:-1][same], self.owner[1:][same]
-        earlier, later = _distinct(earlier, later)
-        low = np.searchsorted(self.update, later)
-        many = np.searchsorted(self.update, later, side="right") - low
-        rows = _ranges(low, many)
-        pair = np.repeat(np.arange(len(later)), many)
-        # is an instance of the later update among those of the earlier one?
-        width = int(self.instance.max(initial=0)) + 1
-        mine = np.unique(self.update * width + self.instance)
-        wanted = earlier[pair] * width + self.instance[rows]
-        at = np.minimum(np.searchsorted(mine, wanted), len(mine) - 1)
-        related = np.bincount(pair[mine[at] == wanted], minlength=len(later)) > 0
-        foreign = ~related[pair]
-        return [(self.instance[rows][foreign], self.updates.event[earlier[pair[foreign]]])]
-
-
-# -- lives
-
-
-def _fills(
-    nodes: Nodes,
-    node_update: Ints,
-    updates: _Updates,
-    kinds: _Kinds,
-    row_instance: Ints,
-    row_node: Ints,
-    heads_type: Ints,
-    heads_start: Ints,
-    extent: Ints,
-) -> list[tuple[Ints, Ints]]:
-    """(instance, event): fills that cover every known field of an instance."""
-    update = node_update[row_node]
-    some = np.flatnonzero(kinds.fill[update])
-    update, instance = update[some], row_instance[some]
-    low = heads_start[instance]
-    reach = extent[heads_type[instance]]
-    covers = (
-        (reach > 0) & (updates.offset[update] <= low) & (low + reach <= updates.offset[update] + updates.size[update])
-    )
-    return [(instance[covers], updates.event[update[covers]])]
-
-
-def _lives(
-    nodes: Nodes,
-    row_instance: Ints,
-    row_node: Ints,
-    fills: list[tuple[Ints, Ints]],
-    taken_over: list[tuple[Ints, Ints]],
-) -> Ints:
-    """Of each membership: in how many-th life of its instance it falls. A life begins at a fill, or at the first update
-    of the instance after another object took its memory over."""
-    span = int(nodes.event.max(initial=0)) + 2
-    wanted = row_instance * span + nodes.event[row_node]
-    begins = [instance * span + event for instance, event in fills]
-    in_order = np.sort(wanted)
-    for instance, event in taken_over:
-        begins.append(in_order[np.searchsorted(in_order, instance * span + event, side="right")])
-    if not begins:
-        return np.zeros(len(row_instance), dtype=np.int64)
-    key = np.unique(np.concatenate(begins))
-    return np.searchsorted(key, wanted, side="right") - np.searchsorted(key, row_instance * span)
 
 
 __all__ = ["Instances", "instances"]

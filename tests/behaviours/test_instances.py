@@ -79,6 +79,13 @@ def test_a_copy_without_a_type_updates_what_typed_updates_wrote_there(tmp_path: 
     assert told(script.found()) == [("bucket", 0, 0, (1, 2, 3)), ("entry", 8, 0, (1, 2, 3))]
 
 
+def test_a_typed_copy_takes_no_part_in_another_object_that_lay_there(tmp_path: Path) -> None:
+    script = Script(tmp_path, OTHER, COPY, KEY)
+    script.at(1, 64, delta=0)
+    script.at(2, 64, size=16, delta=0)
+    assert told(script.found()) == [("entry", 64, 0, (2,)), ("node", 64, 0, (1,))]
+
+
 def test_an_untyped_update_takes_the_type_last_written_there_and_a_fill_the_next(tmp_path: Path) -> None:
     for number, expected in (
         (1, [("bucket", 0, (3, 1)), ("entry", 8, (3, 1)), ("node", 8, (4,))]),

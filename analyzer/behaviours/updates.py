@@ -1,0 +1,68 @@
+"""The updates of a run as columns, and what is done with columns: rows sorted, distinct, numbered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.behaviours.nodes import Nodes
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Updates:
+    """The updates of a graph: their events, and what the trace says of them."""
+
+    event: Ints
+    site: Ints
+    stack: Ints
+    file: Ints
+    offset: Ints
+    size: Ints
+    delta: Ints
+
+
+def taken(rows: Ints, *columns: Ints) -> tuple[Ints, ...]:
+    return tuple(column[rows] for column in columns)
+
+
+def ranges(first: Ints, many: Ints) -> Ints:
+    """first[0], first[0] + 1, … (many[0] numbers), first[1], …"""
+    total = int(many.sum())
+    return np.arange(total) - np.repeat(np.cumsum(many) - many, many) + np.repeat(first, many)
+
+
+def _sorted(*columns: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """What sorts the rows by the columns, and which sorted rows differ from the one before."""
+    order = np.lexsort(columns[::-1])
+    fresh = np.ones(len(order), dtype=np.bool_)
+    if len(order):
+        fresh[1:] = np.logical_or.reduce([column[order][1:] != column[order][:-1] for column in columns])
+    return order, fresh
+
+
+def distinct(*columns: Ints) -> tuple[Ints, ...]:
+    """The distinct rows, sorted."""
+    order, fresh = _sorted(*columns)
+    return taken(order[fresh], *columns)
+
+
+def numbered(*columns: Ints) -> tuple[Ints, Ints]:
+    """A number for each distinct row, in sorted order, and a row of each number."""
+    order, fresh = _sorted(*columns)
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = np.cumsum(fresh) - 1
+    return number, order[fresh]
+
+
+def updates_of(graph: PersistenceGraph, nodes: Nodes) -> Updates:
+    event = np.unique(nodes.event)
+    rows = graph.trace.events[event]
+
+    def column(name: str) -> Ints:
+        return rows[name].astype(np.int64)
+
+    return Updates(event, *(column(n) for n in ("site", "stack", "file", "offset", "size", "instance_delta")))
