@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import signal
 import tempfile
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.executor import DiskFull, Executor
@@ -28,6 +25,7 @@ from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.tokens import Level
 from crashcheck.errors import CrashcheckError
+from crashcheck.interruption import interruptible
 
 PROBES = 400  # runs that one failing state may cost
 _AHEAD = 4  # states submitted ahead for each worker
@@ -104,7 +102,7 @@ class Exploring:
         Ctrl-C (SIGINT) and SIGTERM end it with what was found so far; so does a full disk.
         """
         stop = StopReason.EXHAUSTED
-        with _interruptible():
+        with interruptible():
             try:
                 stop = self._search()
             except KeyboardInterrupt:
@@ -357,20 +355,3 @@ def _ended(verdict: Verdict) -> str:
 def _quoted(output: str) -> str:
     lines = output.rstrip().splitlines() or ["(it printed nothing)"]
     return "\n".join(f"  | {line}" for line in lines)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM like Ctrl-C, where handlers may be set."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -43,9 +43,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand; returns its exit code, or the one that a CrashcheckError carries."""
+    from crashcheck.interruption import interruptible
+
     args = build_parser().parse_args(argv)
     try:
-        return int(subcommands()[args.subcommand].main(args))
+        with interruptible():
+            return int(subcommands()[args.subcommand].main(args))
     except CrashcheckError as error:
         print(f"crashcheck: {error}", file=sys.stderr)
         return error.exit_code

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crashcheck.config import FILE_NAME, MODELS, STRATEGIES, load, override
-from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
+from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.checker.explore import Progress
@@ -47,6 +47,7 @@ def main(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from crashcheck import pipeline
+    from crashcheck.checker.result import StopReason
     from crashcheck.reports.progress import LiveProgress, ProgressState
 
     wanted = [parse_format(text) for text in args.format or ()]
@@ -82,7 +83,9 @@ def main(args: argparse.Namespace) -> int:
     if not wanted:
         wanted = [("terminal", None), ("html", ran.folder / "report.html")]
     write_reports(ran.result, config.folder, wanted)
-    return EXIT_FINDINGS if ran.result.findings else EXIT_CLEAN
+    if ran.result.findings:
+        return EXIT_FINDINGS
+    return EXIT_FAILED if ran.result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL) else EXIT_CLEAN
 
 
 def parse_format(text: str) -> tuple[str, Path | None]:

@@ -1,0 +1,144 @@
+"""`crashcheck run` on programs and machines that misbehave: a clear end, a whole report, and nothing left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    int fd = open(argv[1], O_RDWR | O_CREAT, 0644);
+    if (ftruncate(fd, 4096)) return 1;
+    long *p = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    for (long i = 1; i <= 8; i++) {
+        p[8 * i] = i;
+        p[8 * i + 64] = i;
+        __builtin_ia32_clflush(&p[8 * i]);
+        __builtin_ia32_clflush(&p[8 * i + 64]);
+    }
+    return argc != 2;
+}
+"""
+CONFIG = """
+[build]
+command = "crashcheck-cc -g workload.c -o workload"
+[workload]
+command = "./workload {pool}/data.db"
+[pool]
+files = ["*.db"]
+[check]
+command = CHECK
+timeout_s = 600
+first = "skip"
+"""
+FINAL = "test $(od -An -tu8 -j1024 -N8 {pool}/data.db) = 8"  # the uncrashed image
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "Prüfling mit Leerzeichen"
+    folder.mkdir()
+    (folder / "workload.c").write_text(PROGRAM)
+    return folder
+
+
+def configure(project: Path, check: str) -> None:
+    (project / "crashcheck.toml").write_text(CONFIG.replace("CHECK", json.dumps(check)), encoding="utf-8")
+
+
+def start(project: Path, environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
+    command = ["crashcheck", "run", "--format", "json=report.json", *words]
+    return subprocess.Popen(
+        command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def report(project: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((project / "report.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def running_in(folder: Path) -> list[str]:
+    """Command lines of processes whose working folder lies in `folder`."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if Path(os.readlink(process / "cwd")).is_relative_to(folder):
+                found.append((process / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_reports_what_it_had_and_leaves_nothing_running(
+    project: Path, environment: dict[str, str], number: signal.Signals
+) -> None:
+    # The check's first crash state hangs, with a child in a session of its own.
+    os.mkfifo(project / "hangs")
+    configure(project, f"{FINAL} || {{ setsid sleep 1000 & echo > hangs; wait; }}")
+    process = start(project, environment, "--jobs", "1")
+    (project / "hangs").read_text()
+    process.send_signal(number)
+    process.communicate()
+    assert process.returncode == 2
+    assert report(project)["run"]["stop_reason"] == "interrupted"
+    assert running_in(project) == []
+
+
+def test_a_run_that_is_terminated_while_recording_says_so_and_leaves_nothing_running(
+    project: Path, environment: dict[str, str]
+) -> None:
+    os.mkfifo(project / "hangs")
+    configure(project, FINAL)
+    text = (project / "crashcheck.toml").read_text().replace("./workload {pool}/data.db", "echo > hangs; sleep 1000")
+    (project / "crashcheck.toml").write_text(text)
+    process = start(project, environment)
+    (project / "hangs").read_text()
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate()
+    assert (process.returncode, said) == (2, "crashcheck: interrupted\n")
+    assert running_in(project) == []
+
+
+def test_two_runs_in_one_folder_at_once_do_not_disturb_each_other(project: Path, environment: dict[str, str]) -> None:
+    configure(project, "true")
+    processes = [start(project, environment, "--format", f"json={name}") for name in ("one.json", "two.json")]
+    said = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    counts = [json.loads((project / name).read_text())["run"]["states"] for name in ("one.json", "two.json")]
+    assert counts[0] == counts[1]
+    assert counts[0]["executed"] + counts[0]["pruned"] == counts[0]["feasible"] == 27
+
+
+def test_orphans_of_a_check_are_ended_with_it(project: Path, environment: dict[str, str]) -> None:
+    configure(project, "setsid sleep 1000 & sleep 1000 & true")
+    process = start(project, environment, "--states", "6")
+    process.communicate()
+    assert process.returncode == 0
+    assert report(project)["run"]["states"]["executed"] == 6
+    assert running_in(project) == []
+
+
+def test_a_check_that_fails_on_the_clean_image_ends_the_run_with_the_command_to_try(
+    project: Path, environment: dict[str, str]
+) -> None:
+    configure(project, "echo broken > /dev/stderr; test ! -e {pool}/data.db")
+    process = start(project, environment)
+    _, said = process.communicate()
+    assert process.returncode == 2
+    assert "with nothing crashed: exit status 1\n  | broken [check-rejects-final]" in said
+    command = said.split("(on a copy, if it writes): ")[1]
+    done = subprocess.run(command, shell=True, cwd=project, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "broken\n")
+    assert not (project / "report.json").exists()
