@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,17 +21,28 @@ if TYPE_CHECKING:
     from crashcheck.analyzer.trace.reader import Trace
     from crashcheck.checker.states import CrashPoint
 
-MOST_OPEN = 4  # operations under way at once that are still judged: 65 legal outcomes
+MOST_OPEN = 4  # operations that overlap and are still judged: 65 legal outcomes if none of them has ended
 
 Ordinals = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Operations by ordinal, from 1. `done`: in the order of their ends; `open`: begun and not ended, by ordinal."""
+    """Operations by ordinal, from 1.
+
+    `done`: in the order in which they took effect. `open`: begun and not ended, by ordinal. `recent`: ended since there
+    was last none under way, in an order that is not known but for `before`: pairs of an operation that had ended and
+    one that began after it.
+    """
 
     done: Ordinals
     open: Ordinals
+    recent: Ordinals = ()
+    before: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def unsettled(self) -> int:
+        return len(self.open) + len(self.recent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +76,32 @@ class Operations:
 
     def rest(self, standing: Standing) -> Ordinals:
         """What had not begun by a crash, in the file's order."""
-        begun = {*standing.done, *standing.open}
+        begun = {*standing.done, *standing.recent, *standing.open}
         return tuple(ordinal for ordinal in range(1, len(self) + 1) if ordinal not in begun)
 
     def legal(self, standing: Standing) -> Iterator[History]:
         """What a crash may have left, "all done" first: every order of every subset of what was under way.
 
-        With M operations under way, P(M,0) + ... + P(M,M) histories: 1, 2, 5, 16, 65 for M = 0 to 4.
+        With M operations under way, P(M,0) + ... + P(M,M) histories: 1, 2, 5, 16, 65 for M = 0 to 4. What ended
+        recently is in each of them, nowhere before what it began after.
         """
         rest = self.rest(standing)
         for count in range(len(standing.open), -1, -1):
-            for order in permutations(standing.open, count):
-                yield History((*standing.done, *order), rest)
+            for some in combinations(standing.open, count):
+                for order in orders((*standing.recent, *some), standing.before):
+                    yield History((*standing.done, *order), rest)
 
     def boundary(self, ordinal: int) -> History:
         """The first `ordinal` operations, then the others."""
         return History(tuple(range(1, ordinal + 1)), tuple(range(ordinal + 1, len(self) + 1)))
+
+
+def orders(operations: Ordinals, before: frozenset[tuple[int, int]]) -> Iterator[Ordinals]:
+    """The permutations that keep `before`, the given order first if it does."""
+    for order in permutations(operations):
+        place = {ordinal: index for index, ordinal in enumerate(order)}
+        if all(place[one] < place[other] for one, other in before if one in place and other in place):
+            yield order
 
 
 class Standings:
@@ -93,6 +114,7 @@ class Standings:
         self._events = marks
         self._points = points
         self._known: dict[int, Standing] = {}
+        self._settled: dict[int, Ordinals] = {}
 
     @property
     def begun(self) -> int:
@@ -108,7 +130,7 @@ class Standings:
             return self.after(0)
         if point == FINAL:
             return self.after(len(self._marks))
-        return self.after(int(np.searchsorted(self._events, int(self._points[point].event), side="left")))
+        return self.after(self._marks_before(point))
 
     def after(self, marks: int) -> Standing:
         """After so many of the marks."""
@@ -116,16 +138,45 @@ class Standings:
         if known is None:
             if len(self._known) > 256:
                 self._known.clear()
-            done: dict[int, None] = {}
-            begun: dict[int, None] = {}
-            for begins, ordinal in self._marks[:marks]:
-                if begins:
-                    begun[ordinal] = None
-                else:
-                    begun.pop(ordinal, None)
-                    done[ordinal] = None
-            known = self._known[marks] = Standing(tuple(done), tuple(sorted(begun)))
+            known = self._known[marks] = self._standing(marks)
         return known
+
+    def _standing(self, marks: int) -> Standing:
+        done: list[int] = []
+        open_: set[int] = set()
+        recent: list[int] = []
+        before: set[tuple[int, int]] = set()
+        for number, (begins, ordinal) in enumerate(self._marks[:marks], start=1):
+            if begins:
+                before.update((ended, ordinal) for ended in recent)
+                open_.add(ordinal)
+                continue
+            open_.discard(ordinal)
+            recent.append(ordinal)
+            if not open_:
+                done += self._settled.get(number, recent)
+                recent.clear()
+                before.clear()
+        return Standing(tuple(done), tuple(sorted(open_)), tuple(recent), frozenset(before))
+
+    def overlapping(self, point: int) -> list[Ordinals]:
+        """At a boundary: the orders in which the operations that ended since the last one may have taken effect.
+
+        None if there is but one order, or if there are more than MOST_OPEN operations.
+        """
+        marks = self._marks_before(point)
+        last = self._standing(marks - 1)
+        if last.unsettled < 2 or last.unsettled > MOST_OPEN:
+            return []
+        return list(orders((*last.recent, *last.open), last.before))
+
+    def settle(self, point: int, order: Ordinals) -> None:
+        """At a boundary: this is the order in which they did."""
+        self._settled[self._marks_before(point)] = order
+        self._known.clear()
+
+    def _marks_before(self, point: int) -> int:
+        return int(np.searchsorted(self._events, int(self._points[point].event), side="left"))
 
     def quiet(self) -> list[int]:
         """Crash points just after an operation's end with none under way: the operations' boundaries."""

@@ -44,7 +44,7 @@ class OutputEquivalence:
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
         plain = self._plain.judge(ended, names)
         standing = self.standings.at(point)
-        crowded = len(standing.open) > MOST_OPEN
+        crowded = standing.unsettled > MOST_OPEN
         if crowded and plain.passed:
             self._crowded[standing] = None
             return _passed(plain)
@@ -74,10 +74,10 @@ class OutputEquivalence:
         """What was not judged, for the report's warnings."""
         out = []
         if self._crowded:
-            most = max(len(standing.open) for standing in self._crowded)
+            most = max(standing.unsettled for standing in self._crowded)
             out.append(
-                f"not judged: at {len(self._crowded)} moments up to {most} operations were under way at once; outputs "
-                f"are compared for at most {MOST_OPEN}, so only crashes and hangs were looked for there"
+                f"not judged: at {len(self._crowded)} moments up to {most} operations overlapped; outputs are compared "
+                f"for at most {MOST_OPEN}, so only crashes and hangs were looked for there"
             )
         if self._unusable:
             named = [
@@ -173,10 +173,10 @@ def _row(number: str, cells: list[str]) -> str:
 
 
 def _title(reference: Reference, standing: Standing) -> str:
-    if not standing.open:
+    if not standing.unsettled:
         return "without a crash"
-    applied = [ordinal for ordinal in reference.history.before if ordinal in standing.open]
-    if len(standing.open) == 1:
+    applied = reference.history.before[len(standing.done) :]
+    if standing.unsettled == 1:
         return f"operation {standing.open[0]} " + ("done" if applied else "not done")
     return f"done: {', '.join(map(str, applied)) or 'none'}"
 

@@ -82,14 +82,26 @@ def make_ready(oracle: Oracle, tell: Callable[[str], None]) -> None:
 
 
 def judge_boundaries(oracle: Oracle, executor: Executor, subject: Subject, completeness: Completeness) -> None:
-    """With updates that were not traced, "everything persisted" between two operations says whether that matters.
+    """Run "everything persisted" between operations, where that says something.
 
-    Where all were traced, a failing boundary is a finding, and the search's business. Raises CrashcheckError
-    boundary-rejected.
+    After operations that overlapped it tells in which order they took effect. With updates that were not traced it
+    tells whether that matters (CrashcheckError boundary-rejected). Else a failing boundary is a finding, and the search's
+    business.
     """
-    if not isinstance(oracle, OutputEquivalence) or not completeness.unexplained_bytes:
+    if not isinstance(oracle, OutputEquivalence):
         return
     points = oracle.standings.quiet()
+    for point in points:
+        candidates = oracle.standings.overlapping(point)
+        for order in candidates:
+            oracle.standings.settle(point, order)
+            if executor.run(subject.space.full(point)).passed:
+                break
+        else:
+            if candidates:
+                oracle.standings.settle(point, candidates[0])
+    if not completeness.unexplained_bytes:
+        return
     tickets = [executor.submit(subject.space.full(point)) for point in points]
     verdicts = [executor.result(ticket) for ticket in tickets]
     for point, verdict in zip(points, verdicts, strict=True):

@@ -1,0 +1,178 @@
+"""Real drivers: what is found without a check to write, and what is said when a driver cannot be judged."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+PAIRS = (HERE / "pairs.c").read_text(encoding="utf-8")
+TABLE = ["insert 1 11", "insert 2 22", "update 1 33", "query 1", "delete 2", "query 2", "query 1"]
+
+Drive = Callable[..., Any]
+Example = Callable[..., str]
+
+
+def test_the_verdict_shows_both_references_and_what_was_printed(drive: Drive, example: Example) -> None:
+    ran = drive(example("buggy"), TABLE)
+    (finding,) = ran.findings
+    assert ran.exit_code == 1
+    assert (finding["kind"], finding["location"]["function"], finding["other"]["variable"]) == (
+        "ordering",
+        "commit",
+        "entry.value",
+    )
+    assert finding["verdict"]["output"].splitlines() == [
+        "crash in operation 3 (update 1 33); the rest (operations 4 to 7) was then run on the image",
+        "and printed what no legal history prints",
+        " line | after the crash                | operation 3 done               | operation 3 not done",
+        "    1 | query 1: 0                     | query 1: 33                    | query 1: 11",
+        "  ...",
+        "    4 | query 1: 0                     | query 1: 33                    | query 1: 11",
+    ]
+
+
+def test_one_history_must_fit_throughout(drive: Drive) -> None:
+    """Each line is legal after one of the two histories, and no history prints both."""
+    source = PAIRS.replace("slots[slot].value = value;", "slots[slot].value = value; slots[slot + 1].value = value;")
+    source = source.replace("flush(&slots[slot], 8);", "flush(&slots[slot], 8); flush(&slots[slot + 1], 8);")
+    ran = drive(source, ["put 0 1", "get 0", "get 1"])
+    assert ran.exit_code == 1
+    table = [line for finding in ran.findings for line in finding["verdict"]["output"].splitlines()[3:]]
+    assert "    1 | 0                              | 1                              | 0" in table
+    assert "    2 | 1                              | 1                              | 0" in table
+
+
+def test_a_hang_and_a_death_are_findings_too(drive: Drive, example: Example) -> None:
+    dies = "    if (!bucket->entry[slot].value) abort();\n"
+    source = example("buggy", query_value=lambda old: dies + old)
+    ran = drive(source, TABLE)
+    (finding,) = ran.findings
+    assert (finding["verdict"]["outcome"], finding["verdict"]["signal"]) == ("signal", 6)
+    assert "and it died of signal 6\n" in finding["verdict"]["output"]
+
+
+@pytest.mark.parametrize("together", [1, 2, 4])
+def test_operations_under_way_at_once_may_be_done_in_any_order_or_not(drive: Drive, together: int) -> None:
+    """The later line is done first: the reference in the file's order alone would call that a bug."""
+    operations = ["put 0 1", "put 0 2", "put 1 3", "put 2 4", "get 0", "get 1", "get 2", "get 3"]
+    ran = drive(PAIRS, operations, more=f" {together}")
+    assert (ran.exit_code, ran.findings, ran.report["run"]["warnings"]) == (0, [], [])
+
+
+def test_with_operations_under_way_at_once_a_lost_one_is_still_found(drive: Drive) -> None:
+    ran = drive("#define STALE\n" + PAIRS, ["put 0 1", "put 2 2", "get 0", "get 2"], more=" 2")
+    assert ran.exit_code == 1
+    assert {finding["kind"] for finding in ran.findings} == {"unpersisted"}
+
+
+def test_more_than_four_at_once_are_named_as_not_judged(drive: Drive) -> None:
+    ran = drive(PAIRS, [f"put {slot} 7" for slot in range(5)], more=" 5")
+    assert ran.exit_code == 0
+    (warning,) = [text for text in ran.report["run"]["warnings"] if text.startswith("not judged")]
+    assert "up to 5 operations overlapped" in warning
+
+
+def test_a_reference_that_fails_is_unusable_and_named(drive: Drive, example: Example) -> None:
+    """Without its insertion, the deletion fails by itself: a crash in the insertion cannot be judged by that."""
+    source = example("fixed", delete_missing=lambda old: old.replace('return "missing"', "exit(3)"))
+    ran = drive(source, ["insert 1 11", "delete 1", "query 1"])
+    assert (ran.exit_code, ran.findings) == (0, [])
+    (warning,) = [text for text in ran.report["run"]["warnings"] if text.startswith("unusable")]
+    assert "all but operation 1 (insert 1 11): running the rest, it exited with status 3" in warning
+
+
+def test_a_driver_that_prints_what_differs_each_time_is_refused(drive: Drive, example: Example) -> None:
+    ran = drive(example("fixed", answer=lambda old: old + '        printf("%d\\n", (int)getpid());\n'), TABLE)
+    assert ran.exit_code == 2
+    assert "[driver-not-deterministic]" in ran.stderr
+    assert "line 2 is" in ran.stderr
+
+
+def test_a_driver_that_prints_when_it_opens_is_refused_at_the_first_boundary(drive: Drive, example: Example) -> None:
+    ran = drive(example("fixed", open=lambda old: '    puts("opened");\n' + old), TABLE)
+    assert ran.exit_code == 2
+    assert "[driver-not-reopenable]" in ran.stderr
+    assert "after operation 1 (insert 1 11)" in ran.stderr
+
+
+def test_what_is_kept_in_memory_only_shows_at_the_boundary_that_loses_it(drive: Drive, example: Example) -> None:
+    counts = "        static int updates;\n        updates += name[0] == 'u';\n"
+    prints = "        if (name[0] == 'q') printf(\"%d\\n\", updates);\n"
+    ran = drive(example("fixed", answer=lambda old: counts + prints + old), TABLE)
+    assert ran.exit_code == 2
+    assert "[driver-not-reopenable]" in ran.stderr
+    assert "after operation 3 (update 1 33)" in ran.stderr
+
+
+def test_a_driver_that_fails_uncrashed_is_refused(drive: Drive) -> None:
+    """The check alone: the workload has one argument more."""
+    ran = drive(
+        PAIRS.replace("int together = ", 'if (argc == 3) { fputs("no\\n", stderr); return 4; } int together = '),
+        ["get 0", "put 0 1"],
+        more=" 1",
+    )
+    assert ran.exit_code == 2
+    assert "[driver-failed]" in ran.stderr
+    assert "it exited with status 4: no" in ran.stderr
+
+
+def test_marks_that_do_not_match_the_lines_are_refused(drive: Drive, example: Example) -> None:
+    ran = drive(example("fixed", end=lambda old: "        if (name[0] != 'd')\n    " + old), TABLE)
+    assert ran.exit_code == 2
+    assert "the file has 7 operations, but the workload began 7 and ended 6" in ran.stderr
+    assert "[operations-mismatch]" in ran.stderr
+
+
+def test_an_empty_operation_file_is_refused(drive: Drive, example: Example) -> None:
+    ran = drive(example("fixed"), ["", "  "])
+    assert ran.exit_code == 2
+    assert "[operations-file]" in ran.stderr
+
+
+def test_updates_behind_our_back_that_matter_at_a_boundary_stop_the_run(
+    drive: Drive, example: Example, tmp_path: Path
+) -> None:
+    """A store in a function that is not instrumented: the image between operations is wrong."""
+    (tmp_path / "unseen.c").write_text("void unseen(unsigned long *to, unsigned long value) { *to = value; }\n")
+    source = "void unseen(unsigned long *, unsigned long);\n" + example("fixed")
+    source = source.replace("    entry->value = value;\n", "    unseen(&entry->value, value);\n")
+    build = "cc -c unseen.c && crashcheck-cc -O1 -g -o driver driver.c unseen.o"
+    ran = drive(source, TABLE, build=build)
+    assert ran.exit_code == 2
+    assert "[boundary-rejected]" in ran.stderr
+    assert "after operation 1 (insert 1 11)" in ran.stderr
+
+
+def test_standard_error_is_not_compared(drive: Drive, example: Example) -> None:
+    ran = drive(example("fixed", open=lambda old: '    fprintf(stderr, "%d\\n", (int)getpid());\n' + old), TABLE)
+    assert (ran.exit_code, ran.findings) == (0, [])
+
+
+def test_a_replay_gives_the_operations_that_belong_to_the_kept_image(
+    drive: Drive, example: Example, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    (finding,) = drive(example("buggy"), TABLE).findings
+    kept = tmp_path / "kept"
+    command = ["crashcheck", "replay", "--keep", str(kept), finding["replay"]]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"./driver {kept}/table.pm {kept}.operations" in done.stdout
+    assert Path(f"{kept}.operations").read_text().splitlines() == TABLE[3:]
+    by_hand = subprocess.run(
+        ["./driver", f"{kept}/table.pm", f"{kept}.operations"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert by_hand.stdout.splitlines()[0] == "query 1: 0"
+
+
+def test_depth_two_is_refused(tmp_path: Path, drive: Drive, example: Example, environment: dict[str, str]) -> None:
+    drive(example("fixed"), TABLE)
+    done = subprocess.run(
+        ["crashcheck", "run", "--depth", "2"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "[bad-option]" in done.stderr
