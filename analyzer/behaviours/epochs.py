@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from crashcheck.analyzer.behaviours.instances import Instances
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.persistence.pieces import Ints
 
-_LOOK_BACK = 4096  # witnesses looked at for one update before the second criterion counts as not met
+_LOOK_BACK = 64  # witnesses looked at one by one: nearly always enough, and all updates at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,4 +116,25 @@ def _elsewhere(steps: _Steps, fresh: NDArray[np.bool_]) -> NDArray[np.bool_]:
         hit = (since[at] <= now) & (now < until[at])
         found[asked[hit]] = True
         asked, now, last, at = asked[~hit], now[~hit], last[~hit], at[~hit] - 1
+    if len(asked):
+        found[asked[_latest(when, since, until, now) > last]] = True
     return found
+
+
+def _latest(when: Ints, since: Ints, until: Ints, now: Ints) -> Ints:
+    """For each of `now`, the latest `when` of the witnesses with since <= now < until; -1 without any."""
+    coming = np.argsort(since, kind="stable")
+    entries = list(zip(since[coming].tolist(), when[coming].tolist(), until[coming].tolist(), strict=True))
+    heap: list[tuple[int, int]] = []
+    out = np.full(len(now), -1, dtype=np.int64)
+    entered = 0
+    for at in np.argsort(now, kind="stable").tolist():
+        moment = int(now[at])
+        while entered < len(entries) and entries[entered][0] <= moment:
+            heapq.heappush(heap, (-entries[entered][1], entries[entered][2]))
+            entered += 1
+        while heap and heap[0][1] <= moment:
+            heapq.heappop(heap)
+        if heap:
+            out[at] = -heap[0][0]
+    return out

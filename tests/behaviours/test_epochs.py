@@ -78,6 +78,21 @@ def test_another_instance_must_have_persisted_as_a_whole(tmp_path: Path) -> None
     assert epochs(script) == [(1, 3)]
 
 
+def test_another_instance_ends_an_epoch_however_much_lies_between(tmp_path: Path) -> None:
+    """Hundreds of updates that have not persisted follow the one that has."""
+    for persists, expected in ((True, [(1,), (3,)]), (False, [(1, 3)])):
+        script = Script(tmp_path, A, B, C, D, E, size=1 << 20)
+        script.at(1, 0, delta=0)
+        script.at(4, N, delta=0)
+        if persists:
+            script.persist(N)
+        for number in range(300):
+            script.at(4, 4096 + 64 * number, delta=0)
+        script.at(3, 64, delta=64)
+        script.trace.msync("f")
+        assert epochs(script) == expected
+
+
 def test_an_instance_updated_before_the_epoch_began_ends_no_epoch(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B, C, D, E)
     script.at(4, N, delta=0)
