@@ -51,7 +51,8 @@ name = "px86"
 # files = "ext4"         # page-cache: "posix" asks for the directory's fsync too
 
 # [strategy]
-# name = "exhaustive"    # "bounded": at most `deviations` lines (pages) that lost, or kept, something
+# name = "exhaustive"    # "bounded": at most `deviations` lines (pages) that lost, or kept, something;
+                         # "pathfinder": one representative of each group of similar updates (crashcheck groups)
 # deviations = 2
 
 # [budget]
