@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import silence
@@ -23,6 +22,7 @@ from crashcheck.runtime.sparse import copy_tree
 
 _TAIL_BYTES = 2000
 _SUPERVISOR = Path(__file__).resolve().parent / "supervise.py"
+_LEAST_ROOM_BYTES = 64 << 10  # with less, a failure of the workload is the disk's
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,29 +192,37 @@ def _supervise(
     stderr: str,
 ) -> _Outcome:
     """Runs the command to its end, or its time's, and leaves none of its descendants."""
-    result = work / "outcome.json"
-    order = {"command": list(command), "env": dict(variables), "timeout_s": timeout_s, "result": str(result)}
+    result, result_of_supervisor = os.pipe()
+    order = {
+        "command": list(command),
+        "env": dict(variables),
+        "timeout_s": timeout_s,
+        "result": result_of_supervisor,
+    }
     plain = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
-    with open(work / stdout, "ab") as out, open(work / stderr, "ab") as err:
-        supervisor = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SUPERVISOR)],
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=err,
-            cwd=home,
-            env=plain,
-        )
+    with open(result, encoding="utf-8") as told, open(work / stdout, "ab") as out, open(work / stderr, "ab") as err:
+        try:
+            supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_SUPERVISOR)],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=err,
+                cwd=home,
+                env=plain,
+                pass_fds=(result_of_supervisor,),
+            )
+        finally:
+            os.close(result_of_supervisor)
         try:
             supervisor.communicate(json.dumps(order).encode())
         except BaseException:
             supervisor.terminate()
             supervisor.wait()
             raise
-    if not result.exists():
+        outcome = told.read()
+    if not outcome:
         raise OSError(f"the supervisor of the workload ended early{tail(work / stderr)}")
-    outcome: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    result.unlink()
-    return _Outcome(**outcome)
+    return _Outcome(**json.loads(outcome))
 
 
 def _check_outcome(recording: Recording, command: Sequence[str], timeout_s: float | None) -> None:
@@ -226,6 +234,14 @@ def _check_outcome(recording: Recording, command: Sequence[str], timeout_s: floa
             "Give it less to do, or raise [workload] timeout_s.",
         )
     if recording.exit_code != 0:
+        room = os.statvfs(recording.pool)
+        if room.f_bavail * room.f_frsize < _LEAST_ROOM_BYTES:
+            raise CrashcheckError(
+                "record-disk-full",
+                f"the workload {_ending(ending, timeout_s)}, and there is no room left in {recording.pool}"
+                + tail(recording.stderr),
+                "Make room, or give the workload less to do.",
+            )
         raise CrashcheckError(
             "workload-failed",
             f"the workload {_ending(ending, timeout_s)}: {' '.join(command)}{tail(recording.stderr)}",

@@ -2,8 +2,9 @@
 
 Run as a program of its own, so that the caller needs no fork-time code and may use threads. It is the
 subreaper of all that the command starts: what outlives the command, or a time-out, is killed.
-It reads one JSON object from standard input: `command`, `env`, `timeout_s` (or null) and `result`, the file
-that it writes: `exit_code` or `signal`, `timed_out`, `seconds`. Its output is the command's.
+It reads one JSON object from standard input: `command`, `env`, `timeout_s` (or null) and `result`, the descriptor of
+a pipe that it writes to (the disk may be full by then): `exit_code` or `signal`, `timed_out`, `seconds`. Its output is
+the command's.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ ADDR_NO_RANDOMIZE = 0x0040000
 
 def main() -> int:
     order = json.load(sys.stdin)
+    os.set_inheritable(order["result"], False)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -36,10 +38,8 @@ def main() -> int:
     outcome = _wait(child, started, order["timeout_s"])
     outcome["seconds"] = time.monotonic() - started
     _kill_descendants(child)
-    temporary = order["result"] + ".new"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(outcome, file)
-    os.rename(temporary, order["result"])
+    with open(order["result"], "w", encoding="utf-8") as pipe:
+        json.dump(outcome, pipe)
     return 0
 
 

@@ -168,6 +168,20 @@ def test_a_file_system_without_room_stops_the_recording(program: Callable[..., P
         subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_workload_that_finds_no_room_in_the_pool_is_told_from_one_that_fails(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], check=False).returncode:
+        pytest.skip("this container may not mount")
+    try:
+        command = ["/bin/sh", "-c", "head -c 100000000 /dev/zero > {pool}/a.db"]
+        message = error(lambda: record(command, ["*.db"], disk / "w", timeout_s=120), "record-disk-full")
+        assert "the workload exited with status 1" in message
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
 def test_a_program_of_another_hooks_version_is_refused_and_runs_on(recorded: Callable[..., tuple]) -> None:
     message = error(lambda: recorded("basic", flags=("-DHOOKS_VERSION=77",)), "hooks-version")
     assert "another version than this recorder's" in message
