@@ -28,6 +28,13 @@ class Places:
         self._newest: Ints = newest[durable]
         told = np.flatnonzero(points.told_more)
         self._run: Ints = told[np.searchsorted(told, np.arange(len(points)), side="right") - 1]
+        kinds = graph.trace.events["kind"]
+        self._told = np.flatnonzero(np.isin(kinds, np.array([Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8)))
+
+    def told_after(self, event: int) -> int:
+        """The first acknowledgement after an event, as an event; past the last event if there is none."""
+        at = int(np.searchsorted(self._told, event, side="right"))
+        return int(self._told[at]) if at < len(self._told) else len(self.space.graph.trace.events)
 
     def state(self, point: int, kept: set[int]) -> CrashState:
         """The state that holds what is durable at a point and `kept`, pending pieces that are an ideal."""
@@ -124,16 +131,12 @@ class Representative:
         self._behaviour = behaviour
         self._pieces = frozenset(behaviour.pieces)
         space = places.space
-        events, kinds = space.points.event, space.graph.trace.events["kind"]
+        events = space.points.event
         rows = list(behaviour.pieces)
         until = int(space.graph.durable_from[rows].max())
         first = int(np.searchsorted(events, behaviour.first, side="right"))
         stop = int(np.searchsorted(events, until, side="left"))
-        after = kinds[behaviour.last + 1 :]
-        told = np.flatnonzero((after == Kind.MARK_END) | (after == Kind.OUTPUT))
-        last = len(events)
-        if len(told):
-            last = int(np.searchsorted(events, behaviour.last + 1 + int(told[0]), side="right")) + 1
+        last = int(np.searchsorted(events, places.told_after(behaviour.last), side="right")) + 1
         self.near = range(first, min(stop, last))
         self.later = tuple((np.flatnonzero(space.points.told_more[last:stop]) + last).tolist() if last < stop else ())
 
