@@ -218,17 +218,19 @@ class StateSpace:
 
     def without(self, point: int, lost: Ids) -> CrashState:
         """The state that lacks exactly `lost`, which must be what some ideal lacks (not checked)."""
+        state = CrashState(point, True, tuple(sorted(lost)))
         parts = sum(id_ >= len(self.graph) for id_ in lost)
         if 2 * len(lost) <= len(self.pending(point)) + parts:
-            return CrashState(point, True, tuple(sorted(lost)))
-        return CrashState(point, False, self._other(CrashState(point, True, lost)))
+            return state
+        return CrashState(point, False, self._other(state))
 
     def with_(self, point: int, kept: Ids) -> CrashState:
         """The state that holds exactly `kept`, which must be an ideal (not checked)."""
+        state = CrashState(point, False, tuple(sorted(kept)))
         parts = sum(id_ >= len(self.graph) for id_ in kept)
         if 2 * len(kept) < len(self.pending(point)) + parts:
-            return CrashState(point, False, tuple(sorted(kept)))
-        return CrashState(point, True, self._other(CrashState(point, False, kept)))
+            return state
+        return CrashState(point, True, self._other(state))
 
     def _state(self, point: int, kept: Ids) -> CrashState:
         """The canonical form: dropped if no more pieces were lost than persisted."""

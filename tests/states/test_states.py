@@ -150,6 +150,17 @@ def test_the_loss_of_a_whole_line_comes_before_losses_inside_lines(t: TraceBuild
     assert sorted(lost[6:]) == sorted([1, 2, 3, 9, 10, 11] * 3)
 
 
+def test_parts_of_two_files_stand_in_one_order_on_either_side(t: TraceBuilder) -> None:
+    for name in ("b", "a"):
+        t.truncate(name, 9000)
+    for word in range(3):
+        t.store("a", 8 * word, 8, 1)
+    space = space_of(t, "page-cache")
+    states = exhaustive(space)
+    assert all(space.state(state.point, space.persisted(state)) == state for state in states)
+    assert any(sum(id_ >= len(space.graph) for id_ in state.pieces) == 2 for state in states)
+
+
 def test_bounded_stops_at_its_number_of_deviations(t: TraceBuilder) -> None:
     many_lines(t, 6)
     space = space_of(t)
@@ -279,7 +290,7 @@ def test_ideals_of_any_order_are_counted_and_listed_exactly(seed: int) -> None:
 
 
 def test_strategies_are_found_by_name() -> None:
-    assert sorted(REGISTRY) == ["bounded", "exhaustive"]
+    assert sorted(REGISTRY) == ["bounded", "exhaustive", "pathfinder"]
     assert strategy("bounded").name == "bounded"
     with pytest.raises(CrashcheckError) as caught:
         strategy("random")
