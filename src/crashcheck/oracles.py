@@ -85,8 +85,8 @@ def judge_boundaries(oracle: Oracle, executor: Executor, subject: Subject, compl
     """Run "everything persisted" between operations, where that says something.
 
     After operations that overlapped it tells in which order they took effect. With updates that were not traced it
-    tells whether that matters (CrashcheckError boundary-rejected). Else a failing boundary is a finding, and the search's
-    business.
+    tells whether that matters (CrashcheckError boundary-rejected). Else a failing boundary is a finding, and
+    the search's business.
     """
     if not isinstance(oracle, OutputEquivalence):
         return

@@ -137,7 +137,7 @@ def test_an_empty_operation_file_is_refused(drive: Drive, example: Example) -> N
 def test_updates_behind_our_back_that_matter_at_a_boundary_stop_the_run(
     drive: Drive, example: Example, tmp_path: Path
 ) -> None:
-    """A store in a function that is not instrumented: the image between operations is wrong."""
+    """A store in a function that is not instrumented: seen where nothing hides it."""
     (tmp_path / "unseen.c").write_text("void unseen(unsigned long *to, unsigned long value) { *to = value; }\n")
     source = "void unseen(unsigned long *, unsigned long);\n" + example("fixed")
     source = source.replace("    entry->value = value;\n", "    unseen(&entry->value, value);\n")
@@ -145,7 +145,7 @@ def test_updates_behind_our_back_that_matter_at_a_boundary_stop_the_run(
     ran = drive(source, TABLE, build=build)
     assert ran.exit_code == 2
     assert "[boundary-rejected]" in ran.stderr
-    assert "after operation 1 (insert 1 11)" in ran.stderr
+    assert "after operation 3 (update 1 33)" in ran.stderr
 
 
 def test_standard_error_is_not_compared(drive: Drive, example: Example) -> None:

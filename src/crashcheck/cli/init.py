@@ -36,7 +36,7 @@ files = ["*.db"]
 # Opens the files as they are after a crash: exit 0 if they are consistent, anything else if not.
 # {acked}: how many operations had been acknowledged; {stdout}: a file with what the workload had printed.
 command = "./check {pool}/data.db {acked}"
-# oracle = "exit-status"
+# oracle = "exit-status"  # "output-equivalence": compare outputs instead (docs/output-equivalence.md)
 # first = "check"        # "skip": the files before the workload are not meant to pass
 timeout_s = 10
 # memory_mib = 4096      # address space of a check; 0: no limit
