@@ -151,10 +151,10 @@ def test_the_loss_of_a_whole_line_comes_before_losses_inside_lines(t: TraceBuild
 
 
 def test_parts_of_two_files_stand_in_one_order_on_either_side(t: TraceBuilder) -> None:
-    for name in ("b", "a"):
-        t.truncate(name, 9000)
-    for word in range(3):
-        t.store("a", 8 * word, 8, 1)
+    for name, size in (("a", 100), ("b", 9000), ("a", 9000), *(("b", 9000 + more) for more in range(1, 8))):
+        t.truncate(name, size)
+    for page in range(2):
+        t.store("a", 4096 * page, 8, 1)
     space = space_of(t, "page-cache")
     states = exhaustive(space)
     assert all(space.state(state.point, space.persisted(state)) == state for state in states)
