@@ -321,8 +321,7 @@ class _FileTable:
             if word >= border:
                 old = words.get(word)
                 if old is None:
-                    old = int(self.owner.first.words(self.number, np.array([word], dtype=np.int64))[0])
-                    old &= _below(floor, word)
+                    old = self.owner.first.word(self.number, word) & _below(floor, word) if many < WORD_BYTES else 0
                 image = bytearray(old.to_bytes(WORD_BYTES, "little"))
                 image[within : within + many] = data[at : at + many]
                 words[word] = int.from_bytes(image, "little")

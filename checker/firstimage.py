@@ -25,21 +25,33 @@ class FirstImage:
             path = first / file.path if first is not None else None
             if file.existed and path is not None and path.is_file() and path.stat().st_size:
                 self._paths[number] = path
+        self._images: dict[int, tuple[Words, int]] = {}  # mapped: the whole words, and what is left of the last
 
     def words(self, file: int, words: NDArray[np.int64]) -> Words:
         """The 8-byte words at the given word numbers; beyond the end zeros."""
         out = np.zeros(len(words), dtype=np.uint64)
-        path = self._paths.get(file)
-        if path is None or not len(words):
+        if file not in self._paths or not len(words):
             return out
-        image = np.memmap(path, dtype=np.uint8, mode="r")
-        whole = len(image) // _WORD
-        inside = words < whole
-        out[inside] = image[: whole * _WORD].view(np.uint64)[words[inside]]
-        tail = image[whole * _WORD :].tobytes()
+        image, tail = self._image(file)
+        inside = words < len(image)
+        out[inside] = image[words[inside]]
         if tail:
-            out[words == whole] = int.from_bytes(tail, "little")
+            out[words == len(image)] = tail
         return out
+
+    def word(self, file: int, word: int) -> int:
+        """One word; zero beyond the end."""
+        if file not in self._paths:
+            return 0
+        image, tail = self._image(file)
+        return int(image[word]) if word < len(image) else tail if word == len(image) else 0
+
+    def _image(self, file: int) -> tuple[Words, int]:
+        if file not in self._images:
+            image = np.asarray(np.memmap(self._paths[file], dtype=np.uint8, mode="r"))
+            whole = len(image) // _WORD * _WORD
+            self._images[file] = image[:whole].view(np.uint64), int.from_bytes(image[whole:].tobytes(), "little")
+        return self._images[file]
 
     def data(self, file: int, low: int, high: int) -> Iterator[tuple[int, int]]:
         """Byte ranges of [low, high) that may hold something other than zeros, at most 1 MiB each."""
