@@ -95,7 +95,7 @@ def static_sites(trace: Trace, facts: Facts | None, events: Ints) -> StaticSites
 
 def _callers(units: _Units, site: int, stack: tuple[int, ...]) -> tuple[int, ...]:
     own = units.site(site)
-    if own is not None and (units.in_header(site) or own.kind == "model"):
+    if own is not None and units.in_header(site):
         for many, caller in enumerate(stack[:HEADER_CALLERS], 1):
             if not units.in_header(caller):
                 return stack[:many]

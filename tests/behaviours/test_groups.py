@@ -57,6 +57,19 @@ def test_many_instances_of_one_behaviour_are_one_group_and_the_earliest_represen
     assert (group.representative.start, group.representative.operation) == (1024, 1)
 
 
+def test_the_number_of_groups_does_not_grow_with_the_operations(tmp_path: Path) -> None:
+    """Entries at every place that a line leaves for them, inserted by the two ways of listing 2 in turn."""
+    counts = []
+    for operations in (50, 500, 5000):
+        script = Script(tmp_path, KEY, VALUE, VALID, size=1 << 24)
+        for number in range(1, operations + 1):
+            insert(script, 256 * number + 8 * (number % 8), ordered=number % 2 == 0, operation=number)
+        made = groups(script.found())
+        assert sum(group.members for group in made) >= operations
+        counts.append([(group.size, group.signatures, group.representative) for group in made])
+    assert counts[0] == counts[1] == counts[2]
+
+
 def test_what_its_operation_leaves_unpersisted_is_represented_by_nothing_that_persists(
     tmp_path: Path,
 ) -> None:
