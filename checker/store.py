@@ -8,7 +8,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +40,25 @@ class RunFolder:
 
 
 @dataclass(frozen=True, slots=True)
+class Programs:
+    """What [build] makes, held: alone while it is made, together with other runs while it is used."""
+
+    _lock: int = field(repr=False)
+
+    def alone(self, on_wait: Callable[[], None]) -> None:
+        """Wait until no other run of the folder uses them; `on_wait` is called if that takes a while."""
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def together(self) -> None:
+        """Let others use them too, and nobody make them anew."""
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """The runs of one project folder."""
 
@@ -47,6 +67,15 @@ class Store:
     @property
     def folder(self) -> Path:
         return self.project / FOLDER
+
+    @contextmanager
+    def programs(self) -> Iterator[Programs]:
+        """The programs of the folder, not held yet; a run of it must have been made."""
+        lock = os.open(self.folder / "programs.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        try:
+            yield Programs(lock)
+        finally:
+            os.close(lock)
 
     def new_run(self) -> RunFolder:
         """A new, empty, locked folder; older runs beyond KEPT_RUNS that nobody holds are removed first.

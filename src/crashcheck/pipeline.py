@@ -77,19 +77,23 @@ def run(config: Config, *, jobs: int = 0, depth: int = 1, on_progress: OnProgres
             "Leave --depth out, or use [check] oracle = 'exit-status'.",
         )
     tell = on_progress or (lambda phase, progress: None)
-    run_folder = Store(config.folder).new_run()
+    store = Store(config.folder)
+    run_folder = store.new_run()
     try:
-        if config.build.command is not None:
-            tell("building", None)
-            build(config, run_folder.path)
-        tell("recording", None)
-        recording = record_workload(config, run_folder.path)
-        tell("analysing", None)
-        loaded = load(config, recording)
-        run_folder.register(digest(loaded.subject.trace).hex(), run_folder.path)
-        exploration, depth_warnings = search(config, loaded, run_folder, jobs or cores(), depth, tell)
-        result = summarise(config, loaded, exploration, depth_warnings, time.monotonic() - started)
-        return Ran(result, run_folder.path)
+        with store.programs() as programs:
+            if config.build.command is not None:
+                programs.alone(lambda: tell("waiting for another run in this folder", None))
+                tell("building", None)
+                build(config, run_folder.path)
+            programs.together()
+            tell("recording", None)
+            recording = record_workload(config, run_folder.path)
+            tell("analysing", None)
+            loaded = load(config, recording)
+            run_folder.register(digest(loaded.subject.trace).hex(), run_folder.path)
+            exploration, depth_warnings = search(config, loaded, run_folder, jobs or cores(), depth, tell)
+            result = summarise(config, loaded, exploration, depth_warnings, time.monotonic() - started)
+            return Ran(result, run_folder.path)
     finally:
         run_folder.close()
 
