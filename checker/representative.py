@@ -171,11 +171,10 @@ class Representative:
     def pairs(self) -> Iterator[CrashState]:
         """Two unordered pieces persisted alone; everything persisted but two."""
         for moment in self._moments(self.near):
-            loose = [pair for pair in combinations(moment.mine, 2) if not moment.ordered(*pair)]
-            for pair in loose:
-                yield moment.kept(pair)
-            for pair in loose:
-                yield moment.lost(pair)
+            for alone in (True, False):
+                for one, other in combinations(moment.mine, 2):
+                    if not moment.ordered(one, other):
+                        yield moment.kept((one, other)) if alone else moment.lost((one, other))
 
     def ideals(self) -> Iterator[CrashState]:
         """Every set of the behaviour's updates that may have persisted."""
