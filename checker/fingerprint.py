@@ -29,6 +29,9 @@ Words = NDArray[np.uint64]
 _MASK = (1 << 64) - 1
 _KEYS = ((0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F), (0xD6E8FEB86659FD93, 0xA0761D6478BD642F))
 _BATCH = 1 << 18  # words hashed at once
+_PAGE_BYTES = 4096
+_PAGE_WORDS = _PAGE_BYTES // WORD_BYTES
+_FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], dtype=np.uint64)  # masks
 
 
 def _mix(x: Words) -> Words:
@@ -271,71 +274,72 @@ class _FileTable:
             id_ for id_, lasting in zip(candidates.tolist(), durable.tolist(), strict=True) if lasting or id_ in held
         ]
         low = high = 0
-        # value of each word by its last update, and by which piece
-        words: dict[int, int] = {}
-        last_cut = max((id_ for id_, _ in cuts), default=-1)
+        pages: dict[int, bytearray] = {}
         done = 0
+        floor = 1 << 62  # the lowest cut so far
         for id_ in persisted:
             while done < len(cuts) and cuts[done][0] < id_:
-                _cut(words, cuts[done][1])
+                _cut(pages, cuts[done][1])
+                floor = min(floor, cuts[done][1])
                 done += 1
-            a, b = int(entries.start[id_]), int(entries.start[id_ + 1])
-            before = id_ < last_cut or done
-            for row in range(a, b):
-                word = int(entries.word[row])
-                if word < border:
-                    continue
-                low -= int(entries.lanes[0][row])
-                high -= int(entries.lanes[1][row])
-                if not before:
-                    words[word] = int(entries.value[row])
-            if before:
-                self._write(words, id_, cuts[:done], border)
+            rows = slice(int(entries.start[id_]), int(entries.start[id_ + 1]))
+            beyond = entries.word[rows] >= border
+            low -= int(entries.lanes[0][rows][beyond].sum())
+            high -= int(entries.lanes[1][rows][beyond].sum())
+            self._write(pages, id_, floor, border)
         for _, at in cuts[done:]:
-            _cut(words, at)
+            _cut(pages, at)
+            floor = min(floor, at)
+        for page in sorted(pages):
+            names = np.arange(page * _PAGE_WORDS, (page + 1) * _PAGE_WORDS, dtype=np.int64)
+            low, high = self._differing(low, high, names, np.frombuffer(pages[page], dtype=np.uint64), border, size)
         # what the first image held beyond the lowest cut reads as zeros
-        floor = min((at for _, at in cuts), default=-1)
-        if floor >= 0:
-            numbers, values = self.owner.first.nonzero_words(self.number, floor)
-            for word, value in zip(numbers.tolist(), values.tolist(), strict=True):
-                if word not in words:
-                    words[word] = value & _below(floor, word)
-        names = np.array([word for word in words if word * WORD_BYTES < size], dtype=np.int64)
-        values = np.array([words[int(word)] & _below(size, int(word)) for word in names], dtype=np.uint64)
-        first = self.owner.first.words(self.number, names)
-        differs = values != first
-        names, values = names[differs].astype(np.uint64), values[differs]
-        files = np.full(len(names), self.number, dtype=np.uint64)
-        low += int(term(0, files, names, values).sum())
-        high += int(term(1, files, names, values).sum())
+        if cuts:
+            names, values = self.owner.first.nonzero_words(self.number, floor)
+            untouched = ~np.isin(names // _PAGE_WORDS, np.array(list(pages), dtype=np.int64))
+            names, values = names[untouched], values[untouched]
+            low, high = self._differing(low, high, names, values & _below(floor, names), border, size)
         return low & _MASK, high & _MASK
 
-    def _write(self, words: dict[int, int], id_: int, cuts: list[tuple[int, int]], border: int) -> None:
-        """Lay a piece's bytes over the words as they are, where a cut makes the table's values unusable."""
+    def _differing(
+        self, low: int, high: int, names: Ints, values: NDArray[np.uint64], border: int, size: int
+    ) -> tuple[int, int]:
+        """The sums with the terms of those words from `border` to `size` that are not as in the first image."""
+        inside = (names >= border) & (names * WORD_BYTES < size)
+        names, values = names[inside], values[inside] & _below(size, names[inside])
+        differs = values != self.owner.first.words(self.number, names)
+        numbers, values = names[differs].astype(np.uint64), values[differs]
+        files = np.full(len(numbers), self.number, dtype=np.uint64)
+        return (
+            low + int(term(0, files, numbers, values).sum()),
+            high + int(term(1, files, numbers, values).sum()),
+        )
+
+    def _write(self, pages: dict[int, bytearray], id_: int, floor: int, border: int) -> None:
+        """Lay a piece's bytes over the pages as they are, where a cut makes the table's values unusable."""
         offset, data = int(self.graph.offset[id_]), self.graph.data(id_)
-        floor = min((at for _, at in cuts), default=1 << 62)
-        at = 0
+        at = max(border * WORD_BYTES - offset, 0)
         while at < len(data):
-            word, within = divmod(offset + at, WORD_BYTES)
-            many = min(WORD_BYTES - within, len(data) - at)
-            if word >= border:
-                old = words.get(word)
-                if old is None:
-                    old = self.owner.first.word(self.number, word) & _below(floor, word) if many < WORD_BYTES else 0
-                image = bytearray(old.to_bytes(WORD_BYTES, "little"))
-                image[within : within + many] = data[at : at + many]
-                words[word] = int.from_bytes(image, "little")
+            page, within = divmod(offset + at, _PAGE_BYTES)
+            many = min(_PAGE_BYTES - within, len(data) - at)
+            if page not in pages:
+                names = np.arange(page * _PAGE_WORDS, (page + 1) * _PAGE_WORDS, dtype=np.int64)
+                first = self.owner.first.words(self.number, names) & _below(floor, names)
+                pages[page] = bytearray(first.tobytes())
+            pages[page][within : within + many] = data[at : at + many]
             at += many
 
 
-def _below(size: int, word: int) -> int:
-    """Mask of the bytes of a word that lie below file offset `size`."""
-    return (1 << (8 * min(max(size - word * WORD_BYTES, 0), WORD_BYTES))) - 1
+def _below(size: int, words: Ints) -> NDArray[np.uint64]:
+    """Masks of the bytes of words that lie below file offset `size`."""
+    count = np.clip(size - words * WORD_BYTES, 0, WORD_BYTES)
+    return _FIRST_BYTES[count]
 
 
-def _cut(words: dict[int, int], size: int) -> None:
-    for word in words:
-        words[word] &= _below(size, word)
+def _cut(pages: dict[int, bytearray], size: int) -> None:
+    for page, content in pages.items():
+        keep = min(max(size - page * _PAGE_BYTES, 0), _PAGE_BYTES)
+        content[keep:] = bytes(_PAGE_BYTES - keep)
 
 
 def _entries(graph: PersistenceGraph, first: FirstImage) -> _Entries:

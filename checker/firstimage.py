@@ -39,13 +39,6 @@ class FirstImage:
             out[words == len(image)] = tail
         return out
 
-    def word(self, file: int, word: int) -> int:
-        """One word; zero beyond the end."""
-        if file not in self._paths:
-            return 0
-        image, tail = self._image(file)
-        return int(image[word]) if word < len(image) else tail if word == len(image) else 0
-
     def _image(self, file: int) -> tuple[Words, int]:
         if file not in self._images:
             image = np.asarray(np.memmap(self._paths[file], dtype=np.uint8, mode="r"))
