@@ -90,6 +90,7 @@ def run(config: Config, *, jobs: int = 0, depth: int = 1, on_progress: OnProgres
             recording = record_workload(config, run_folder.path)
             tell("analysing", None)
             loaded = load(config, recording)
+            oracles.must_be_marked(config, loaded.facts)
             run_folder.register(digest(loaded.subject.trace).hex(), run_folder.path)
             exploration, depth_warnings = search(config, loaded, run_folder, jobs or cores(), depth, tell)
             result = summarise(config, loaded, exploration, depth_warnings, time.monotonic() - started)
@@ -108,7 +109,7 @@ def build(config: Config, work: Path) -> None:
         done = subprocess.run(
             config.build.command.argv(pool=str(work / "pool")),
             cwd=config.folder,
-            env={**os.environ, "PATH": path},
+            env={**os.environ, "PATH": path, **oracles.build_environment(config)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -314,21 +315,29 @@ def _executor(config: Config, loaded: Loaded, work: Path, jobs: int, oracle: Ora
 
 
 def _snapshots(config: Config, loaded: Loaded, work: Path) -> Snapshot:
-    """Real files at an event: the workload is recorded once more and copied there, if it does the same again."""
+    """Real files at an event of the workload."""
+
+    def again(seq: int, folder: Path) -> Recording:
+        return record_workload(
+            config,
+            folder,
+            snapshot_seq=seq,
+            first_from=loaded.recording.first,
+            addresses_from=loaded.recording.addresses,
+        )
+
+    return _recorded_again(again, loaded.subject, work)
+
+
+def _recorded_again(again: Callable[[int, Path], Recording], subject: Subject, work: Path) -> Snapshot:
+    """Files copied at an event while `again` (event, folder) records once more; None if that run did something else."""
     taken: dict[int, Path | None] = {}
-    own = digest(loaded.subject.trace)
+    own = digest(subject.trace)
 
     def snapshot(seq: int) -> Path | None:
         if seq not in taken:
             folder = work / f"snapshot-{seq}"
-            recording = record_workload(
-                config,
-                folder,
-                snapshot_seq=seq,
-                first_from=loaded.recording.first,
-                addresses_from=loaded.recording.addresses,
-            )
-            same = digest(read_trace(recording.trace)) == own
+            same = digest(read_trace(again(seq, folder).trace)) == own
             taken[seq] = folder / "snapshot" if same and (folder / "snapshot").is_dir() else None
         return taken[seq]
 
@@ -349,23 +358,28 @@ def _deeper(
         told = folder / "told"
         with loaded.recording.stdout.open("rb") as everything:
             told.write_bytes(everything.read(stdout_bytes))
-        work = folder / "run"
-        recording = record(
-            config.check.command.argv(pool=str(work.resolve() / "pool"), acked=str(acked), stdout=str(told)),
-            config.pool.files,
-            work,
-            env=config.check.env,
-            timeout_s=config.check.timeout_s,
-            cwd=config.folder,
-            first_from=image,
-            addresses_from=loaded.recording.addresses,
-            must_succeed=False,
-            must_update=False,
-        )
+
+        def record_in(work: Path, seq: int | None = None) -> Recording:
+            return record(
+                config.check.command.argv(pool=str(work.resolve() / "pool"), acked=str(acked), stdout=str(told)),
+                config.pool.files,
+                work,
+                env=config.check.env,
+                timeout_s=config.check.timeout_s,
+                cwd=config.folder,
+                snapshot_seq=seq,
+                first_from=image,
+                addresses_from=loaded.recording.addresses,
+                must_succeed=False,
+                must_update=False,
+            )
+
+        recording = record_in(folder / "run")
         if recording.exit_code != 0 or not recording.trace.exists():
             return None
         below = load(config, recording, config.check.command)
-        return Recovery(below.subject, recording.first)
+        snapshot = _recorded_again(lambda seq, again: record_in(again, seq), below.subject, folder)
+        return Recovery(below.subject, recording.first, snapshot)
 
     return Deeper(
         record_check,

@@ -25,9 +25,9 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "examples"
 
 
-def run(folder: Path, twin: str, environment: dict[str, str]) -> tuple[int, dict[str, Any]]:
+def run(folder: Path, twin: str, depth: int, environment: dict[str, str]) -> tuple[int, dict[str, Any]]:
     report = folder / f"{twin}.json"
-    command = ["crashcheck", "run", "-c", f"{twin}.toml", "--format", f"json={report}"]
+    command = ["crashcheck", "run", "-c", f"{twin}.toml", "--depth", str(depth), "--format", f"json={report}"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     return done.returncode, json.loads(report.read_text(encoding="utf-8"))
@@ -52,6 +52,7 @@ def test_there_are_the_promised_examples() -> None:
         "msync-kv",
         "output-equivalence",
         "pmem-log",
+        "recovery-twice",
     ]
 
 
@@ -60,8 +61,9 @@ def test_there_are_the_promised_examples() -> None:
 def test_the_twin_has_exactly_the_expected_findings(
     name: str, twin: str, copies: Path, environment: dict[str, str]
 ) -> None:
-    expected = json.loads((copies / name / "expected.json").read_text(encoding="utf-8"))[twin]
-    exit_code, report = run(copies / name, twin, environment)
+    of_both = json.loads((copies / name / "expected.json").read_text(encoding="utf-8"))
+    expected = of_both[twin]
+    exit_code, report = run(copies / name, twin, of_both.get("depth", 1), environment)
     findings = report["findings"]
     assert [select(finding, known) for finding, known in zip(findings, expected["findings"], strict=False)] == expected[
         "findings"
