@@ -54,6 +54,12 @@ class _Content:
     def final(self) -> tuple[Any, ...]:
         return ()
 
+    def near_full(self, _state: _State) -> bool:
+        return False
+
+    def issued(self, _from: int | None, _to: int) -> tuple[Any, ...]:
+        return ()
+
 
 def measure(repetitions: int) -> dict[str, object]:
     # After a check that opened the image for writing, the executor compares all of it before the next state.
