@@ -141,18 +141,7 @@ class _Merged:
                     mine[finding.id] = replace(finding, message=DURING + finding.message)
                 else:
                     mine[finding.id] = replace(known, states=known.states + finding.states)
-        a, b = self._counts, below.states
-        self._counts = StateCounts(
-            a.feasible + b.feasible,
-            a.feasible_is_exact and b.feasible_is_exact,
-            a.feasible_note or b.feasible_note,
-            a.executed + b.executed,
-            a.pruned + b.pruned,
-            a.skipped + b.skipped,
-            a.failing + b.failing,
-            a.flaky + b.flaky,
-            a.uncertain + b.uncertain,
-        )
+        self._counts = self._counts.plus(below.states)
         self._warnings.extend(w for w in below.warnings if w not in self._warnings)
         self._probes += below.probes
         self._failing.extend(below.failing)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.trace.reader import WatchedFile
+from crashcheck.runtime.sparse import extents
 
 Words = NDArray[np.uint64]
 _WORD = 8
+_AT_ONCE = 1 << 20
 
 
 class FirstImage:
@@ -54,18 +55,9 @@ class FirstImage:
         with path.open("rb") as stream:
             handle = stream.fileno()
             high = min(high, os.fstat(handle).st_size)
-            while low < high:
-                try:
-                    start = os.lseek(handle, low, os.SEEK_DATA)
-                except OSError as error:
-                    if error.errno == errno.ENXIO:
-                        return
-                    raise
-                stop = min(os.lseek(handle, start, os.SEEK_HOLE), high)
-                while start < stop:
-                    yield start, min(start + (1 << 20), stop)
-                    start += 1 << 20
-                low = max(stop, low + 1)
+            for start, stop in extents(handle, low, high):
+                for at in range(start, stop, _AT_ONCE):
+                    yield at, min(at + _AT_ONCE, stop)
 
     def nonzero_words(self, file: int, low: int) -> tuple[NDArray[np.int64], Words]:
         """(word numbers, values) of all non-zero words that end beyond byte `low`."""

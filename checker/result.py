@@ -150,6 +150,20 @@ class StateCounts:
     flaky: int
     uncertain: int
 
+    def plus(self, other: StateCounts) -> StateCounts:
+        """The counts of two searches as one."""
+        return StateCounts(
+            self.feasible + other.feasible,
+            self.feasible_is_exact and other.feasible_is_exact,
+            self.feasible_note or other.feasible_note,
+            self.executed + other.executed,
+            self.pruned + other.pruned,
+            self.skipped + other.skipped,
+            self.failing + other.failing,
+            self.flaky + other.flaky,
+            self.uncertain + other.uncertain,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TraceSummary:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,7 +63,8 @@ def check_trace(
             raise _never_started(command)
         kinds = _kinds(data)
     if not kinds & _UPDATES:
-        raise _nothing(recording, command, pool_files, notes, _UNIT_DEF in kinds or _is_instrumented(command, home))
+        instrumented = _UNIT_DEF in kinds or _is_instrumented(command, home)
+        raise _nothing(recording, command, pool_files, notes, instrumented)
 
 
 def read_notes(trace: Path) -> list[tuple[str, str]]:

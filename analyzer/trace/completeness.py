@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import numpy as np
 
 from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import Trace, WatchedFile
+from crashcheck.runtime.sparse import extents
 
 _BLOCK = 1 << 16
 
@@ -170,31 +169,19 @@ class _Image:
     def __init__(self, path: Path | None) -> None:
         self.handle = -1
         self.size = 0
-        if path is not None and path.is_file():
+        self.exists = path is not None and path.is_file()
+        if path is not None and self.exists:
             self.handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self.size = os.fstat(self.handle).st_size
-
-    @property
-    def exists(self) -> bool:
-        return self.handle >= 0 or self.size > 0
 
     def read(self, low: int, high: int) -> bytes:
         return os.pread(self.handle, high - low, low) if self.handle >= 0 and high > low else b""
 
-    def extents(self) -> Iterator[tuple[int, int]]:
+    def extents(self) -> list[tuple[int, int]]:
         """Ranges that are not holes."""
-        at = 0
-        while self.handle >= 0 and at < self.size:
-            try:
-                start = os.lseek(self.handle, at, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    return
-                raise
-            at = os.lseek(self.handle, start, os.SEEK_HOLE)
-            yield start, at
+        return extents(self.handle, 0, self.size) if self.handle >= 0 else []
 
     def close(self) -> None:
         if self.handle >= 0:
             os.close(self.handle)
-            self.handle = -2
+            self.handle = -1

@@ -14,7 +14,7 @@ from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.explore import Exploration
-from crashcheck.checker.result import Finding, NotInstrumented, StateCounts, TraceSummary
+from crashcheck.checker.result import Finding, NotInstrumented, TraceSummary
 from crashcheck.config import Command
 from crashcheck.runtime.record import Recording
 from crashcheck.runtime.silence import read_notes
@@ -147,22 +147,10 @@ def recording_in(folder: Path) -> Recording:
 
 def both(first: Exploration, second: Exploration) -> Exploration:
     """A search and the search below its states as one; a bug that shows without crashing recovery is told once."""
-    a, b = first.states, second.states
-    counts = StateCounts(
-        a.feasible + b.feasible,
-        a.feasible_is_exact and b.feasible_is_exact,
-        a.feasible_note or b.feasible_note,
-        a.executed + b.executed,
-        a.pruned + b.pruned,
-        a.skipped + b.skipped,
-        a.failing + b.failing,
-        a.flaky + b.flaky,
-        a.uncertain + b.uncertain,
-    )
     return replace(
         first,
         stop_reason=second.stop_reason,
-        states=counts,
+        states=first.states.plus(second.states),
         findings=(*first.findings, *_new(first.findings, second.findings)),
         uncertain=(*first.uncertain, *_new(first.uncertain, second.uncertain)),
         warnings=(*first.warnings, *second.warnings),
