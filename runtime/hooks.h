@@ -73,6 +73,11 @@ void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t 
 void cc_flush(const void *address, uint64_t size, uint32_t flush_kind, struct cc_unit *unit, uint32_t index, uint32_t depth);
 void cc_fence(uint32_t fence_kind, struct cc_unit *unit, uint32_t index, uint32_t depth);
 
+/* A function that [workload] operations names: before its code, and after it on return or when an exception passes. The
+ * outermost one of a thread is a marked operation (crashcheck.h). */
+void cc_operation_enter(void);
+void cc_operation_leave(void);
+
 /* Library models: instrumented code that calls (or takes the address of) one of the functions in models.def
  * refers to cc_wrap_<name> instead, same signature, after telling the site of the call with cc_at (a cheap TLS store; the wrapper
  * consumes it). An indirect call has no site and gets site 0 with the stack of the caller. */

@@ -67,6 +67,7 @@ struct thread {
     uint64_t covered_bytes; /* compiler may have made of the intrinsic is the same update */
     uint32_t operations[OPERATIONS_NESTED];
     uint32_t operation_depth;
+    uint32_t named_depth;   /* functions under way that are operations by name */
     uint32_t atomic_stripe; /* stripe + 1 that this thread's open atomic bracket holds */
     uint64_t atomic_seq;    /* first of the numbers it reserved; 0: target not persistent */
     uint64_t atomic_signals;

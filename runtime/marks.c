@@ -84,3 +84,16 @@ EXPORTED void crashcheck_op_end(void)
     if (thread->operation_depth < OPERATIONS_NESTED)
         cc_event_at(at, (struct cc_event){.kind = CC_MARK_END, .aux = thread->operations[thread->operation_depth]});
 }
+
+EXPORTED void cc_operation_enter(void)
+{
+    if (cc_on() && cc_thread.named_depth++ == 0)
+        crashcheck_op_begin();
+}
+
+EXPORTED void cc_operation_leave(void)
+{
+    /* Zero in a child that was forked in the middle of an operation. */
+    if (cc_on() && cc_thread.named_depth && --cc_thread.named_depth == 0)
+        crashcheck_op_end();
+}

@@ -126,6 +126,7 @@ void cc_child(void)
     thread->sole = 0;
     thread->inside = 0;
     thread->operation_depth = 0;
+    thread->named_depth = 0;
     for (uint32_t level = 0; level < LEVELS; level++)
         if (thread->writers[level])
             cc_writer_forget(thread->writers[level], true);

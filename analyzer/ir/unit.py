@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import llvmlite
 import llvmlite.binding as llvm
 
-from crashcheck.analyzer.ir import hooks
+from crashcheck.analyzer.ir import hooks, operations
 from crashcheck.analyzer.ir.debuginfo import DebugInfo
 from crashcheck.analyzer.ir.dialect import for_clang_19
 from crashcheck.analyzer.ir.facts import SECTION, UnitFacts, encode
@@ -46,6 +46,7 @@ class UnitOptions:
     data_sections: bool = False
     models: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()  # functions that are marked as operations
 
 
 _ready = False
@@ -99,10 +100,11 @@ def canonical_text(bitcode: bytes, options: UnitOptions) -> str:
 
 def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
     """The unit's IR with hooks, descriptor and facts. Raises CrashcheckError `ir-construct`."""
-    module = read_module(text)
-    debug = DebugInfo(module.metadata)
-    rewriter = Rewriter(module, debug, options.models, options.keep_debug)
     try:
+        text, wrappers = operations.wrap(text, options.operations)
+        module = read_module(text)
+        debug = DebugInfo(module.metadata)
+        rewriter = Rewriter(module, debug, options.models, options.keep_debug)
         result = rewriter.run()
     except IRSyntaxError as error:
         raise CrashcheckError(
@@ -130,7 +132,7 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
     body = _keep(_constructors(body), "used", ['ptr @"cc.facts"'])
     group = 1 + max((int(number) for number in module.attributes), default=-1)
     metadata = module.metadata if options.keep_debug else metadata_without_debug(body, debug)
-    pieces = [body]
+    pieces = [body, wrappers]
     if result.sites:
         pieces += [rewriter.hooks.text(group)]
     pieces += [hooks.unit_text(key, len(result.sites), blob, SECTION), metadata]

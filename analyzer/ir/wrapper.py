@@ -192,6 +192,7 @@ class _Build:
                     data_sections=arguments.data_sections and not by_clang,
                     models=models,
                     notes=tuple(arguments.notes),
+                    operations=tuple(filter(None, os.environ.get("CRASHCHECK_OPERATIONS", "").split("\n"))),
                 )
                 with open(bitcode, "rb") as stream:
                     data = stream.read()

@@ -74,6 +74,7 @@ class WorkloadConfig:
     env: Mapping[str, str]
     timeout_s: float = 60.0
     operations_file: str = ""  # one operation a line; {ops} in commands
+    operations: tuple[str, ...] = ()  # functions that are marked as operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ def parse(text: str, path: Path) -> Config:
 
     build = section("build", ("command",))
     setup = section("setup", ("command",))
-    workload = section("workload", ("command", "env", "timeout_s", "operations_file"))
+    workload = section("workload", ("command", "env", "timeout_s", "operations_file", "operations"))
     pool = section("pool", ("files",))
     check = section("check", ("command", "oracle", "first", "timeout_s", "memory_mib", "file_mib", "env"))
     model = section("model", ("name", "tear", "files"))
@@ -194,6 +195,7 @@ def parse(text: str, path: Path) -> Config:
             workload.env(),
             workload.seconds("timeout_s", 60.0),
             workload.text("operations_file"),
+            workload.names("operations"),
         ),
         pool=PoolConfig(pool.patterns("files")),
         check=CheckConfig(
@@ -339,6 +341,12 @@ class _Section:
             if not isinstance(item, str):
                 raise _type_error(self.path, self.label(f"env.{name}"), item, "a string")
         return dict(value)
+
+    def names(self, key: str) -> tuple[str, ...]:
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
+            raise _type_error(self.path, self.label(key), value, 'a list of function names, as in ["store_put"]')
+        return tuple(item.strip() for item in value)
 
     def text(self, key: str) -> str:
         value = self.values.get(key, "")

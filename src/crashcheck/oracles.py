@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from crashcheck.analyzer.ir.facts import ProgramFacts
+from crashcheck.analyzer.ir.operations import found as found_operations
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.checker.command import CheckSetup
 from crashcheck.checker.equivalence import Operations, Standings
@@ -21,6 +23,25 @@ from crashcheck.errors import CrashcheckError
 
 KEPT_BYTES = 64 * 1024  # of each output, to be shown; outputs are compared whole (the sockets to the workers hold two)
 OPERATIONS = "operations"  # in a run's folder: the operations that the workload was given
+
+
+def build_environment(config: Config) -> dict[str, str]:
+    """What tells crashcheck-cc which functions are operations."""
+    names = "\n".join(config.workload.operations)
+    return {"CRASHCHECK_OPERATIONS": names} if names else {}
+
+
+def must_be_marked(config: Config, facts: ProgramFacts) -> None:
+    """Raises CrashcheckError operations-not-found for a name in [workload] operations that marks no function."""
+    marked = found_operations(name for unit in facts.units.values() for name in unit.functions)
+    missing = [name for name in config.workload.operations if name not in marked]
+    if missing:
+        raise CrashcheckError(
+            "operations-not-found",
+            f"[workload] operations names {', '.join(missing)}, but no such function was compiled to be marked",
+            "Write a function's symbol, or its name with namespaces and classes; it must not be variadic. [build] must "
+            "compile it anew: `make` does not see that the list has changed.",
+        )
 
 
 def is_equivalence(config: Config) -> bool:

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ command = "{build}"
 [workload]
 command = "./driver {{pool}}/table.pm {{ops}}{more}"
 operations_file = "ops.txt"
+operations = {names}
 [pool]
 files = ["table.pm"]
 [check]
@@ -52,11 +53,15 @@ Drive = Callable[..., Ran]
 def drive(tmp_path: Path, environment: dict[str, str]) -> Drive:
     """Runs a driver: `drive(source, operations, more=" argument", build="command")`."""
 
-    def run(source: str, operations: list[str], more: str = "", build: str = BUILD) -> Ran:
+    def run(
+        source: str, operations: list[str], more: str = "", build: str = BUILD, operations_by_name: Sequence[str] = ()
+    ) -> Ran:
         shutil.copy(EXAMPLE / "table.h", tmp_path)
         (tmp_path / "driver.c").write_text(source, encoding="utf-8")
         (tmp_path / "ops.txt").write_text("".join(f"{line}\n" for line in operations), encoding="utf-8")
-        (tmp_path / "crashcheck.toml").write_text(CONFIG.format(more=more, build=build), encoding="utf-8")
+        (tmp_path / "crashcheck.toml").write_text(
+            CONFIG.format(more=more, build=build, names=json.dumps(list(operations_by_name))), encoding="utf-8"
+        )
         report = tmp_path / "report.json"
         command = ["crashcheck", "run", "--format", f"json={report}"]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -69,6 +74,7 @@ def drive(tmp_path: Path, environment: dict[str, str]) -> Drive:
 CHANGES = {
     "open": "    char line[128], name[16];\n",
     "answer": '        printf("%s %" PRIu64 ": %s\\n", name, key, answer);\n',
+    "begin": "        CRASHCHECK_OP_BEGIN();\n",
     "end": "        CRASHCHECK_OP_END();\n",
     "delete_missing": '    int slot = find(bucket, key);\n    if (slot < 0)\n        return "missing";\n    commit',
     "query_value": '    snprintf(text, sizeof text, "%" PRIu64, bucket->entry[slot].value);\n',

@@ -176,3 +176,24 @@ def test_depth_two_is_refused(tmp_path: Path, drive: Drive, example: Example, en
     )
     assert done.returncode == 2
     assert "[bad-option]" in done.stderr
+
+
+def test_functions_are_operations_by_name_without_a_change_to_the_source(drive: Drive, example: Example) -> None:
+    """The marks in the source are taken out; the names do the same, and leave no frame in call stacks."""
+    marked = drive(example("buggy"), TABLE)
+    source = example("buggy", begin=lambda old: "        ;\n", end=lambda old: "        ;\n")
+    named = drive(source, TABLE, operations_by_name=["insert", "update", "delete", "query"])
+    assert named.report["run"]["trace"]["operations"] == len(TABLE)
+    (finding,), (same,) = named.findings, marked.findings
+    assert (finding["id"], finding["location"], finding["verdict"]["output"]) == (
+        same["id"],
+        same["location"],
+        same["verdict"]["output"],
+    )
+
+
+def test_a_name_that_no_function_has_is_refused(drive: Drive, example: Example) -> None:
+    ran = drive(example("fixed"), TABLE, operations_by_name=["insert", "upsert"])
+    assert ran.exit_code == 2
+    assert "names upsert, but" in ran.stderr
+    assert "[operations-not-found]" in ran.stderr

@@ -26,6 +26,7 @@ command = "make CC=crashcheck-cc CXX=crashcheck-c++"
 # crashcheck_op_end() (crashcheck.h) to tell what has been acknowledged.
 command = "./program {pool}/data.db"
 timeout_s = 60
+# operations = ["store_put"]   # or name functions: each outermost call is an operation
 # env = { PMEM_IS_PMEM_FORCE = "1" }
 
 [pool]

@@ -1,0 +1,70 @@
+"""Functions that are operations by name: each outermost call is one, however it ends and however it is compiled."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crashcheck.analyzer.ir.operations import wrap
+from crashcheck.analyzer.trace.format import Kind
+from crashcheck.analyzer.trace.reader import read
+from crashcheck.runtime.record import record
+
+HERE = Path(__file__).resolve().parent
+NAMES = ("store::Table::insert", "make_big", "join", "recursive", "half")
+
+
+def compiled(folder: Path, environment: dict[str, str], flags: list[str], names: tuple[str, ...]) -> Path:
+    program = folder / "named"
+    command = ["crashcheck-c++", *flags, "-o", str(program), str(HERE / "named.cc")]
+    done = subprocess.run(
+        command, env={**environment, "CRASHCHECK_OPERATIONS": "\n".join(names)}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return program
+
+
+def marks(program: Path, folder: Path) -> list[int]:
+    """1 for each begin, -1 for each end, in the order of the trace."""
+    recording = record([str(program), "{pool}/p"], ["p"], folder)
+    assert recording.stdout.read_text() == "three 1 5 abc 8 1.5\n"
+    kinds = read(recording.trace).events["kind"]
+    return [
+        1 if kind == Kind.MARK_BEGIN else -1
+        for kind in kinds[np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END], dtype=np.uint8))].tolist()
+    ]
+
+
+@pytest.mark.parametrize(
+    "flags", [["-O0"], ["-O2"], ["-O1", "-g"], ["-O2", "-ffunction-sections", "-fPIC"]], ids=" ".join
+)
+def test_each_outermost_call_begins_and_ends_once(
+    flags: list[str], tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """An exception ends its operation; the 24 inner calls of the recursion are none."""
+    program = compiled(tmp_path, environment, flags, NAMES)
+    assert marks(program, tmp_path / "work") == [1, -1] * 6
+
+
+def test_only_the_named_ones_are_marked(tmp_path: Path, environment: dict[str, str]) -> None:
+    program = compiled(tmp_path, environment, ["-O1"], ("make_big",))
+    assert marks(program, tmp_path / "work") == [1, -1]
+
+
+def test_without_names_nothing_is_marked(tmp_path: Path, environment: dict[str, str]) -> None:
+    program = compiled(tmp_path, environment, ["-O1"], ())
+    assert marks(program, tmp_path / "work") == []
+
+
+def test_a_module_without_the_names_is_left_as_it_is() -> None:
+    text = "define i32 @f(i32 %0) {\n  ret i32 %0\n}\n"
+    assert wrap(text, ["g"]) == (text, "")
+    assert wrap(text, []) == (text, "")
+
+
+def test_a_variadic_function_is_left_as_it_is() -> None:
+    text = "define i32 @f(i32 %0, ...) {\n  ret i32 %0\n}\n"
+    assert wrap(text, ["f"]) == (text, "")
