@@ -40,7 +40,7 @@ _REASONS = {
 def check_trace(
     recording: Recording, command: Sequence[str], pool_files: Sequence[str], home: Path, must_update: bool
 ) -> None:
-    """`home`: the folder that the command ran in. Raises a CrashcheckError if the trace is unusable: see record() for the slugs."""
+    """Raises a CrashcheckError if the trace is unusable; record() lists the slugs. `home`: where the command ran."""
     trace = recording.trace
     if not trace.exists() or trace.stat().st_size < _HEADER_BYTES:
         if must_update:
@@ -64,7 +64,7 @@ def check_trace(
         kinds = _kinds(data)
     if not kinds & _UPDATES:
         instrumented = _UNIT_DEF in kinds or _is_instrumented(command, home)
-        raise _nothing(recording, command, pool_files, notes, instrumented)
+        raise _nothing(recording, pool_files, notes, instrumented)
 
 
 def read_notes(trace: Path) -> list[tuple[str, str]]:
@@ -118,7 +118,6 @@ def _limit(notes: Sequence[tuple[str, str]], trace: Path) -> CrashcheckError:
 
 def _nothing(
     recording: Recording,
-    command: Sequence[str],
     pool_files: Sequence[str],
     notes: Sequence[tuple[str, str]],
     instrumented: bool,
