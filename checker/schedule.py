@@ -131,13 +131,17 @@ class Schedule:
             else:
                 runs.append((state, [piece]))
         for state, pieces in runs:
-            data = [subject.graph.piece(p) for p in pieces if subject.graph.piece(p).kind == "data"]
+            described = [subject.graph.piece(p) for p in pieces]
+            data = [piece for piece in described if piece.kind == "data"]
+            sizes = [piece.offset for piece in described if piece.kind == "size"]
             if data:
                 low, high = data[0].offset, data[-1].offset + data[-1].size
-                place = (low, high - low, self._granule(pieces[-1]))
+                steps.append(self._step(event, kind, state, (low, high - low, self._granule(pieces[-1])), pieces))
+            elif sizes and kind == Kind.WRITE:
+                # What a write does to the size of its file has a fate of its own.
+                steps.append(self._step(event, kind, state, (sizes[-1], 0, -1), pieces, f"size = {sizes[-1]}"))
             else:
-                place = self._place(event)
-            steps.append(self._step(event, kind, state, place, pieces))
+                steps.append(self._step(event, kind, state, self._place(event), pieces))
         return steps or [self._step(event, kind, "", self._place(event))]
 
     def _other(self, event: int, kind: Kind) -> ScheduleStep:
@@ -161,14 +165,20 @@ class Schedule:
         return ""
 
     def _step(
-        self, event: int, kind: Kind, state: str, place: tuple[int, int, int], pieces: Sequence[int] = ()
+        self,
+        event: int,
+        kind: Kind,
+        state: str,
+        place: tuple[int, int, int],
+        pieces: Sequence[int] = (),
+        detail: str = "",
     ) -> ScheduleStep:
         row = self._subject.trace.events[event]
         number = int(row["file"])
         file = self._subject.trace.files[number].path if number in self._subject.trace.files else ""
         offset, size, granule = place
         here = self._subject.places.of(event)
-        detail = self._detail(event, kind, offset, size)
+        detail = detail or self._detail(event, kind, offset, size)
         role = self._role(pieces)
         return ScheduleStep(
             event, int(row["thread"]), _WHAT[kind], state, detail, file, offset, size, granule, here, role

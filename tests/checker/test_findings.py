@@ -92,6 +92,21 @@ def test_the_schedule_says_what_became_of_each_update(world: Make) -> None:
     assert finding.edges == ()
 
 
+def test_the_schedule_tells_what_a_write_did_to_the_size_from_what_it_wrote(world: Make) -> None:
+    def append(t: TraceBuilder) -> None:
+        t.site = 1
+        t.write("p", 8192, b"\1" * 8)
+        t.site = 2
+        t.store("p", 0, 8, 1)
+
+    finding = only(world(append, "0>8192", model="page-cache", sites={1: VALUE, 2: VALID}).explore().findings)
+    assert [(step.what, step.state, step.detail, step.granule) for step in finding.schedule] == [
+        ("write", "persisted", "size = 8200", -1),
+        ("write", "lost", "entry.value = 01 01 01 01 01 01 01 01", 2),
+        ("store", "persisted", "entry.valid = 01 00 00 00 00 00 00 00", 0),
+    ]
+
+
 def test_a_value_that_is_persisted_first_is_clean(world: Make) -> None:
     def fixed(t: TraceBuilder) -> None:
         t.begin(1)
