@@ -8,6 +8,7 @@ from crashcheck.checker.result import Kind as FindingKind
 from crashcheck.checker.result import Location
 from crashcheck.checker.states import CrashPoint
 from crashcheck.checker.subject import Subject
+from crashcheck.source import spoken
 
 SYNC_NAMES = {
     SyncKind.MSYNC: "msync",
@@ -43,7 +44,7 @@ def named(subject: Subject, piece: int) -> str:
     else:
         row = subject.trace.events[described.event]
         what = f"{count(int(row['size']), 'byte')} at offset {int(row['offset']):#x} of {path}"
-    return f"{what} at {here.file}:{here.line}" if here is not None and here.line else what
+    return f"{what} at {spoken(here.file)}:{here.line}" if here is not None and here.line else what
 
 
 def message(subject: Subject, cause: Cause) -> str:
@@ -86,7 +87,7 @@ def crash_point(subject: Subject, cause: Cause) -> tuple[str, Location | None]:
         here = subject.places.of(event)
         words = f"before {event_words(subject, event)}"
         if here is not None and here.line:
-            words += f" at {here.file}:{here.line}"
+            words += f" at {spoken(here.file)}:{here.line}"
     if point.begun > point.acked:
         words += f", in operation {point.begun}"
     return f"{words}; {count(int(point.acked), 'operation')} acknowledged", here

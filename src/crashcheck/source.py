@@ -39,6 +39,11 @@ class SourceTree:
         return source_line(self.folder / path, line)
 
 
+def spoken(path: str) -> str:
+    """How a sentence names a file that `SourceTree.relative` named: outside the project by its last component."""
+    return path.rsplit("/", 1)[-1] if path.startswith("/") else path
+
+
 def source_line(path: str | Path, line: int) -> str:
     """Line `line` (1-based) of `path` without surrounding space; "" if there is no such file or line."""
     lines = source_lines(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crashcheck.source import SourceTree, source_line, source_lines
+from crashcheck.source import SourceTree, source_line, source_lines, spoken
 
 
 def test_a_file_in_the_project_is_named_relative_to_it_and_another_absolute(tmp_path: Path) -> None:
@@ -16,6 +16,12 @@ def test_a_file_in_the_project_is_named_relative_to_it_and_another_absolute(tmp_
     assert tree.relative("/usr/include/stdio.h") == "/usr/include/stdio.h"
     assert tree.relative(str(tmp_path / "my projects" / "a.c")) == str(tmp_path / "my projects" / "a.c")
     assert tree.relative("") == ""
+
+
+def test_a_sentence_names_a_file_outside_the_project_without_its_folder() -> None:
+    assert spoken("/usr/src/lmdb/mdb.c") == "mdb.c"
+    assert spoken("src/mdb.c") == "src/mdb.c"
+    assert spoken("") == ""
 
 
 def test_a_project_reached_through_a_link_is_the_same_project(tmp_path: Path) -> None:
