@@ -90,7 +90,10 @@ def crash_point(subject: Subject, cause: Cause) -> tuple[str, Location | None]:
             words += f" at {spoken(here.file)}:{here.line}"
     if point.begun > point.acked:
         words += f", in operation {point.begun}"
-    return f"{words}; {count(int(point.acked), 'operation')} acknowledged", here
+    last = subject.space.points[len(subject.space.points) - 1]
+    told = [f"{count(int(point.acked), 'operation')} acknowledged"] if last.begun or point.acked else []
+    told += [f"{count(int(point.stdout_bytes), 'byte')} printed"] if last.stdout_bytes else []
+    return "; ".join([words, *told]), here
 
 
 def count(number: int, noun: str) -> str:

@@ -107,6 +107,22 @@ def test_the_schedule_tells_what_a_write_did_to_the_size_from_what_it_wrote(worl
     ]
 
 
+def test_a_crash_point_speaks_of_operations_and_output_only_where_the_run_had_some(world: Make) -> None:
+    def put(t: TraceBuilder) -> None:
+        t.store("p", 0, 8, 7)
+        t.store("p", 64, 8, 1)
+        persist(t, 64)
+
+    def put_and_print(t: TraceBuilder) -> None:
+        t.output(5)
+        put(t)
+
+    quiet = only(world(put, "64>0", name="quiet").explore().findings)
+    assert quiet.crash_point == "before the fence"
+    talking = only(world(put_and_print, "64>0", name="talking").explore().findings)
+    assert talking.crash_point == "before the fence; 5 bytes printed"
+
+
 def test_a_value_that_is_persisted_first_is_clean(world: Make) -> None:
     def fixed(t: TraceBuilder) -> None:
         t.begin(1)
