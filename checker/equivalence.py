@@ -115,6 +115,7 @@ class Standings:
         self._points = points
         self._known: dict[int, Standing] = {}
         self._settled: dict[int, Ordinals] = {}
+        self._under_way = np.cumsum([0, *(1 if begins else -1 for begins, _ in self._marks)])
 
     @property
     def begun(self) -> int:
@@ -162,9 +163,11 @@ class Standings:
     def overlapping(self, point: int) -> list[Ordinals]:
         """At a boundary: the orders in which the operations that ended since the last one may have taken effect.
 
-        None if there is but one order, or if there are more than MOST_OPEN operations.
+        Empty if there is but one order, or if there are more than MOST_OPEN operations.
         """
         marks = self._marks_before(point)
+        if marks == 2 or not self._under_way[marks - 2]:
+            return []  # one that was alone
         last = self._standing(marks - 1)
         if last.unsettled < 2 or last.unsettled > MOST_OPEN:
             return []
@@ -183,6 +186,6 @@ class Standings:
         found: dict[int, int] = {}
         marks = np.searchsorted(self._events, np.array([int(point.event) for point in self._points]), side="left")
         for point, count in enumerate(marks.tolist()):
-            if count and not self._marks[count - 1][0] and count not in found and not self.after(count).open:
+            if count and not self._under_way[count] and count not in found:
                 found[count] = point
         return [found[count] for count in sorted(found)]
