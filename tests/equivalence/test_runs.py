@@ -47,7 +47,7 @@ def test_one_history_must_fit_throughout(drive: Drive) -> None:
     assert "    2 | 1                              | 1                              | 0" in table
 
 
-def test_a_hang_and_a_death_are_findings_too(drive: Drive, example: Example) -> None:
+def test_a_death_is_a_finding_too(drive: Drive, example: Example) -> None:
     dies = "    if (!bucket->entry[slot].value) abort();\n"
     source = example("buggy", query_value=lambda old: dies + old)
     ran = drive(source, TABLE)
@@ -197,3 +197,16 @@ def test_a_name_that_no_function_has_is_refused(drive: Drive, example: Example) 
     assert ran.exit_code == 2
     assert "names upsert, but" in ran.stderr
     assert "[operations-not-found]" in ran.stderr
+
+
+@pytest.mark.parametrize(("stale", "exit_code"), [("", 0), ("#define STALE\n", 1)])
+def test_outputs_are_compared_whole_however_long(drive: Drive, stale: str, exit_code: int) -> None:
+    """What differs stands where it is not kept to be shown."""
+    padding = 'for (int i = 0; i < 1000; i++) puts("........................................................");'
+    source = stale + PAIRS.replace(
+        'printf("%s\\n", answers[i]);', f'{{ {padding} printf("%s\\n", answers[i]); {padding} }}'
+    )
+    ran = drive(source, ["put 0 1", "put 2 2", "get 0"])
+    assert ran.exit_code == exit_code
+    shown = "".join(finding["verdict"]["output"] for finding in ran.findings)
+    assert ("(outputs are compared whole; their middles were not kept to be shown)" in shown) == bool(exit_code)

@@ -1,0 +1,58 @@
+"""crashcheck.toml: what output equivalence needs, and what is said where it is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crashcheck.config import parse
+from crashcheck.errors import CrashcheckError
+
+BOTH = "./driver {pool}/p {ops}"
+FILE = 'operations_file = "ops.txt"'
+ORACLE = 'oracle = "output-equivalence"'
+
+
+def text(workload: str, keys: str, check: str, more: str) -> str:
+    return f'[workload]\ncommand = "{workload}"\n{keys}\n[pool]\nfiles = ["p"]\n[check]\ncommand = "{check}"\n{more}\n'
+
+
+def test_what_is_needed_is_enough() -> None:
+    config = parse(text(BOTH, FILE + '\noperations = ["put"]', BOTH, ORACLE), Path("c.toml"))
+    assert (config.check.oracle, config.workload.operations_file, config.workload.operations) == (
+        "output-equivalence",
+        "ops.txt",
+        ("put",),
+    )
+
+
+def test_the_workload_may_have_its_operations_from_a_file_with_any_oracle() -> None:
+    assert parse(text(BOTH, FILE, "./check {pool}/p", ""), Path("c.toml")).check.oracle == "exit-status"
+
+
+@pytest.mark.parametrize(
+    ("workload", "keys", "check", "more", "slug", "said"),
+    [
+        (BOTH, "", BOTH, ORACLE, "config-required", "[workload] operations_file is missing"),
+        (BOTH, 'operations_file = ""', BOTH, ORACLE, "config-required", "[workload] operations_file is missing"),
+        ("./driver {pool}/p", FILE, BOTH, ORACLE, "config-required", "[workload] command has no {ops}"),
+        (BOTH, FILE, "./driver {ops}", ORACLE, "config-required", "[check] command has no {pool}"),
+        (BOTH, FILE, "./driver {pool}/p", ORACLE, "config-required", "[check] command has no {ops}"),
+        (BOTH, "", "./check {pool}/p", "", "config-required", "{ops} stands for its path"),
+        (BOTH, FILE, BOTH, "", "config-placeholder", "known only with oracle = 'output-equivalence'"),
+        (BOTH, FILE + '\noperations = "put"', BOTH, ORACLE, "config-type", "a list of function names"),
+        (BOTH, "operations_file = 3", BOTH, ORACLE, "config-type", "expected a string"),
+    ],
+)
+def test_what_is_missing_is_named(workload: str, keys: str, check: str, more: str, slug: str, said: str) -> None:
+    with pytest.raises(CrashcheckError) as raised:
+        parse(text(workload, keys, check, more), Path("c.toml"))
+    assert raised.value.slug == slug
+    assert said in raised.value.message
+
+
+def test_operations_are_no_placeholder_of_the_setup() -> None:
+    with pytest.raises(CrashcheckError) as raised:
+        parse(text(BOTH, FILE, BOTH, ORACLE) + '[setup]\ncommand = "./make {ops}"\n', Path("c.toml"))
+    assert raised.value.message.endswith("{ops} is known only in [workload] and [check] command.")
