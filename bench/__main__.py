@@ -40,22 +40,26 @@ def main() -> int:
         except CannotMeasure as error:
             missing[part] = str(error)
             print(f"  not measured: {error}")
-            continue
-        for line in _lines(figures[part], "  "):
-            print(line)
+        else:
+            for line in _lines(figures[part], "  "):
+                print(line)
         print(f"  [{time.perf_counter() - start:.0f} s]", flush=True)
+        # After each part: one that is cut short must not take the others' figures with it.
+        _write(args.output, args.repetitions, figures, missing)
+    print(f"\nMedian (least–most) of {args.repetitions}. Written to {args.output}.")
+    return 1 if missing else 0
 
+
+def _write(output: Path, repetitions: int, figures: dict[str, object], missing: dict[str, str]) -> None:
     report = {
         "schema": 1,
         "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count()},
-        "repetitions": args.repetitions,
+        "repetitions": repetitions,
         "figures": figures,
         "not_measured": missing,
     }
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    print(f"\nMedian (least–most) of {args.repetitions}. Written to {args.output}.")
-    return 1 if missing else 0
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
 def _lines(value: object, indent: str) -> Iterator[str]:

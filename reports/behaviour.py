@@ -9,6 +9,7 @@ from crashcheck.checker.result import Finding, Location, ScheduleStep
 from crashcheck.reports import words
 from crashcheck.reports.numbers import bytes_text
 from crashcheck.reports.text import line
+from crashcheck.source import spoken
 
 STEPS_MAX = 80
 LANES_MAX = 14
@@ -102,12 +103,13 @@ def where_text(place: Location | None) -> str:
     """`hash.c:42`; the file alone where no line is known; empty where nothing is."""
     if place is None or not place.file:
         return ""
-    return f"{line(place.file, 120)}:{place.line}" if place.line else line(place.file, 120)
+    name = line(spoken(place.file), 120)
+    return f"{name}:{place.line}" if place.line else name
 
 
 def stack_text(place: Location, limit: int) -> tuple[str, ...]:
     """The innermost `limit` callers, and how many more there are."""
-    frames = [f"{line(f.function, 60)}  {line(f.file, 60)}:{f.line}" for f in place.stack[:limit]]
+    frames = [f"{line(f.function, 60)}  {line(spoken(f.file), 60)}:{f.line}" for f in place.stack[:limit]]
     rest = len(place.stack) - limit
     return (*frames, f"… {rest} more") if rest > 0 else tuple(frames)
 
@@ -123,7 +125,7 @@ def same_site(one: Location | None, other: Location | None) -> bool:
 
 
 def culprits(finding: Finding) -> dict[int, str]:
-    """The steps that stand for the culprits: by their role, else the last non-durable one at each site, else the last."""
+    """The steps that stand for the culprits: by role, else the last non-durable one at each site, else the last."""
     tags: dict[int, str] = {}
     for tag, role, place in (("A", "location", finding.location), ("B", "other", finding.other)):
         named = [i for i, step in enumerate(finding.schedule) if step.role == role and i not in tags]
