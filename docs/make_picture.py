@@ -1,6 +1,6 @@
 """Makes docs/report.png, the picture of a report in the README, from an HTML report.
 
-    crashcheck run -c examples/level-hash/crashcheck.toml --format html=build/report.html
+    crashcheck run -c examples/level-hash/buggy.toml --format html=build/report.html
     python docs/make_picture.py build/report.html docs/report.png
 
 Needs Debian's `chromium`; the picture is of the page's top, in CSS pixels.
