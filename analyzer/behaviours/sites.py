@@ -14,6 +14,7 @@ from crashcheck.analyzer.trace.reader import Facts, Trace
 
 HEADER_CALLERS = 3  # at most so many callers tell the uses of a function in a header apart
 UNTYPED_CALLERS = 2  # and so many those of an instruction that writes through an untyped pointer
+TYPED_CALLERS = 1  # and those of any other: a `commit` that two operations share is not one site
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,11 @@ class _Units:
 def static_sites(trace: Trace, facts: Facts | None, events: Ints) -> StaticSites:
     """The static sites of `events` (indices).
 
-    An instruction in the unit's own source that writes a known type is a static site by itself. One in a header takes
-    its callers up to the first in a source, at most HEADER_CALLERS; one that knows no type takes UNTYPED_CALLERS: it
-    may be a wrapper of memcpy. One that the trace cannot name takes its callers, too.
+    An instruction in the unit's own source that writes a known type takes TYPED_CALLERS: the paper's site is the program
+    location alone, but a helper that one operation uses rightly and another wrongly would then be tested in
+    the former only. One in a header takes its callers up to the first in a source, at most HEADER_CALLERS; one
+    that knows no type takes UNTYPED_CALLERS: it may be a wrapper of memcpy. One that the trace cannot name takes its
+    callers, too.
     """
     rows = trace.events[events]
     key = rows["site"].astype(np.uint64) << np.uint64(32) | rows["stack"].astype(np.uint64)
@@ -102,7 +105,7 @@ def _callers(units: _Units, site: int, stack: tuple[int, ...]) -> tuple[int, ...
         return stack[:HEADER_CALLERS]
     if own is None or not own.variable:
         return stack[:UNTYPED_CALLERS]
-    return ()
+    return stack[:TYPED_CALLERS]
 
 
 def _describe(units: _Units, number: int, site: int, callers: tuple[int, ...]) -> StaticSite:

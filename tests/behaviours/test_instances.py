@@ -154,11 +154,11 @@ def test_uses_of_a_wrapper_in_a_header_are_different_sites(tmp_path: Path) -> No
     ]
 
 
-def test_a_typed_site_in_the_source_is_one_site_whoever_calls_it(tmp_path: Path) -> None:
+def test_a_typed_site_in_the_source_is_a_site_for_each_caller(tmp_path: Path) -> None:
     script = Script(tmp_path, KEY, VALUE)
     for caller in (1, 2):
         script.at(1, 8, delta=8, stack=script.trace.stack_def(0, caller))
-    assert [s.callers for s in script.found().sites.sites] == [()]
+    assert [s.callers for s in script.found().sites.sites] == [(1,), (2,)]
 
 
 def test_the_level_of_the_recorded_instance_follows_from_the_distance() -> None:
