@@ -73,8 +73,8 @@ class _Units:
 def static_sites(trace: Trace, facts: Facts | None, events: Ints) -> StaticSites:
     """The static sites of `events` (indices).
 
-    An instruction in the unit's own source that writes a known type takes TYPED_CALLERS: the paper's site is the program
-    location alone, but a helper that one operation uses rightly and another wrongly would then be tested in
+    An instruction in the unit's own source that writes a known type takes TYPED_CALLERS: the paper's site is the
+    program location alone, but a helper that one operation uses rightly and another wrongly would then be tested in
     the former only. One in a header takes its callers up to the first in a source, at most HEADER_CALLERS; one
     that knows no type takes UNTYPED_CALLERS: it may be a wrapper of memcpy. One that the trace cannot name takes its
     callers, too.
