@@ -18,7 +18,6 @@ from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.completeness import check as check_completeness
-from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.command import CheckCommand, CheckSetup
@@ -402,4 +401,4 @@ def _distinct(subject: Subject, plan: Strategy) -> Iterator[CrashState]:
             yield state
 
 
-__all__ = ["Loaded", "Ran", "Trace", "build", "load", "record_workload", "replay_token", "run", "search", "summarise"]
+__all__ = ["Loaded", "Ran", "build", "load", "record_workload", "replay_token", "run", "search", "summarise"]
