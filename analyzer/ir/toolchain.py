@@ -125,10 +125,11 @@ def _has_ziglang() -> bool:
 class Runtime:
     """The recorder's libraries and headers, and the functions that it has models for."""
 
-    __slots__ = ("include", "models", "shared", "static")
+    __slots__ = ("include", "link", "models", "shared", "static")
 
-    def __init__(self, shared: str, static: str, include: str, models: frozenset[str]) -> None:
-        self.shared = shared
+    def __init__(self, shared: str, link: str, static: str, include: str, models: frozenset[str]) -> None:
+        self.shared = shared  # what runs
+        self.link = link  # what the linker is shown: see RuntimeLibrary
         self.static = static
         self.include = include  # where crashcheck.h is
         self.models = models
@@ -159,19 +160,21 @@ def _runtime(folder: str) -> Runtime:
     if folder:
         home, models = folder, os.path.join(folder, "models.def")
         shared, static = os.path.join(home, "libcrashcheck.so"), os.path.join(home, "libcrashcheck.a")
+        link = next(filter(os.path.exists, [os.path.join(home, "link", "libcrashcheck.so")]), shared)
         include = os.path.join(home, "include")
     else:
         from crashcheck.runtime import build
 
         libraries = build.build_runtime()
-        shared, static, include = str(libraries.shared), str(libraries.archive), str(libraries.include)
+        shared, link = str(libraries.shared), str(libraries.link)
+        static, include = str(libraries.archive), str(libraries.include)
         models = os.path.join(os.path.dirname(os.path.abspath(build.__file__)), "models.def")
     try:
         with open(models, encoding="utf-8") as stream:
             names = read_models(stream.read())
     except OSError as error:
         raise CrashcheckError("no-runtime", f"the runtime is incomplete: {error}", "reinstall crashcheck") from error
-    return Runtime(shared, static, include, names)
+    return Runtime(shared, link, static, include, names)
 
 
 def read_models(text: str) -> frozenset[str]:

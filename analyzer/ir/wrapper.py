@@ -290,7 +290,7 @@ class _Build:
                 result += [libraries.static, "-lpthread", "-ldl"]
             else:
                 folder = os.path.dirname(libraries.shared)
-                result += [libraries.shared, f"-Wl,-rpath,{folder}"]
+                result += [libraries.link, f"-Wl,-rpath,{folder}"]
         return self._clang(result)
 
     def _clang(self, words: list[str]) -> int:
