@@ -19,10 +19,11 @@ from crashcheck.checker.executor import DiskFull, Executor
 from crashcheck.checker.findings import Draft, Register, Snapshot
 from crashcheck.checker.kinds import Cause, Kinds
 from crashcheck.checker.probe import OutOfProbes, Prober, symptom
-from crashcheck.checker.result import Finding, StateCounts, StopReason, Verdict
+from crashcheck.checker.result import Finding, GroupRow, StateCounts, StopReason, Verdict
 from crashcheck.checker.states import CrashState
-from crashcheck.checker.strategies import Strategy
+from crashcheck.checker.strategies import Choice, Strategy
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.tally import Tally
 from crashcheck.checker.tokens import Level
 from crashcheck.errors import CrashcheckError
 from crashcheck.interruption import interruptible
@@ -59,6 +60,17 @@ class Exploration:
     probes: int  # runs spent on explaining, beyond `states.executed`
     seconds: float
     failing: tuple[CrashState, ...]  # one for each finding, proved or not, in the order of discovery
+    groups: tuple[GroupRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A choice whose verdict is awaited. `place`: in the order of choices; `ticket`: None if the verdict is known."""
+
+    place: int
+    choice: Choice
+    fingerprint: bytes
+    ticket: int | None
 
 
 class Exploring:
@@ -79,7 +91,8 @@ class Exploring:
     ) -> None:
         self._subject = subject
         self._executor = executor
-        self._strategy = strategy
+        self._plan = strategy.plan(subject.space)
+        self._tally = Tally()
         self._ahead = _AHEAD * max(1, jobs)
         self._progress = progress
         self._snapshot = snapshot
@@ -89,7 +102,7 @@ class Exploring:
         self._prober = Prober(executor, subject.content, self._meter)
         self._kinds = Kinds(subject, self._prober)
         self._register = Register(subject)
-        self._waiting: deque[tuple[CrashState, bytes, int | None]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._executed = self._pruned = self._skipped = 0
         self._failing = self._flaky = self._uncertain = 0
         self._warnings: list[str] = []
@@ -112,7 +125,8 @@ class Exploring:
             except DiskFull as error:
                 stop = StopReason.DISK_FULL
                 self._warnings.append(f"{error.message}. {error.hint}")
-        self._skipped += len(self._waiting)
+        for waiting in self._waiting:
+            self._leave(waiting.place, waiting.choice)
         self._waiting.clear()
         return self._result(stop)
 
@@ -122,48 +136,56 @@ class Exploring:
 
     def _search(self) -> StopReason:
         content = self._subject.content
-        seen: set[bytes] = set()
-        submitted = 0
-        for state in self._strategy.states(self._subject.space):
+        seen: dict[bytes, int] = {}
+        for place, choice in enumerate(self._plan.choices()):
             if self._meter.out_of_seconds():
-                self._skipped += 1
+                self._leave(place, choice)
                 return StopReason.BUDGET_SECONDS
-            fingerprint = content.fingerprint(state)
+            fingerprint = content.fingerprint(choice.state)
             if fingerprint in seen:
                 self._pruned += 1
+                self._tally.same(place, choice, seen[fingerprint])
                 continue
-            if self._meter.out_of_states(submitted):
-                self._skipped += 1
+            if self._meter.out_of_states(len(seen)):
+                self._leave(place, choice)
                 while self._waiting:
                     self._take()
                 return StopReason.BUDGET_STATES
-            seen.add(fingerprint)
-            submitted += 1
+            seen[fingerprint] = place
             known = self._prober.known(fingerprint)
-            ticket = self._executor.submit(state) if known is None else None
-            self._waiting.append((state, fingerprint, ticket))
+            ticket = self._executor.submit(choice.state) if known is None else None
+            self._waiting.append(_Waiting(place, choice, fingerprint, ticket))
             while len(self._waiting) > self._ahead:
                 self._take()
         while self._waiting:
             self._take()
         return StopReason.EXHAUSTED
 
+    def _leave(self, place: int, choice: Choice) -> None:
+        """The search has come to a choice, and ends without it."""
+        self._skipped += 1
+        self._tally.left(place, choice)
+
     def _take(self) -> None:
         """Deal with the state that has waited longest."""
-        state, fingerprint, ticket = self._waiting[0]
-        if ticket is None:
-            verdict = self._prober.known(fingerprint)
+        waiting = self._waiting[0]
+        if waiting.ticket is None:
+            verdict = self._prober.known(waiting.fingerprint)
             assert verdict is not None
         else:
-            answer = self._executor.result(ticket, self._meter.left_s)
+            answer = self._executor.result(waiting.ticket, self._meter.left_s)
             if answer is None:
                 raise OutOfTime
             verdict = answer
         self._waiting.popleft()
         self._executed += 1
+        self._tally.executed(waiting.place, waiting.choice)
         if not verdict.passed:
+            failing = self._failing
             with self._executor.aside():
-                self._fails(state, verdict)
+                self._fails(waiting.choice.state, verdict)
+            if self._failing > failing:
+                self._tally.failed(waiting.place, waiting.choice, verdict.outcome)
         self._show()
 
     def _fails(self, state: CrashState, verdict: Verdict) -> None:
@@ -299,6 +321,7 @@ class Exploring:
                 f"never findings. Replay: {named}" + (f" and {more} more" if more else "")
             )
         doubtful = sum(draft.states for draft in self._register.drafts if draft.uncertain)
+        self._warnings.extend(self._plan.notes)
         counts = StateCounts(
             feasible=feasible.value,
             feasible_is_exact=feasible.exact,
@@ -319,6 +342,7 @@ class Exploring:
             self._prober.runs,
             self._meter.elapsed_s,
             tuple(draft.cause.state for draft in self._register.drafts),
+            self._tally.rows(self._subject, self._plan.groups),
         )
 
 

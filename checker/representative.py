@@ -28,13 +28,14 @@ class Places:
         self._newest: Ints = newest[durable]
         told = np.flatnonzero(points.told_more)
         self._run: Ints = told[np.searchsorted(told, np.arange(len(points)), side="right") - 1]
-        kinds = graph.trace.events["kind"]
-        self._told = np.flatnonzero(np.isin(kinds, np.array([Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8)))
+        self.told: Ints = np.flatnonzero(
+            np.isin(graph.trace.events["kind"], np.array([Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
+        )
 
     def told_after(self, event: int) -> int:
         """The first acknowledgement after an event, as an event; past the last event if there is none."""
-        at = int(np.searchsorted(self._told, event, side="right"))
-        return int(self._told[at]) if at < len(self._told) else len(self.space.graph.trace.events)
+        at = int(np.searchsorted(self.told, event, side="right"))
+        return int(self.told[at]) if at < len(self.told) else len(self.space.graph.trace.events)
 
     def state(self, point: int, kept: set[int]) -> CrashState:
         """The state that holds what is durable at a point and `kept`, pending pieces that are an ideal."""
@@ -48,6 +49,21 @@ class Places:
             held = graph.durable_from[list(pending)] <= crash
             kept = {id_ for id_, durable in zip(pending, held.tolist(), strict=True) if durable or id_ in kept}
         return self.space.with_(at, tuple(sorted(kept)))
+
+    def first(self, state: CrashState) -> CrashState:
+        """A state of whole pieces, feasible at its point, under the name that it has in the whole search."""
+        return self.state(state.point, set(self.space.persisted(state)))
+
+    def without(self, point: int, pieces: Iterable[int]) -> CrashState:
+        """Everything issued has persisted but these pieces and what needs them."""
+        return self.first(self.space.drop(point, pieces))
+
+    def with_only(self, point: int, pieces: Iterable[int], since: int) -> CrashState:
+        """Nothing has persisted but these pieces, what they need, and what was issued before the event `since`."""
+        pending = self.space.pending(point)
+        events = self.space.graph.event[list(pending)].tolist()
+        older = [id_ for id_, event in zip(pending, events, strict=True) if event < since]
+        return self.first(self.space.keep(point, (*older, *pieces)))
 
 
 class _Moment:
@@ -84,12 +100,18 @@ class _Moment:
             factors.setdefault(int(component[id_]), []).append(id_)
         self.granules = tuple(tuple(ids) for ids in factors.values())
 
-    def kept(self, ids: Iterable[int]) -> CrashState:
-        """What came before the behaviour has persisted, these of its pieces and what they need, and nothing else."""
+    def kept(self, ids: Iterable[int], *, alone: bool = False) -> CrashState:
+        """What came before the behaviour has persisted, these of its pieces and what they need, and nothing else;
+        `alone`: of what came before, only what must have."""
         mask = 0
         for id_ in ids:
             mask |= self._below[self._place[id_]]
-        return self._places.state(self._point, self._older | self._names(mask))
+        return self._places.state(self._point, self._names(mask) if alone else self._older | self._names(mask))
+
+    @property
+    def bare(self) -> bool:
+        """Whether nothing that came before the behaviour is pending."""
+        return not self._older
 
     def lost(self, ids: Iterable[int]) -> CrashState:
         """Everything has persisted but these pieces and what needs them."""
@@ -146,6 +168,12 @@ class Representative:
             if moment.mine:
                 yield moment
 
+    def cheap(self) -> Iterator[tuple[str, CrashState]]:
+        """What nearly every bug shows in (docs/search.md), each state with the name of its family."""
+        for family, states in (("ends", self.ends()), ("one kept", self.single()), ("one cut", self.cut())):
+            for state in states:
+                yield family, state
+
     def ends(self) -> Iterator[CrashState]:
         """Everything persisted; nothing of the behaviour."""
         for moment in self._moments(self.near):
@@ -168,6 +196,17 @@ class Representative:
                     yield moment.lost((id_,))
                 yield moment.lost(ids)
 
+    def alone(self) -> Iterator[CrashState]:
+        """As `ends` and `single` keep them, but of what came before the behaviour only what must have persisted."""
+        for moment in self._moments(self.near):
+            if moment.bare:
+                continue
+            yield moment.kept((), alone=True)
+            for ids in moment.granules:
+                for id_ in ids:
+                    yield moment.kept((id_,), alone=True)
+                yield moment.kept(ids, alone=True)
+
     def pairs(self) -> Iterator[CrashState]:
         """Two unordered pieces persisted alone; everything persisted but two."""
         for moment in self._moments(self.near):
@@ -182,12 +221,18 @@ class Representative:
             for ids in _product(moment.orders(), 0):
                 yield moment.kept(ids)
 
-    def feasible(self) -> tuple[int, bool]:
+    def feasible(self, most_steps: int | None = None) -> tuple[int, bool]:
         """How many sets of the behaviour's own updates may have persisted, over its near points, each once between
-        two acknowledgements; and whether that is exact or an upper bound."""
+        two acknowledgements; and whether that is exact or an upper bound.
+
+        `most_steps`: pairs of its pieces at a point that are looked at; beyond them each piece counts as free.
+        """
         space = self._places.space
-        total, exact = 0, True
+        total, exact, steps = 0, True, 0
         for point in self.near:
+            steps += len(self._behaviour.pieces) ** 2
+            if most_steps is not None and steps > most_steps:
+                return total + ((self.near.stop - point) << len(self._behaviour.pieces)), False
             moment = _Moment(self._places, point, self._behaviour, self._pieces)
             if not moment.mine:
                 continue

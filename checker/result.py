@@ -136,6 +136,42 @@ class Finding:
     note: str = ""  # e.g. "no reordering needed: `kill -9` shows it"
 
 
+class GroupVerdict(StrEnum):
+    """What the states of a group of update behaviours said."""
+
+    CLEAN = "clean"
+    FAILING = "failing"
+    HANGS = "hangs"  # every failing one by a time-out
+    UNTESTED = "untested"  # none was executed
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """One group of update behaviours that one of them, the representative, was tested for.
+
+    `executed`, `failing`: states of the group, also where another group asked for the same state first. `feasible`:
+    how many sets of the representative's updates may have persisted, over its crash points.
+    """
+
+    number: int  # its rank, from 1
+    types: tuple[str, ...]  # the representative's first
+    instance: str  # "table.pm+448"; "" if no type is known
+    operation: int  # of the representative; 0: before any
+    members: int
+    updates: int
+    sites: tuple[Location, ...]  # in the order of the representative's updates
+    score: float
+    because: tuple[str, ...]
+    feasible: int
+    feasible_is_exact: bool  # else an upper bound
+    executed: int
+    failing: int
+    complete: bool  # the representative was explored to the end, not cut off
+    verdict: GroupVerdict
+    nodes: tuple[GraphNode, ...]  # the representative's first updates; their `state` is ""
+    edges: tuple[GraphEdge, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class StateCounts:
     """How many crash states there are and what became of them."""
@@ -209,3 +245,4 @@ class RunResult:
     warnings: tuple[str, ...]
     seconds: float
     version: str
+    groups: tuple[GroupRow, ...] = ()  # those that the strategy looked at, from the first in rank

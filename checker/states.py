@@ -243,7 +243,7 @@ class StateSpace:
 
     def states(self, strategy: Strategy) -> Iterator[CrashState]:
         """The states that a strategy selects, each once, in its order."""
-        return strategy.states(self)
+        return (choice.state for choice in strategy.plan(self).choices())
 
     def deviation(self, state: CrashState) -> int:
         """In how many granules a state differs from the nearer of "everything persisted" and "nothing pending did"."""

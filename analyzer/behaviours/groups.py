@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours
 from crashcheck.analyzer.behaviours.represents import Signature, represented
 from crashcheck.analyzer.behaviours.sites import StaticSite
+from crashcheck.analyzer.behaviours.updates import mix
 from crashcheck.analyzer.persistence.pieces import Ints
 
 _WIDE = 16  # granules: beyond so many, a behaviour with more is not preferred as a representative
@@ -19,7 +20,8 @@ class BehaviourGroup:
     """`members` counts behaviours (one may belong to several groups); `types` are theirs, the representative's first.
 
     `sites` are the representative's static sites in the order of its updates; `signatures` is how many different sets
-    of sites and orders the group joins.
+    of sites and orders the group joins. `alike` are the members' numbers: those that look alike node by node together,
+    in the order in which they would represent, the representative's first.
     """
 
     number: int
@@ -28,6 +30,7 @@ class BehaviourGroup:
     members: int
     signatures: int
     types: tuple[str, ...]
+    alike: tuple[Ints, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def size(self) -> int:
@@ -43,6 +46,7 @@ class _Patterns:
     best: Ints  # of each pattern, the behaviour that would represent it
     many: Ints
     types: list[tuple[int, ...]]
+    members: list[Ints]  # of each pattern, in the order in which they would represent it
 
 
 def groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
@@ -73,10 +77,17 @@ def groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
                 int(patterns.many[within].sum()),
                 len(members),
                 (representative.type, *sorted(types - {representative.type})),
+                _first(best, [patterns.members[p] for p in within]),
             )
         )
     made.sort(key=lambda group: (len(group[0].nodes), len(group[0].pieces), group[0].first, group[0].id))
     return tuple(BehaviourGroup(number, *group) for number, group in enumerate(made, 1))
+
+
+def _first(behaviour: int, alike: list[Ints]) -> tuple[Ints, ...]:
+    """The members with the representative's likes first, and it first of them."""
+    own = next(at for at, members in enumerate(alike) if int(members[0]) == behaviour)
+    return (alike[own], *alike[:own], *alike[own + 1 :])
 
 
 def _sites(found: Behaviours, behaviour: Behaviour) -> tuple[StaticSite, ...]:
@@ -156,7 +167,7 @@ def _patterns(found: Behaviours) -> _Patterns:
     for column in range(2):
         mixed = np.full(len(node), 0x9E3779B97F4A7C15 + column, dtype=np.uint64)
         for part in (found.label[node], place, reach, meets, again * 2 + kept):
-            mixed = _mix(mixed ^ part.astype(np.uint64))
+            mixed = mix(mixed ^ part.astype(np.uint64))
         of[:, column] = np.add.reduceat(mixed, start)
     _, inverse, many = np.unique(of, axis=0, return_inverse=True, return_counts=True)
     number = inverse.reshape(-1).astype(np.int64)
@@ -167,14 +178,7 @@ def _patterns(found: Behaviours) -> _Patterns:
     types: list[tuple[int, ...]] = [() for _ in many]
     for pattern, type_ in kinds.tolist():
         types[pattern] = (*types[pattern], type_)
-    return _Patterns(number, best[begins], many.astype(np.int64), types)
-
-
-def _mix(x: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """splitmix64's finaliser."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    return _Patterns(number, best[begins], many.astype(np.int64), types, np.split(best, begins[1:]))
 
 
 def _ranks(found: Behaviours) -> Ints:

@@ -58,6 +58,13 @@ def numbered(*columns: Ints) -> tuple[Ints, Ints]:
     return number, order[fresh]
 
 
+def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """splitmix64's finaliser: for hashes of rows, a column at a time."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
 def updates_of(graph: PersistenceGraph, nodes: Nodes) -> Updates:
     event = np.unique(nodes.event)
     rows = graph.trace.events[event]

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
-from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.strategies.bounded import Bounded
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.pathfinder import Pathfinder
+from crashcheck.checker.strategies.plan import Choice, Plan, Planned, Strategy
+from crashcheck.checker.strategies.ranked import Ranked
 from crashcheck.errors import CrashcheckError
 
-
-class Strategy(Protocol):
-    """A selection of crash states. Each state is given once; what it would cost to go on is paid on demand."""
-
-    @property
-    def name(self) -> str: ...
-
-    def states(self, space: StateSpace) -> Iterator[CrashState]: ...
-
-
 REGISTRY: dict[str, Callable[..., Strategy]] = {
-    "exhaustive": Exhaustive,
-    "bounded": Bounded,
+    "ranked": Ranked,
     "pathfinder": Pathfinder,
+    "bounded": Bounded,
+    "exhaustive": Exhaustive,
 }
 
 
@@ -44,4 +36,15 @@ def strategy(name: str, **options: Any) -> Strategy:
         ) from None
 
 
-__all__ = ["REGISTRY", "Bounded", "Exhaustive", "Pathfinder", "Strategy", "strategy"]
+__all__ = [
+    "REGISTRY",
+    "Bounded",
+    "Choice",
+    "Exhaustive",
+    "Pathfinder",
+    "Plan",
+    "Planned",
+    "Ranked",
+    "Strategy",
+    "strategy",
+]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.strategies.plan import Listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,9 @@ class Bounded:
     def __post_init__(self) -> None:
         if self.deviations < 0:
             raise ValueError(f"deviations is {self.deviations}, expected 0 or more")
+
+    def plan(self, space: StateSpace) -> Listed:
+        return Listed(self.states(space))
 
     def states(self, space: StateSpace) -> Iterator[CrashState]:
         yield from space.level(0)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.strategies.plan import Listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +14,9 @@ class Exhaustive:
     """All states by deviation: passes over the crash points for each number of granules cut (levels.py)."""
 
     name: str = "exhaustive"
+
+    def plan(self, space: StateSpace) -> Listed:
+        return Listed(self.states(space))
 
     def states(self, space: StateSpace) -> Iterator[CrashState]:
         yield from space.level(0)

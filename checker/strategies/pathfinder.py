@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from crashcheck.analyzer.behaviours import behaviours, groups
+from crashcheck.analyzer.invariants.ranking import RankedGroup
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.representative import Places, Representative
 from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.strategies.plan import Choice, Chosen, Planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +25,44 @@ class Pathfinder:
     facts: Facts | None = None
     name: str = "pathfinder"
 
-    def states(self, space: StateSpace) -> Iterator[CrashState]:
-        places = Places(space)
-        found = [Representative(places, group.representative) for group in groups(behaviours(space.graph, self.facts))]
-        families: tuple[Callable[[Representative], Iterator[CrashState]], ...] = (
-            _cheap,
-            Representative.pairs,
-            _left_over,
-            Representative.ideals,
+    def plan(self, space: StateSpace) -> PathfinderPlan:
+        return PathfinderPlan(self.facts, space)
+
+
+class PathfinderPlan:
+    """One search; groups are made when it is first asked."""
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, facts: Facts | None, space: StateSpace) -> None:
+        self._facts = facts
+        self._space = space
+        self.groups: tuple[Planned, ...] = ()
+
+    def choices(self) -> Iterator[Choice]:
+        places = Places(self._space)
+        self.groups = tuple(
+            Planned(RankedGroup(group, 0.0, ()), Representative(places, group.representative))
+            for group in groups(behaviours(self._space.graph, self._facts))
         )
-        seen: set[bytes] = set()
-        for family in families:
-            for representative in found:
-                for state in family(representative):
-                    name = blake2b(array("q", (state.point, state.dropped, *state.pieces)).tobytes(), digest_size=16)
-                    if name.digest() not in seen:
-                        seen.add(name.digest())
-                        yield state
+        families: tuple[Callable[[Representative], Iterator[tuple[str, CrashState]]], ...] = (
+            Representative.cheap,
+            lambda one: _named("pairs", one.pairs()),
+            lambda one: _named("carry", _left_over(one)),
+            lambda one: _named("all sets", one.ideals()),
+        )
+        chosen = Chosen()
+        for last, family in enumerate(families, 1 - len(families)):
+            for planned in self.groups:
+                for name, state in family(planned.representative):
+                    choice = Choice(state, planned.number, name)
+                    if chosen.new(choice, planned):
+                        yield choice
+                planned.complete = not last
 
 
-def _cheap(representative: Representative) -> Iterator[CrashState]:
-    yield from representative.ends()
-    yield from representative.single()
-    yield from representative.cut()
+def _named(family: str, states: Iterator[CrashState]) -> Iterator[tuple[str, CrashState]]:
+    return ((family, state) for state in states)
 
 
 def _left_over(representative: Representative) -> Iterator[CrashState]:

@@ -16,7 +16,7 @@ from crashcheck.errors import CrashcheckError
 FILE_NAME = "crashcheck.toml"
 
 MODELS = ("px86", "eadr", "page-cache")
-STRATEGIES = ("exhaustive", "bounded", "pathfinder")
+STRATEGIES = ("ranked", "pathfinder", "bounded", "exhaustive")
 ORACLES = ("exit-status", "output-equivalence")
 FIRST = ("check", "skip")
 FILE_SYSTEMS = ("ext4", "posix")

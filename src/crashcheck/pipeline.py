@@ -234,6 +234,7 @@ def summarise(
         warnings=(*evidence.recording_warnings(facts, loaded.recording), *exploration.warnings, *warnings),
         seconds=seconds,
         version=crashcheck.__version__,
+        groups=exploration.groups,
     )
 
 
@@ -265,8 +266,8 @@ def cores() -> int:
 def _strategy(config: Config, facts: ProgramFacts) -> Strategy:
     if config.strategy.name == "bounded":
         return strategy("bounded", deviations=config.strategy.deviations)
-    if config.strategy.name == "pathfinder":
-        return strategy("pathfinder", facts=facts)
+    if config.strategy.name in ("ranked", "pathfinder"):
+        return strategy(config.strategy.name, facts=facts)
     return strategy(config.strategy.name)
 
 
@@ -394,7 +395,7 @@ def _deeper(
 def _distinct(subject: Subject, plan: Strategy) -> Iterator[CrashState]:
     """Each crash image once, in the strategy's order."""
     seen: set[bytes] = set()
-    for state in plan.states(subject.space):
+    for state in subject.space.states(plan):
         fingerprint = subject.content.fingerprint(state)
         if fingerprint not in seen:
             seen.add(fingerprint)

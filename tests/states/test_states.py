@@ -290,7 +290,7 @@ def test_ideals_of_any_order_are_counted_and_listed_exactly(seed: int) -> None:
 
 
 def test_strategies_are_found_by_name() -> None:
-    assert sorted(REGISTRY) == ["bounded", "exhaustive", "pathfinder"]
+    assert sorted(REGISTRY) == ["bounded", "exhaustive", "pathfinder", "ranked"]
     assert strategy("bounded").name == "bounded"
     with pytest.raises(CrashcheckError) as caught:
         strategy("random")

@@ -1,0 +1,166 @@
+"""Which groups of update behaviours to test first: one score each, with the reasons for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite
+from crashcheck.analyzer.persistence.pieces import Ints
+
+QUERIES = 50_000  # that are looked at: they come in the order of their weight
+_CHANGED, _VIOLATES, _DEVIATES, _SMALL = 4.0, 3.0, 2.0, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankedGroup:
+    """`score`: the higher, the sooner it is tested. `because`: the reasons, the weightiest first."""
+
+    group: BehaviourGroup
+    score: float
+    because: tuple[str, ...]
+
+
+class Invariant(Protocol):
+    """A likely invariant, and how often the run held it and broke it."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def held(self) -> int: ...
+    @property
+    def violated(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+
+
+class Query(Protocol):
+    """A state that would violate an invariant: these pieces persisted, those not, at crash points after `event`."""
+
+    @property
+    def persisted(self) -> tuple[int, ...]: ...
+    @property
+    def unpersisted(self) -> tuple[int, ...]: ...
+    @property
+    def event(self) -> int: ...
+    @property
+    def invariant(self) -> int: ...
+    @property
+    def signature(self) -> object: ...
+
+
+class Deviance(Protocol):
+    """How unusual each behaviour's order is, in [0, 1] (predecessors.py)."""
+
+    @property
+    def value(self) -> NDArray[np.float64]: ...
+    def because(self, behaviour: int) -> str: ...
+
+
+def ranked(
+    found: Behaviours,
+    made: Sequence[BehaviourGroup],
+    *,
+    invariants: Iterable[Invariant] = (),
+    queries: Iterable[Query] = (),
+    deviance: Deviance | None = None,
+    changed: Callable[[StaticSite], bool] | None = None,
+) -> tuple[RankedGroup, ...]:
+    """`made` from the likeliest to fail to the least likely, numbered anew from 1.
+
+    The score is 4 c + 3 v + 2 d + s, each of them in [0, 1]:
+    c: the part of the representative's sites that `changed` says are new;
+    v: 1 - the product of (1 - w / 2) over the likely invariants that a feasible state of a member violates, where w is
+       how often the run held the invariant, of all times that it met it;
+    d: the largest deviance of a member;
+    s: 1 / the number of the representative's updates: the paper tests the small ones first.
+    Equal scores keep the order of `made`.
+    """
+    violated = _violated(found, made, invariants, queries)
+    scored = []
+    for at, group in enumerate(made):
+        reasons: list[tuple[float, str]] = []
+        if changed is not None:
+            new = sum(changed(site) for site in group.sites)
+            if new:
+                weight = new / len(group.sites)
+                reasons.append((_CHANGED * weight, f"{new} of {len(group.sites)} sites changed"))
+        broken = violated[at]
+        if broken:
+            left = 1.0
+            for each in broken:
+                left *= 1 - _trust(each) / 2
+            most = max(broken, key=lambda each: (_trust(each), each.held, -each.number))
+            more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+            reasons.append((_VIOLATES * (1 - left), f"may violate {most.text}{more}"))
+        if deviance is not None:
+            members = np.concatenate(group.alike) if group.alike else np.array([group.representative.id])
+            values = deviance.value[members]
+            worst = int(members[int(np.argmax(values))])
+            value = float(values.max(initial=0.0))
+            if value > 0:
+                reasons.append((_DEVIATES * value, deviance.because(worst)))
+        size = max(1, group.size)
+        reasons.append((_SMALL / size, f"{size} update{'s' * (size != 1)}"))
+        reasons.sort(key=lambda reason: -reason[0])
+        scored.append((round(sum(weight for weight, _ in reasons), 6), at, tuple(text for _, text in reasons)))
+    scored.sort(key=lambda entry: (-entry[0], entry[1]))
+    return tuple(
+        RankedGroup(replace(made[at], number=number), score, because)
+        for number, (score, at, because) in enumerate(scored, 1)
+    )
+
+
+def _trust(invariant: Invariant) -> float:
+    return invariant.held / max(1, invariant.held + invariant.violated)
+
+
+def _violated(
+    found: Behaviours,
+    made: Sequence[BehaviourGroup],
+    invariants: Iterable[Invariant],
+    queries: Iterable[Query],
+) -> list[list[Invariant]]:
+    """For each group the invariants that a query touching one of its members violates."""
+    out: list[list[Invariant]] = [[] for _ in made]
+    known: Mapping[int, Invariant] = {each.number: each for each in invariants}
+    asked = [query for query in islice(queries, QUERIES) if query.invariant in known]
+    if not asked:
+        return out
+    many = [len(query.persisted) + len(query.unpersisted) for query in asked]
+    number = np.repeat(np.array([query.invariant for query in asked], dtype=np.int64), many)
+    piece = np.array([p for query in asked for p in (*query.persisted, *query.unpersisted)], dtype=np.int64)
+    member, behaviour = _behaviours(found, piece)
+    groups_of: dict[int, list[int]] = {}
+    for at, group in enumerate(made):
+        for each in np.concatenate(group.alike).tolist() if group.alike else [group.representative.id]:
+            groups_of.setdefault(each, []).append(at)
+    pairs = {
+        (at, invariant)
+        for invariant, each in set(zip(number[member].tolist(), behaviour.tolist(), strict=True))
+        for at in groups_of.get(each, ())
+    }
+    for at, invariant in sorted(pairs):
+        out[at].append(known[invariant])
+    return out
+
+
+def _behaviours(found: Behaviours, piece: Ints) -> tuple[Ints, Ints]:
+    """(place in `piece`, behaviour): which behaviours the pieces belong to."""
+    nodes = found.nodes
+    node_of = np.empty(len(nodes.piece), dtype=np.int64)
+    node_of[nodes.piece] = np.repeat(np.arange(len(nodes)), np.diff(nodes.start))
+    node = node_of[piece]
+    order = np.argsort(found.row_node, kind="stable")
+    sorted_node = found.row_node[order]
+    low = np.searchsorted(sorted_node, node, side="left")
+    many = np.searchsorted(sorted_node, node, side="right") - low
+    member = np.repeat(np.arange(len(piece)), many)
+    row = np.repeat(low - (np.cumsum(many) - many), many) + np.arange(int(many.sum()))
+    owner = np.searchsorted(found.start, order[row], side="right") - 1
+    return member, owner

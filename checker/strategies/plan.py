@@ -1,0 +1,106 @@
+"""What a strategy makes of one state space: states with the reason why each is looked at, and what its groups are."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Protocol
+
+from crashcheck.analyzer.invariants.ranking import RankedGroup
+from crashcheck.checker.representative import Representative
+from crashcheck.checker.states import CrashState, StateSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A state to look at. `group`: the number of the group that it tests, 0 for none; `family`: why it was chosen."""
+
+    state: CrashState
+    group: int = 0
+    family: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Planned:
+    """A group under way. `complete`: all states of its representative have been chosen.
+
+    `shared`: those of its states that had been chosen before, for another reason, by their place in the order of
+    choices.
+    """
+
+    ranked: RankedGroup
+    representative: Representative
+    complete: bool = False
+    shared: array[int] = field(default_factory=lambda: array("q"))
+
+    @property
+    def number(self) -> int:
+        return self.ranked.group.number
+
+
+class Plan(Protocol):
+    """One search's choices, each state once. `groups` are all there once the first choice has been asked for."""
+
+    @property
+    def groups(self) -> tuple[Planned, ...]: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be done as the strategy means it, for the report's warnings."""
+        ...
+
+    def choices(self) -> Iterator[Choice]: ...
+
+
+class Strategy(Protocol):
+    """A way to select crash states and to order them; what it would cost to go on is paid on demand."""
+
+    @property
+    def name(self) -> str: ...
+
+    def plan(self, space: StateSpace) -> Plan: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listed:
+    """A plan without groups."""
+
+    states: Iterator[CrashState]
+    groups: tuple[Planned, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def choices(self) -> Iterator[Choice]:
+        return (Choice(state) for state in self.states)
+
+
+class Chosen:
+    """Remembers what has been chosen, and in which place, so that each state comes once."""
+
+    def __init__(self) -> None:
+        self._place: dict[bytes, int] = {}
+        self._group = array("l")  # of each place
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def place(self, state: CrashState) -> int | None:
+        """The place at which a state was chosen; None if it was not."""
+        return self._place.get(_name(state))
+
+    def new(self, choice: Choice, planned: Planned | None) -> bool:
+        """Whether a choice is the first of its state; it is remembered then, and else shared by its group."""
+        name = _name(choice.state)
+        place = self._place.get(name)
+        if place is None:
+            self._place[name] = len(self._place)
+            self._group.append(choice.group)
+            return True
+        if planned is not None and self._group[place] != planned.number:
+            planned.shared.append(place)
+        return False
+
+
+def _name(state: CrashState) -> bytes:
+    return blake2b(array("q", (state.point, state.dropped, *state.pieces)).tobytes(), digest_size=16).digest()

@@ -1,0 +1,232 @@
+"""The ranked, anytime search: what is likeliest to fail first, and given time everything that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite, behaviours, groups
+from crashcheck.analyzer.invariants.ranking import Deviance, Invariant, Query, ranked
+from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.carry import Carry
+from crashcheck.checker.queries import violating
+from crashcheck.checker.representative import Places, Representative
+from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.strategies.exhaustive import Exhaustive
+from crashcheck.checker.strategies.plan import Choice, Chosen, Planned
+
+MOST = 1 << 20  # states that are remembered so that each comes once; beyond them only the exhaustive search goes on
+_HEAD = 64  # violating states before anything else
+_FIRST_TURN = 32  # states of a group in its first turn of a phase; twice as many in each further one
+
+# How often each phase has its turn while it lasts, so that none holds up the others for long.
+WEIGHTS = {
+    "invariants": 6,
+    "cheap": 6,
+    "carry": 2,
+    "members": 2,
+    "invariants again": 1,
+    "alone": 1,
+    "pairs": 1,
+    "all sets": 1,
+    "rest": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the likely invariants of a run ask for. `note`: why there are none, or what is missing."""
+
+    invariants: Sequence[Invariant] = ()
+    queries: Iterable[Query] = ()
+    note: str = ""
+
+
+Infer = Callable[[Behaviours, Facts | None], Evidence]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Phases by WEIGHTS, each from the likeliest group to the least likely; docs/search.md says why in this order.
+
+    Run to its end, it has given exactly the states of the exhaustive search. `infer` gives likely invariants,
+    `deviance` says which behaviours are unusual, `changed` which sites are new; without facts, behaviours are told by
+    call stack.
+    """
+
+    facts: Facts | None = None
+    infer: Infer | None = None
+    deviance: Callable[[Behaviours], Deviance] | None = None
+    changed: Callable[[StaticSite], bool] | None = None
+    name: str = "ranked"
+
+    def plan(self, space: StateSpace) -> RankedPlan:
+        return RankedPlan(self, space)
+
+
+class RankedPlan:
+    """One search; what it needs is found when it is first asked."""
+
+    def __init__(self, options: Ranked, space: StateSpace) -> None:
+        self._options = options
+        self._space = space
+        self._places = Places(space)
+        self._chosen = Chosen()
+        self._evidence = Evidence()
+        self._planned: tuple[Planned, ...] = ()
+        self._found: Behaviours | None = None
+
+    @property
+    def groups(self) -> tuple[Planned, ...]:
+        return self._planned
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (self._evidence.note,) if self._evidence.note else ()
+
+    def choices(self) -> Iterator[Choice]:
+        self._prepare()
+        by_number = {planned.number: planned for planned in self._planned}
+        phases = self._phases()
+        rest = Exhaustive().states(self._space)
+        turn = _Turns({name: WEIGHTS[name] for name in (*phases, "rest")})
+        yield from self._fresh(phases["invariants"], by_number, _HEAD)
+        while phases and len(self._chosen) < MOST:
+            name = turn.next()
+            if name == "rest":
+                for state in rest:
+                    choice = Choice(state, 0, "rest")
+                    if self._chosen.new(choice, None):
+                        yield choice
+                        break
+                else:
+                    break  # there is nothing that was not chosen
+            else:
+                many = 0
+                for choice in self._fresh(phases[name], by_number, 1):
+                    many += 1
+                    yield choice
+                if not many:
+                    del phases[name]
+                    turn.drop(name)
+        for state in rest:
+            if self._chosen.place(state) is None:
+                yield Choice(state, 0, "rest")
+        for planned in self._planned:
+            planned.complete = True
+
+    def _prepare(self) -> None:
+        options = self._options
+        found = self._found = behaviours(self._space.graph, options.facts)
+        if options.infer is not None:
+            self._evidence = options.infer(found, options.facts)
+        in_order = ranked(
+            found,
+            groups(found),
+            invariants=self._evidence.invariants,
+            queries=self._evidence.queries,
+            deviance=options.deviance(found) if options.deviance is not None else None,
+            changed=options.changed,
+        )
+        self._planned = tuple(
+            Planned(each, Representative(self._places, each.group.representative)) for each in in_order
+        )
+
+    def _fresh(self, choices: Iterator[Choice], by_number: dict[int, Planned], most: int) -> Iterator[Choice]:
+        """The next `most` that were not chosen before."""
+        for choice in choices:
+            if self._chosen.new(choice, by_number.get(choice.group)):
+                yield choice
+                most -= 1
+                if not most:
+                    return
+
+    def _phases(self) -> dict[str, Iterator[Choice]]:
+        assert self._found is not None
+        found, representatives = self._found, [(planned.number, planned.representative) for planned in self._planned]
+        first, again = violating(self._places, self._evidence.queries)
+        carry = Carry(self._places, found)
+        return {
+            "invariants": (Choice(state, 0, "invariant") for state in first),
+            "invariants again": (Choice(state, 0, "invariant") for state in again),
+            "cheap": _in_turns([(number, one.cheap()) for number, one in representatives]),
+            "carry": (Choice(state, 0, "carry") for state in carry.states()),
+            "alone": _in_turns([(number, _named("alone", one.alone())) for number, one in representatives]),
+            "members": self._members(),
+            "pairs": _in_turns([(number, _named("pairs", one.pairs())) for number, one in representatives]),
+            "all sets": self._all_sets(),
+        }
+
+    def _members(self) -> Iterator[Choice]:
+        """The cheap states of a further member of each group, then of another: by signature, not by operation."""
+        assert self._found is not None
+        found = self._found
+        waiting = [(planned.number, _spread(planned.ranked.group)) for planned in self._planned]
+        while waiting:
+            still = []
+            for number, members in waiting:
+                member = next(members, None)
+                if member is None:
+                    continue
+                still.append((number, members))
+                for family, state in Representative(self._places, found.behaviour(member)).cheap():
+                    yield Choice(state, number, f"member {family}")
+            waiting = still
+
+    def _all_sets(self) -> Iterator[Choice]:
+        def to_the_end(planned: Planned) -> Iterator[tuple[str, CrashState]]:
+            one = planned.representative
+            yield from one.cheap()
+            yield from _named("all sets", one.ideals())
+            planned.complete = True
+
+        yield from _in_turns([(planned.number, to_the_end(planned)) for planned in self._planned])
+
+
+class _Turns:
+    """Names in proportion to their weights, spread evenly."""
+
+    def __init__(self, weights: dict[str, int]) -> None:
+        self._weights = weights
+        self._credit = dict.fromkeys(weights, 0)
+
+    def next(self) -> str:
+        for name, weight in self._weights.items():
+            self._credit[name] += weight
+        name = max(self._credit, key=lambda each: self._credit[each])
+        self._credit[name] -= sum(self._weights.values())
+        return name
+
+    def drop(self, name: str) -> None:
+        del self._weights[name], self._credit[name]
+
+
+def _named(family: str, states: Iterator[CrashState]) -> Iterator[tuple[str, CrashState]]:
+    return ((family, state) for state in states)
+
+
+def _in_turns(groups_: list[tuple[int, Iterator[tuple[str, CrashState]]]]) -> Iterator[Choice]:
+    """Some states of each group, then more of each that has more."""
+    many = _FIRST_TURN
+    while groups_:
+        still: list[tuple[int, Iterator[tuple[str, CrashState]]]] = []
+        for number, states in groups_:
+            for _, (family, state) in zip(range(many), states, strict=False):
+                yield Choice(state, number, family)
+            first = next(states, None)
+            if first is not None:
+                still.append((number, chain([first], states)))
+        groups_ = still
+        many *= 2
+
+
+def _spread(group: BehaviourGroup) -> Iterator[int]:
+    """Members but the representative: one of each way to look, then a second one of each."""
+    at = 0
+    left: Sequence[Sequence[int]] = [members.tolist() for members in group.alike]
+    while left := [members for members in left if at < len(members)]:
+        for members in left:
+            if members[at] != group.representative.id:
+                yield members[at]
+        at += 1
