@@ -44,8 +44,15 @@ struct free_block {
 static char *pool_base;
 static int pool_has_clwb, pool_has_clflushopt;
 
+/* A null or wild offset dies here, as a null pointer does. */
+static inline void *pool_at(uint64_t offset) {
+    if (offset == 0 || offset >= POOL_BYTES)
+        abort();
+    return pool_base + offset;
+}
+
 /* The object of this type at an offset, and back. */
-#define AT(type, offset) ((type *)(void *)(pool_base + (offset)))
+#define AT(type, offset) ((type *)pool_at(offset))
 #define OFFSET(pointer) ((uint64_t)((const char *)(pointer)-pool_base))
 
 /* A store of at most 8 bytes that persists whole, and in its line after every store before it: the compiler keeps that order. */
@@ -74,7 +81,7 @@ static inline void persist(const volatile void *data, uint64_t bytes) {
     fence();
 }
 
-static inline struct pool *pool(void) { return AT(struct pool, 0); }
+static inline struct pool *pool(void) { return (struct pool *)(void *)pool_base; }
 
 static inline unsigned pool_class(uint64_t bytes, uint64_t *size) {
     unsigned which = 0;
