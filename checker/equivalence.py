@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import combinations, permutations
+from itertools import combinations, pairwise, permutations
+from operator import eq
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +44,12 @@ class Standing:
     @property
     def unsettled(self) -> int:
         return len(self.open) + len(self.recent)
+
+    @property
+    def in_file_order(self) -> bool:
+        """Whether what began is the file's beginning, and what is done was done in the file's order."""
+        begun = range(1, len(self.done) + self.unsettled + 1)
+        return all(map(eq, self.done, begun)) and {*self.recent, *self.open} == {*begun[len(self.done) :]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,8 @@ class Standings:
         self._known: dict[int, Standing] = {}
         self._settled: dict[int, Ordinals] = {}
         self._under_way = np.cumsum([0, *(1 if begins else -1 for begins, _ in self._marks)])
+        self._quiet = np.flatnonzero(self._under_way == 0)  # numbers of marks with none under way after them
+        self._effect: tuple[Ordinals, list[int]] | None = None  # order of effect, and how many of it at each of _quiet
 
     @property
     def begun(self) -> int:
@@ -127,11 +136,13 @@ class Standings:
 
     def at(self, point: int) -> Standing:
         """At a crash point, or before (FIRST) or after (FINAL) the workload."""
+        return self.after(self.marks(point))
+
+    def marks(self, point: int) -> int:
+        """How many of the marks came before a crash point."""
         if point == FIRST:
-            return self.after(0)
-        if point == FINAL:
-            return self.after(len(self._marks))
-        return self.after(self._marks_before(point))
+            return 0
+        return len(self._marks) if point == FINAL else self._marks_before(point)
 
     def after(self, marks: int) -> Standing:
         """After so many of the marks."""
@@ -143,22 +154,31 @@ class Standings:
         return known
 
     def _standing(self, marks: int) -> Standing:
-        done: list[int] = []
+        """`done` is the beginning of one order of effect; what came since the last quiet moment is gone through."""
+        if self._effect is None:
+            self._effect = self._order_of_effect()
+        order, counts = self._effect
+        last = int(np.searchsorted(self._quiet, marks, side="right")) - 1
         open_: set[int] = set()
         recent: list[int] = []
         before: set[tuple[int, int]] = set()
-        for number, (begins, ordinal) in enumerate(self._marks[:marks], start=1):
+        for begins, ordinal in self._marks[int(self._quiet[last]) : marks]:
             if begins:
                 before.update((ended, ordinal) for ended in recent)
                 open_.add(ordinal)
-                continue
-            open_.discard(ordinal)
-            recent.append(ordinal)
-            if not open_:
-                done += self._settled.get(number, recent)
-                recent.clear()
-                before.clear()
-        return Standing(tuple(done), tuple(sorted(open_)), tuple(recent), frozenset(before))
+            else:
+                open_.discard(ordinal)
+                recent.append(ordinal)
+        return Standing(order[: counts[last]], tuple(sorted(open_)), tuple(recent), frozenset(before))
+
+    def _order_of_effect(self) -> tuple[Ordinals, list[int]]:
+        order: list[int] = []
+        counts = [0]
+        for low, high in pairwise(self._quiet.tolist()):
+            ended = [ordinal for begins, ordinal in self._marks[low:high] if not begins]
+            order += self._settled.get(high, ended)
+            counts.append(len(order))
+        return tuple(order), counts
 
     def overlapping(self, point: int) -> list[Ordinals]:
         """At a boundary: the orders in which the operations that ended since the last one may have taken effect.
@@ -168,7 +188,7 @@ class Standings:
         marks = self._marks_before(point)
         if marks == 2 or not self._under_way[marks - 2]:
             return []  # one that was alone
-        last = self._standing(marks - 1)
+        last = self.after(marks - 1)
         if last.unsettled < 2 or last.unsettled > MOST_OPEN:
             return []
         return list(orders((*last.recent, *last.open), last.before))
@@ -177,6 +197,7 @@ class Standings:
         """At a boundary: this is the order in which they did."""
         self._settled[self._marks_before(point)] = order
         self._known.clear()
+        self._effect = None
 
     def _marks_before(self, point: int) -> int:
         return int(np.searchsorted(self._events, int(self._points[point].event), side="left"))

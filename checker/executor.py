@@ -28,7 +28,7 @@ from crashcheck.checker.command import CheckSetup
 from crashcheck.checker.oracles import FINAL, FIRST, Oracle
 from crashcheck.checker.process import Ended, Limits
 from crashcheck.checker.result import Verdict
-from crashcheck.checker.worker import Task, Trouble, pool_of
+from crashcheck.checker.worker import DURABLE, INITIAL, ISSUED, Task, Trouble, pool_of
 from crashcheck.errors import CrashcheckError
 
 if TYPE_CHECKING:
@@ -51,9 +51,10 @@ class _Ticket:
     number: int
     point: int  # or FIRST, FINAL
     state: CrashState | None
-    verdict: Verdict | None = None
     stages: tuple[bytes, ...] = ()  # of a bare run: what it is to do instead of what the oracle says
-    ended: Ended | None = None  # of a bare run, with its worker's names
+    kept_bytes: int | None = None
+    patient: bool = False
+    ended: Ended | None = None  # with its worker's names
     names: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -71,7 +72,7 @@ class _Worker:
     @property
     def names(self) -> dict[str, str]:
         """Its paths, and what they are called in outputs."""
-        pools = {str(pool_of(self.root, full)): "{pool}" for full in (False, True)}
+        pools = {str(pool_of(self.root, image)): "{pool}" for image in (DURABLE, ISSUED, INITIAL)}
         return {**pools, str(self.root / "stdout"): "{stdout}", str(self.root / "ops"): "{ops}"}
 
 
@@ -104,6 +105,7 @@ class Executor:
         self._setup = setup
         self._oracle = oracle
         self._limits = limits or Limits()
+        self._hasty_s: float | None = None
         self._jobs = max(1, jobs)
         self._told = told
         self._whole = told or (operations, stdout_bytes)
@@ -181,6 +183,11 @@ class Executor:
         assert self._home is not None
         return self._home
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of each output."""
+        return self._limits.kept_bytes
+
     # -- states
 
     def submit(self, state: CrashState) -> int:
@@ -194,18 +201,30 @@ class Executor:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._dispatch()
-        while self._tickets[ticket].verdict is None:
+        while self._tickets[ticket].ended is None:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return None
             self._collect(left)
             self._dispatch()
         self.executed += 1
-        return self._tickets.pop(ticket).verdict
+        done = self._tickets.pop(ticket)
+        assert done.ended is not None
+        # Judged in the order in which verdicts are asked for, not in that of the runs' ends.
+        return self._oracle.judge(done.ended, done.names, done.point)
 
-    def run(self, state: CrashState) -> Verdict:
-        """Execute one state now, before anything that waits."""
-        return self._now(self._submit(state.point, state, urgent=True))
+    def run(self, state: CrashState, *, patient: bool = False) -> Verdict:
+        """Execute one state now, before anything that waits; `patient`: with all the time that the limits allow."""
+        return self._now(self._submit(state.point, state, urgent=True, patient=patient))
+
+    @property
+    def hasty_s(self) -> float | None:
+        """What a crash state's check is given, where that is less than what the limits allow."""
+        return self._hasty_s
+
+    def give(self, seconds: float) -> None:
+        """From now on the checks of crash states have so much time each, but no more than the limits allow."""
+        self._hasty_s = seconds if seconds < self._limits.timeout_s else None
 
     def run_first(self) -> Verdict:
         """Execute the check on the image before the workload: nothing acknowledged, nothing printed."""
@@ -215,12 +234,19 @@ class Executor:
         """Execute the check on the image after the workload, all acknowledged."""
         return self._now(self._submit(FINAL, None, urgent=True))
 
-    def submit_bare(self, stages: tuple[bytes, ...]) -> int:
-        """Queue runs of the check on the first image, one after another; how they ended is had with `ended`."""
-        return self._submit(FIRST, None, stages=stages)
+    def submit_bare(self, stages: tuple[bytes, ...], kept_bytes: int | None = None) -> int:
+        """Queue runs of the check on the first image, one after another; how they ended is had with `ended`.
+
+        They have an image of their own: no base moves for them. `kept_bytes` of their output, if not what the limits
+        say; then nothing else may be under way.
+        """
+        return self._submit(FIRST, None, stages=stages, kept_bytes=kept_bytes)
 
     def ended(self, ticket: int) -> tuple[Ended, Mapping[str, str]]:
         """Wait for the end of a bare run; each ticket once. With the names of its worker's paths, for oracles."""
+        if ticket in self._queue:
+            self._queue.remove(ticket)
+            self._urgent.append(ticket)
         self._dispatch()
         while self._tickets[ticket].ended is None:
             self._collect()
@@ -260,18 +286,28 @@ class Executor:
     # -- between us and the workers
 
     def _submit(
-        self, point: int, state: CrashState | None, *, urgent: bool = False, stages: tuple[bytes, ...] = ()
+        self,
+        point: int,
+        state: CrashState | None,
+        *,
+        urgent: bool = False,
+        stages: tuple[bytes, ...] = (),
+        kept_bytes: int | None = None,
+        patient: bool = False,
     ) -> int:
         number = self._next
         self._next += 1
-        self._tickets[number] = _Ticket(number, point, state, stages=stages)
+        self._tickets[number] = _Ticket(number, point, state, stages, kept_bytes, patient)
         (self._urgent if urgent else self._queue).append(number)
         self._dispatch()
         return number
 
     def _dispatch(self) -> None:
         while self._urgent:
-            self._send(self._workers[0], self._urgent.popleft())
+            number = self._urgent.popleft()
+            bare = bool(self._tickets[number].stages)
+            worker = min(self._workers, key=lambda worker: len(worker.busy)) if bare else self._workers[0]
+            self._send(worker, number)
         while self._queue:
             free = [w for w in self._workers if len(w.busy) < _AHEAD and not (self._aside and w.index == 0)]
             if not free:
@@ -291,27 +327,31 @@ class Executor:
             raise
 
     def _task(self, worker: _Worker, ticket: _Ticket) -> Task:
+        if ticket.stages:
+            return Task(ticket.number, INITIAL, False, (), (), 0, 0, ticket.stages, ticket.kept_bytes)
         if ticket.state is None:
-            moved = worker.bases[False] is not None
-            worker.bases[False] = None
+            moved = worker.bases[DURABLE] is not None
+            worker.bases[DURABLE] = None
             final = ticket.point == FINAL
             acked, printed = self._whole if final else self._told or (0, 0)
             patches = _plain(self._content.final()) if final else ()
-            stages = ticket.stages or self._oracle.stages(ticket.point)
-            return Task(ticket.number, False, moved, (), patches, acked, printed, stages)
+            stages = self._oracle.stages(ticket.point)
+            return Task(ticket.number, DURABLE, moved, (), patches, acked, printed, stages)
         acked, printed = self._acknowledged(ticket.point)
         full = self._content.near_full(ticket.state)
-        base = worker.bases[full]
+        image = ISSUED if full else DURABLE
+        base = worker.bases[image]
         reset = base is not None and base > ticket.point
         origin = None if reset else base
         advance: images.Patches = ()
         if origin != ticket.point:
             move = self._content.issued if full else self._content.durable
             advance = _plain(move(origin, ticket.point))
-        worker.bases[full] = ticket.point
+        worker.bases[image] = ticket.point
         patches = _plain(self._content.lost(ticket.state) if full else self._content.patches(ticket.state))
         stages = self._oracle.stages(ticket.point)
-        return Task(ticket.number, full, reset, advance, patches, acked, printed, stages)
+        limit_s = None if ticket.patient else self._hasty_s
+        return Task(ticket.number, image, reset, advance, patches, acked, printed, stages, timeout_s=limit_s)
 
     def _acknowledged(self, point: int) -> tuple[int, int]:
         """(operations, bytes of output) by a crash point."""
@@ -331,10 +371,9 @@ class Executor:
             assert isinstance(ended, Ended)
             worker.busy.remove(number)
             ticket = self._tickets[number]
-            if ticket.stages:
-                ticket.ended, ticket.names = ended, worker.names
-            else:
-                ticket.verdict = self._oracle.judge(ended, worker.names, ticket.point)
+            ticket.ended, ticket.names = ended, worker.names
+            if not ticket.stages:
+                self._oracle.arrived(ended, worker.names, ticket.point)
 
     def _receive(self, worker: _Worker) -> Trouble | tuple[int, Ended]:
         try:
@@ -357,7 +396,7 @@ class Executor:
             return DiskFull(
                 trouble.slug,
                 f"no room is left for crash images: {trouble.text}",
-                f"Free some room in {self.home.parent}, or lower --jobs: each worker holds four copies of the image.",
+                f"Free some room in {self.home.parent}, or lower --jobs: each worker holds six copies of the image.",
             )
         if trouble.slug == "check-not-started":
             return CrashcheckError(
@@ -382,7 +421,8 @@ def _plain(patches: Iterable[FilePatch]) -> images.Patches:
 
 def _end_checks_of(root: Path) -> None:
     """Kill what a dead worker left: everything whose environment names its image; wait until it is gone."""
-    marks = [b"CRASHCHECK_POOL=" + os.fsencode(pool_of(root, full)) + b"\0" for full in (False, True)]
+    pools = [pool_of(root, image) for image in (DURABLE, ISSUED, INITIAL)]
+    marks = [b"CRASHCHECK_POOL=" + os.fsencode(pool) + b"\0" for pool in pools]
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue

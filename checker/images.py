@@ -322,8 +322,8 @@ def patch_image(folder: Path, patches: Patches) -> None:
 
 
 def home(work: Path, image_bytes: int, workers: int, shared_memory: Path = _SHARED_MEMORY) -> Path:
-    """A new folder for images: on tmpfs if four copies a worker fit twice into it and into memory, else in `work`."""
-    need = 8 * image_bytes * workers + (16 << 20)
+    """A new folder for images: on tmpfs if six copies a worker fit twice into it and into memory, else in `work`."""
+    need = 12 * image_bytes * workers + (16 << 20)
     parent = work
     try:
         room = os.statvfs(shared_memory)

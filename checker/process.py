@@ -86,9 +86,20 @@ class Runner:
         for fd in (self._read, self._read_errors):
             os.set_blocking(fd, False)
 
-    def run(self, program: str, argv: Sequence[str], env: Mapping[str, str], abandon_fd: int | None = None) -> Ended:
-        """Run `program`, a path, to its end, or until `abandon_fd` hangs up. Raises CheckNotStarted, Abandoned."""
-        streams = {self._read: _Capture(self.limits.kept_bytes)}
+    def run(
+        self,
+        program: str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        abandon_fd: int | None = None,
+        kept_bytes: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Ended:
+        """Run `program`, a path, to its end, or until `abandon_fd` hangs up. Raises CheckNotStarted, Abandoned.
+
+        `kept_bytes`, `timeout_s`: instead of what the limits say.
+        """
+        streams = {self._read: _Capture(self.limits.kept_bytes if kept_bytes is None else kept_bytes)}
         if self.limits.apart:
             streams[self._read_errors] = _Capture(_ERRORS_KEPT)
         started = time.monotonic()
@@ -115,7 +126,8 @@ class Runner:
             _limit(pid, resource.RLIMIT_FSIZE, self.limits.file_bytes)
         pidfd = os.pidfd_open(pid)
         try:
-            reason = self._wait(pidfd, abandon_fd, streams, started + self.limits.timeout_s)
+            limit_s = self.limits.timeout_s if timeout_s is None else timeout_s
+            reason = self._wait(pidfd, abandon_fd, streams, started + limit_s)
         finally:
             _kill_group(pid)
             _, status, usage = os.wait4(pid, 0)

@@ -1,15 +1,15 @@
 """What the driver prints when nothing crashes: the references that crashed runs are compared with.
 
 Each is two runs on the first image, the operations before and then, in a process of its own as after a crash, the
-rest; only the rest's output counts. Each is computed once and kept compressed.
+rest; only the rest's output counts. Each is run once, when it is first needed, and kept compressed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from crashcheck.checker.equivalence import History, Operations
 from crashcheck.checker.executor import Executor
@@ -18,7 +18,8 @@ from crashcheck.checker.process import Ended
 from crashcheck.checker.result import Outcome, Verdict
 from crashcheck.errors import CrashcheckError
 
-_AHEAD = 16  # references asked for ahead while all boundaries are tried
+_SPREAD = 16  # boundaries tried before anything is crashed, besides the first and the last
+_WHOLE_BYTES = 64 << 20  # of the undisturbed output, kept to be cut at the boundaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +27,43 @@ class Printed:
     """An output, with the paths of its run masked. Equal outputs have equal keys."""
 
     key: bytes
-    packed: bytes
+    kept: bytes
+    packed: bool
     whole: bool  # False: the middle was not kept, and the key alone tells
     size: int
 
     @staticmethod
     def of(ended: Ended, names: Mapping[str, str]) -> Printed:
-        data = ended.output
         if ended.output_truncated:
-            return Printed(b"digest" + ended.digest, zlib.compress(data), False, ended.total_bytes)
-        for path, name in names.items():
-            data = data.replace(path.encode(), name.encode())
-        return Printed(hashlib.blake2b(data, digest_size=16).digest(), zlib.compress(data), True, ended.total_bytes)
+            return Printed(digest_key(ended.digest), ended.output, False, False, ended.total_bytes)
+        data = masked(ended.output, names)
+        return Printed(content_key(data), data, False, True, ended.total_bytes)
+
+    def pack(self) -> Printed:
+        """The same, compressed."""
+        return self if self.packed else replace(self, kept=zlib.compress(self.kept, 1), packed=True)
 
     @property
     def data(self) -> bytes:
-        return zlib.decompress(self.packed)
+        return zlib.decompress(self.kept) if self.packed else self.kept
 
     @property
     def lines(self) -> list[str]:
         return self.data.decode("utf-8", "replace").splitlines()
+
+
+def masked(data: bytes, names: Mapping[str, str]) -> bytes:
+    for path, name in names.items():
+        data = data.replace(path.encode(), name.encode())
+    return data
+
+
+def content_key(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def digest_key(digest: bytes) -> bytes:
+    return b"digest" + digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +76,121 @@ class Reference:
     unusable: str
 
 
-class References:
-    """References by history. `executor` must do nothing else: its workers stay on the first image."""
+class Tails:
+    """What the undisturbed run printed from each operation on.
 
-    def __init__(self, executor: Executor, operations: Operations) -> None:
-        self._executor = executor
+    Where operation k's output begins is known of the boundaries that were tried, and of all others if the output has
+    the same number of lines for each operation, at each of those boundaries too. Else `key` knows nothing.
+    """
+
+    def __init__(self, ended: Ended, names: Mapping[str, str], kept_bytes: int, operations: int) -> None:
+        """`kept_bytes`: outputs that are longer are told by their digests."""
+        self._raw = ended.output
+        self._names = names
+        self._masks = masked(self._raw, names) != self._raw
+        self._kept = kept_bytes
+        self._starts: dict[int, int] = {}
+        self._tried: dict[int, int] = {}
+        self._keys: dict[int, bytes] = {}
+        lines = self._raw.count(b"\n")
+        if ended.output_truncated or not operations or lines % operations or not self._raw.endswith(b"\n"):
+            return
+        each, at = lines // operations, 0
+        for ordinal in range(operations + 1):
+            self._starts[ordinal] = at
+            for _ in range(each if ordinal < operations else 0):
+                at = self._raw.index(b"\n", at) + 1
+
+    def agree(self, ordinal: int, before_bytes: int) -> None:
+        """A boundary was tried: so much had been printed by then. If that is news, no other is known any more."""
+        self._tried[ordinal] = before_bytes
+        if self._starts.get(ordinal, before_bytes) != before_bytes:
+            self._starts = dict(self._tried)
+            self._keys.clear()
+        self._starts[ordinal] = before_bytes
+
+    def key(self, ordinal: int) -> bytes | None:
+        """Of all that was printed after the first `ordinal` operations, as Printed.key; None if not known."""
+        if ordinal not in self._keys:
+            start = self._starts.get(ordinal)
+            if start is None:
+                return None
+            tail = self._raw[start:]
+            if len(tail) > self._kept:
+                if self._masks:
+                    return None
+                self._keys[ordinal] = digest_key(content_key(tail))
+            else:
+                self._keys[ordinal] = content_key(masked(tail, self._names))
+        return self._keys[ordinal]
+
+
+class References:
+    """References by history, each run once, when it is first needed, by the executor that runs crash states as well."""
+
+    def __init__(self, operations: Operations) -> None:
         self._operations = operations
+        self._executor: Executor | None = None
         self._known: dict[History, Reference] = {}
         self._asked: dict[History, int] = {}
+        self._boundaries: set[int] = set()
+        self._tails: Tails | None = None
+        self._undisturbed: Reference | None = None
+
+    def run_by(self, executor: Executor) -> None:
+        """Before anything is asked for."""
+        self._executor = executor
+
+    @property
+    def runs(self) -> Executor:
+        assert self._executor is not None
+        return self._executor
+
+    @property
+    def boundaries(self) -> int:
+        """How many of the operations' ends were tried."""
+        return len(self._boundaries)
 
     def want(self, history: History) -> None:
         """It will be needed soon."""
         if history not in self._known and history not in self._asked:
-            self._asked[history] = self._executor.submit_bare(self._stages(history))
+            self._asked[history] = self.runs.submit_bare(self._stages(history))
 
     def of(self, history: History) -> Reference:
         """Runs the driver if this history has not been run."""
         self.want(history)
         if history in self._asked:
-            ended, names = self._executor.ended(self._asked.pop(history))
+            ended, names = self.runs.ended(self._asked.pop(history))
             self._known[history] = self._reference(history, ended, names)
         return self._known[history]
 
+    def undisturbed(self) -> Reference:
+        """All operations in one process; what they print is cut into tails."""
+        if self._undisturbed is None:
+            history = self._operations.boundary(0)
+            ended, names = self.runs.ended(self.runs.submit_bare(self._stages(history), _WHOLE_BYTES))
+            self._undisturbed = self._reference(history, ended, names)
+            self._tails = Tails(ended, names, self.runs.kept_bytes, len(self._operations))
+        return self._undisturbed
+
+    def tail(self, ordinal: int) -> bytes | None:
+        """The key of what the undisturbed run printed after so many operations; None if that is not known."""
+        return None if self._tails is None else self._tails.key(ordinal)
+
     def whole_again(self) -> Printed:
         """All operations, once more, remembered nowhere."""
-        stages = (self._operations.text(self._operations.boundary(0).rest),)
-        return Printed.of(*self._executor.ended(self._executor.submit_bare(stages)))
+        return Printed.of(
+            *self.runs.ended(self.runs.submit_bare(self._stages(self._operations.boundary(0)), _WHOLE_BYTES))
+        )
+
+    def try_boundary(self, ordinal: int) -> None:
+        """A clean reopen after so many operations must not show. Raises CrashcheckError driver-not-reopenable."""
+        if ordinal not in self._boundaries and ordinal:
+            self._boundaries.add(ordinal)
+            here = self.of(self._operations.boundary(ordinal))
+            _must_reopen(here, self.undisturbed(), self._operations)
+            if self._tails is not None:
+                self._tails.agree(ordinal, here.before_bytes)
 
     def _stages(self, history: History) -> tuple[bytes, ...]:
         rest = self._operations.text(history.rest)
@@ -96,15 +203,25 @@ class References:
             which = "the rest" if ended.stage == (1 if history.before else 0) else "the operations before"
             said = _last_line(ended)
             unusable = f"running {which}, {how_it_ended(verdict)}" + (f": {said}" if said else "")
-        return Reference(history, Printed.of(ended, names), ended.before_bytes, unusable)
+        return Reference(history, Printed.of(ended, names).pack(), ended.before_bytes, unusable)
+
+
+def spread(count: int) -> list[int]:
+    """The boundaries to try first: all of a few, else the first, the last and some evenly between."""
+    if count <= _SPREAD + 2:
+        return list(range(1, count + 1))
+    return sorted({1 + step * (count - 1) // (_SPREAD + 1) for step in range(_SPREAD + 2)})
 
 
 def prepare(references: References, operations: Operations) -> None:
-    """The driver must do the same each time, and a clean reopen between any two operations must change nothing.
+    """The driver must do the same each time, and a clean reopen between two operations must change nothing.
+
+    Of many operations some ends are tried here, and any other before a crash state that rests on it is called a
+    failure (`References.try_boundary`).
 
     Raises CrashcheckError: driver-failed, driver-not-deterministic, driver-not-reopenable.
     """
-    whole = references.of(operations.boundary(0))
+    whole = references.undisturbed()
     if whole.unusable:
         raise CrashcheckError(
             "driver-failed",
@@ -119,11 +236,11 @@ def prepare(references: References, operations: Operations) -> None:
             f"{first_difference(whole.printed.lines, again.lines)}",
             "Take clocks, random numbers and addresses out of what it prints on standard output.",
         )
-    boundaries = [operations.boundary(ordinal) for ordinal in range(1, len(operations) + 1)]
-    for number, boundary in enumerate(boundaries):
-        for soon in boundaries[number : number + _AHEAD]:
-            references.want(soon)
-        _must_reopen(references.of(boundary), whole, operations)
+    ordinals = spread(len(operations))
+    for ordinal in ordinals:
+        references.want(operations.boundary(ordinal))
+    for ordinal in ordinals:
+        references.try_boundary(ordinal)
 
 
 def _must_reopen(here: Reference, whole: Reference, operations: Operations) -> None:
@@ -180,11 +297,3 @@ def how_it_ended(verdict: Verdict) -> str:
 def _last_line(ended: Ended) -> str:
     lines = ended.errors.decode("utf-8", "replace").split("\n")
     return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
-
-
-def all_legal(references: References, histories: Iterable[History]) -> list[Reference]:
-    """In the order given, computed side by side."""
-    wanted = list(histories)
-    for history in wanted:
-        references.want(history)
-    return [references.of(history) for history in wanted]

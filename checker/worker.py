@@ -1,7 +1,8 @@
-"""A worker process: owns two images, turns them into the states it is sent, and runs the check on each.
+"""A worker process: owns images, turns them into the states it is sent, and runs the check on each.
 
-One image follows what is durable at the crash points, the other everything that was issued: each state is a few
-patches away from one of them, however much is pending.
+One image follows what is durable at the crash points, another everything that was issued: each state is a few
+patches away from one of them, however much is pending. A third stays as it was before the workload, for runs that
+nothing crashes.
 
 Started by the executor in a fresh interpreter that loads neither numpy nor the trace. It ends when
 its connection does, and ends the check that is running then.
@@ -21,6 +22,8 @@ from crashcheck.checker.command import CheckSetup
 from crashcheck.checker.images import ImageFolder, Patches
 from crashcheck.checker.process import Abandoned, CheckNotStarted, Ended, Limits, Runner
 
+DURABLE, ISSUED, INITIAL = range(3)
+_FOLDERS = ("durable", "issued_", "initial")  # paths of equal length
 _FULL_BYTES = 64 * 1024  # less room than this after a failing check: it may have failed for want of it
 
 
@@ -29,13 +32,15 @@ class Task:
     """One state for one worker: first the base moves, then the patches make the state."""
 
     ticket: int
-    full: bool  # of the image of everything issued, else of what is durable
+    image: int  # DURABLE, ISSUED or INITIAL
     reset: bool  # start its base from the first image again
     advance: Patches
     patches: Patches
     acked: int
     stdout_bytes: int
     stages: tuple[bytes, ...] = ()  # files of operations for {ops}: a run each, one after another on the same image
+    kept_bytes: int | None = None  # of the output, if not what the limits say
+    timeout_s: float | None = None  # of each run, if not what the limits say
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +52,9 @@ class Trouble:
     text: str
 
 
-def pool_of(root: Path, full: bool) -> Path:
-    """The folder that a check is given, in one of the two images; both paths have the same length."""
-    return root / ("issued_" if full else "durable") / "pool"
+def pool_of(root: Path, image: int) -> Path:
+    """The folder that a check is given, in one of the images; all paths have the same length."""
+    return root / _FOLDERS[image] / "pool"
 
 
 class Worker:
@@ -59,16 +64,16 @@ class Worker:
         self._setup = setup
         self._root = root
         self._runner = Runner(limits, setup.folder)
-        self._images: dict[bool, ImageFolder] = {}
-        self._image_of(False)
+        self._images: dict[int, ImageFolder] = {}
+        self._image_of(DURABLE)
         self._stdout = root / "stdout"
         self._ops = root / "ops"
         self._stdout_is: tuple[int, ...] = ()
-        self._env = {full: setup.environment(pool_of(root, full)) for full in (False, True)}
+        self._env = {image: setup.environment(pool_of(root, image)) for image in (DURABLE, ISSUED, INITIAL)}
         self._show_stdout(0)
 
     def run(self, task: Task, abandon_fd: int) -> Ended:
-        image = self._image_of(task.full)
+        image = self._image_of(task.image)
         if task.reset:
             image.reset()
         image.advance(task.advance)
@@ -84,26 +89,28 @@ class Worker:
 
     def _run_stages(self, task: Task, pool: str, abandon_fd: int) -> Ended:
         """The last stage's end, or that of the first one that fails."""
-        command, env = self._setup.command, self._env[task.full]
+        command, env = self._setup.command, self._env[task.image]
         if not task.stages:
-            return self._runner.run(command.program, command.argv(pool, task.acked, str(self._stdout)), env, abandon_fd)
+            argv = command.argv(pool, task.acked, str(self._stdout))
+            return self._runner.run(command.program, argv, env, abandon_fd, timeout_s=task.timeout_s)
         argv = command.argv(pool, task.acked, str(self._stdout), str(self._ops))
         before = 0
         for number, operations in enumerate(task.stages):
             self._ops.unlink(missing_ok=True)
             self._ops.write_bytes(operations)
-            ended = replace(self._runner.run(command.program, argv, env, abandon_fd), stage=number, before_bytes=before)
+            ended = self._runner.run(command.program, argv, env, abandon_fd, task.kept_bytes, task.timeout_s)
+            ended = replace(ended, stage=number, before_bytes=before)
             if ended.status != 0 or ended.timed_out or ended.limit:
                 break
             before += ended.total_bytes
         return ended
 
-    def _image_of(self, full: bool) -> ImageFolder:
-        if full not in self._images:
-            root = pool_of(self._root, full).parent
+    def _image_of(self, image: int) -> ImageFolder:
+        if image not in self._images:
+            root = pool_of(self._root, image).parent
             root.mkdir()
-            self._images[full] = ImageFolder(self._setup.first, root)
-        return self._images[full]
+            self._images[image] = ImageFolder(self._setup.first, root)
+        return self._images[image]
 
     def _show_stdout(self, size: int) -> None:
         """Make the file for {stdout} hold what had been printed by then."""

@@ -13,7 +13,7 @@ FINAL = -2  # the image after it
 
 
 class Oracle(Protocol):
-    """Judges one run of the check; pure, so that a verdict does not depend on where it ran."""
+    """Judges one run of the check: a verdict does not depend on where it ran, nor on what ran before."""
 
     name: str
 
@@ -24,6 +24,10 @@ class Oracle(Protocol):
 
     def stages(self, point: int) -> tuple[bytes, ...]:
         """Files of operations that the check is to run at a crash point (FIRST, FINAL: uncrashed), a run each."""
+        ...
+
+    def arrived(self, ended: Ended, names: Mapping[str, str], point: int) -> None:
+        """A run has ended and will be judged later: what that will need may be begun."""
         ...
 
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:

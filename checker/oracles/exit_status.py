@@ -19,6 +19,9 @@ class ExitStatus:
     def stages(self, point: int) -> tuple[bytes, ...]:
         return ()
 
+    def arrived(self, ended: Ended, names: Mapping[str, str], point: int) -> None:
+        pass
+
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
         exited = os.WIFEXITED(ended.status) and not ended.timed_out and ended.limit != "output"
         code = os.WEXITSTATUS(ended.status) if exited else None

@@ -6,11 +6,11 @@ done, or what it prints after it was not done; one of them throughout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
-from crashcheck.checker.equivalence import MOST_OPEN, Operations, Standing, Standings
+from crashcheck.checker.equivalence import MOST_OPEN, History, Operations, Standing, Standings
 from crashcheck.checker.oracles import FINAL
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.process import Ended
@@ -23,6 +23,7 @@ _LEGAL_SHOWN = 2
 _ERRORS_SHOWN = 5  # lines
 _NAMED = 5
 _PASSED_CHARACTERS = 2000
+_STAGES_KEPT = 16
 
 
 class OutputEquivalence:
@@ -35,31 +36,48 @@ class OutputEquivalence:
         self.standings = standings
         self.references = references
         self._plain = ExitStatus()
+        self._stages: dict[int, tuple[bytes, ...]] = {}
+        # Asks more of a boundary before a crash state that rests on it fails.
+        self.vouch: Callable[[int], None] = lambda ordinal: None
         self._crowded: dict[Standing, None] = {}
         self._unusable: dict[Reference, None] = {}
 
     def stages(self, point: int) -> tuple[bytes, ...]:
-        return (self.operations.text(self.operations.rest(self.standings.at(point))),)
+        marks = self.standings.marks(point)
+        if marks not in self._stages:
+            if len(self._stages) >= _STAGES_KEPT:
+                self._stages.clear()
+            self._stages[marks] = (self.operations.text(self.operations.rest(self.standings.at(point))),)
+        return self._stages[marks]
+
+    def arrived(self, ended: Ended, names: Mapping[str, str], point: int) -> None:
+        standing = self.standings.at(point)
+        if standing.unsettled == 1 and not self._as_if_nothing_crashed(standing, Printed.of(ended, names)):
+            self.references.want(self._likeliest_first(standing)[0])
 
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
-        plain = self._plain.judge(ended, names)
         standing = self.standings.at(point)
+        printed = Printed.of(ended, names)
+        if ended.status == 0 and not ended.timed_out and self._as_if_nothing_crashed(standing, printed):
+            return Verdict(Outcome.PASS, 0, None, "", False, ended.seconds)
+        plain = self._plain.judge(ended, names)
         crowded = standing.unsettled > MOST_OPEN
         if crowded and plain.passed:
             self._crowded[standing] = None
             return _passed(plain)
-        printed = Printed.of(ended, names)
-        legal: list[Reference] = []
-        for history in () if crowded else self.operations.legal(standing):
+        for history in () if crowded else self._likeliest_first(standing):
             reference = self.references.of(history)
-            legal.append(reference)
             if plain.passed and not reference.unusable and reference.printed.key == printed.key:
                 return _passed(plain)
+        legal = [] if crowded else [self.references.of(history) for history in self.operations.legal(standing)]
         unusable = [reference for reference in legal if reference.unusable]
         if unusable:
             # What a run in which nothing crashed cannot show either is no finding.
             self._unusable.update(dict.fromkeys(unusable))
             return _passed(replace(plain, outcome=Outcome.PASS))
+        for ordinal in _boundaries(standing):
+            self.references.try_boundary(ordinal)
+            self.vouch(ordinal)
         return Verdict(
             outcome=Outcome.FAIL if plain.passed else plain.outcome,
             exit_code=plain.exit_code,
@@ -69,10 +87,31 @@ class OutputEquivalence:
             seconds=plain.seconds,
         )
 
+    def _likeliest_first(self, standing: Standing) -> list[History]:
+        """The legal histories; where it is known what the first of them prints, and that it is not this, that last."""
+        legal = list(self.operations.legal(standing))
+        return legal if self._tail(standing) is None else [*legal[1:], legal[0]]
+
+    def _tail(self, standing: Standing) -> bytes | None:
+        """What the undisturbed run prints after all that had begun, if that is a legal history and known."""
+        if standing.unsettled > 1 or not standing.in_file_order:
+            return None
+        return self.references.tail(len(standing.done) + standing.unsettled)
+
+    def _as_if_nothing_crashed(self, standing: Standing, printed: Printed) -> bool:
+        """Whether the rest's output is just how the undisturbed run's ends: then no reference is needed to pass."""
+        return self._tail(standing) == printed.key
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What was not judged, for the report's warnings."""
         out = []
+        tried = self.references.boundaries
+        if tried < len(self.operations):
+            out.append(
+                f"reopened with nothing crashed after {tried} of {len(self.operations)} operations: a sample, and each "
+                "that a finding rests on"
+            )
         if self._crowded:
             most = max(standing.unsettled for standing in self._crowded)
             out.append(
@@ -120,6 +159,13 @@ class OutputEquivalence:
         agreeing = [_agreement(mine, reference.printed.lines) for reference in legal]
         best = sorted(range(len(legal)), key=lambda index: (-agreeing[index], index))[:_LEGAL_SHOWN]
         return [legal[index] for index in sorted(best)]
+
+
+def _boundaries(standing: Standing) -> Iterator[int]:
+    """The ends of operations that a crash's references are cut at, where one operation follows another."""
+    if standing.in_file_order:
+        done = len(standing.done)
+        yield from {done, done + standing.unsettled} - {0} if standing.unsettled <= 1 else ()
 
 
 def _passed(plain: Verdict) -> Verdict:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from crashcheck.analyzer.ir.facts import ProgramFacts
 from crashcheck.analyzer.ir.operations import found as found_operations
 from crashcheck.analyzer.trace.completeness import Completeness
-from crashcheck.checker.command import CheckSetup
 from crashcheck.checker.equivalence import Operations, Standings
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
-from crashcheck.checker.process import Limits
-from crashcheck.checker.references import References, prepare
+from crashcheck.checker.references import References, prepare, spread
 from crashcheck.checker.subject import Subject
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
@@ -76,27 +73,25 @@ def keep_operations(config: Config, work: Path) -> Path | None:
     return kept
 
 
-@contextmanager
-def opened(
-    config: Config, subject: Subject, recorded: Path, setup: CheckSetup, limits: Limits, jobs: int
-) -> Iterator[Oracle]:
-    """The oracle, and while it is open the workers that run its references. `recorded`: the recording's folder.
-
-    Raises CrashcheckError operations-mismatch.
-    """
+def choose(config: Config, subject: Subject, recorded: Path) -> Oracle:
+    """The oracle. `recorded`: the recording's folder. Raises CrashcheckError operations-mismatch."""
     if not is_equivalence(config):
-        yield ExitStatus()
-        return
+        return ExitStatus()
     operations = Operations.of((recorded / OPERATIONS).read_bytes())
     standings = Standings(subject.trace, subject.space.points)
     _must_match(operations, standings)
-    points = subject.space.points
-    with Executor(subject.content, points, setup, ExitStatus(), limits=limits, jobs=jobs) as uncrashed:
-        yield OutputEquivalence(operations, standings, References(uncrashed, operations))
+    return OutputEquivalence(operations, standings, References(operations))
 
 
-def make_ready(oracle: Oracle, tell: Callable[[str], None]) -> None:
+def run_by(oracle: Oracle, executor: Executor) -> None:
+    """What the oracle needs run, the executor of the crash states runs as well."""
+    if isinstance(oracle, OutputEquivalence):
+        oracle.references.run_by(executor)
+
+
+def make_ready(oracle: Oracle, executor: Executor, tell: Callable[[str], None]) -> None:
     """Run what must hold before anything is crashed; see references.prepare for what it raises."""
+    run_by(oracle, executor)
     if isinstance(oracle, OutputEquivalence):
         tell("running the driver uncrashed")
         prepare(oracle.references, oracle.operations)
@@ -106,8 +101,9 @@ def judge_boundaries(oracle: Oracle, executor: Executor, subject: Subject, compl
     """Run "everything persisted" between operations, where that says something.
 
     After operations that overlapped it tells in which order they took effect. With updates that were not traced it
-    tells whether that matters (CrashcheckError boundary-rejected). Else a failing boundary is a finding, and
-    the search's business.
+    tells whether that matters (CrashcheckError boundary-rejected): tried after some operations here, and after any
+    other before a crash state that rests on it is called a failure. Else a failing boundary is a finding, and the
+    search's business.
     """
     if not isinstance(oracle, OutputEquivalence):
         return
@@ -121,18 +117,40 @@ def judge_boundaries(oracle: Oracle, executor: Executor, subject: Subject, compl
         else:
             if candidates:
                 oracle.standings.settle(point, candidates[0])
-    if not completeness.unexplained_bytes:
-        return
-    tickets = [executor.submit(subject.space.full(point)) for point in points]
-    verdicts = [executor.result(ticket) for ticket in tickets]
-    for point, verdict in zip(points, verdicts, strict=True):
-        if verdict is None or verdict.passed:
-            continue
-        ordinal = oracle.standings.at(point).done[-1]
+    if completeness.unexplained_bytes:
+        boundaries = _Boundaries(oracle, executor, subject, completeness.unexplained_bytes, points)
+        oracle.vouch = boundaries.must_pass
+        for ordinal in spread(len(points)):
+            boundaries.must_pass(ordinal)
+
+
+class _Boundaries:
+    """ "Everything persisted" between operations, each tried once, where the trace does not explain everything."""
+
+    def __init__(
+        self, oracle: OutputEquivalence, executor: Executor, subject: Subject, unexplained: int, points: list[int]
+    ) -> None:
+        self._oracle = oracle
+        self._executor = executor
+        self._subject = subject
+        self._unexplained = unexplained
+        self._point_after = {len(oracle.standings.at(point).done): point for point in points}
+        self._tried: set[int] = set()
+
+    def must_pass(self, ordinal: int) -> None:
+        """After so many operations, or raises CrashcheckError boundary-rejected."""
+        point = self._point_after.get(ordinal)
+        if point is None or ordinal in self._tried:
+            return
+        self._tried.add(ordinal)
+        verdict = self._executor.run(self._subject.space.full(point))
+        if verdict.passed:
+            return
+        last = self._oracle.standings.at(point).done[-1]
         raise CrashcheckError(
             "boundary-rejected",
-            f"with everything persisted after operation {ordinal} ({oracle.operations.shown(ordinal)}), the driver "
-            f"does not do what it should; {completeness.unexplained_bytes} bytes changed without a traced update, so "
+            f"with everything persisted after operation {last} ({self._oracle.operations.shown(last)}), the driver "
+            f"does not do what it should; {self._unexplained} bytes changed without a traced update, so "
             f"the image is wrong:\n{verdict.output.rstrip()}",
             "Build everything that writes the files with crashcheck-cc; the report's list of what is not instrumented "
             "says where to look.",

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -177,11 +176,9 @@ def search(
     subject = loaded.subject
     plan = _strategy(config, loaded.facts)
     budget = Budget(config.budget.seconds, config.budget.states)
-    with (
-        _oracle(config, loaded, run_folder.path, jobs) as oracle,
-        _executor(config, loaded, run_folder.path, jobs, oracle) as executor,
-    ):
-        oracles.make_ready(oracle, lambda phase: tell(phase, None))
+    oracle = oracles.choose(config, subject, loaded.recording.trace.parent)
+    with _executor(config, loaded, run_folder.path, jobs, oracle) as executor:
+        oracles.make_ready(oracle, executor, lambda phase: tell(phase, None))
         tell("checking the uncrashed images", None)
         recording = loaded.recording
         with_first = config.check.first == "check" and evidence.has_files(recording.first)
@@ -252,7 +249,9 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
     image.parent.mkdir(parents=True, exist_ok=True)
     work = image.with_name(image.name + ".work")
     work.mkdir()
-    with _oracle(wanted, loaded, work, 1) as oracle, _executor(wanted, loaded, work, 1, oracle) as executor:
+    oracle = oracles.choose(wanted, loaded.subject, loaded.recording.trace.parent)
+    with _executor(wanted, loaded, work, 1, oracle) as executor:
+        oracles.run_by(oracle, executor)
         deeper = _deeper(wanted, loaded, work, 1, _strategy(wanted, loaded.facts), None)
         replayed = replay(token, loaded.subject, executor, image, deeper)
         return replace(replayed, operations=b"".join(oracle.stages(token.levels[0].state.point)))
@@ -293,11 +292,6 @@ def _check_setup(config: Config, recording: Recording, work: Path) -> CheckSetup
         env=config.check.env,
         preload=build_runtime().shared,
     )
-
-
-def _oracle(config: Config, loaded: Loaded, work: Path, jobs: int) -> AbstractContextManager[Oracle]:
-    setup = _check_setup(config, loaded.recording, work)
-    return oracles.opened(config, loaded.subject, loaded.recording.trace.parent, setup, _limits(config), jobs)
 
 
 def _executor(config: Config, loaded: Loaded, work: Path, jobs: int, oracle: Oracle) -> Executor:
