@@ -55,9 +55,7 @@ class Carry:
         names = label[carried]
         order = np.argsort(names, kind="stable")
         cuts = np.flatnonzero(np.diff(names[order])) + 1
-        self._origins = [
-            _Origin(carried[rows], first[rows], last[rows]) for rows in np.split(order, cuts) if len(rows)
-        ]
+        self._origins = [_Origin(carried[rows], first[rows], last[rows]) for rows in np.split(order, cuts) if len(rows)]
 
     def states(self) -> Iterator[CrashState]:
         """For each origin at its first boundary, then at its last: all of it lost; the same with all else that is

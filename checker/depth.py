@@ -12,6 +12,7 @@ from crashcheck.checker.command import CheckSetup
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Exploration, Exploring, Progress
 from crashcheck.checker.findings import Snapshot
+from crashcheck.checker.hangs import enough
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.process import Limits
 from crashcheck.checker.result import Finding, StateCounts, StopReason
@@ -99,6 +100,7 @@ class Deeper:
                 outer=(level,),
             )
             again = inner.run_final()
+            inner.give(enough(again.seconds))
             if not again.passed:
                 token = search.token(CrashState(len(recovery.subject.space.points) - 1, True, ()))
                 return _not_repeatable(token, again.output)

@@ -17,9 +17,10 @@ from pathlib import Path
 from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.executor import DiskFull, Executor
 from crashcheck.checker.findings import Draft, Register, Snapshot
+from crashcheck.checker.hangs import LAG, MOST_PUT_OFF, Hangs, enough
 from crashcheck.checker.kinds import Cause, Kinds
 from crashcheck.checker.probe import OutOfProbes, Prober, symptom
-from crashcheck.checker.result import Finding, GroupRow, StateCounts, StopReason, Verdict
+from crashcheck.checker.result import Finding, GroupRow, Outcome, StateCounts, StopReason, Verdict
 from crashcheck.checker.states import CrashState
 from crashcheck.checker.strategies import Choice, Strategy
 from crashcheck.checker.subject import Subject
@@ -93,7 +94,7 @@ class Exploring:
         self._executor = executor
         self._plan = strategy.plan(subject.space)
         self._tally = Tally()
-        self._ahead = _AHEAD * max(1, jobs)
+        self._ahead = min(_AHEAD * max(1, jobs), LAG)
         self._progress = progress
         self._snapshot = snapshot
         self._depth = depth
@@ -102,7 +103,9 @@ class Exploring:
         self._prober = Prober(executor, subject.content, self._meter)
         self._kinds = Kinds(subject, self._prober)
         self._register = Register(subject)
+        self._hangs = Hangs(subject)
         self._waiting: deque[_Waiting] = deque()
+        self._put_off: deque[tuple[int, Choice, bytes]] = deque()
         self._executed = self._pruned = self._skipped = 0
         self._failing = self._flaky = self._uncertain = 0
         self._warnings: list[str] = []
@@ -128,6 +131,13 @@ class Exploring:
         for waiting in self._waiting:
             self._leave(waiting.place, waiting.choice)
         self._waiting.clear()
+        if self._put_off:
+            self._warnings.append(
+                f"{len(self._put_off)} states that look like ones on which the check hangs were put off to the end, "
+                "and then not executed"
+            )
+        for place, choice, _ in self._put_off:
+            self._leave(place, choice)
         return self._result(stop)
 
     def token(self, state: CrashState) -> str:
@@ -137,6 +147,7 @@ class Exploring:
     def _search(self) -> StopReason:
         content = self._subject.content
         seen: dict[bytes, int] = {}
+        submitted = 0
         for place, choice in enumerate(self._plan.choices()):
             if self._meter.out_of_seconds():
                 self._leave(place, choice)
@@ -146,20 +157,39 @@ class Exploring:
                 self._pruned += 1
                 self._tally.same(place, choice, seen[fingerprint])
                 continue
-            if self._meter.out_of_states(len(seen)):
+            if self._meter.out_of_states(submitted):
                 self._leave(place, choice)
-                while self._waiting:
-                    self._take()
+                self._take_all()
                 return StopReason.BUDGET_STATES
             seen[fingerprint] = place
-            known = self._prober.known(fingerprint)
-            ticket = self._executor.submit(choice.state) if known is None else None
-            self._waiting.append(_Waiting(place, choice, fingerprint, ticket))
-            while len(self._waiting) > self._ahead:
+            while self._waiting and self._waiting[0].place <= place - LAG:
                 self._take()
+            if len(self._put_off) < MOST_PUT_OFF and self._hangs.known_at(place, choice):
+                self._put_off.append((place, choice, fingerprint))
+                continue
+            submitted += 1
+            self._submit(place, choice, fingerprint)
+        while self._put_off:
+            if self._meter.out_of_seconds():
+                return StopReason.BUDGET_SECONDS
+            if self._meter.out_of_states(submitted):
+                self._take_all()
+                return StopReason.BUDGET_STATES
+            submitted += 1
+            self._submit(*self._put_off.popleft())
+        self._take_all()
+        return StopReason.EXHAUSTED
+
+    def _submit(self, place: int, choice: Choice, fingerprint: bytes) -> None:
+        known = self._prober.known(fingerprint)
+        ticket = self._executor.submit(choice.state) if known is None else None
+        self._waiting.append(_Waiting(place, choice, fingerprint, ticket))
+        while len(self._waiting) > self._ahead:
+            self._take()
+
+    def _take_all(self) -> None:
         while self._waiting:
             self._take()
-        return StopReason.EXHAUSTED
 
     def _leave(self, place: int, choice: Choice) -> None:
         """The search has come to a choice, and ends without it."""
@@ -180,26 +210,49 @@ class Exploring:
         self._waiting.popleft()
         self._executed += 1
         self._tally.executed(waiting.place, waiting.choice)
-        if not verdict.passed:
+        if verdict.passed:
+            self._took(verdict)
+        else:
             failing = self._failing
             with self._executor.aside():
-                self._fails(waiting.choice.state, verdict)
+                self._fails(waiting, verdict)
             if self._failing > failing:
                 self._tally.failed(waiting.place, waiting.choice, verdict.outcome)
         self._show()
 
-    def _fails(self, state: CrashState, verdict: Verdict) -> None:
+    def _took(self, verdict: Verdict) -> None:
+        """A check that was in time: the next ones are given no less than it shows to be needed."""
+        hasty_s = self._executor.hasty_s
+        if hasty_s is not None and enough(verdict.seconds) > hasty_s:
+            self._executor.give(enough(verdict.seconds))
+
+    def _fails(self, waiting: _Waiting, verdict: Verdict) -> None:
+        state = waiting.choice.state
         self._prober.allow(PROBES)
         try:
-            again = self._prober.again(state)
+            again = self._again(waiting.choice, verdict)
             if again.passed:
-                self._is_flaky(state)
+                self._prober.forget(state)
+                if verdict.outcome is Outcome.TIMEOUT and self._executor.hasty_s is not None:
+                    self._took(again)  # not fickle, but slow
+                else:
+                    self._is_flaky(state)
                 return
+            if verdict.outcome is Outcome.TIMEOUT:
+                verdict = again
+                if again.outcome is Outcome.TIMEOUT:
+                    self._hangs.learn(waiting.place, waiting.choice)
             self._failing += 1
             self._prober.know(state, verdict)
             self._gather(state, verdict)
         except OutOfProbes:
             self._add(self._kinds.guess(state, verdict))
+
+    def _again(self, choice: Choice, verdict: Verdict) -> Verdict:
+        """A second verdict; with all the time there is if the first was a time-out, and none like it is known."""
+        return self._prober.again(
+            choice.state, patient=verdict.outcome is Outcome.TIMEOUT and not self._hangs.known(choice)
+        )
 
     def _is_flaky(self, state: CrashState) -> None:
         self._flaky += 1
@@ -281,7 +334,7 @@ class Exploring:
     def _passes_now(self, cause: Cause) -> bool:
         """What is shown as a finding has failed twice."""
         try:
-            return self._prober.again(cause.state).passed
+            return self._prober.again(cause.state, patient=cause.verdict.outcome is Outcome.TIMEOUT).passed
         except (OutOfProbes, OutOfTime):
             return False
 
@@ -351,11 +404,14 @@ def uncrashed(executor: Executor, *, first: bool, shown_pools: tuple[str, str] =
 
     `shown_pools`: folders with the final and the first image, for the command to try. Raises CrashcheckError
     check-rejects-final or check-rejects-first with the check's output: then the check, or the trace, is wrong.
+    How long they take says how long those of crash states may take.
     """
+    slowest_s = 0.0
     for final, wanted, pool in ((True, True, shown_pools[0]), (False, first, shown_pools[1])):
         if not wanted:
             continue
         verdict = executor.run_final() if final else executor.run_first()
+        slowest_s = max(slowest_s, verdict.seconds)
         if verdict.passed:
             continue
         what = "after the workload, with nothing crashed" if final else "before the workload"
@@ -366,6 +422,7 @@ def uncrashed(executor: Executor, *, first: bool, shown_pools: tuple[str, str] =
             f"the check fails on the image {what}: {_ended(verdict)}\n{_quoted(verdict.output)}",
             f"Try it yourself (on a copy, if it writes): {command}{advice}",
         )
+    executor.give(enough(slowest_s))
 
 
 def _ended(verdict: Verdict) -> str:

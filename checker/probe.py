@@ -73,8 +73,8 @@ class Prober:
         if len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
 
-    def again(self, state: CrashState) -> Verdict:
-        """Run although its verdict may be known."""
+    def again(self, state: CrashState, *, patient: bool = False) -> Verdict:
+        """Run although its verdict may be known; `patient`: with all the time that the limits allow."""
         if self._left <= 0:
             raise OutOfProbes
         left = self._meter.probing_left_s
@@ -82,7 +82,7 @@ class Prober:
             raise OutOfTime
         self._left -= 1
         self.runs += 1
-        verdict = self._executor.run(state)
+        verdict = self._executor.run(state, patient=patient)
         if verdict.outcome is Outcome.TIMEOUT:
             self._left -= _TIMEOUT_COSTS
         return verdict

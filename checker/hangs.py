@@ -1,0 +1,56 @@
+"""States on which the check hangs, remembered by what they look like, so that their likes can wait until the end."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from crashcheck.checker.strategies.plan import Choice
+from crashcheck.checker.subject import Subject
+
+LAG = 64  # choices after which a verdict is acted upon: the same ones, however many checks run at once
+MOST_PUT_OFF = 20_000  # beyond so many that wait, further ones are run as they come
+
+LEAST_S = 1.0
+TIMES = 10
+
+
+def enough(seconds: float) -> float:
+    """The time to give a check that takes so long where nothing went wrong."""
+    return max(LEAST_S, TIMES * seconds)
+
+
+class Hangs:
+    """A look: the group that a state tests, the static sites that it lost, and those that it kept of what was pending.
+
+    Only hangs that the full time limit has confirmed are learnt.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._learnt: dict[Hashable, int] = {}  # the place of the first choice that looks like that
+
+    def learn(self, place: int, choice: Choice) -> None:
+        self._learnt.setdefault(self._look(choice), place)
+
+    def known(self, choice: Choice) -> bool:
+        """Whether one that looks like it is known to hang."""
+        return bool(self._learnt) and self._look(choice) in self._learnt
+
+    def known_at(self, place: int, choice: Choice) -> bool:
+        """Whether that was known LAG choices before it."""
+        return bool(self._learnt) and self._learnt.get(self._look(choice), place) <= place - LAG
+
+    def _look(self, choice: Choice) -> Hashable:
+        space = self._subject.space
+        return choice.group, self._sites(space.lost(choice.state)), self._sites(space.persisted(choice.state))
+
+    def _sites(self, pieces: Sequence[int]) -> tuple[int, ...]:
+        graph = self._subject.graph
+        rows = np.array([graph.whole(piece)[0] for piece in pieces], dtype=np.int64)
+        events = self._subject.trace.events[graph.event[rows]]
+        sites = events["site"].astype(np.int64) << 32 | events["stack"]
+        # without a site, the place in the file must do
+        sites = np.where(events["site"] > 0, sites, -1 - graph.granule[rows])
+        return tuple(np.unique(sites).tolist())
