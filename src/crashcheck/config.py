@@ -22,6 +22,7 @@ FIRST = ("check", "skip")
 FILE_SYSTEMS = ("ext4", "posix")
 TEARS = ("none", 512, 4096)
 MAPPINGS = ("fixed",)
+MEMORIES = ("persistent", "all")
 DEFAULT_SECONDS = 300.0
 
 # Characters that mean something to a shell beyond quoting; `{pool}` and its like are taken out first.
@@ -117,6 +118,7 @@ class BudgetConfig:
 @dataclass(frozen=True, slots=True)
 class RecordConfig:
     mapping: str = "fixed"  # watched files reopen at the address where they were first mapped
+    memory: str = "persistent"  # whose loads and stores are recorded: "all" includes memory that a crash loses
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +186,14 @@ def parse(text: str, path: Path) -> Config:
     model = section("model", ("name", "tear", "files"))
     strategy = section("strategy", ("name", "deviations"))
     budget = section("budget", ("seconds", "states"))
-    record = section("record", ("mapping",))
+    record = section("record", ("mapping", "memory"))
     config = Config(
         path=path.absolute(),
         folder=path.absolute().parent,
         build=BuildConfig(build.command("command")),
         setup=SetupConfig(setup.command("command")),
         workload=WorkloadConfig(
-            workload.required_command("command", ("pool", "ops")),
+            workload.required_command("command", ("pool", "ops", "run")),
             workload.env(),
             workload.seconds("timeout_s", 60.0),
             workload.text("operations_file"),
@@ -220,7 +222,10 @@ def parse(text: str, path: Path) -> Config:
             seconds=None if set(budget.values) == {"states"} else budget.seconds("seconds", DEFAULT_SECONDS),
             states=budget.whole("states", 1, least=1) if "states" in budget.values else None,
         ),
-        record=RecordConfig(mapping=record.choice("mapping", MAPPINGS, "fixed")),
+        record=RecordConfig(
+            mapping=record.choice("mapping", MAPPINGS, "fixed"),
+            memory=record.choice("memory", MEMORIES, "persistent"),
+        ),
     )
     _check_operations(config)
     return config
@@ -438,12 +443,14 @@ def _command_of_text(section: _Section, key: str, text: str) -> Command:
 
 
 def _check_placeholders(section: _Section, key: str, command: Command, allowed: tuple[str, ...]) -> None:
-    known = ("pool", "acked", "stdout", "ops")
+    known = ("pool", "acked", "stdout", "ops", "run")
     for part in command.words or (command.text,):
         for name in _PLACEHOLDER.findall(part):
             where = f"{section.path}: {section.label(key)}"
             if name in known and name not in allowed:
-                places = "[workload] and [check] command" if name == "ops" else "[check] command"
+                places = {"ops": "[workload] and [check] command", "run": "[workload] command"}.get(
+                    name, "[check] command"
+                )
                 raise CrashcheckError("config-placeholder", f"{where}: {{{name}}} is known only in {places}.")
             # Other braces are the program's own business (awk, jq), unless they look like a slip of ours.
             close = difflib.get_close_matches(name, known, 1, 0.7)

@@ -128,15 +128,16 @@ def record_workload(
     snapshot_seq: int | None = None,
     first_from: Path | None = None,
     addresses_from: Path | None = None,
+    run: int = 1,
 ) -> Recording:
-    """Run [setup] and [workload] in a pool folder below `work`."""
+    """Run [setup] and [workload] in a pool folder below `work`. `run` is what {run} stands for."""
     setup = config.setup.command if first_from is None else None
     # Filled in here, where a shell command's quoting is known, and not by the recorder.
     pool = str(work.resolve() / "pool")
     operations = oracles.keep_operations(config, work)
     more = {} if operations is None else {"ops": str(operations.resolve())}
     return record(
-        config.workload.command.argv(pool=pool, **more),
+        config.workload.command.argv(pool=pool, run=str(run), **more),
         config.pool.files,
         work,
         setup=setup.argv(pool=pool) if setup is not None else None,

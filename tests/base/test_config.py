@@ -44,7 +44,7 @@ def test_the_least_file_gets_the_documented_defaults() -> None:
     assert got.model == config.ModelConfig("px86", 0, "ext4")
     assert got.strategy == config.StrategyConfig("exhaustive", 2)
     assert got.budget == config.BudgetConfig(300.0, None)
-    assert got.record.mapping == "fixed"
+    assert got.record == config.RecordConfig("fixed", "persistent")
 
 
 def test_every_key_is_read() -> None:
@@ -191,6 +191,8 @@ def test_a_placeholder_of_the_check_is_an_error_elsewhere_and_a_slip_is_named() 
     error = error_of(LEAST.replace("./program {pool}", "./program {acked}"))
     assert error.slug == "config-placeholder"
     assert "[workload] command: {acked} is known only in [check] command" in error.message
+    error = error_of(LEAST.replace("./check {pool}", "./check {run}"))
+    assert "[check] command: {run} is known only in [workload] command" in error.message
     error = error_of(LEAST.replace("./check {pool}", "./check {pol}"))
     assert "{pol} is no placeholder" in error.message
     assert "Did you mean {pool}?" in error.hint

@@ -62,6 +62,7 @@ name = "px86"
 
 # [record]
 # mapping = "fixed"      # files reopen at the address where they were mapped, as raw pointers in them need
+# memory = "persistent"  # or "all": volatile memory's loads and stores as well; slower
 """
 
 
