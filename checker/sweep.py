@@ -108,6 +108,13 @@ class Sweep:
             known = self._ideals[factor] = self._build(factor, pieces)
         return known
 
+    def ideals_of(self, pieces: Ids) -> list[Ideals]:
+        """The ideals of pieces that are pending at some point, ascending, factor by factor."""
+        factors: dict[int, dict[int, None]] = {}
+        for id_, factor in zip(pieces, self.graph.component[list(pieces)].tolist(), strict=True):
+            factors.setdefault(factor, {})[id_] = None
+        return [self._build(factor, factors[factor]) for factor in sorted(factors)]
+
     def _build(self, factor: int, pieces: dict[int, None]) -> Ideals:
         shape = self._shape[factor]
         if shape == _CHAIN:

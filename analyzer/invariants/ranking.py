@@ -54,6 +54,20 @@ class Query(Protocol):
     def signature(self) -> object: ...
 
 
+class Evidence(Protocol):
+    """What a run says of likely invariants. `note`: why there are none, or what is missing; else empty.
+
+    `queries` come in the order in which they are worth looking at, the same whenever they are asked for.
+    """
+
+    @property
+    def invariants(self) -> Sequence[Invariant]: ...
+    @property
+    def queries(self) -> Iterable[Query]: ...
+    @property
+    def note(self) -> str: ...
+
+
 class Deviance(Protocol):
     """How unusual each behaviour's order is, in [0, 1] (predecessors.py)."""
 

@@ -9,14 +9,18 @@ from crashcheck.checker.strategies.bounded import Bounded
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.pathfinder import Pathfinder
 from crashcheck.checker.strategies.plan import Choice, Plan, Planned, Strategy
+from crashcheck.checker.strategies.random_ideals import Random
 from crashcheck.checker.strategies.ranked import Ranked
+from crashcheck.checker.strategies.witcher import Witcher
 from crashcheck.errors import CrashcheckError
 
 REGISTRY: dict[str, Callable[..., Strategy]] = {
     "ranked": Ranked,
     "pathfinder": Pathfinder,
+    "witcher": Witcher,
     "bounded": Bounded,
     "exhaustive": Exhaustive,
+    "random": Random,
 }
 
 
@@ -44,7 +48,9 @@ __all__ = [
     "Pathfinder",
     "Plan",
     "Planned",
+    "Random",
     "Ranked",
     "Strategy",
+    "Witcher",
     "strategy",
 ]

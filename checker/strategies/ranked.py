@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite, behaviours, groups
-from crashcheck.analyzer.invariants.ranking import Deviance, Invariant, Query, ranked
+from crashcheck.analyzer.invariants.ranking import Deviance, Evidence, Invariant, Query, ranked
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.carry import Carry
 from crashcheck.checker.queries import violating
@@ -35,8 +35,8 @@ WEIGHTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the likely invariants of a run ask for. `note`: why there are none, or what is missing."""
+class _Nothing:
+    """No likely invariants."""
 
     invariants: Sequence[Invariant] = ()
     queries: Iterable[Query] = ()
@@ -73,7 +73,7 @@ class RankedPlan:
         self._space = space
         self._places = Places(space)
         self._chosen = Chosen()
-        self._evidence = Evidence()
+        self._evidence: Evidence = _Nothing()
         self._planned: tuple[Planned, ...] = ()
         self._found: Behaviours | None = None
 

@@ -21,7 +21,6 @@ from crashcheck.checker.representative import Places
 from crashcheck.checker.states import StateSpace
 from crashcheck.checker.strategies import Choice, Ranked, strategy
 from crashcheck.checker.strategies import ranked as ranked_module
-from crashcheck.checker.strategies.ranked import Evidence
 
 A = site("pair.a", ("pair", "a", 0, 8), line=1)
 B = site("pair.b", ("pair", "b", 64, 8), line=2)
@@ -50,9 +49,16 @@ class Wanted:
         return f"invariant {self.invariant}"
 
 
+@dataclass(frozen=True)
+class Inferred:
+    invariants: tuple[Wanted, ...]
+    queries: tuple[Wanted, ...]
+    note: str = ""
+
+
 def evidence(*wanted: Wanted) -> ranked_module.Infer:
-    def infer(found: Behaviours, facts: Facts | None) -> Evidence:
-        return Evidence({each.number: each for each in wanted}.values(), wanted)
+    def infer(found: Behaviours, facts: Facts | None) -> Inferred:
+        return Inferred(tuple({each.number: each for each in wanted}.values()), wanted)
 
     return infer
 

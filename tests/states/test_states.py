@@ -290,10 +290,10 @@ def test_ideals_of_any_order_are_counted_and_listed_exactly(seed: int) -> None:
 
 
 def test_strategies_are_found_by_name() -> None:
-    assert sorted(REGISTRY) == ["bounded", "exhaustive", "pathfinder", "ranked"]
+    assert sorted(REGISTRY) == ["bounded", "exhaustive", "pathfinder", "random", "ranked", "witcher"]
     assert strategy("bounded").name == "bounded"
     with pytest.raises(CrashcheckError) as caught:
-        strategy("random")
+        strategy("luck")
     assert caught.value.slug == "unknown-strategy"
     for options in ({"deviations": -1}, {"colour": "red"}):
         with pytest.raises(CrashcheckError) as caught:

@@ -1,0 +1,81 @@
+"""Crash states at random: what any cleverer selection has to be compared with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from crashcheck.checker.ideals import Chain, Ideals, Ids, Layers
+from crashcheck.checker.representative import Places
+from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.strategies.exhaustive import Exhaustive
+from crashcheck.checker.strategies.plan import Choice, Chosen, Listed
+from crashcheck.checker.sweep import Sweep
+
+MOST = 1 << 20  # states that are remembered so that each comes once
+_REPEATS = 100  # one after another: then nearly all have come, and the rest are listed
+_STEPS = 8  # of the random walk, for each piece of an order that is neither a chain nor layers
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """Uniformly random crash points, and at each a uniformly random ideal of what is pending; each state once.
+
+    The same `seed` gives the same states in the same order. When new ones have become rare, the rest follow in the
+    order of the exhaustive search. Ideals of orders that are neither chains nor layers (non-temporal stores, eADR) come
+    from a random walk, and are nearly uniform.
+    """
+
+    seed: int = 1
+    name: str = "random"
+
+    def plan(self, space: StateSpace) -> Listed:
+        return Listed(self.states(space))
+
+    def states(self, space: StateSpace) -> Iterator[CrashState]:
+        chosen = Chosen()
+        places, sweep, chance = Places(space), Sweep(space), random.Random(self.seed)
+        repeats = 0
+        while repeats < _REPEATS and len(chosen) < MOST:
+            point = chance.randrange(len(space.points))
+            kept: set[int] = set()
+            for ideals in sweep.ideals_of(space.pending(point)):
+                kept.update(_any(ideals, sweep, chance))
+            choice = Choice(places.state(point, kept))
+            repeats += 1
+            if chosen.new(choice, None):
+                repeats = 0
+                yield choice.state
+        for state in Exhaustive().states(space):
+            if chosen.place(state) is None:
+                yield state
+
+
+def _any(ideals: Ideals, sweep: Sweep, chance: random.Random) -> Ids:
+    if isinstance(ideals, Chain):
+        return next(ideals.kept(chance.randint(0, ideals.size)))
+    if isinstance(ideals, Layers):
+        at = chance.randrange(1 + sum((1 << len(layer)) - 1 for layer in ideals.layers))
+        below: Ids = ()
+        for layer in ideals.layers:
+            if at < 1 << len(layer):
+                break  # what lies below, and of this layer the part whose bits are set
+            at -= (1 << len(layer)) - 1
+            below += layer
+        return below + tuple(id_ for place, id_ in enumerate(layer) if at >> place & 1)
+    ids = tuple(sorted(next(ideals.kept(ideals.size))))
+    before = dict(zip(ids, sweep.graph.direct_before(ids), strict=True))
+    after: dict[int, list[int]] = {id_: [] for id_ in ids}
+    for id_, befores in before.items():
+        for other in befores:
+            after[other].append(id_)
+    kept: set[int] = set() if chance.random() < 0.5 else set(ids)
+    for _ in range(_STEPS * len(ids)):
+        id_ = chance.choice(ids)
+        if chance.random() < 0.5:
+            if kept.issuperset(before[id_]):
+                kept.add(id_)
+        elif kept.isdisjoint(after[id_]):
+            kept.discard(id_)
+    return tuple(sorted(kept))

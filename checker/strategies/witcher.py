@@ -1,0 +1,54 @@
+"""Only the states that violate a likely invariant, occurrence by occurrence (Witcher, 4.3 and 4.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from crashcheck.analyzer.behaviours import Behaviours, behaviours
+from crashcheck.analyzer.invariants.ranking import Evidence
+from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.queries import states_of
+from crashcheck.checker.representative import Places
+from crashcheck.checker.states import StateSpace
+from crashcheck.checker.strategies.plan import Choice, Chosen, Planned
+
+
+@dataclass(frozen=True, slots=True)
+class Witcher:
+    """For each query of `infer` that the model allows, the smallest and the largest state; each state once."""
+
+    facts: Facts | None = None
+    infer: Callable[[Behaviours, Facts | None], Evidence] | None = None
+    name: str = "witcher"
+
+    def plan(self, space: StateSpace) -> WitcherPlan:
+        return WitcherPlan(self, space)
+
+
+class WitcherPlan:
+    """One search; invariants are inferred when it is first asked."""
+
+    groups: tuple[Planned, ...] = ()
+
+    def __init__(self, options: Witcher, space: StateSpace) -> None:
+        self._options = options
+        self._space = space
+        self._note = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (self._note,) if self._note else ()
+
+    def choices(self) -> Iterator[Choice]:
+        options = self._options
+        if options.infer is None:
+            return
+        evidence = options.infer(behaviours(self._space.graph, options.facts), options.facts)
+        self._note = evidence.note
+        places, chosen = Places(self._space), Chosen()
+        for query in evidence.queries:
+            for state in states_of(places, query):
+                choice = Choice(state, 0, "invariant")
+                if chosen.new(choice, None):
+                    yield choice
