@@ -223,7 +223,7 @@ void cc_atomic_begin(const void *target)
     thread->atomic_seq = seq;
 }
 
-void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t stored, uint64_t instance,
+void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t done, uint64_t instance,
                    struct cc_unit *unit, uint32_t index, uint32_t depth)
 {
     struct thread *thread = &cc_thread;
@@ -245,10 +245,12 @@ void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t 
                 cc_fence_wanted = 0;
                 thread->touched = 0;
             }
-            if (stored)
+            if (done & CC_ATOMIC_STORED)
                 update(writer, at, seq + 2, (uintptr_t)target, (const unsigned char *)target, 0, size, CC_STORE_ATOMIC,
                        instance);
         }
+    if (cc_loads && cc_recording && (done & CC_ATOMIC_READ))
+        cc_load_at(at, seq + 2, target, size, instance, CC_STORE_ATOMIC);
     thread->atomic_seq = 0;
     uint32_t stripe = thread->atomic_stripe - 1;
     thread->atomic_stripe = 0;

@@ -12,14 +12,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CC_HOOKS_VERSION 1u
+#define CC_HOOKS_VERSION 2u
 
 struct cc_unit {
     uint32_t site_base;          /* 0 until the recorder has met the unit */
     uint32_t sites;              /* number of sites in the unit's table */
     uint64_t key;                /* identifies the unit's facts in the ELF section "crashcheck_facts" */
     uint32_t hooks_version;      /* CC_HOOKS_VERSION it was compiled for */
-    uint32_t reserved;
+    uint32_t load_base;          /* the same for the sites of loads, which are numbered apart */
     const void *facts;           /* keeps the facts alive through --gc-sections */
 };
 
@@ -43,6 +43,9 @@ extern __thread struct cc_shadow cc_shadow __attribute__((tls_model("initial-exe
  * address - cc_window_start < cc_window_bytes (unsigned). Zero bytes when nothing is recorded. */
 extern uintptr_t cc_window_start;
 extern uintptr_t cc_window_bytes;
+/* The same for loads: empty unless loads are recorded, all of memory if those of ordinary memory are as well. */
+extern uintptr_t cc_load_window_start;
+extern uintptr_t cc_load_window_bytes;
 /* Non-zero while this thread has a flush or non-temporal store that no fence has followed: locked
  * instructions on ordinary memory are reported (as fences) only then. */
 extern __thread uint32_t cc_fence_wanted __attribute__((tls_model("initial-exec")));
@@ -62,12 +65,20 @@ void cc_copy(const void *target, const void *source, uint64_t size, uint64_t ins
 void cc_fill(const void *target, uint32_t byte, uint64_t size, uint64_t instance, struct cc_unit *unit,
              uint32_t index, uint32_t depth);
 
+/* Before a load executes, or a copy that reads `size` bytes; flags: cc_store_flags. */
+void cc_load(const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit, uint32_t index, uint32_t depth,
+             uint32_t flags);
+
+/* The same for a string that is read up to its end, or up to `most` bytes. */
+void cc_load_string(const void *source, uint64_t most, struct cc_unit *unit, uint32_t index, uint32_t depth);
+
 /* An atomic operation on persistent memory is bracketed: begin takes the stripe's lock and reserves
- * two sequence numbers; end records [fence if locked, store if `stored`] with the bytes now at target and unlocks.
+ * sequence numbers; end records [fence if locked, read and store as `done` says] with the bytes now at target and unlocks.
  * On ordinary memory (outside the window) a locked operation calls cc_fence(CC_LOCKED) if cc_fence_wanted.
  * Nothing between begin and end may call out, unwind or return. */
+enum cc_atomic_done { CC_ATOMIC_STORED = 1, CC_ATOMIC_READ = 2 };
 void cc_atomic_begin(const void *target);
-void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t stored, uint64_t instance,
+void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t done, uint64_t instance,
                    struct cc_unit *unit, uint32_t index, uint32_t depth);
 
 void cc_flush(const void *address, uint64_t size, uint32_t flush_kind, struct cc_unit *unit, uint32_t index, uint32_t depth);

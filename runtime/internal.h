@@ -45,6 +45,8 @@ struct writer {
     unsigned char *blob;    /* mapped blob chunk or NULL */
     uint64_t blob_used;
     uint64_t blob_at;       /* file offset of the blob chunk */
+    uint32_t kind;          /* cc_chunk_kind of its chunks; loads are numbered apart */
+    uint32_t thread;        /* number that its chunks carry */
     struct region last;     /* region of the last update, valid at `region_version` */
     uint64_t region_version;
     uint32_t memo_depth;    /* frames[0..memo_depth) resolved to nodes[0..memo_depth) */
@@ -63,6 +65,12 @@ struct thread {
     uint32_t regions_held;  /* by this thread, possibly several times: fork runs handlers while it holds it */
     uint32_t touched;       /* an update or flush since this thread's last recorded fence */
     struct writer *writers[LEVELS];
+    struct load_writer *loads[LEVELS];
+    uint32_t load_id;       /* its number in chunks of loads */
+    uint32_t load_known;    /* the `id` that chunks of loads say it has */
+    uint32_t load_disturbed; /* a load was recorded while another was being recorded */
+    const void *load_covered; /* like `covered`, for what a copy read */
+    uint64_t load_covered_bytes;
     const void *covered;    /* cc_copy or cc_fill just recorded this target and size: the call of memcpy that the */
     uint64_t covered_bytes; /* compiler may have made of the intrinsic is the same update */
     uint32_t operations[OPERATIONS_NESTED];
@@ -110,6 +118,7 @@ HIDDEN void cc_unlock(struct quiet_lock *lock, uint64_t signals);
 /* trace.c */
 HIDDEN bool cc_trace_open(const char *path);
 HIDDEN struct writer *cc_writer_slow(void);
+HIDDEN void cc_writer_start(struct writer *writer, enum cc_chunk_kind kind, uint32_t thread);
 HIDDEN void cc_writer_forget(struct writer *writer, bool unmap);
 HIDDEN bool cc_new_chunk(struct writer *writer);
 HIDDEN void cc_stop(uint32_t status);
@@ -177,6 +186,12 @@ static inline uint64_t cc_number(uint32_t count)
     return seq;
 }
 
+/* The number that the next event of the run will have; a load does not take it. */
+static inline uint64_t cc_load_seq(void)
+{
+    return __atomic_load_n(&cc_header->next_seq, __ATOMIC_RELAXED);
+}
+
 static inline __attribute__((always_inline)) void cc_put(struct writer *writer, const struct cc_event *event)
 {
     if (UNLIKELY(writer->used + CC_EVENT_BYTES > CHUNK_ROOM) && !cc_new_chunk(writer))
@@ -194,6 +209,13 @@ static inline __attribute__((always_inline)) void cc_put(struct writer *writer, 
     __atomic_store_n(&header->used_bytes, writer->used, __ATOMIC_RELEASE);
 }
 
+/* loads.c */
+extern HIDDEN bool cc_loads;               /* loads of watched files are recorded */
+HIDDEN void cc_loads_start(const char *loads, const char *memory);
+HIDDEN void cc_loads_forget(bool unmap);
+HIDDEN void cc_load_at(where at, uint64_t seq, const void *source, uint64_t size, uint64_t instance, uint32_t flags);
+HIDDEN void cc_copied_from(where at, const void *source, uint64_t size);
+
 /* stacks.c */
 HIDDEN bool cc_stacks_start(void);
 HIDDEN void cc_stacks_forget(void); /* a module was unloaded: unit addresses may come back as others */
@@ -206,6 +228,17 @@ static inline uint32_t cc_site(struct writer *writer, struct cc_unit *unit, uint
     if (!unit)
         return 0;
     uint32_t base = __atomic_load_n(&unit->site_base, __ATOMIC_ACQUIRE);
+    if (UNLIKELY(base == 0))
+        base = cc_unit_meet(writer, unit, 0);
+    return base ? base + index : 0;
+}
+
+/* In chunks of loads. */
+static inline uint32_t cc_load_site(struct writer *writer, struct cc_unit *unit, uint32_t index)
+{
+    if (!unit)
+        return 0;
+    uint32_t base = __atomic_load_n(&unit->load_base, __ATOMIC_ACQUIRE);
     if (UNLIKELY(base == 0))
         base = cc_unit_meet(writer, unit, 0);
     return base ? base + index : 0;

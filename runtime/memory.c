@@ -18,6 +18,7 @@ static bool is_covered(where at, const void *target, size_t size)
 
 static void copies(where at, void *target, const void *source, size_t size)
 {
+    cc_copied_from(at, source, size);
     if (cc_range_in_window(target, size) && !is_covered(at, target, size))
         cc_update(at, 0, target, source, 0, size, BULK, 0);
 }

@@ -46,6 +46,8 @@ static void drains(where at)
 /* Before the real copy. Flags of both kinds of store follow libpmem(7); without one, its size decides. */
 static void stores(where at, void *target, const void *source, int byte, size_t size, unsigned flags)
 {
+    if (source)
+        cc_copied_from(at, source, size);
     if (!cc_range_in_window(target, size))
         return;
     bool streams = flags & (NONTEMPORAL | WC) ? true : flags & (TEMPORAL | WB) ? false : size >= MOVNT_BYTES;

@@ -94,6 +94,7 @@ static void thread_ends(void *unused)
         cc_writer_forget(writer, true);
         raw3(SYS_munmap, (long)writer, sizeof *writer, 0);
     }
+    cc_loads_forget(true);
 }
 
 /* So that its mappings go when it ends; a destructor that records later makes new ones, which is only a leak. */
@@ -130,6 +131,7 @@ void cc_child(void)
     for (uint32_t level = 0; level < LEVELS; level++)
         if (thread->writers[level])
             cc_writer_forget(thread->writers[level], true);
+    cc_loads_forget(false);
     cc_regions_reset_lock();
     cc_stripes_reset();
     cc_file_locks_reset();
@@ -155,6 +157,7 @@ static void start(void)
         raw3(SYS_write, 2, (long)text, sizeof text - 1);
         return;
     }
+    cc_loads_start(getenv("CRASHCHECK_LOADS"), getenv("CRASHCHECK_MEMORY"));
     if (!cc_stacks_start() || pthread_key_create(&thread_key, thread_ends)) {
         cc_stop(CC_STATUS_TOO_MANY);
         return;

@@ -64,6 +64,8 @@ def record(
     addresses_from: Path | None = None,
     must_succeed: bool = True,
     must_update: bool = True,
+    loads: bool = False,
+    memory: str = "persistent",
     runtime: RuntimeLibrary | None = None,
 ) -> Recording:
     """Runs `command` under the recorder and returns where everything is.
@@ -76,7 +78,8 @@ def record(
     `{pool}` in `command`, `setup` and `env` stands for the pool folder. `pool_files` are the patterns of watched
     files. `first_from` starts from a copy of that pool instead of an empty one; `addresses_from` maps files where that
     table has them. `must_succeed` and `must_update` make an exit status other than 0 and a run without
-    an update of a watched file errors; turn them off to record a check command.
+    an update of a watched file errors; turn them off to record a check command. `loads` records reads of
+    watched files as well, `memory="all"` also reads and writes of other memory.
 
     Raises CrashcheckError: `workload-failed`, `workload-timeout`, `setup-failed`, `record-disk-full`, `record-limit`,
     `hooks-version`, `not-instrumented`, `nothing-persistent`, and those of build_runtime.
@@ -100,7 +103,7 @@ def record(
             if setup is not None:
                 _run_setup(setup, work, home, base, setup_timeout_s)
             copy_tree(pool, first)
-            variables = base | _recording_variables(work, snapshot_seq)
+            variables = base | _recording_variables(work, snapshot_seq, loads, memory)
             outcome = _supervise(_fill(command, pool), work, home, variables, timeout_s, "stdout", "stderr")
     except OSError as error:
         raise _from_os(error, work) from error
@@ -149,7 +152,7 @@ def _environment(
     return variables
 
 
-def _recording_variables(work: Path, snapshot_seq: int | None) -> dict[str, str]:
+def _recording_variables(work: Path, snapshot_seq: int | None, loads: bool, memory: str) -> dict[str, str]:
     state = os.stat(_create(work / "stdout"))
     variables = {
         "CRASHCHECK_TRACE": str(work / "trace.cct"),
@@ -158,6 +161,10 @@ def _recording_variables(work: Path, snapshot_seq: int | None) -> dict[str, str]
     if snapshot_seq is not None:
         variables["CRASHCHECK_SNAPSHOT_SEQ"] = str(snapshot_seq)
         variables["CRASHCHECK_SNAPSHOT_DIR"] = str(work / "snapshot")
+    if loads:
+        variables["CRASHCHECK_LOADS"] = "1"
+    if memory == "all":
+        variables["CRASHCHECK_MEMORY"] = memory
     return variables
 
 

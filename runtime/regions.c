@@ -7,6 +7,8 @@
 
 uintptr_t cc_window_start;
 uintptr_t cc_window_bytes;
+uintptr_t cc_load_window_start;
+uintptr_t cc_load_window_bytes;
 _Atomic uint64_t cc_region_version = 1; /* odd: stable; even: being changed */
 
 /* Sorted, disjoint. Readers take no lock: they read the version before and after. */
@@ -122,17 +124,17 @@ static void end_change(void)
 
 /* Instrumented code reads start and bytes apart, so at each moment the pair must cover all regions: grow
  * upwards first. The window never shrinks. */
-static void widen(uintptr_t start, uintptr_t end)
+static void widen(uintptr_t *window, uintptr_t *bytes, uintptr_t start, uintptr_t end)
 {
-    uintptr_t old_start = cc_window_start, old_end = old_start + cc_window_bytes;
+    uintptr_t old_start = *window, old_end = old_start + *bytes;
     if (old_start == old_end) {
-        __atomic_store_n(&cc_window_start, start, __ATOMIC_RELEASE);
-        __atomic_store_n(&cc_window_bytes, end - start, __ATOMIC_RELEASE);
+        __atomic_store_n(window, start, __ATOMIC_RELEASE);
+        __atomic_store_n(bytes, end - start, __ATOMIC_RELEASE);
         return;
     }
     uintptr_t new_start = start < old_start ? start : old_start, new_end = end > old_end ? end : old_end;
-    __atomic_store_n(&cc_window_bytes, new_end - new_start, __ATOMIC_RELEASE);
-    __atomic_store_n(&cc_window_start, new_start, __ATOMIC_RELEASE);
+    __atomic_store_n(bytes, new_end - new_start, __ATOMIC_RELEASE);
+    __atomic_store_n(window, new_start, __ATOMIC_RELEASE);
 }
 
 void cc_region_add(const struct region *region)
@@ -150,7 +152,9 @@ void cc_region_add(const struct region *region)
     write_region(at, region);
     atomic_store(&count, used + 1);
     end_change();
-    widen(region->start, region->end);
+    widen(&cc_window_start, &cc_window_bytes, region->start, region->end);
+    if (cc_loads)
+        widen(&cc_load_window_start, &cc_load_window_bytes, region->start, region->end);
 }
 
 /* Takes [start, end) out of all regions; what went, at most `room` parts, is written to `gone`. */

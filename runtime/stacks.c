@@ -17,9 +17,25 @@ struct node {
     uint32_t id;
 };
 
-static _Atomic uint32_t *slots;    /* index + 1 of a node, by hash of its key */
-static struct node *_Atomic blocks[BLOCKS];
-static _Atomic uint32_t nodes;
+struct tree {
+    _Atomic uint32_t *slots;       /* index + 1 of a node, by hash of its key */
+    struct node *_Atomic blocks[BLOCKS];
+    _Atomic uint32_t nodes;
+};
+
+/* Loads have a tree, and numbers of units, of their own: what events are called must not depend on what was read. */
+static struct tree of_events, of_loads;
+
+static struct tree *tree_of(const struct writer *writer)
+{
+    return writer->kind == CC_CHUNK_LOADS ? &of_loads : &of_events;
+}
+
+/* The number of a definition, which precedes what uses it. */
+static uint64_t definition_seq(const struct writer *writer)
+{
+    return writer->kind == CC_CHUNK_LOADS ? cc_load_seq() : cc_number(1);
+}
 
 static void *reserve(size_t size)
 {
@@ -29,8 +45,10 @@ static void *reserve(size_t size)
 
 bool cc_stacks_start(void)
 {
-    slots = reserve(NODE_SLOTS * sizeof *slots);
-    return slots != NULL;
+    of_events.slots = reserve(NODE_SLOTS * sizeof *of_events.slots);
+    if (cc_loads)
+        of_loads.slots = reserve(NODE_SLOTS * sizeof *of_loads.slots);
+    return of_events.slots && (of_loads.slots || !cc_loads);
 }
 
 void cc_stacks_forget(void)
@@ -96,22 +114,24 @@ uint32_t cc_unit_meet(struct writer *writer, struct cc_unit *unit, uint64_t seq)
         cc_stop(CC_STATUS_TOO_MANY);
         return 0;
     }
+    bool loads = writer->kind == CC_CHUNK_LOADS;
+    uint32_t *next = loads ? &cc_header->next_load_site : &cc_header->next_site;
     uint32_t sites = unit->sites ? unit->sites : 1;
-    uint64_t base = __atomic_load_n(&cc_header->next_site, __ATOMIC_RELAXED);
+    uint64_t base = __atomic_load_n(next, __ATOMIC_RELAXED);
     do {
         if (base + sites > UINT32_MAX) {
             cc_stop(CC_STATUS_TOO_MANY);
             return 0;
         }
         uint32_t expected = (uint32_t)base;
-        if (__atomic_compare_exchange_n(&cc_header->next_site, &expected, (uint32_t)base + sites, false, __ATOMIC_RELAXED,
+        if (__atomic_compare_exchange_n(next, &expected, (uint32_t)base + sites, false, __ATOMIC_RELAXED,
                                         __ATOMIC_RELAXED))
             break;
         base = expected;
     } while (true);
     char path[PATH_ROOM];
     size_t length = module_of(unit, path);
-    struct cc_event event = {.seq = seq ? seq : cc_number(1),
+    struct cc_event event = {.seq = seq ? seq : definition_seq(writer),
                              .kind = CC_UNIT_DEF,
                              .aux = (uint32_t)base,
                              .offset = unit->sites,
@@ -124,7 +144,8 @@ uint32_t cc_unit_meet(struct writer *writer, struct cc_unit *unit, uint64_t seq)
     if (!length || event.payload)
         cc_put(writer, &event);
     uint32_t none = 0;
-    if (!__atomic_compare_exchange_n(&unit->site_base, &none, (uint32_t)base, false, __ATOMIC_RELEASE, __ATOMIC_ACQUIRE))
+    if (!__atomic_compare_exchange_n(loads ? &unit->load_base : &unit->site_base, &none, (uint32_t)base, false, __ATOMIC_RELEASE,
+                                     __ATOMIC_ACQUIRE))
         return none;
     return (uint32_t)base;
 }
@@ -137,9 +158,9 @@ static uint32_t hash(uint64_t key)
     return (uint32_t)key % NODE_SLOTS;
 }
 
-static struct node *node_at(uint32_t index)
+static struct node *node_at(struct tree *tree, uint32_t index)
 {
-    struct node *_Atomic *block = &blocks[index / BLOCK_NODES];
+    struct node *_Atomic *block = &tree->blocks[index / BLOCK_NODES];
     struct node *start = atomic_load_explicit(block, memory_order_acquire);
     if (!start) {
         struct node *made = reserve(BLOCK_NODES * sizeof *made);
@@ -156,15 +177,17 @@ static struct node *node_at(uint32_t index)
 /* Makes and defines a node; its index + 1, or 0 when there is no room for more. */
 static uint32_t make_node(struct writer *writer, uint32_t parent, uint32_t site)
 {
-    uint32_t index = atomic_fetch_add(&nodes, 1);
-    struct node *node = index < NODES_MOST ? node_at(index) : NULL;
+    struct tree *tree = tree_of(writer);
+    uint32_t index = atomic_fetch_add(&tree->nodes, 1);
+    struct node *node = index < NODES_MOST ? node_at(tree, index) : NULL;
     if (!node) {
-        atomic_fetch_sub(&nodes, 1);
+        atomic_fetch_sub(&tree->nodes, 1);
         return 0;
     }
     node->key = (uint64_t)parent << 32 | site;
-    node->id = __atomic_fetch_add(&cc_header->next_stack, 1, __ATOMIC_RELAXED);
-    struct cc_event event = {.seq = cc_number(1),
+    uint32_t *next = tree == &of_loads ? &cc_header->next_load_stack : &cc_header->next_stack;
+    node->id = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
+    struct cc_event event = {.seq = definition_seq(writer),
                              .kind = CC_STACK_DEF,
                              .stack = node->id,
                              .aux = parent,
@@ -179,17 +202,18 @@ static uint32_t make_node(struct writer *writer, uint32_t parent, uint32_t site)
  * an unused definition. When the tree is full, calls count as their caller's. */
 static uint32_t child_node(struct writer *writer, uint32_t parent, uint32_t site)
 {
+    struct tree *tree = tree_of(writer);
     uint64_t key = (uint64_t)parent << 32 | site;
     uint32_t made = 0;
     for (uint32_t at = hash(key);; at = (at + 1) % NODE_SLOTS) {
-        uint32_t found = atomic_load_explicit(&slots[at], memory_order_acquire);
+        uint32_t found = atomic_load_explicit(&tree->slots[at], memory_order_acquire);
         if (!found) {
             if (!made && !(made = make_node(writer, parent, site)))
                 return parent;
-            if (atomic_compare_exchange_strong(&slots[at], &found, made))
+            if (atomic_compare_exchange_strong(&tree->slots[at], &found, made))
                 found = made;
         }
-        const struct node *node = node_at(found - 1);
+        const struct node *node = node_at(tree, found - 1);
         if (node->key == key)
             return node->id;
     }
@@ -202,7 +226,9 @@ uint32_t cc_stack_slow(struct writer *writer, const struct cc_frame *frames, uin
     for (uint32_t i = same; i < depth; i++) {
         struct cc_unit *unit = frames[i].unit;
         uint64_t index = frames[i].index;
-        node = child_node(writer, node, cc_site(writer, unit, (uint32_t)index));
+        uint32_t site = writer->kind == CC_CHUNK_LOADS ? cc_load_site(writer, unit, (uint32_t)index)
+                                                       : cc_site(writer, unit, (uint32_t)index);
+        node = child_node(writer, node, site);
         writer->memo_frames[i].unit = unit;
         writer->memo_frames[i].index = index;
         writer->memo_nodes[i] = node;

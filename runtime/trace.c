@@ -32,6 +32,9 @@ static void write_header(int fd)
     header->next_thread = 1;
     header->next_file = 1;
     header->next_operation = 1;
+    header->next_load_site = 1;
+    header->next_load_stack = 1;
+    header->next_load_thread = 1;
     raw4(SYS_pwrite64, fd, (long)page, sizeof page, 0);
 }
 
@@ -69,6 +72,7 @@ void cc_stop(uint32_t status)
     __atomic_fetch_or(&cc_header->status, status, __ATOMIC_RELAXED);
     cc_recording = 0;
     cc_window_bytes = 0;
+    cc_load_window_bytes = 0;
 }
 
 /* Room is allocated before it is mapped, because a store to a mapped hole on a full disk is SIGBUS. The
@@ -93,7 +97,7 @@ static bool allocate(int fd, uint64_t offset, uint64_t size)
 }
 
 /* Takes `chunks` consecutive chunks; NULL stops recording. */
-static unsigned char *take_chunks(uint32_t kind, uint32_t chunks, uint64_t *at)
+static unsigned char *take_chunks(uint32_t kind, uint32_t thread, uint32_t chunks, uint64_t *at)
 {
     if (__atomic_load_n(&cc_header->status, __ATOMIC_RELAXED) & (CC_STATUS_DISK_FULL | CC_STATUS_TOO_MANY)) {
         cc_stop(0);
@@ -116,7 +120,7 @@ static unsigned char *take_chunks(uint32_t kind, uint32_t chunks, uint64_t *at)
         return NULL;
     }
     struct cc_chunk_header *header = (struct cc_chunk_header *)mapped;
-    header->thread = cc_thread.id;
+    header->thread = thread;
     header->pid = cc_pid;
     header->chunks = chunks;
     header->used_bytes = 0;
@@ -128,12 +132,18 @@ static unsigned char *take_chunks(uint32_t kind, uint32_t chunks, uint64_t *at)
 bool cc_new_chunk(struct writer *writer)
 {
     uint64_t at;
-    unsigned char *chunk = take_chunks(CC_CHUNK_EVENTS, 1, &at);
+    unsigned char *chunk = take_chunks(writer->kind, writer->thread, 1, &at);
     if (writer->chunk)
         raw3(SYS_munmap, (long)writer->chunk, CC_CHUNK_BYTES, 0);
     writer->chunk = chunk;
     writer->used = 0;
     return chunk != NULL;
+}
+
+void cc_writer_start(struct writer *writer, enum cc_chunk_kind kind, uint32_t thread)
+{
+    writer->kind = kind;
+    writer->thread = thread;
 }
 
 void cc_writer_forget(struct writer *writer, bool unmap)
@@ -172,6 +182,7 @@ struct writer *cc_writer_slow(void)
         thread->writers[level] = (struct writer *)mapped;
     }
     struct writer *writer = thread->writers[level];
+    cc_writer_start(writer, CC_CHUNK_EVENTS, thread->id);
     if (!writer->chunk && !cc_new_chunk(writer))
         return NULL;
     if (starts) {
@@ -189,7 +200,7 @@ static unsigned char *blob_room(struct writer *writer, uint64_t size, uint64_t *
     *unmap = 0;
     if (size > CHUNK_ROOM / 4) {
         uint64_t chunks = (size + CC_CHUNK_HEADER_BYTES + CC_CHUNK_BYTES - 1) / CC_CHUNK_BYTES;
-        unsigned char *own = take_chunks(CC_CHUNK_BLOB, (uint32_t)chunks, at);
+        unsigned char *own = take_chunks(CC_CHUNK_BLOB, writer->thread, (uint32_t)chunks, at);
         if (!own)
             return NULL;
         ((struct cc_chunk_header *)(void *)own)->used_bytes = size;
@@ -201,7 +212,7 @@ static unsigned char *blob_room(struct writer *writer, uint64_t size, uint64_t *
         if (writer->blob)
             raw3(SYS_munmap, (long)writer->blob, CC_CHUNK_BYTES, 0);
         writer->blob_used = 0;
-        writer->blob = take_chunks(CC_CHUNK_BLOB, 1, &writer->blob_at);
+        writer->blob = take_chunks(CC_CHUNK_BLOB, writer->thread, 1, &writer->blob_at);
         if (!writer->blob)
             return NULL;
     }

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define CC_TRACE_MAGIC "CRSHTRC\n"
-#define CC_TRACE_VERSION 1u
+#define CC_TRACE_VERSION 2u
 #define CC_HEADER_BYTES 4096u
 #define CC_CHUNK_BYTES (256u * 1024u)
 #define CC_CHUNK_HEADER_BYTES 64u
@@ -47,6 +47,11 @@ struct cc_trace_header {
     uint64_t output_bytes;       /* bytes of standard output that have been recorded */
     uint32_t sole;               /* the recorder's: the only thread that takes numbers, see order.c */
     uint32_t numbering;          /* the recorder's: that thread is taking one */
+    /* The same for chunks of loads, which count apart, so that events have the same numbers with and without them. */
+    uint32_t next_load_site;
+    uint32_t next_load_stack;
+    uint32_t next_load_thread;
+    uint32_t reserved_end;
 };
 
 enum cc_trace_status {
@@ -59,6 +64,9 @@ enum cc_chunk_kind {
     CC_CHUNK_FREE = 0,           /* reserved but not yet initialised */
     CC_CHUNK_EVENTS = 1,
     CC_CHUNK_BLOB = 2,
+    CC_CHUNK_LOADS = 3,          /* records of reads and of other memory, and what they need: CC_LOAD, CC_VOLATILE_*, CC_UNIT_DEF,
+                                  * CC_STACK_DEF, CC_THREAD_START. Their threads (the chunk's own too), sites and stacks are numbered
+                                  * apart from those of events; CC_THREAD_START says which thread of events it is */
 };
 
 struct cc_chunk_header {         /* CC_CHUNK_HEADER_BYTES, padded with zeros */
@@ -103,6 +111,11 @@ enum cc_event_kind {
     CC_MARK_BEGIN = 9,   /* crashcheck_op_begin; aux: ordinal of the operation, from 1 */
     CC_MARK_END = 10,    /* crashcheck_op_end; aux: the same ordinal */
     CC_OUTPUT = 11,      /* offset: bytes of standard output written so far */
+    /* Reads of watched files, and accesses to other memory; only in chunks of loads. No payload; flags: cc_store_flags. */
+    CC_LOAD = 12,            /* a read through a mapping, before it executes. It takes no number: `seq` is that of the next event of
+                              * the run, and several may share one; within a thread their place in the chunks orders them */
+    CC_VOLATILE_LOAD = 13,   /* the same of other memory; file: 0; offset: the address */
+    CC_VOLATILE_STORE = 14,
     /* Definitions; they precede their first use in seq order. */
     CC_FILE_DEF = 16,    /* file: id; payload: its path relative to the pool folder, UTF-8 as given by the system (size bytes); offset: size when first seen; flags: 1 if it existed when first seen */
     CC_UNIT_DEF = 17,    /* aux: first global site id; offset: number of sites; payload: 8-byte unit key then the module's path */

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from crashcheck.analyzer.ir.debuginfo import DebugInfo, Position
 from crashcheck.analyzer.ir.facts import NotUnderstood, Site
-from crashcheck.analyzer.ir.hooks import Hooks
+from crashcheck.analyzer.ir.hooks import ATOMIC_READ, Hooks
 from crashcheck.analyzer.ir.module import ModuleText, Operand
 from crashcheck.analyzer.ir.typemap import Slots, Target, TypeMap
 
@@ -28,7 +28,11 @@ class Function:
     hooked: bool = False
     entry: int = -1  # where in the output the depth is loaded
     leaves: list[tuple[int, bool]] = field(default_factory=list)  # (place in the output, whether the function is left)
-    calls: list[tuple[int, str, str]] = field(default_factory=list)  # (place in the output, callee or "", !dbg number)
+    calls: list[tuple[int, str, str, int]] = field(default_factory=list)  # (place, callee or "", !dbg number, line)
+    sites: dict[int, int] = field(default_factory=dict)  # line of the body → what it writes, calls, or only reads
+    reads: dict[int, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # line of the body → the sites that say what it reads
 
 
 class Emitter:
@@ -50,6 +54,7 @@ class Emitter:
         self.definitions: dict[str, str] = {}
         self._slots = Slots("")
         self._fresh = 0
+        self._line = 0  # of the function's body
         self._naked = {number for number, text in module.attributes.items() if re.search(r"\bnaked\b", text)}
         self._twice = {number for number, text in module.attributes.items() if "returns_twice" in text}
 
@@ -68,7 +73,13 @@ class Emitter:
 
     def site(self, kind: str, line: str, target: Target | None = None, callee: str = "") -> int:
         found = DBG.search(line)
-        return self._site(kind, found.group(1) if found else "", target, callee)
+        site = self._site(kind, found.group(1) if found else "", target, callee)
+        if kind == "load":
+            self.function.reads[self._line] = (*self.function.reads.get(self._line, ()), site)
+            self.function.sites.setdefault(self._line, site)
+        else:
+            self.function.sites[self._line] = site
+        return site
 
     def _site(self, kind: str, dbg: str, target: Target | None, callee: str) -> int:
         positions = (self.debug.positions(int(dbg)) if dbg else ()) or (self.function.position,)
@@ -111,6 +122,45 @@ class Emitter:
             line,
         )
 
+    def load_hook(self, line: str, type_text: str, pointer: str, flags: int) -> None:
+        """Before a load of a scalar, a vector or a whole struct."""
+        size = self.module.types.store_size(type_text)
+        if not size:
+            return
+        target = self.target(pointer, type_text, line)
+        if not target.local:
+            site = self.site("load", line, target)
+            self.hook(
+                f"  call void {self.hooks.load()}(ptr {pointer}, i32 {size << 8 | flags}, ptr {target.instance}, "
+                f"i32 {site}, i32 %cc.depth)",
+                line,
+            )
+
+    def load_range(self, line: str, pointer: str, size: Operand) -> None:
+        """Before something that reads `size` bytes."""
+        if self.is_local(pointer):
+            return
+        target = self.target(pointer, "", line)
+        if not target.local:
+            site = self.site("load", line, target)
+            self.hook(
+                f"  call void {self.hooks.load_range()}(ptr {pointer}, i64 {self.wide(size)}, ptr {target.instance}, "
+                f"i32 {site}, i32 %cc.depth)",
+                line,
+            )
+
+    def load_string(self, line: str, pointer: str, most: Operand | None) -> None:
+        """Before something that reads a string up to its end, or `most` bytes of it."""
+        if self.is_local(pointer):
+            return
+        target = self.target(pointer, "", line)
+        if not target.local:
+            site = self.site("load", line, target)
+            bound = "-1" if most is None else self.wide(most)
+            self.hook(
+                f"  call void {self.hooks.load_string()}(ptr {pointer}, i64 {bound}, i32 {site}, i32 %cc.depth)", line
+            )
+
     def locked_elsewhere(self, line: str, locked: bool) -> None:
         if locked:
             site = self.site("fence", line)
@@ -129,6 +179,7 @@ class Emitter:
             self.hook(f"  call void {self.hooks.flush()}(ptr {pointer}, i32 {kind}, i32 {site}, i32 %cc.depth)", line)
 
     def copy(self, line: str, target_pointer: str, source: str, size: Operand) -> None:
+        self.load_range(line, source, size)
         if self.is_local(target_pointer):
             return
         target = self.target(target_pointer, "", line)
@@ -211,7 +262,7 @@ class Emitter:
                 self.emit(f"  {stored} = icmp ne i{size * 8} {before}, {now}")
             self.hook(
                 f"  call void {self.hooks.end()}(i1 {begun}, ptr {pointer}, i32 {size}, i1 true, i1 {stored}, "
-                f"ptr {target.instance}, i32 {site}, i32 %cc.depth)",
+                f"i32 {ATOMIC_READ}, ptr {target.instance}, i32 {site}, i32 %cc.depth)",
                 line,
             )
 

@@ -6,22 +6,26 @@ that no second module has to be linked in.
 
 from __future__ import annotations
 
-HOOKS_VERSION = 1
+HOOKS_VERSION = 2
 STACK_MAX = 512
 
 # enum cc_store_flags, cc_flush_kind and cc_fence_kind of runtime/trace_format.h
-STORE_NT, STORE_ATOMIC, STORE_VOLATILE = 1, 2, 16
+STORE_NT, STORE_ATOMIC, STORE_BULK, STORE_VOLATILE = 1, 2, 4, 16
+ATOMIC_READ = 2  # enum cc_atomic_done of runtime/hooks.h
 CLFLUSH, CLFLUSHOPT, CLWB = 1, 2, 3
 SFENCE, MFENCE, LOCKED = 1, 2, 3
 
 UNIT = '@"cc.unit"'
 SHADOW_TYPE = '%"cc.shadow"'
+_READS = "memory(read, inaccessiblemem: readwrite)"
 RARE = '!prof !{!"branch_weights", i32 1, i32 2000}'
 
 _DECLARATIONS = {
     "cc_shadow": f"@cc_shadow = external thread_local(initialexec) global {SHADOW_TYPE}",
     "cc_window_start": "@cc_window_start = external global i64",
     "cc_window_bytes": "@cc_window_bytes = external global i64",
+    "cc_load_window_start": "@cc_load_window_start = external global i64",
+    "cc_load_window_bytes": "@cc_load_window_bytes = external global i64",
     "cc_fence_wanted": "@cc_fence_wanted = external thread_local(initialexec) global i32",
     "cc_recording": "@cc_recording = external global i32",
     "cc_call_site": "@cc_call_site = external thread_local(initialexec) global { ptr, i32, i32 }",
@@ -29,6 +33,9 @@ _DECLARATIONS = {
     "cc_store_word": "declare void @cc_store_word(ptr, i64, i32, i64, ptr, i32, i32, i32)",
     "cc_copy": "declare void @cc_copy(ptr, ptr, i64, i64, ptr, i32, i32)",
     "cc_fill": "declare void @cc_fill(ptr, i32, i64, i64, ptr, i32, i32)",
+    # Loads of the program may move across it: it changes nothing that the program sees.
+    "cc_load": "declare void @cc_load(ptr, i64, i64, ptr, i32, i32, i32) #cc.reads\n",
+    "cc_load_string": "declare void @cc_load_string(ptr, i64, ptr, i32, i32) #cc.reads\n",
     "cc_atomic_begin": "declare void @cc_atomic_begin(ptr)",
     "cc_atomic_end": "declare void @cc_atomic_end(ptr, i32, i32, i32, i64, ptr, i32, i32)",
     "cc_flush": "declare void @cc_flush(ptr, i64, i32, ptr, i32, i32)",
@@ -41,11 +48,12 @@ _IN_WINDOW = """  %address = ptrtoint ptr %target to i64
   %bytes = load i64, ptr @cc_window_bytes
   %inside = icmp ult i64 %distance, %bytes
 """
+_IN_LOAD_WINDOW = _IN_WINDOW.replace("@cc_window_", "@cc_load_window_")
 
 
-def _guarded(signature: str, slow: str) -> str:
+def _guarded(signature: str, slow: str, check: str = _IN_WINDOW) -> str:
     return (
-        f"define internal void {signature} #cc {{\n{_IN_WINDOW}  br i1 %inside, label %slow, label %done, {RARE}\n"
+        f"define internal void {signature} #cc {{\n{check}  br i1 %inside, label %slow, label %done, {RARE}\n"
         f"slow:\n{slow}  br label %done\ndone:\n  ret void\n}}\n"
     )
 
@@ -207,6 +215,50 @@ class Hooks:
             ),
         )
 
+    # -- loads -------------------------------------------------------------------------------------------------
+
+    def load(self) -> str:
+        """`void (ptr source, i32 packed, ptr instance, i32 site, i32 depth)`; packed: size << 8 | flags."""
+        slow = self._add(
+            "slow.load",
+            'define internal preserve_mostcc void @"cc.slow.load"(ptr %target, i32 %packed, ptr %instance, '
+            f"i32 %site, i32 %depth) #cc.reads.apart {{\n{_INSTANCE}"
+            "  %bytes = lshr i32 %packed, 8\n  %flags = and i32 %packed, 255\n  %size = zext i32 %bytes to i64\n"
+            f"  call void @cc_load(ptr %target, i64 %size, i64 %instance.address, ptr {UNIT}, i32 %site, i32 %depth, "
+            "i32 %flags)\n  ret void\n}\n",
+        )
+        return self._add(
+            "load",
+            _guarded(
+                '@"cc.load"(ptr %target, i32 %packed, ptr %instance, i32 %site, i32 %depth)',
+                f"  call preserve_mostcc void {slow}(ptr %target, i32 %packed, ptr %instance, i32 %site, i32 %depth)\n",
+                _IN_LOAD_WINDOW,
+            ),
+        )
+
+    def load_range(self) -> str:
+        """`void (ptr source, i64 size, ptr instance, i32 site, i32 depth)`: what a copy or a comparison reads."""
+        return self._add(
+            "load.range",
+            _guarded(
+                f'@"cc.load.range"(ptr %target, i64 %size, {_SITE})',
+                f"{_INSTANCE}  call void @cc_load(ptr %target, i64 %size, i64 %instance.address, ptr {UNIT}, "
+                f"i32 %site, i32 %depth, i32 {STORE_BULK})\n",
+                _IN_LOAD_WINDOW,
+            ),
+        )
+
+    def load_string(self) -> str:
+        """`void (ptr source, i64 most, i32 site, i32 depth)`: a string up to its end, or `most` bytes."""
+        return self._add(
+            "load.string",
+            _guarded(
+                '@"cc.load.string"(ptr %target, i64 %most, i32 %site, i32 %depth)',
+                f"  call void @cc_load_string(ptr %target, i64 %most, ptr {UNIT}, i32 %site, i32 %depth)\n",
+                _IN_LOAD_WINDOW,
+            ),
+        )
+
     # -- order -------------------------------------------------------------------------------------------------
 
     def begin(self) -> str:
@@ -219,14 +271,18 @@ class Hooks:
         )
 
     def end(self) -> str:
-        """`void (i1 begun, ptr target, i32 size, i1 locked, i1 stored, ptr instance, i32 site, i32 depth)`."""
+        """`void (i1 begun, ptr target, i32 size, i1 locked, i1 stored, i32 read, ptr instance, i32 site, i32 depth)`.
+
+        `read`: ATOMIC_READ if the operation reads, else 0.
+        """
         return self._add(
             "end",
             f'define internal void @"cc.end"(i1 %begun, ptr %target, i32 %size, i1 %locked, i1 %stored, '
-            f"{_SITE}) #cc {{\n"
+            f"i32 %read, {_SITE}) #cc {{\n"
             f"  br i1 %begun, label %slow, label %ordinary, {RARE}\n"
             f"slow:\n{_INSTANCE}  %locked.word = zext i1 %locked to i32\n  %stored.word = zext i1 %stored to i32\n"
-            "  call void @cc_atomic_end(ptr %target, i32 %size, i32 %locked.word, i32 %stored.word, i64 "
+            "  %done.word = or i32 %stored.word, %read\n"
+            "  call void @cc_atomic_end(ptr %target, i32 %size, i32 %locked.word, i32 %done.word, i64 "
             "%instance.address, "
             f"ptr {UNIT}, i32 %site, i32 %depth) #cc.cold\n  br label %done\n"
             "ordinary:\n  br i1 %locked, label %check, label %done\n"
@@ -334,16 +390,21 @@ class Hooks:
     # -- the rest of the module --------------------------------------------------------------------------------
 
     def text(self, first_group: int) -> str:
-        """Helpers, declarations and three attribute groups numbered from `first_group`."""
+        """Helpers, declarations and their attribute groups numbered from `first_group`."""
         helpers = "\n".join(self._helpers.values())
         needed = [line for name, line in _DECLARATIONS.items() if f"@{name}" in helpers]
         groups = (
             f"attributes #{first_group} = {{ alwaysinline nounwind }}\n"
             f"attributes #{first_group + 1} = {{ cold nounwind }}\n"
             f"attributes #{first_group + 2} = {{ cold noinline nounwind }}\n"
+            f"attributes #{first_group + 3} = {{ cold nounwind willreturn {_READS} }}\n"
+            f"attributes #{first_group + 4} = {{ cold noinline nounwind willreturn {_READS} }}\n"
         )
         body = (
-            helpers.replace("#cc.apart", f"#{first_group + 2}")
+            "\n".join([*needed, helpers])
+            .replace("#cc.apart", f"#{first_group + 2}")
+            .replace("#cc.reads.apart", f"#{first_group + 4}")
+            .replace("#cc.reads\n", f"#{first_group + 3}\n")
             .replace("#cc.cold", f"#{first_group + 1}")
             .replace("#cc ", f"#{first_group} ")
         )
@@ -352,7 +413,7 @@ class Hooks:
             if SHADOW_TYPE in helpers + "".join(needed)
             else ""
         )
-        return shadow + "\n".join(needed) + "\n" + body + groups
+        return shadow + body + groups
 
 
 def unit_text(key: int, sites: int, blob: bytes, section: str) -> str:

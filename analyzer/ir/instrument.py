@@ -35,6 +35,7 @@ _DEFINED = re.compile(r" !dbg !\d+")
 _GROUP = re.compile(r" #\d+")
 _GROUPS = re.compile(r"#(\d+)")
 _STORE = re.compile(r"  store (atomic )?(volatile )?")
+_LOAD = re.compile(r" load (atomic )?(volatile )?")
 _ATOMIC_TAIL = re.compile(r'(?: syncscope\("([^"]*)"\))? (\w+)(?: (\w+))?, align (\d+)')
 _OPAQUE_LINKAGE = re.compile(r"^define (?:weak|linkonce|extern_weak|available_externally|common)\b")
 # External functions that never call back into the program and that no model records.
@@ -144,6 +145,9 @@ class Instrumented:
     sites: tuple[Site, ...]
     not_understood: tuple[NotUnderstood, ...]
     functions: dict[str, str]  # symbol → hash of its code, blind to metadata and the numbers of attribute groups
+    # symbol → line of its body (0 is the one after `define`) → the site of what it writes or calls, or only reads
+    sites_of: dict[str, dict[int, int]]
+    reads_of: dict[str, dict[int, tuple[int, ...]]]  # the same → the sites that say what the line reads
 
 
 class Rewriter(Emitter):
@@ -157,6 +161,7 @@ class Rewriter(Emitter):
         lines = body.split("\n")
         handlers: dict[str, Callable[[str], None]] = {
             "store": self._store,
+            "load": self._load,
             "call": self._call,
             "tail": self._call,
             "notail": self._call,
@@ -172,6 +177,7 @@ class Rewriter(Emitter):
         in_entry = False
         pad = False
         index, count = 0, len(lines)
+        first = 0
         while index < count:
             line = lines[index]
             index += 1
@@ -180,6 +186,7 @@ class Rewriter(Emitter):
                     end = lines.index("}", index)
                     if self._begin_function(line, lines[index:end]):
                         inside = in_entry = True
+                        first = index
                     else:
                         out.append(line)
                         out.extend(lines[index:end])
@@ -217,8 +224,10 @@ class Rewriter(Emitter):
                 out.append("")
             handler = handlers.get(word)
             if handler is not None:
+                self._line = index - 1 - first
                 handler(line)
             elif word in ("invoke", "callbr"):
+                self._line = index - 1 - first
                 following = []
                 while lines[index].startswith("          "):
                     following.append(lines[index])
@@ -235,7 +244,14 @@ class Rewriter(Emitter):
         if self.models:
             names = "|".join(re.escape(name) for name in sorted(self.models))
             text = re.sub(rf"@(?:{names})(?![-\w.$])", lambda found: "@cc_wrap_" + found.group()[1:], text)
-        return Instrumented(text, tuple(self.sites), tuple(self.not_understood), self._hashes)
+        return Instrumented(
+            text,
+            tuple(self.sites),
+            tuple(self.not_understood),
+            self._hashes,
+            {function.name: function.sites for function in self._functions},
+            {function.name: function.reads for function in self._functions},
+        )
 
     def _begin_function(self, line: str, body: list[str]) -> bool:
         found = _HEADER.match(line)
@@ -271,7 +287,7 @@ class Rewriter(Emitter):
         noisy: list[str] = []
         for function in self._functions:
             loud = function.hooked or not function.certain
-            for _, callee, _ in function.calls:
+            for _, callee, _, _ in function.calls:
                 if callee in by_name:
                     callers.setdefault(callee, []).append(function.name)
                 else:
@@ -287,10 +303,11 @@ class Rewriter(Emitter):
         for function in self._functions:
             self.function = function
             pushed: list[tuple[int, int, str]] = []
-            for place, callee, dbg in function.calls:
+            for place, callee, dbg, line in function.calls:
                 if callee not in by_name or callee in loud_names:
                     at = f", !dbg !{dbg}" if dbg and self.keep_debug else ""
-                    pushed.append((place, self._site("call", dbg, None, callee), at))
+                    function.sites[line] = site = self._site("call", dbg, None, callee)
+                    pushed.append((place, site, at))
             if function.entry < 0 or not (pushed or function.hooked):
                 continue
             if not pushed:
@@ -354,10 +371,24 @@ class Rewriter(Emitter):
             self.store_hook(line, type_text, value, pointer, target, flags)
         self._plain(line)
 
+    def _load(self, line: str) -> None:
+        prefix = _LOAD.search(line)
+        assert prefix is not None
+        end = type_end(line, prefix.end())
+        pointer, _ = self._pointer(line, end + 2)
+        if pointer and not self.is_local(pointer):
+            flags = hooks.STORE_ATOMIC if prefix.group(1) else 0
+            if prefix.group(2):
+                flags |= hooks.STORE_VOLATILE
+            self.load_hook(line, line[prefix.end() : end], pointer, flags)
+        self._plain(line)
+
     def _plain(self, line: str) -> None:
         self.out.append(line)
 
-    def _bracket(self, line: str, type_text: str, pointer: str, locked: bool, stored: str) -> None:
+    def _bracket(
+        self, line: str, type_text: str, pointer: str, locked: bool, stored: str, read: int = hooks.ATOMIC_READ
+    ) -> None:
         """An atomic operation under the recorder's lock, so that recorded order agrees with what was read."""
         size = self.module.types.store_size(type_text)
         target = self.target(pointer, type_text, line)
@@ -376,7 +407,7 @@ class Rewriter(Emitter):
         self.hook(
             f"  call void {self.hooks.end()}(i1 {begun}, ptr {pointer}, i32 {size}, i1 "
             f"{'true' if locked else 'false'}, "
-            f"i1 {stored}, ptr {target.instance}, i32 {site}, i32 %cc.depth)",
+            f"i1 {stored}, i32 {read}, ptr {target.instance}, i32 {site}, i32 %cc.depth)",
             line,
         )
 
@@ -389,7 +420,7 @@ class Rewriter(Emitter):
             self._plain(line)
             self.locked_elsewhere(line, locked)
             return
-        self._bracket(line, type_text, pointer, locked, "true")
+        self._bracket(line, type_text, pointer, locked, "true", 0)
 
     def _atomicrmw(self, line: str) -> None:
         at = line.index("atomicrmw ") + 10
@@ -449,6 +480,8 @@ class Rewriter(Emitter):
             self._intrinsic(line, following, callee, found.end() - 1 if found else 0)
             return
         musttail = "musttail call " in line
+        if callee in library.READS and callee in self.module.declared:
+            self._read_by(line, callee, found.end() - 1 if found else 0)
         if callee in self.models:
             site = self.site("model", whole, self._destination(line, callee, found.end() - 1 if found else 0), callee)
             self.hook(f"  call void {self.hooks.at()}(i32 {site}, i32 %cc.depth)", whole)
@@ -459,7 +492,7 @@ class Rewriter(Emitter):
             self._leave_here(True)
         elif callee not in QUIET_EXTERNALS or callee not in self.module.declared:
             dbg = DBG.search(whole)
-            self.function.calls.append((len(self.out), callee, dbg.group(1) if dbg else ""))
+            self.function.calls.append((len(self.out), callee, dbg.group(1) if dbg else "", self._line))
             self.out.append("")
         self._plain(line)
         for more in following:
@@ -477,6 +510,21 @@ class Rewriter(Emitter):
         if pointer.type != "ptr" or self.is_local(pointer.value):
             return None
         return self.types.resolve(pointer.value, self.definitions, self._slots, "", line, self.fresh)
+
+    def _read_by(self, line: str, callee: str, parenthesis: int) -> None:
+        """What a library function reads that is called without a model of it."""
+        arguments = split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])
+        pointers, bound, string = library.READS[callee]
+        if len(arguments) <= max(*pointers, -1 if bound is None else bound):
+            return
+        size = None if bound is None else operand(arguments[bound])
+        for pointer in (operand(arguments[index]) for index in pointers):
+            if pointer.type != "ptr":
+                continue
+            if string:
+                self.load_string(line, pointer.value, size)
+            elif size is not None:
+                self.load_range(line, pointer.value, size)
 
     def _intrinsic(self, line: str, following: list[str], callee: str, parenthesis: int) -> None:
         handler: Intrinsic | None = None

@@ -1,4 +1,4 @@
-"""Library functions that write memory: which of their arguments says where."""
+"""Library functions that write or read memory: which of their arguments says where."""
 
 from __future__ import annotations
 
@@ -31,6 +31,18 @@ _FIRST = frozenset(
     ]
 )
 _SECOND = frozenset(["bcopy", "pread", "pread64", "read", "recv", "recvfrom"])
+
+# name → (arguments that point to what is read, the one that bounds it, whether it ends at a zero byte). Read
+# to the end: where a comparison stopped is not asked.
+READS: dict[str, tuple[tuple[int, ...], int | None, bool]] = {
+    "bcmp": ((0, 1), 2, False),
+    "memcmp": ((0, 1), 2, False),
+    "memchr": ((0,), 2, False),
+    "strcmp": ((0, 1), None, True),
+    "strncmp": ((0, 1), 2, True),
+    "strlen": ((0,), None, True),
+    "strnlen": ((0,), 1, True),
+}
 
 
 def destination(callee: str) -> int | None:

@@ -10,7 +10,7 @@ from enum import IntEnum, IntFlag
 import numpy as np
 
 MAGIC = b"CRSHTRC\n"
-VERSION = 1
+VERSION = 2
 HEADER_BYTES = 4096
 CHUNK_BYTES = 256 * 1024
 CHUNK_HEADER_BYTES = 64
@@ -38,6 +38,10 @@ HEADER = np.dtype(
         ("output_bytes", "<u8"),
         ("sole", "<u4"),
         ("numbering", "<u4"),
+        ("next_load_site", "<u4"),
+        ("next_load_stack", "<u4"),
+        ("next_load_thread", "<u4"),
+        ("reserved_end", "<u4"),
     ]
 )
 
@@ -81,6 +85,7 @@ class ChunkKind(IntEnum):
     FREE = 0
     EVENTS = 1
     BLOB = 2
+    LOADS = 3
 
 
 class Kind(IntEnum):
@@ -95,6 +100,9 @@ class Kind(IntEnum):
     MARK_BEGIN = 9
     MARK_END = 10
     OUTPUT = 11
+    LOAD = 12
+    VOLATILE_LOAD = 13
+    VOLATILE_STORE = 14
     FILE_DEF = 16
     UNIT_DEF = 17
     STACK_DEF = 18

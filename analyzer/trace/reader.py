@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.trace import format as fmt
+from crashcheck.analyzer.trace.accesses import Events, UnitDef, payload_of, renumbered, units_of
 from crashcheck.analyzer.trace.format import ChunkKind, Kind, Status
 from crashcheck.errors import CrashcheckError
-
-Events = NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +24,6 @@ class WatchedFile:
     path: str
     existed: bool  # when it was first seen
     first_size: int  # bytes; 0 if it did not exist
-
-
-@dataclass(frozen=True, slots=True)
-class UnitDef:
-    """A translation unit that ran: its sites have the global ids base … base + sites - 1."""
-
-    base: int
-    sites: int
-    key: int
-    module_path: str
 
 
 class FactsUnit(Protocol):
@@ -54,6 +43,12 @@ class Trace:
 
     `truncated` says why the trace ends early, or is empty. Nothing here is copied from the blob
     chunks: payloads are read from the mapped file when they are asked for.
+
+    `loads` are the reads of watched files, `elsewhere` accesses to other memory (`offset` is the address), both in
+    order of `seq`, and of one thread in its order. Those of `loads` took no number, unless other memory was recorded
+    too: one happened before the first event with the same `seq` or a higher one. Both may be empty; `events` is the
+    same with and without them. A repeated load from one place by one site and call stack may be left out, as long
+    as no other by the same site and stack came between.
     """
 
     path: Path
@@ -63,19 +58,15 @@ class Trace:
     truncated: str
     raw: NDArray[np.uint8]  # the whole file, mapped
     _stacks: dict[int, tuple[int, int]] = field(repr=False)
+    loads: Events = field(default_factory=lambda: np.empty(0, dtype=fmt.EVENT))
+    elsewhere: Events = field(default_factory=lambda: np.empty(0, dtype=fmt.EVENT))
 
     def __len__(self) -> int:
         return len(self.events)
 
     def data(self, index: int) -> bytes:
         """The bytes that event `index` carries; empty for kinds that carry none."""
-        event = self.events[index]
-        if int(event["kind"]) not in fmt.PAYLOAD_KINDS:
-            return b""
-        size, payload = int(event["size"]), int(event["payload"])
-        if size <= fmt.INLINE_BYTES:
-            return payload.to_bytes(8, "little")[:size]
-        return self.raw[payload : payload + size].tobytes()
+        return payload_of(self.raw, self.events[index])
 
     def data_range(self, index: int, start: int, size: int) -> bytes:
         """`size` bytes of event `index`'s payload from `start`, without reading the rest."""
@@ -125,8 +116,9 @@ def read(path: Path | str) -> Trace:
     path = Path(path)
     raw = _map(path)
     header = _header(path, raw)
-    events = _events(path, raw, header)
+    events, accesses = _events(path, raw, header)
     _check_payloads(path, raw, events)
+    _check_payloads(path, raw, accesses)
     kinds = events["kind"]
     stacks = {int(e["stack"]): (int(e["aux"]), int(e["site"])) for e in events[kinds == Kind.STACK_DEF]}
     truncated = ""
@@ -144,14 +136,12 @@ def read(path: Path | str) -> Trace:
         number = int(event["file"])
         # the first definition counts: it says what the file was before the first update
         files.setdefault(number, WatchedFile(number, name, existed, int(event["offset"]) if existed else 0))
-    units = []
-    for index in np.flatnonzero(kinds == Kind.UNIT_DEF):
-        event, data = events[index], trace.data(int(index))
-        units.append(
-            UnitDef(int(event["aux"]), int(event["offset"]), int.from_bytes(data[:8], "little"), os.fsdecode(data[8:]))
-        )
     _check_files(path, events, files)
-    return Trace(path, events, files, tuple(sorted(units, key=lambda unit: unit.base)), truncated, raw, stacks)
+    units = units_of(raw, events)
+    loads, elsewhere = renumbered(raw, header, accesses, units, stacks)
+    _check_files(path, loads, files)
+    ordered = tuple(sorted((unit for _, unit in units), key=lambda unit: unit.base))
+    return Trace(path, events, files, ordered, truncated, raw, stacks, loads, elsewhere)
 
 
 def _map(path: Path) -> NDArray[np.uint8]:
@@ -228,7 +218,9 @@ def _corrupt(path: Path, what: str) -> CrashcheckError:
     return CrashcheckError("trace-corrupt", f"{path}: {what}", "The file is damaged; record the workload again.")
 
 
-def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> Events:
+def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> tuple[Events, Events]:
+    """What the chunks of events hold, and those of loads."""
+    loads: list[tuple[NDArray[np.void], int, int]] = []
     parts: list[tuple[NDArray[np.void], int, int]] = []
     chunks = int(header["next_chunk"])
     payload_bytes = fmt.CHUNK_BYTES - fmt.CHUNK_HEADER_BYTES
@@ -254,9 +246,9 @@ def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> Events:
             index += 1
             continue
         where = f"chunk {index} at byte {start}"
-        if kind not in (ChunkKind.EVENTS, ChunkKind.BLOB):
-            raise _corrupt(path, f"{where} has kind {kind}, expected {ChunkKind.EVENTS:d} or {ChunkKind.BLOB:d}")
-        if kind == ChunkKind.EVENTS and span != 1:
+        if kind not in (ChunkKind.EVENTS, ChunkKind.BLOB, ChunkKind.LOADS):
+            raise _corrupt(path, f"{where} has kind {kind}, expected one of {[int(known) for known in ChunkKind][1:]}")
+        if kind != ChunkKind.BLOB and span != 1:
             raise _corrupt(path, f"{where} holds events and spans {span} chunks, expected 1")
         room = span * fmt.CHUNK_BYTES - fmt.CHUNK_HEADER_BYTES
         if used > room:
@@ -267,13 +259,29 @@ def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> Events:
                 f"{path}: found {len(raw)} bytes, expected {where} to hold {used} bytes",
                 "The file was cut short (an interrupted copy?); copy or record it again.",
             )
-        if kind == ChunkKind.EVENTS and used:
+        if kind != ChunkKind.BLOB and used:
             if used % fmt.EVENT_BYTES:
                 raise _corrupt(path, f"{where} uses {used} bytes, expected a multiple of {fmt.EVENT_BYTES}")
             body = start + fmt.CHUNK_HEADER_BYTES
             records = raw[body : body + min(used, payload_bytes)].view(fmt.RECORD)
-            parts.append((records, int(chunk["thread"]), int(chunk["pid"])))
+            part = (records, int(chunk["thread"]), int(chunk["pid"]))
+            (parts if kind == ChunkKind.EVENTS else loads).append(part)
         index += span
+    events = _joined(parts)
+    seq = events["seq"]
+    if len(seq) and (seq[0] == 0 or bool(np.any(seq[1:] == seq[:-1]))):
+        bad = 0 if seq[0] == 0 else int(seq[1:][seq[1:] == seq[:-1]][0])
+        raise _corrupt(
+            path,
+            f"two records have seq {bad}, expected each number once, from 1"
+            if bad
+            else "a record has seq 0, expected numbers from 1",
+        )
+    return events, _joined(loads)
+
+
+def _joined(parts: list[tuple[NDArray[np.void], int, int]]) -> Events:
+    """The records of many chunks in order of seq, those that share one in order of their chunks."""
     events = np.empty(sum(len(records) for records, _, _ in parts), dtype=fmt.EVENT)
     at = 0
     for records, thread, pid in parts:
@@ -285,17 +293,8 @@ def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> Events:
         here["thread"] = thread
         here["pid"] = pid
         at += len(records)
-    if bool(np.any(events["seq"][1:] <= events["seq"][:-1])):
+    if bool(np.any(events["seq"][1:] < events["seq"][:-1])):
         events = events[np.argsort(events["seq"], kind="stable")]
-    seq = events["seq"]
-    if len(seq) and (seq[0] == 0 or bool(np.any(seq[1:] == seq[:-1]))):
-        bad = 0 if seq[0] == 0 else int(seq[1:][seq[1:] == seq[:-1]][0])
-        raise _corrupt(
-            path,
-            f"two records have seq {bad}, expected each number once, from 1"
-            if bad
-            else "a record has seq 0, expected numbers from 1",
-        )
     return events
 
 
@@ -317,7 +316,8 @@ def _check_payloads(path: Path, raw: NDArray[np.uint8], events: Events) -> None:
 
 
 def _check_files(path: Path, events: Events, files: dict[int, WatchedFile]) -> None:
-    updates = np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE], dtype=np.uint8))
-    for number in np.unique(events["file"][updates]):
+    kinds = [Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.LOAD]
+    accesses = np.isin(events["kind"], np.array(kinds, dtype=np.uint8))
+    for number in np.unique(events["file"][accesses]):
         if int(number) not in files:
-            raise _corrupt(path, f"an update names file {int(number)}, expected one of {sorted(files)}")
+            raise _corrupt(path, f"an access names file {int(number)}, expected one of {sorted(files)}")

@@ -23,7 +23,7 @@ PRELUDE = """
 #ifdef __cplusplus
 extern "C" {
 #endif
-void watch(void *start, size_t bytes); void unwatch(void); void wanted(uint32_t value);
+void watch(void *start, size_t bytes); void watch_loads(void); void unwatch(void); void wanted(uint32_t value);
 #ifdef __cplusplus
 }
 #endif

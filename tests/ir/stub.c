@@ -9,11 +9,14 @@
 __thread struct cc_shadow cc_shadow;
 uintptr_t cc_window_start;
 uintptr_t cc_window_bytes;
+uintptr_t cc_load_window_start;
+uintptr_t cc_load_window_bytes;
 __thread uint32_t cc_fence_wanted;
 uint32_t cc_recording;
 __thread struct cc_call_site cc_call_site;
 
 void watch(void *start, size_t bytes);
+void watch_loads(void);
 void unwatch(void);
 void wanted(uint32_t value);
 
@@ -25,8 +28,15 @@ void watch(void *start, size_t bytes)
     cc_recording = 1;
 }
 
+void watch_loads(void)
+{
+    cc_load_window_start = cc_window_start;
+    cc_load_window_bytes = cc_window_bytes;
+}
+
 void unwatch(void)
 {
+    cc_load_window_bytes = 0;
     cc_window_bytes = 0;
     cc_recording = 0;
 }
@@ -97,17 +107,33 @@ void cc_fill(const void *target, uint32_t byte, uint64_t size, uint64_t instance
     tail(unit, index, depth);
 }
 
+void cc_load(const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit, uint32_t index,
+             uint32_t depth, uint32_t flags)
+{
+    printf("load @%ld %llu flags=%u", at(source), (unsigned long long)size, flags);
+    instance_text(instance);
+    tail(unit, index, depth);
+}
+
+void cc_load_string(const void *source, uint64_t most, struct cc_unit *unit, uint32_t index, uint32_t depth)
+{
+    printf("string @%ld %lld", at(source), (long long)most);
+    tail(unit, index, depth);
+}
+
 void cc_atomic_begin(const void *target)
 {
     printf("begin @%ld\n", at(target));
 }
 
-void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t stored, uint64_t instance,
+void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t done, uint64_t instance,
                    struct cc_unit *unit, uint32_t index, uint32_t depth)
 {
     printf("end @%ld ", at(target));
     bytes(target, size);
-    printf(" locked=%u stored=%u", locked, stored);
+    printf(" locked=%u stored=%u", locked, done & CC_ATOMIC_STORED);
+    if (cc_load_window_bytes)
+        printf(" read=%u", (done & CC_ATOMIC_READ) / CC_ATOMIC_READ);
     instance_text(instance);
     tail(unit, index, depth);
 }

@@ -1,0 +1,202 @@
+/* Reads of persistent memory: recorded where they were asked for, and without touching what events are called. */
+#include <sys/mman.h>
+
+#include "internal.h"
+
+#define SEEN_SLOTS 2048u
+
+/* What a load site last read from one call stack, as the trace has it. */
+struct seen {
+    uint32_t site, stack;
+    uint32_t size;
+    uint32_t file;
+    uint64_t offset;
+};
+
+/* A thread's place in the chunks of loads, and the loads that need no second record. */
+struct load_writer {
+    struct writer writer;
+    struct seen seen[SEEN_SLOTS];
+};
+
+bool cc_loads;
+
+void cc_loads_start(const char *loads, const char *memory)
+{
+    (void)memory;
+    cc_loads = loads && loads[0] == '1';
+}
+
+/* The thread ended and its writers go, or the process was forked and nothing of its parent's may be used. */
+void cc_loads_forget(bool ends)
+{
+    struct thread *thread = &cc_thread;
+    for (uint32_t level = ends ? thread->level : 0; level < LEVELS; level++) {
+        struct load_writer *loads = thread->loads[level];
+        if (!loads)
+            continue;
+        thread->loads[level] = NULL;
+        cc_writer_forget(&loads->writer, true);
+        raw3(SYS_munmap, (long)loads, sizeof *loads, 0);
+    }
+    if (!ends)
+        thread->load_id = thread->load_known = 0;
+}
+
+static struct load_writer *writer_slow(uint32_t level)
+{
+    struct thread *thread = &cc_thread;
+    if (!cc_recording || level >= LEVELS)
+        return NULL;
+    if (!thread->load_id) {
+        thread->load_id = __atomic_fetch_add(&cc_header->next_load_thread, 1, __ATOMIC_RELAXED);
+        cc_thread_begins();
+    }
+    if (!thread->loads[level]) {
+        long mapped =
+            raw6(SYS_mmap, 0, sizeof(struct load_writer), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (raw_failed(mapped)) {
+            cc_stop(CC_STATUS_DISK_FULL);
+            return NULL;
+        }
+        thread->loads[level] = (struct load_writer *)mapped;
+        cc_writer_start(&thread->loads[level]->writer, CC_CHUNK_LOADS, thread->load_id);
+    }
+    struct load_writer *loads = thread->loads[level];
+    return loads->writer.chunk || cc_new_chunk(&loads->writer) ? loads : NULL;
+}
+
+/* Like cc_enter, at the same level of interruption. A load is what an event's covered call may be preceded by, so
+ * that stays. */
+static inline struct load_writer *enter(uint32_t *level)
+{
+    struct thread *thread = &cc_thread;
+    if (UNLIKELY(*cc_alive == 0))
+        cc_child();
+    *level = thread->level++;
+    atomic_signal_fence(memory_order_seq_cst);
+    if (LIKELY(*level < LEVELS)) {
+        struct load_writer *loads = thread->loads[*level];
+        if (LIKELY(loads && loads->writer.chunk))
+            return loads;
+    }
+    return writer_slow(*level);
+}
+
+/* Which thread of events this is, as soon as it is one. */
+static void name_thread(struct writer *writer)
+{
+    struct thread *thread = &cc_thread;
+    struct cc_event event = {.seq = cc_load_seq(),
+                             .kind = CC_THREAD_START,
+                             .aux = thread->id,
+                             .payload = cc_pid,
+                             .instance_delta = CC_NO_INSTANCE};
+    thread->load_known = thread->id;
+    cc_put(writer, &event);
+}
+
+/* Whether this site read the same place, from the same calls, the last time that it was recorded in this thread. */
+static bool seen_before(struct load_writer *loads, uint32_t level, const struct cc_event *event)
+{
+    struct thread *thread = &cc_thread;
+    if (UNLIKELY(level)) {
+        thread->load_disturbed = 1;
+        return false;
+    }
+    if (UNLIKELY(thread->load_disturbed)) {
+        thread->load_disturbed = 0;
+        raw_fill(loads->seen, 0, sizeof loads->seen);
+    }
+    uint32_t hash = (event->site * 0x9e3779b1u) ^ (event->stack * 0x85ebca6bu);
+    struct seen *slot = &loads->seen[(hash >> 16) % SEEN_SLOTS];
+    if (slot->offset == event->offset && slot->site == event->site && slot->stack == event->stack &&
+        slot->size == event->size && slot->file == event->file)
+        return true;
+    *slot = (struct seen){event->site, event->stack, event->size, event->file, event->offset};
+    return false;
+}
+
+static void load(struct load_writer *loads, uint32_t level, where at, uint64_t seq, uintptr_t source, uint64_t size,
+                 uint64_t instance, uint32_t flags)
+{
+    struct writer *writer = &loads->writer;
+    struct cc_event event = {.kind = CC_LOAD, .flags = (uint8_t)flags};
+    bool located = false;
+    while (size) {
+        uintptr_t next = 0;
+        uint64_t skip = 0;
+        if (!cc_region(writer, source, &next)) {
+            if (!next || next - source >= size)
+                return;
+            skip = next - source;
+        } else {
+            skip = writer->last.end - source < size ? writer->last.end - source : size;
+            if (skip > LONGEST_UPDATE)
+                skip = LONGEST_UPDATE;
+            if (!located) {
+                event.site = cc_load_site(writer, at.unit, at.index);
+                event.stack = cc_stack(writer, at.depth);
+                located = true;
+            }
+            event.file = writer->last.file;
+            event.offset = writer->last.offset + (source - writer->last.start);
+            event.size = (uint32_t)skip;
+            uint64_t delta = source - instance;
+            event.instance_delta = instance && delta < CC_NO_INSTANCE ? (uint32_t)delta : CC_NO_INSTANCE;
+            if (!seen_before(loads, level, &event)) {
+                if (UNLIKELY(cc_thread.id != cc_thread.load_known))
+                    name_thread(writer);
+                event.seq = seq ? seq : cc_load_seq();
+                cc_put(writer, &event);
+            }
+        }
+        source += skip;
+        size -= skip;
+    }
+}
+
+/* `seq`: that of the event that the load belongs to, or 0. */
+void cc_load_at(where at, uint64_t seq, const void *source, uint64_t size, uint64_t instance, uint32_t flags)
+{
+    uint32_t level;
+    struct load_writer *loads = enter(&level);
+    if (LIKELY(loads != NULL))
+        load(loads, level, at, seq, (uintptr_t)source, size, instance, flags);
+    cc_leave();
+}
+
+void cc_load(const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit, uint32_t index, uint32_t depth,
+             uint32_t flags)
+{
+    if (LIKELY(cc_recording && cc_loads)) {
+        cc_load_at((where){unit, index, depth}, 0, source, size, instance, flags);
+        if (flags & CC_STORE_BULK) {
+            cc_thread.load_covered = source;
+            cc_thread.load_covered_bytes = size;
+        }
+    }
+}
+
+void cc_load_string(const void *source, uint64_t most, struct cc_unit *unit, uint32_t index, uint32_t depth)
+{
+    if (!cc_recording || !cc_loads)
+        return;
+    const char *text = source;
+    uint64_t size = 0;
+    while (size < most && text[size++])
+        continue;
+    cc_load_at((where){unit, index, depth}, 0, source, size, 0, CC_STORE_BULK | CC_STORE_LIBRARY);
+}
+
+/* The source of a modelled copy, unless it is the call that the compiler made of an intrinsic with a hook. */
+void cc_copied_from(where at, const void *source, uint64_t size)
+{
+    struct thread *thread = &cc_thread;
+    if (LIKELY(!cc_loads))
+        return;
+    bool covered = !at.unit && thread->load_covered == source && thread->load_covered_bytes == size;
+    thread->load_covered = NULL;
+    if (!covered && size && (uintptr_t)source - cc_load_window_start < cc_load_window_bytes)
+        cc_load_at(at, 0, source, size, 0, CC_STORE_BULK | CC_STORE_LIBRARY);
+}
