@@ -42,7 +42,7 @@ class StaticSites:
     of_event: Ints  # static site of each event that was asked about, in the order asked
 
 
-class _Units:
+class Units:
     """Where the units of a trace say that their source is."""
 
     def __init__(self, trace: Trace, facts: Facts | None) -> None:
@@ -82,7 +82,7 @@ def static_sites(trace: Trace, facts: Facts | None, events: Ints) -> StaticSites
     rows = trace.events[events]
     key = rows["site"].astype(np.uint64) << np.uint64(32) | rows["stack"].astype(np.uint64)
     distinct, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    units = _Units(trace, facts)
+    units = Units(trace, facts)
     known: dict[tuple[int, tuple[int, ...]], int] = {}
     sites: list[StaticSite] = []
     number = np.zeros(len(distinct), dtype=np.int64)
@@ -96,7 +96,7 @@ def static_sites(trace: Trace, facts: Facts | None, events: Ints) -> StaticSites
     return StaticSites(tuple(sites), number[inverse.reshape(-1)])
 
 
-def _callers(units: _Units, site: int, stack: tuple[int, ...]) -> tuple[int, ...]:
+def _callers(units: Units, site: int, stack: tuple[int, ...]) -> tuple[int, ...]:
     own = units.site(site)
     if own is not None and units.in_header(site):
         for many, caller in enumerate(stack[:HEADER_CALLERS], 1):
@@ -108,7 +108,7 @@ def _callers(units: _Units, site: int, stack: tuple[int, ...]) -> tuple[int, ...
     return stack[:TYPED_CALLERS]
 
 
-def _describe(units: _Units, number: int, site: int, callers: tuple[int, ...]) -> StaticSite:
+def _describe(units: Units, number: int, site: int, callers: tuple[int, ...]) -> StaticSite:
     chain = [at for at in (site, *callers) if units.site(at) is not None]
     own = units.site(site)
     variable = own.variable if own is not None else ""
