@@ -85,6 +85,17 @@ class RankedPlan:
     def notes(self) -> tuple[str, ...]:
         return (self._evidence.note,) if self._evidence.note else ()
 
+    def rank(self) -> tuple[Planned, ...]:
+        """The groups in the order in which they are tested."""
+        self._prepare()
+        return self._planned
+
+    @property
+    def behaviours(self) -> int:
+        """How many update behaviours there are."""
+        self._prepare()
+        return len(self._found) if self._found is not None else 0
+
     def choices(self) -> Iterator[Choice]:
         self._prepare()
         by_number = {planned.number: planned for planned in self._planned}
@@ -117,6 +128,8 @@ class RankedPlan:
             planned.complete = True
 
     def _prepare(self) -> None:
+        if self._found is not None:
+            return
         options = self._options
         found = self._found = behaviours(self._space.graph, options.facts)
         if options.infer is not None:

@@ -16,7 +16,7 @@ from crashcheck.errors import CrashcheckError
 FILE_NAME = "crashcheck.toml"
 
 MODELS = ("px86", "eadr", "page-cache")
-STRATEGIES = ("ranked", "pathfinder", "bounded", "exhaustive")
+STRATEGIES = ("ranked", "pathfinder", "witcher", "bounded", "exhaustive", "random")
 ORACLES = ("exit-status", "output-equivalence")
 FIRST = ("check", "skip")
 FILE_SYSTEMS = ("ext4", "posix")
@@ -103,7 +103,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class StrategyConfig:
-    name: str = "exhaustive"
+    name: str = "ranked"
     deviations: int = 2  # bounded: at most this many lines (pages) that lost, or kept, something
 
 
@@ -215,7 +215,7 @@ def parse(text: str, path: Path) -> Config:
             files=model.choice("files", FILE_SYSTEMS, "ext4"),
         ),
         strategy=StrategyConfig(
-            name=strategy.choice("name", STRATEGIES, "exhaustive"),
+            name=strategy.choice("name", STRATEGIES, "ranked"),
             deviations=strategy.whole("deviations", 2, least=0),
         ),
         budget=BudgetConfig(

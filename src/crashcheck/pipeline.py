@@ -12,6 +12,7 @@ from pathlib import Path
 
 import crashcheck
 from crashcheck import evidence, oracles
+from crashcheck.analyzer.invariants.predecessors import deviance
 from crashcheck.analyzer.ir.facts import ProgramFacts
 from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import Options
@@ -33,7 +34,7 @@ from crashcheck.checker.replay import Replayed, replay
 from crashcheck.checker.result import RunResult, StopReason
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.store import RunFolder, Store
-from crashcheck.checker.strategies import Strategy, strategy
+from crashcheck.checker.strategies import Ranked, Strategy, strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.tokens import Token, digest
 from crashcheck.config import Command, Config
@@ -266,9 +267,16 @@ def cores() -> int:
 def _strategy(config: Config, facts: ProgramFacts) -> Strategy:
     if config.strategy.name == "bounded":
         return strategy("bounded", deviations=config.strategy.deviations)
-    if config.strategy.name in ("ranked", "pathfinder"):
+    if config.strategy.name == "ranked":
+        return ranked(facts)
+    if config.strategy.name in ("pathfinder", "witcher"):
         return strategy(config.strategy.name, facts=facts)
     return strategy(config.strategy.name)
+
+
+def ranked(facts: ProgramFacts) -> Ranked:
+    """The ranked search with all that a recording tells."""
+    return Ranked(facts, deviance=deviance)
 
 
 def _limits(config: Config) -> Limits:

@@ -42,7 +42,7 @@ def test_the_least_file_gets_the_documented_defaults() -> None:
     assert got.check.timeout_s == 10.0
     assert got.check.memory_mib == 4096
     assert got.model == config.ModelConfig("px86", 0, "ext4")
-    assert got.strategy == config.StrategyConfig("exhaustive", 2)
+    assert got.strategy == config.StrategyConfig("ranked", 2)
     assert got.budget == config.BudgetConfig(300.0, None)
     assert got.record == config.RecordConfig("fixed", "persistent")
 

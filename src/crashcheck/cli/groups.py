@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any
 from crashcheck.config import FILE_NAME, MODELS, Config, load, override
 
 if TYPE_CHECKING:
-    from crashcheck.analyzer.behaviours import Behaviour, BehaviourGroup, StaticSite
-    from crashcheck.checker.states import StateSpace
+    from crashcheck.analyzer.behaviours import Behaviour, StaticSite
+    from crashcheck.checker.strategies import Planned
     from crashcheck.source import SourceTree
 
-_HEADINGS = ("#", "type", "members", "updates", "states", "representative")
+_HEADINGS = ("rank", "score", "type", "members", "updates", "states", "representative")
+_MOST_STEPS = 200_000  # of counting the states of a representative (Representative.feasible)
+_LEFT = (2, 6)  # columns of text
 
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "groups",
-        help="list the update behaviours that --strategy pathfinder tests",
-        description="Builds, records, and lists the groups of update behaviours in the order in which --strategy "
-        "pathfinder tests them. No check is run.",
+        help="list the groups of update behaviours, the likeliest to fail first",
+        description="Builds, records, and lists the groups of update behaviours in the order in which the ranked "
+        "search tests them, with the reasons. No check is run.",
     )
     parser.add_argument(
         "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
@@ -37,9 +39,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def lines(config: Config) -> Iterator[str]:
-    """The groups of a fresh recording as text: a row a group, below it a line for each of its sites."""
+    """The groups of a fresh recording as text: a row a group, below it why it stands there, and each of its sites."""
     from crashcheck import pipeline
-    from crashcheck.analyzer.behaviours import behaviours, groups
     from crashcheck.checker.store import Store
     from crashcheck.source import SourceTree
 
@@ -48,24 +49,24 @@ def lines(config: Config) -> Iterator[str]:
         if config.build.command is not None:
             pipeline.build(config, run_folder.path)
         loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path))
-        found = behaviours(loaded.subject.graph, loaded.facts)
-        yield from table(groups(found), len(found), loaded.subject.space, SourceTree(config.folder))
+        plan = pipeline.ranked(loaded.facts).plan(loaded.subject.space)
+        yield from table(plan.rank(), plan.behaviours, SourceTree(config.folder))
+        yield from plan.notes
     finally:
         run_folder.close()
 
 
-def table(made: tuple[BehaviourGroup, ...], many: int, space: StateSpace, tree: SourceTree) -> Iterator[str]:
+def table(planned: tuple[Planned, ...], many: int, tree: SourceTree) -> Iterator[str]:
     """Columns as wide as their widest entry."""
-    from crashcheck.checker.representative import Places, Representative
-
-    yield f"{many} update behaviour{'s' * (many != 1)} in {len(made)} group{'s' * (len(made) != 1)}"
-    places = Places(space)
+    yield f"{many} update behaviour{'s' * (many != 1)} in {len(planned)} group{'s' * (len(planned) != 1)}"
     rows = [_HEADINGS]
-    for group in made:
-        states, exact = Representative(places, group.representative).feasible()
+    for each in planned:
+        group = each.ranked.group
+        states, exact = each.representative.feasible(_MOST_STEPS)
         rows.append(
             (
                 str(group.number),
+                f"{each.ranked.score:.2f}",
                 ", ".join(group.types),
                 str(group.members),
                 str(group.size),
@@ -76,12 +77,13 @@ def table(made: tuple[BehaviourGroup, ...], many: int, space: StateSpace, tree: 
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     for number, row in enumerate(rows):
         cells = [
-            text.ljust(width) if column in (1, 5) else text.rjust(width)
+            text.ljust(width) if column in _LEFT else text.rjust(width)
             for column, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
         if number:
-            for site in made[number - 1].sites:
+            yield f"{' ' * widths[0]}  {'; '.join(planned[number - 1].ranked.because)}"
+            for site in planned[number - 1].ranked.group.sites:
                 yield f"{' ' * widths[0]}  {_site(site, tree)}"
 
 

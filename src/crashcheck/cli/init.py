@@ -52,9 +52,9 @@ name = "px86"
 # files = "ext4"         # page-cache: "posix" asks for the directory's fsync too
 
 # [strategy]
-# name = "exhaustive"    # "bounded": at most `deviations` lines (pages) that lost, or kept, something;
-                         # "pathfinder": one representative of each group of similar updates (crashcheck groups)
-# deviations = 2
+# name = "ranked"        # all states, the likeliest to fail first. To compare: "pathfinder", "witcher", "random",
+                         # "exhaustive" (all, but in another order), "bounded" (at most `deviations` lines or pages
+# deviations = 2         # that lost, or kept, something)
 
 # [budget]
 # seconds = 300          # of searching; the report says what was not looked at
