@@ -113,11 +113,8 @@ static void write_entry(struct bucket *bucket, int slot, uint64_t key, uint64_t 
     entry->key = key;               /* BUG 1, 2 */
     entry->value = value;           /* BUG 1, 2 */
     entry->check = check_of(value); /* BUG 1, 2 */
-    if (!beside_tokens(bucket, slot)) {
+    if (!beside_tokens(bucket, slot))
         flush(entry, sizeof *entry);
-        if (BUG != 1)
-            fence();
-    }
 }
 
 static void set_tokens(struct bucket *bucket, uint64_t tokens) {
@@ -133,6 +130,8 @@ static void add(struct bucket *bucket, int slot, uint64_t key, uint64_t value) {
         return;
     }
     write_entry(bucket, slot, key, value);
+    if (!beside_tokens(bucket, slot) && BUG != 1)
+        fence();
     PUBLISH(bucket->tokens, bucket->tokens | token(slot)); /* BUG 1, 3 */
     if (BUG != 3)
         persist(&bucket->tokens, sizeof bucket->tokens);
@@ -352,9 +351,11 @@ static bool structure_update(uint64_t key, uint64_t value) {
         return true;
     }
     write_entry(bucket, slot, key, value);
+    if (!beside_tokens(bucket, slot))
+        fence();
     if (BUG == 4)
         PUBLISH(bucket->tokens, bucket->tokens & ~token(old)); /* BUG 4 */
-    PUBLISH(bucket->tokens, (bucket->tokens & ~token(old)) | token(slot)); /* BUG 1, 4 */
+    PUBLISH(bucket->tokens, (bucket->tokens & ~token(old)) | token(slot)); /* BUG 4 */
     persist(&bucket->tokens, sizeof bucket->tokens);
     return true;
 }
