@@ -232,12 +232,17 @@ def _supervise(
     return _Outcome(**json.loads(outcome))
 
 
+def ending(recording: Recording, timeout_s: float | None) -> str:
+    """How a run ended: "exited with status 1"."""
+    return _ending(_Outcome(recording.exit_code, recording.signal, recording.timed_out, recording.seconds), timeout_s)
+
+
 def _check_outcome(recording: Recording, command: Sequence[str], timeout_s: float | None) -> None:
-    ending = _Outcome(recording.exit_code, recording.signal, recording.timed_out, recording.seconds)
+    how = ending(recording, timeout_s)
     if recording.timed_out:
         raise CrashcheckError(
             "workload-timeout",
-            f"the workload {_ending(ending, timeout_s)}: {' '.join(command)}{tail(recording.stderr)}",
+            f"the workload {how}: {' '.join(command)}{tail(recording.stderr)}",
             "Give it less to do, or raise [workload] timeout_s.",
         )
     if recording.exit_code != 0:
@@ -245,13 +250,12 @@ def _check_outcome(recording: Recording, command: Sequence[str], timeout_s: floa
         if room.f_bavail * room.f_frsize < _LEAST_ROOM_BYTES:
             raise CrashcheckError(
                 "record-disk-full",
-                f"the workload {_ending(ending, timeout_s)}, and there is no room left in {recording.pool}"
-                + tail(recording.stderr),
+                f"the workload {how}, and there is no room left in {recording.pool}" + tail(recording.stderr),
                 "Make room, or give the workload less to do.",
             )
         raise CrashcheckError(
             "workload-failed",
-            f"the workload {_ending(ending, timeout_s)}: {' '.join(command)}{tail(recording.stderr)}",
+            f"the workload {how}: {' '.join(command)}{tail(recording.stderr)}",
             "It must exit with status 0 when nothing crashes; run it by hand in an empty pool folder.",
         )
 

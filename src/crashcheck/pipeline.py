@@ -130,8 +130,14 @@ def record_workload(
     first_from: Path | None = None,
     addresses_from: Path | None = None,
     run: int = 1,
+    memory: str | None = None,
+    must_succeed: bool = True,
+    must_update: bool = True,
 ) -> Recording:
-    """Run [setup] and [workload] in a pool folder below `work`. `run` is what {run} stands for."""
+    """Run [setup] and [workload] in a pool folder below `work`.
+
+    `run` is what {run} stands for; `memory` is [record] memory if None; the rest as `record` has it.
+    """
     setup = config.setup.command if first_from is None else None
     # Filled in here, where a shell command's quoting is known, and not by the recorder.
     pool = str(work.resolve() / "pool")
@@ -149,6 +155,9 @@ def record_workload(
         snapshot_seq=snapshot_seq,
         first_from=first_from,
         addresses_from=addresses_from,
+        must_succeed=must_succeed,
+        must_update=must_update,
+        memory=memory or config.record.memory,
     )
 
 
@@ -176,10 +185,10 @@ def search(
 ) -> tuple[Exploration, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; then recoveries."""
     subject = loaded.subject
-    plan = _strategy(config, loaded.facts)
+    plan = strategy_of(config, loaded.facts)
     budget = Budget(config.budget.seconds, config.budget.states)
     oracle = oracles.choose(config, subject, loaded.recording.trace.parent)
-    with _executor(config, loaded, run_folder.path, jobs, oracle) as executor:
+    with executor_of(config, loaded, run_folder.path, jobs, oracle) as executor:
         oracles.make_ready(oracle, executor, lambda phase: tell(phase, None))
         tell("checking the uncrashed images", None)
         recording = loaded.recording
@@ -252,9 +261,9 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
     work = image.with_name(image.name + ".work")
     work.mkdir()
     oracle = oracles.choose(wanted, loaded.subject, loaded.recording.trace.parent)
-    with _executor(wanted, loaded, work, 1, oracle) as executor:
+    with executor_of(wanted, loaded, work, 1, oracle) as executor:
         oracles.run_by(oracle, executor)
-        deeper = _deeper(wanted, loaded, work, 1, _strategy(wanted, loaded.facts), None)
+        deeper = _deeper(wanted, loaded, work, 1, strategy_of(wanted, loaded.facts), None)
         replayed = replay(token, loaded.subject, executor, image, deeper)
         return replace(replayed, operations=b"".join(oracle.stages(token.levels[0].state.point)))
 
@@ -264,7 +273,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _strategy(config: Config, facts: ProgramFacts) -> Strategy:
+def strategy_of(config: Config, facts: ProgramFacts) -> Strategy:
+    """The strategy that [strategy] names, with what a recording tells it."""
     if config.strategy.name == "bounded":
         return strategy("bounded", deviations=config.strategy.deviations)
     if config.strategy.name == "ranked":
@@ -303,9 +313,12 @@ def _check_setup(config: Config, recording: Recording, work: Path) -> CheckSetup
     )
 
 
-def _executor(config: Config, loaded: Loaded, work: Path, jobs: int, oracle: Oracle) -> Executor:
+def executor_of(
+    config: Config, loaded: Loaded, work: Path, jobs: int, oracle: Oracle, kind: type[Executor] = Executor
+) -> Executor:
+    """Workers that run the check on crash states of a recording; their images lie below `work`."""
     trace = loaded.subject.trace
-    return Executor(
+    return kind(
         loaded.subject.content,
         loaded.subject.space.points,
         _check_setup(config, loaded.recording, work),

@@ -1,0 +1,27 @@
+/* W-W|R: a log is closed and opened again; nobody should look in between. A writer does, and drops its record. */
+#include "schedule.h"
+
+static int log_is_open = 1;
+static int records;
+
+static void rotate(void) {
+    turn("close");
+    log_is_open = 0;
+    turn("open");
+    log_is_open = 1;
+}
+
+static void write_record(void) {
+    turn("write");
+    if (log_is_open) /* turning point */
+        records++;
+    else
+        failed("a record is lost");
+}
+
+int main(int argc, char **argv) {
+    static const char *const good[] = {"close open write", "write close open", 0};
+    static const char *const bad[] = {"close write open", 0};
+    choose(argc, argv, &(struct schedules){good, bad});
+    return run_two(rotate, write_record);
+}

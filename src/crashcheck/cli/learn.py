@@ -1,0 +1,213 @@
+"""`crashcheck learn`: how the threads of passing runs interleave, and a run held against it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crashcheck.config import FILE_NAME, Config, load
+from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
+
+if TYPE_CHECKING:
+    from crashcheck.analyzer.invariants.anticipating import Invariants, Judged, Observed
+    from crashcheck.runtime.record import Recording
+
+LEARNED = "crashcheck.learned.json"
+RUNS = 10
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "learn",
+        help="learn from passing runs how threads interleave, and hold a run against it",
+        description="Builds, runs the workload several times with all of its memory recorded, and keeps which accesses "
+        "of other threads came just before each access. With --check, runs once and reports accesses that come after "
+        "one that no passing run showed: before they do harm, if they do.",
+    )
+    parser.add_argument(
+        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
+    )
+    parser.add_argument("--file", help=f"what was learned (default: {LEARNED} beside the configuration)")
+    parser.add_argument("--runs", type=int, metavar="N", help=f"how many runs to learn from (default: {RUNS})")
+    parser.add_argument("--check", action="store_true", help="run once and report what was not learned")
+    parser.add_argument("--relax", action="store_true", help="with --check: if the run passes, learn what it showed")
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.relax and not args.check:
+        raise CrashcheckError("bad-option", "--relax goes with --check: without it, every passing run is learned from.")
+    if args.check and args.runs is not None:
+        raise CrashcheckError("bad-option", "--runs does not go with --check, which runs the workload once.")
+    if args.runs is not None and args.runs < 1:
+        raise CrashcheckError("bad-option", f"--runs is {args.runs}; the least is 1.")
+    config = load(args.config)
+    path = Path(args.file) if args.file else config.folder / LEARNED
+    if args.check:
+        checked = check(config, path, relax=args.relax)
+        for line in told(checked):
+            print(line)
+        return EXIT_FINDINGS if checked.judged.violations or checked.failure else EXIT_CLEAN
+    learning = learn(config, path, args.runs or RUNS, lambda line: print(line, flush=True))
+    print(summary(learning, path))
+    return EXIT_CLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What learning did. `new`: for each run, how many predecessors of accesses it added."""
+
+    new: tuple[int, ...]
+    learned: Invariants
+
+    @property
+    def levelled_at(self) -> int:
+        """The last run (from 1) that added something; 0 if none did."""
+        return max((number for number, many in enumerate(self.new, 1) if many), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A run held against what was learned. `failure` says how the run failed, "" if it passed; `added` is what was
+    learned from it, -1 if nothing was asked for."""
+
+    judged: Judged
+    failure: str
+    added: int
+
+
+def learn(config: Config, path: Path, runs: int, tell: Callable[[str], None] | None = None) -> Learning:
+    """Runs the workload `runs` times and merges what the runs show into the file at `path`.
+
+    Raises CrashcheckError: learn-run-failed if a run fails (the file stays as it was), learn-nothing, and those of
+    recording and of the file.
+    """
+    from crashcheck.analyzer.invariants import anticipating
+
+    learned = anticipating.load(path) if path.exists() else anticipating.Invariants()
+    new: list[int] = []
+    with _runs(config) as observe:
+        for number in range(1, runs + 1):
+            try:
+                observed, _ = observe(number, must_succeed=True)
+            except CrashcheckError as error:
+                if error.slug not in ("workload-failed", "workload-timeout"):
+                    raise
+                raise CrashcheckError(
+                    "learn-run-failed",
+                    f"run {number} of {runs}: {error.message}",
+                    "Nothing was kept: passing runs alone are learned from. `crashcheck learn --check` says how a run "
+                    "differs from what was learned before.",
+                ) from error
+            before = learned.many
+            learned = learned.learn(observed)
+            new.append(learned.many - before)
+            if tell is not None:
+                tell(f"run {number:{len(str(runs))}}: {observed.accesses} accesses, {new[-1]} new predecessors")
+    anticipating.save(learned, path)
+    return Learning(tuple(new), learned)
+
+
+def check(config: Config, path: Path, *, relax: bool = False) -> Checked:
+    """Runs the workload once and holds it against the file at `path`; `relax`: learns from it if it passes.
+
+    Raises CrashcheckError: learned-missing, learned-corrupt, learned-version, learn-nothing and those of recording.
+    """
+    from crashcheck.analyzer.invariants import anticipating
+    from crashcheck.runtime.record import ending
+
+    learned = anticipating.load(path)
+    with _runs(config) as observe:
+        observed, recording = observe(1, must_succeed=False)
+    failure = "" if recording.exit_code == 0 else ending(recording, config.workload.timeout_s)
+    added = -1
+    if relax and not failure:
+        relaxed = learned.learn(observed)
+        added = relaxed.many - learned.many
+        anticipating.save(relaxed, path)
+    return Checked(learned.judge(observed), failure, added)
+
+
+@contextmanager
+def _runs(config: Config) -> Iterator[Callable[..., tuple[Observed, Recording]]]:
+    """Builds, and hands on what runs the workload once (number, must_succeed) and observes it."""
+    from crashcheck import evidence, pipeline
+    from crashcheck.analyzer.invariants.anticipating import observe
+    from crashcheck.analyzer.ir.facts import ProgramFacts
+    from crashcheck.analyzer.trace.reader import read
+    from crashcheck.checker.store import Store
+
+    store = Store(config.folder)
+    run_folder = store.new_run()
+
+    def once(number: int, *, must_succeed: bool) -> tuple[Observed, Recording]:
+        work = run_folder.path / f"learn-{number}"
+        recording = pipeline.record_workload(
+            config, work, run=number, memory="all", must_succeed=must_succeed, must_update=False
+        )
+        trace = read(recording.trace)
+        facts = ProgramFacts.load(evidence.modules(trace, config.workload.command, config.folder))
+        observed = observe(trace, facts, config.folder)
+        del trace
+        shutil.rmtree(work)
+        if not observed.accesses:
+            raise CrashcheckError(
+                "learn-nothing",
+                "the workload accessed no memory that crashcheck sees.",
+                "Build it with crashcheck-cc or crashcheck-c++.",
+            )
+        return observed, recording
+
+    try:
+        with store.programs() as programs:
+            if config.build.command is not None:
+                programs.alone(lambda: None)
+                pipeline.build(config, run_folder.path)
+            programs.together()
+            yield once
+    finally:
+        run_folder.close()
+
+
+def summary(learning: Learning, path: Path) -> str:
+    """What was learned, and since when nothing new came."""
+    learned, runs, at = learning.learned, len(learning.new), learning.levelled_at
+    text = f"{learned.many} predecessors of {learned.guarded} accesses to shared memory"
+    text += f", from {_of(learned.runs, 'run')}"
+    if not learned.guarded:
+        text += "; no two threads accessed the same variable"
+    elif at == runs:
+        text += "; the last run still brought new ones: more runs may"
+    elif at:
+        text += f"; nothing new since run {at}"
+    else:
+        text += "; nothing new"
+    return f"{text}\n{path}"
+
+
+def told(checked: Checked) -> Iterator[str]:
+    """The report of --check."""
+    violations = checked.judged.violations
+    yield from (f"not learned: {violation}" for violation in violations)
+    if checked.judged.unjudged:
+        many = len(checked.judged.unjudged)
+        names = ", ".join(str(site) for site in checked.judged.unjudged[:3]) + (", …" if many > 3 else "")
+        yield f"not judged: {_of(many, 'access', 'accesses')} that no learned run made, or whose code changed: {names}"
+    if checked.failure:
+        yield f"the run {checked.failure}" + (
+            ": anticipated by the first of these" if violations else ", and nothing anticipated it"
+        )
+    elif violations:
+        yield "the run passed: if it was right, `crashcheck learn --check --relax` learns what it shows"
+    else:
+        yield "the run passed, and showed nothing that was not learned"
+    if checked.added >= 0:
+        yield f"learned {_of(checked.added, 'predecessor')} from it"
+
+
+def _of(many: int, one: str, several: str = "") -> str:
+    return f"{many} {one if many == 1 else several or one + 's'}"
