@@ -418,4 +418,16 @@ def _distinct(subject: Subject, plan: Strategy) -> Iterator[CrashState]:
             yield state
 
 
-__all__ = ["Loaded", "Ran", "build", "load", "record_workload", "replay_token", "run", "search", "summarise"]
+__all__ = [
+    "Loaded",
+    "Ran",
+    "build",
+    "executor_of",
+    "load",
+    "record_workload",
+    "replay_token",
+    "run",
+    "search",
+    "strategy_of",
+    "summarise",
+]

@@ -1,0 +1,260 @@
+"""`python -m bench.recall`: how many crash states each strategy runs until it finds each planted bug of
+examples/structures, and whether the builds without a bug stay clean. Writes build/bench/recall.json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.measure import scratch
+from bench.programs import CHECKOUT
+from bench.remember import Remembering
+from crashcheck import oracles, pipeline
+from crashcheck.checker.budget import Budget
+from crashcheck.checker.explore import Exploration, Exploring, Progress
+from crashcheck.config import Config, override
+from crashcheck.config import load as load_config
+
+STRUCTURES = CHECKOUT / "examples" / "structures"
+OUTPUT = CHECKOUT / "build" / "bench" / "recall.json"
+STRATEGIES = ("ranked", "pathfinder", "witcher", "bounded", "exhaustive", "random")
+
+
+class _Found(Exception):
+    """A proved finding: how far the search was."""
+
+    def __init__(self, executed: int) -> None:
+        super().__init__(executed)
+        self.executed = executed
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A row of bugs.toml; number 0 is the build without a bug."""
+
+    program: str
+    number: int
+    kind: str
+    what: str
+    function: str = ""
+    least: int = 0
+
+
+@dataclass(slots=True)
+class Row:
+    """What was measured of one bug. `states`: executed until the first finding, None if it was not found."""
+
+    bug: Bug
+    states: dict[str, int | None] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()  # of the whole budget of `ranked`
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.recall", description=__doc__)
+    parser.add_argument("--program", action="append", default=[], metavar="NAME", help="only this structure")
+    parser.add_argument("--bug", action="append", type=int, default=[], metavar="N", help="only this bug; 0: no bug")
+    parser.add_argument("--operations", type=int, default=2000, help="of each run (default: 2000)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each search (default: 60)")
+    parser.add_argument("--strategies", default=",".join(STRATEGIES), help=f"default: {','.join(STRATEGIES)}")
+    parser.add_argument("--whole", action="store_true", help="let `ranked` use up its time, and count its findings")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help=f"default: {OUTPUT}")
+    args = parser.parse_args()
+    strategies = tuple(args.strategies.split(","))
+    bugs = [
+        bug
+        for bug in planted()
+        if (not args.program or bug.program in args.program) and (not args.bug or bug.number in args.bug)
+    ]
+    rows: list[Row] = []
+    for bug in bugs:
+        with scratch(512) as folder:
+            rows.append(_measure(bug, folder, args.operations, args.seconds, strategies, args.whole))
+        _show(rows[-1])
+        _write(args.output, rows, strategies, args)
+    for line in _table(rows, strategies):
+        print(line)
+    print(f"Written to {args.output}.")
+    missed = [row.bug for row in rows if row.bug.number and row.states.get(strategies[0]) is None]
+    alarms = [row.bug for row in rows if not row.bug.number and any(row.states.values())]
+    return 1 if missed or alarms else 0
+
+
+def planted() -> Iterator[Bug]:
+    """Every structure without a bug, and with each of its bugs, in order."""
+    for path in sorted(STRUCTURES.glob("*/bugs.toml")):
+        listed = tomllib.loads(path.read_text(encoding="utf-8"))
+        name = path.parent.name
+        yield Bug(name, 0, "", "no bug")
+        for bug in listed["bug"]:
+            yield Bug(name, bug["number"], bug["kind"], bug["what"], bug["function"], bug.get("least", 0))
+
+
+def _prepared(bug: Bug, folder: Path, operations: int) -> Config:
+    """A copy of the structures with one built in it, and its configuration; each bug has folders of its own."""
+    structures = folder / "structures"
+    shutil.copytree(STRUCTURES, structures, ignore=shutil.ignore_patterns(".crashcheck", "driver"))
+    own = structures / bug.program
+    options = tomllib.loads((own / "bugs.toml").read_text(encoding="utf-8"))["operations"]
+    words = options.split() if isinstance(options, str) else list(options)
+    many = max(operations, bug.least)
+    made = subprocess.run(
+        [sys.executable, "-m", "crashcheck", "ops", *words, "--length", str(many)],
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    (own / "operations.txt").write_bytes(made.stdout)
+    return load_config(own)
+
+
+def _measure(bug: Bug, folder: Path, operations: int, seconds: float, strategies: Sequence[str], whole: bool) -> Row:
+    row = Row(bug)
+    config = _prepared(bug, folder, operations)
+    os.environ["BUG"] = str(bug.number)
+    work = folder / "work"
+    work.mkdir()
+    pipeline.build(config, work)
+    recording = pipeline.record_workload(config, work)
+    loaded = pipeline.load(config, recording)
+    with _checking(config, loaded, work) as executor:
+        for name in strategies:
+            wanted = override(config, strategy=name)
+            started = time.perf_counter()
+            to_the_end = not bug.number or (whole and name == "ranked")
+            found = _search(wanted, loaded, executor, seconds, to_the_end)
+            executor.settle()
+            row.seconds[name] = round(time.perf_counter() - started, 1)
+            if isinstance(found, Exploration):
+                told = tuple(f"{finding.kind.value}: {finding.message}" for finding in found.findings)
+                row.findings += told
+                row.states[name] = found.states.executed if told and bug.number else len(told) or None
+            else:
+                row.states[name] = found
+    return row
+
+
+@contextmanager
+def _checking(config: Config, loaded: pipeline.Loaded, work: Path) -> Iterator[Remembering]:
+    """Workers that are ready to check states; the driver's own run has been found sound."""
+    jobs = pipeline.cores()
+    oracle = oracles.choose(config, loaded.subject, loaded.recording.trace.parent)
+    with pipeline.executor_of(config, loaded, work, jobs, oracle, Remembering) as executor:
+        assert isinstance(executor, Remembering)
+        oracles.make_ready(oracle, executor, lambda phase: None)
+        yield executor
+
+
+def _search(
+    config: Config, loaded: pipeline.Loaded, executor: Remembering, seconds: float, to_the_end: bool
+) -> Exploration | int | None:
+    """What was found with the time used up, or the number of states that led to the first finding; None: nothing."""
+
+    def watch(progress: Progress) -> None:
+        if progress.findings and not to_the_end:
+            raise _Found(progress.executed)
+
+    plan = pipeline.strategy_of(config, loaded.facts)
+    search = Exploring(
+        loaded.subject, executor, plan, Budget(seconds), jobs=pipeline.cores(), progress=watch, snapshot=None
+    )
+    try:
+        explored = search.run()
+    except _Found as found:
+        return found.executed
+    return explored if to_the_end else None
+
+
+# -- what is shown and kept
+
+
+def _show(row: Row) -> None:
+    bug = row.bug
+    cells = "  ".join(f"{name} {'-' if states is None else states}" for name, states in row.states.items())
+    seconds = " ".join(f"{value:.0f}" for value in row.seconds.values())
+    print(f"{bug.program:16} {bug.number:3} {bug.kind or 'fixed':18} {cells}  [{seconds} s]", flush=True)
+    for message in row.findings:
+        print(f"{'':21}{message}")
+
+
+def _area(values: Sequence[int | None], most: int) -> float:
+    """The area under the share of bugs found after n states, n from 0 to `most`, as a share of the whole."""
+    return statistics.mean(max(0.0, 1 - (most if value is None else min(value, most)) / most) for value in values)
+
+
+def _table(rows: Sequence[Row], strategies: Sequence[str]) -> Iterator[str]:
+    for name, figures in _summary(rows, strategies).items():
+        median = figures["median_states"]
+        yield (
+            f"{name:12} found {figures['found']:3} of {figures['bugs']}   "
+            f"median {'-' if median is None else median:>6} states   area {figures['area_1000']:.3f} (to 1,000)  {figures['area_10000']:.3f} (to 10,000)"
+        )
+
+
+def _summary(rows: Sequence[Row], strategies: Sequence[str]) -> dict[str, dict[str, Any]]:
+    summary = {}
+    for name in strategies:
+        values = [row.states.get(name) for row in rows if row.bug.number]
+        if not values:
+            continue
+        endless = [float("inf") if value is None else float(value) for value in values]
+        median = statistics.median(endless)
+        summary[name] = {
+            "bugs": len(values),
+            "found": sum(value is not None for value in values),
+            "median_states": None if median == float("inf") else median,
+            "area_1000": round(_area(values, 1000), 4),
+            "area_10000": round(_area(values, 10000), 4),
+        }
+    return summary
+
+
+def _write(output: Path, rows: Sequence[Row], strategies: Sequence[str], args: argparse.Namespace) -> None:
+    report = {
+        "schema": 1,
+        "operations": args.operations,
+        "seconds": args.seconds,
+        "bugs": [
+            {
+                "program": row.bug.program,
+                "bug": row.bug.number,
+                "kind": row.bug.kind,
+                "what": row.bug.what,
+                "states": row.states,
+                "seconds": row.seconds,
+                "findings": list(row.findings),
+            }
+            for row in rows
+            if row.bug.number
+        ],
+        "fixed": [
+            {
+                "program": row.bug.program,
+                "strategy": name,
+                "findings": row.states[name] or 0,
+                "seconds": row.seconds[name],
+                "told": list(row.findings),
+            }
+            for row in rows
+            if not row.bug.number
+            for name in row.states
+        ],
+        "summary": _summary(rows, strategies),
+    }
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
