@@ -17,7 +17,7 @@ from crashcheck.analyzer.ir.facts import Site
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.format import NO_INSTANCE
-from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.analyzer.trace.reader import Facts, Trace
 
 _LARGEST_EVIDENCE = 64  # bytes: a wider typed update says nothing about the types of its words
 _SHAPES = 256  # distinct ranges of one bulk site whose fields are told apart
@@ -47,7 +47,9 @@ class Instances:
         return len(self.type)
 
 
-class _Names:
+class Names:
+    """Numbers for types, and for fields of types."""
+
     def __init__(self) -> None:
         self.types: dict[str, int] = {}
         self.fields: dict[tuple[int, str], int] = {}
@@ -59,7 +61,7 @@ class _Names:
         return self.fields.setdefault((type_, path), len(self.fields))
 
 
-class _Rows:
+class Rows:
     """Memberships of updates (events), column by column: update, type, file, start, field."""
 
     def __init__(self) -> None:
@@ -101,10 +103,10 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
     A new life begins with a fill that covers all known fields of an instance, and with a typed update of a word that an
     object which neither contains nor lies in the instance wrote in between.
     """
-    names = _Names()
+    names = Names()
     updates = updates_of(graph, nodes)
-    rows = _Rows()
-    kinds = _place_all(graph, facts, updates, names, rows)
+    rows = Rows()
+    kinds = place_all(graph.trace, facts, updates, names, rows)
     columns = rows.columns()
     update, type_, file, start, field = distinct(*columns)
     instance, heads = numbered(type_, file, start)
@@ -172,7 +174,7 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Kinds:
+class Kinds:
     """Of each update: whether it tells the types of its words, wants to be told, is a fill. And the layout."""
 
     evidence: NDArray[np.bool_]
@@ -181,20 +183,21 @@ class _Kinds:
     layout: Layout
 
 
-def _place_all(graph: PersistenceGraph, facts: Facts | None, updates: Updates, names: _Names, rows: _Rows) -> _Kinds:
+def place_all(trace: Trace, facts: Facts | None, updates: Updates, names: Names, rows: Rows) -> Kinds:
+    """Add to `rows` what static types say of updates, or of other accesses told in the same columns."""
     known: dict[int, Site] = {}
     members: dict[int, Ints] = {}
     distinct, inverse = np.unique(updates.site, return_inverse=True)
     order = np.argsort(inverse.reshape(-1), kind="stable")
     bounds = np.searchsorted(inverse.reshape(-1)[order], np.arange(len(distinct) + 1))
     for at, number in enumerate(distinct.tolist()):
-        site = graph.trace.site(number, facts) if number else None
+        site = trace.site(number, facts) if number else None
         if site is not None:
             known[number] = site
             members[number] = order[bounds[at] : bounds[at + 1]]
     layout = Layout(known.values())
     none = np.zeros(len(updates.event), dtype=np.bool_)
-    kinds = _Kinds(none.copy(), ~none, none, layout)
+    kinds = Kinds(none.copy(), ~none, none, layout)
     for number, site in known.items():
         _place(site, members[number], updates, layout)  # teaches the layout how large elements are
     placed = []
@@ -273,7 +276,7 @@ def _place_outer(placed: list[_Placed], updates: Updates) -> None:
             one.starts[number] = found & ((1 << 40) - 1)
 
 
-def _tell(one: _Placed, updates: Updates, layout: Layout, names: _Names, rows: _Rows) -> None:
+def _tell(one: _Placed, updates: Updates, layout: Layout, names: Names, rows: Rows) -> None:
     """Add a site's memberships."""
     file, bulk = updates.file[one.rows], is_bulk(one.site)
     if not one.chain:
@@ -300,8 +303,8 @@ def _add_fields(
     one: _Placed,
     updates: Updates,
     layout: Layout,
-    names: _Names,
-    rows: _Rows,
+    names: Names,
+    rows: Rows,
     name: str,
     type_: int,
     start: Ints,
@@ -321,4 +324,4 @@ def _add_fields(
             rows.add(chosen, type_, updates.file[chosen], start[mine], names.field(type_, path))
 
 
-__all__ = ["Instances", "instances"]
+__all__ = ["Instances", "Kinds", "Names", "Rows", "instances", "place_all"]
