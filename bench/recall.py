@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -108,7 +109,7 @@ def _prepared(bug: Bug, folder: Path, operations: int) -> Config:
     shutil.copytree(STRUCTURES, structures, ignore=shutil.ignore_patterns(".crashcheck", "driver"))
     own = structures / bug.program
     options = tomllib.loads((own / "bugs.toml").read_text(encoding="utf-8"))["operations"]
-    words = options.split() if isinstance(options, str) else list(options)
+    words = shlex.split(options) if isinstance(options, str) else list(options)
     many = max(operations, bug.least)
     made = subprocess.run(
         [sys.executable, "-m", "crashcheck", "ops", *words, "--length", str(many)],
