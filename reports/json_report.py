@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from crashcheck.checker.result import Finding, Location, RunResult, ScheduleStep, Verdict
+from crashcheck.checker.result import Finding, GroupRow, Location, RunResult, ScheduleStep, Verdict
 from crashcheck.reports import words
 from crashcheck.reports.numbers import json_count
 from crashcheck.reports.text import valid
@@ -38,6 +38,7 @@ def document(result: RunResult) -> dict[str, Any]:
         "run": _run(result),
         "findings": [_finding(finding) for finding in result.findings],
         "uncertain": [_finding(finding) for finding in result.uncertain],
+        "groups": [_group(row) for row in result.groups],
     }
 
 
@@ -119,6 +120,26 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "depth": finding.depth,
         "uncertain": _text(finding.uncertain) or None,
         "note": _text(finding.note) or None,
+    }
+
+
+def _group(row: GroupRow) -> dict[str, Any]:
+    return {
+        "rank": row.number,
+        "types": [_text(name) for name in row.types],
+        "instance": _text(row.instance) or None,
+        "operation": row.operation,
+        "members": row.members,
+        "updates": row.updates,
+        "score": row.score,
+        "because": [_text(reason) for reason in row.because],
+        "feasible": json_count(row.feasible),
+        "feasible_exact": row.feasible_is_exact,
+        "executed": json_count(row.executed),
+        "failing": json_count(row.failing),
+        "complete": row.complete,
+        "verdict": row.verdict.value,
+        "sites": [_location(place) for place in row.sites],
     }
 
 

@@ -9,6 +9,8 @@ from crashcheck.checker.result import (
     Frame,
     GraphEdge,
     GraphNode,
+    GroupRow,
+    GroupVerdict,
     Kind,
     Location,
     NotInstrumented,
@@ -255,6 +257,25 @@ TRACE = TraceSummary(
     unmodelled_calls=(),
 )
 ALL = StateCounts(412, True, "", 380, 32, 0, 0, 0, 0)
+GROUP = GroupRow(
+    number=1,
+    types=("token", "entry"),
+    instance="table.pm+448",
+    operation=13,
+    members=40,
+    updates=3,
+    sites=(VALUE, VALID),
+    score=1.85,
+    because=("may violate `token.valid` persists after `entry.value`", "3 updates"),
+    feasible=6,
+    feasible_is_exact=True,
+    executed=8,
+    failing=2,
+    complete=True,
+    verdict=GroupVerdict.FAILING,
+    nodes=(),
+    edges=(),
+)
 SOME = StateCounts(10**77, True, "", 400, 12, 3, 7, 1, 1)
 
 
@@ -266,6 +287,7 @@ def run(
     trace: TraceSummary = TRACE,
     not_instrumented: tuple[NotInstrumented, ...] = (),
     warnings: tuple[str, ...] = (),
+    groups: tuple[GroupRow, ...] = (),
 ) -> RunResult:
     """A run with these findings."""
     return RunResult(
@@ -281,6 +303,7 @@ def run(
         warnings,
         5.31,
         "0.1.0",
+        groups,
     )
 
 
@@ -302,6 +325,25 @@ FULL = run(
     ),
     not_instrumented=(NotInstrumented("third_party/zlib.c", "compiled plain: CRASHCHECK_FALLBACK=1"),),
     warnings=("the workload wrote to stderr: 3 lines",),
+    groups=(
+        GROUP,
+        replace(
+            GROUP,
+            number=2,
+            types=("(reserve)",),
+            instance="",
+            operation=0,
+            members=1,
+            score=0.5,
+            because=("2 updates",),
+            feasible=2**60,
+            feasible_is_exact=False,
+            executed=0,
+            failing=0,
+            complete=False,
+            verdict=GroupVerdict.UNTESTED,
+        ),
+    ),
 )
 
 NASTY = "</script><script>alert(1)</script>[bold red]::error::\x1b[31m\x1b]0;pwn\x07\u202e{{7*7}}`\udcff&\"'\x00\r\n"
@@ -334,6 +376,7 @@ def hostile() -> RunResult:
             uncertain=(replace(bad, uncertain=NASTY),),
             not_instrumented=(NotInstrumented(NASTY, NASTY),),
             warnings=(NASTY,),
+            groups=(replace(GROUP, types=(NASTY,), instance=NASTY, because=(NASTY,), sites=(place,)),),
             trace=replace(TRACE, path=NASTY, files=(NASTY,), unmodelled_calls=(NASTY,), truncated=NASTY),
         ),
         config_path=NASTY,
