@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.checker import explain, sparse
+from crashcheck.checker import clusters, explain, sparse
 from crashcheck.checker.identity import AT, FindingKey, Identities, PlaceKey
 from crashcheck.checker.kinds import CUT_SHORT, Cause
 from crashcheck.checker.result import Finding, Kind, Location
@@ -22,6 +22,8 @@ KILL_SHOWS_IT = "no reordering needed: `kill -9` shows it"
 NO_SNAPSHOT = "no snapshot of the files at this point was to be had, so an update that was not traced may be the reason"
 NOT_REPLAYED = "the trace is incomplete: replayed up to this point it does not give the files as they were then"
 UNEXPLAINED = "it touches bytes that something untraced also wrote"
+
+_ALSO_SHOWN = 5
 
 WriteImage = Callable[[CrashState, Path], None]
 Snapshot = Callable[[int], Path | None]
@@ -168,23 +170,34 @@ class Register:
     # -- values for the reports
 
     def findings(self, *, depth: int = 1, outer: tuple[Level, ...] = ()) -> tuple[list[Finding], list[Finding]]:
-        """(proved, uncertain). `outer`: levels of the token before this one, for a crash during the check."""
-        proved: list[Finding] = []
-        uncertain: list[Finding] = []
+        """(proved, uncertain), one a bug. `outer`: levels of the token before this one, for a crash of the check."""
+        out: tuple[list[Finding], list[Finding]] = ([], [])
         taken: dict[str, int] = {}
-        for draft in self.drafts:
-            finding = self._value(draft, depth, outer)
+        for draft, others in self._bugs():
+            finding = self._value(draft, others, depth, outer)
             count = taken[finding.id] = taken.get(finding.id, 0) + 1
             if count > 1:
                 finding = replace(finding, id=f"{finding.id}-{count}")
-            (uncertain if draft.uncertain else proved).append(finding)
-        return proved, uncertain
+            out[bool(draft.uncertain)].append(finding)
+        return out
+
+    def _bugs(self) -> list[tuple[Draft, list[Draft]]]:
+        """Each bug's draft, with the others that the same fix would mend; what is uncertain stays apart."""
+        found: dict[int, tuple[Draft, list[Draft]]] = {}
+        for uncertain in (False, True):
+            places = [index for index, draft in enumerate(self.drafts) if bool(draft.uncertain) is uncertain]
+            drafts = [self.drafts[index] for index in places]
+            traits = [clusters.trait(self.subject, self.identities, draft.cause) for draft in drafts]
+            for members in clusters.groups(traits):
+                first = clusters.head(traits, members)
+                found[places[members[0]]] = (drafts[first], [drafts[i] for i in members if i != first])
+        return [found[index] for index in sorted(found)]
 
     def token(self, state: CrashState, outer: tuple[Level, ...] = ()) -> str:
         graph = self.subject.graph
         return str(Token(graph.model, graph.options, (*outer, Level(self._digest, state))))
 
-    def _value(self, draft: Draft, depth: int, outer: tuple[Level, ...]) -> Finding:
+    def _value(self, draft: Draft, others: list[Draft], depth: int, outer: tuple[Level, ...]) -> Finding:
         subject, cause = self.subject, draft.cause
         schedule = Schedule(subject, cause)
         nodes, edges = schedule.graph()
@@ -193,6 +206,10 @@ class Register:
         notes = [KILL_SHOWS_IT] if cause.prefix and not draft.uncertain else []
         if not cause.complete:
             notes.append(CUT_SHORT)
+        also = list(dict.fromkeys(explain.message(subject, other.cause) for other in others))
+        if also:
+            more = f" and {len(also) - _ALSO_SHOWN} more" if len(also) > _ALSO_SHOWN else ""
+            notes.append(f"the same fix mends: {', '.join(also[:_ALSO_SHOWN])}{more}")
         return Finding(
             id=self.identities.stable(cause.kind, cause.lost, cause.kept, depth),
             kind=cause.kind if depth == 1 else Kind.RECOVERY_FAILURE,
@@ -207,7 +224,7 @@ class Register:
             nodes=nodes,
             edges=edges,
             replay=self.token(cause.state, outer),
-            states=draft.states,
+            states=draft.states + sum(other.states for other in others),
             depth=depth,
             uncertain=draft.uncertain,
             note="; ".join(notes),
