@@ -110,7 +110,7 @@ void fill(Slot *slot, uint64_t key, uint64_t value) {
 uint64_t make_segment(uint64_t prefix) {
     uint64_t offset = pool_alloc(sizeof(Segment));
     Segment *segment = AT(Segment, offset);
-    segment->prefix = prefix;
+    segment->prefix = prefix; /* BUG 3 */
     for (Bucket &bucket : segment->bucket)
         for (Slot &slot : bucket.slot)
             slot.key = 0;
@@ -152,12 +152,13 @@ void copy_upper_half(const Segment *from, Segment *to) {
             if (!alive(from, &slot) || !alive(to, &slot))
                 continue;
             Slot *copy = find_free(to, slot.key);
-            copy->key = slot.key;     /* BUG 3, 10 */
-            copy->value = slot.value; /* BUG 3, 10 */
+            copy->key = slot.key;     /* BUG 10 */
+            copy->value = slot.value; /* BUG 10 */
         }
-    flush(to, BUG == 10 ? sizeof *to - sizeof(Bucket) : sizeof *to);
     if (BUG != 3)
-        fence();
+        flush(to, LINE);
+    flush(to->bucket, BUG == 10 ? sizeof to->bucket - sizeof(Bucket) : sizeof to->bucket);
+    fence();
 }
 
 void split(uint64_t key) {
@@ -169,11 +170,11 @@ void split(uint64_t key) {
     copy_upper_half(segment, AT(Segment, made));
     uint64_t middle = ((lower | 1) - (2ULL << depth_of(segment))) * stride;
     for (uint64_t i = middle + stride; i-- > middle;)
-        PUBLISH(directory()->segment[i], made); /* BUG 3, 4, 5, 10 */
+        PUBLISH(directory()->segment[i], made); /* BUG 3, 4, 5 */
     flush(&directory()->segment[middle], stride * sizeof(uint64_t));
     if (BUG != 4)
         fence();
-    PUBLISH(segment->prefix, lower); /* BUG 4, 5, 10, 13 */
+    PUBLISH(segment->prefix, lower); /* BUG 3, 4, 5, 10, 13 */
     if (BUG != 13)
         persist(segment, LINE);
 }

@@ -139,7 +139,7 @@ static void add(struct bucket *bucket, int slot, uint64_t key, uint64_t value) {
 
 /* Takes over the item as it stands, and then lets go of it: a crash in between leaves it twice. */
 static void move(struct bucket *to, int slot, struct bucket *from, int old) {
-    to->entry[slot] = from->entry[old]; /* BUG 8 */
+    to->entry[slot] = from->entry[old]; /* BUG 8, 13 */
     if (!beside_tokens(to, slot) && BUG != 8)
         persist(&to->entry[slot], sizeof to->entry[slot]);
     PUBLISH(to->tokens, to->tokens | token(slot)); /* BUG 8, 9, 10 */
@@ -148,7 +148,7 @@ static void move(struct bucket *to, int slot, struct bucket *from, int old) {
     flush(&to->tokens, sizeof to->tokens);
     if (BUG != 9)
         fence();
-    PUBLISH(from->tokens, from->tokens & ~token(old)); /* BUG 9, 10 */
+    PUBLISH(from->tokens, from->tokens & ~token(old)); /* BUG 9, 10, 13 */
     persist(&from->tokens, sizeof from->tokens);
 }
 
@@ -207,7 +207,7 @@ static void set_geometry(uint64_t bits, uint64_t top, uint64_t bottom, uint64_t 
     flush(next, sizeof *next);
     if (BUG != 11)
         fence();
-    PUBLISH(table->current, 1 - table->current); /* BUG 11, 13 */
+    PUBLISH(table->current, 1 - table->current); /* BUG 11 */
     persist(&table->current, sizeof table->current);
 }
 
