@@ -138,8 +138,9 @@ class References:
         self._undisturbed: Reference | None = None
 
     def run_by(self, executor: Executor) -> None:
-        """Before anything is asked for."""
+        """Before anything is asked for; what another was asked for and did not answer is asked again."""
         self._executor = executor
+        self._asked.clear()
 
     @property
     def runs(self) -> Executor:

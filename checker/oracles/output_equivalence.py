@@ -42,6 +42,10 @@ class OutputEquivalence:
         self._crowded: dict[Standing, None] = {}
         self._unusable: dict[Reference, None] = {}
 
+    def follow(self, other: OutputEquivalence) -> None:
+        """Use the references of an oracle for the same operations."""
+        self.references = other.references
+
     def stages(self, point: int) -> tuple[bytes, ...]:
         marks = self.standings.marks(point)
         if marks not in self._stages:
