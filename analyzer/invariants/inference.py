@@ -1,0 +1,328 @@
+"""From a run with its loads to likely invariants and to the crash states that would violate them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.behaviours.updates import distinct, taken
+from crashcheck.analyzer.invariants.keys import Keys, keys
+from crashcheck.analyzer.invariants.ppdg import (
+    ADDRESS,
+    CONTROL,
+    VALUE,
+    Accesses,
+    Binder,
+    Dependences,
+    Edges,
+    accesses,
+    edges,
+)
+from crashcheck.analyzer.invariants.queries import (
+    Pairs,
+    Queries,
+    StateQuery,
+    Updates,
+    few,
+    guardians_together,
+    ordered_pairs,
+    queries,
+)
+from crashcheck.analyzer.invariants.rules import (
+    RULES,
+    LikelyInvariant,
+    Place,
+    ReadEvidence,
+    conditions,
+    each,
+    guardians,
+    related,
+)
+from crashcheck.analyzer.ir.dependences import SiteRef, site_dependences
+from crashcheck.analyzer.ir.facts import ProgramFacts
+from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.analyzer.trace.reader import Facts, Trace
+
+BOUND = 4096  # pairs of instances of one invariant that are kept
+_READS = 16  # places of evidence that an invariant keeps
+_HOW = {CONTROL: "control", ADDRESS: "address", VALUE: "value"}
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """What a run says of likely invariants, the strongest first. `note`: why there are none, or what is missing; else empty.
+
+    `queries` are the states that would violate one, as far as the order of updates lets it: a new iteration begins anew.
+    """
+
+    invariants: tuple[LikelyInvariant, ...]
+    queries: Iterable[StateQuery]
+    note: str
+
+
+def infer(found: Behaviours, facts: Facts | None) -> Inferred:
+    """The likely invariants of a run whose loads were recorded. `facts` are those of its program (ProgramFacts)."""
+    trace = found.graph.trace
+    if not len(trace.loads):
+        return Inferred((), (), "no likely invariants: no reads of watched files were recorded")
+    if not isinstance(facts, ProgramFacts):
+        return Inferred((), (), "no likely invariants: the program has no facts (build it with crashcheck-cc)")
+    return infer_from(found, facts, site_dependences(facts, indirect_calls(trace, facts)))
+
+
+def indirect_calls(trace: Trace, facts: ProgramFacts) -> Mapping[SiteRef, frozenset[str]]:
+    """Of each call without a static callee, the functions that the accesses and calls right below it lie in."""
+    bases = {unit.base: unit for unit in trace.units}
+    called: dict[SiteRef, set[str]] = {}
+    pairs = np.concatenate([rows[["site", "stack"]] for rows in (trace.events, trace.loads, trace.elsewhere)])
+    found = {(int(site), int(stack)) for site, stack in np.unique(pairs).tolist()}
+    for stack in sorted({stack for _, stack in found}):
+        chain = trace.stack(stack)
+        found.update(zip(chain, (0,) * len(chain), strict=True))
+        for inner, outer in zip(chain, chain[1:], strict=False):
+            _called(trace, facts, bases, inner, outer, called)
+    for site, stack in sorted(found):
+        callers = trace.stack(stack)
+        if callers:
+            _called(trace, facts, bases, site, callers[0], called)
+    return {site: frozenset(names) for site, names in sorted(called.items())}
+
+
+def _called(
+    trace: Trace, facts: ProgramFacts, bases: Mapping[int, Any], site: int, caller: int, called: dict[SiteRef, set[str]]
+) -> None:
+    outer, inner = trace.site(caller, facts), trace.site(site, facts)
+    unit = trace.unit_of(caller)
+    if outer is None or inner is None or unit is None or outer.kind != "call" or outer.callee:
+        return
+    called.setdefault(SiteRef(unit.key, caller - unit.base), set()).add(inner.positions[-1].function)
+
+
+def infer_from(found: Behaviours, facts: ProgramFacts, dependences: Dependences) -> Inferred:
+    """The same from dependences that are known already. Near-linear in the trace."""
+    trace = found.graph.trace
+    nodes = found.nodes
+    rows = accesses(trace, np.unique(nodes.event[nodes.data]))
+    known = keys(trace, facts, rows)
+    joined = edges(Binder(trace, rows, dependences))
+    if not len(joined):
+        return Inferred((), (), _nothing_joined(trace, facts))
+    updates = Updates(found, rows, known)
+    drafts = [*_ordered(trace, facts, rows, known, joined, updates), *_together(trace, facts, rows, known, joined, updates)]
+    drafts.sort(key=lambda draft: draft.order)
+    invariants = tuple(draft.invariant(number) for number, draft in enumerate(drafts, 1))
+    sizes = [len(draft.pairs.first) for draft in drafts]
+
+    def joint(columns: list[Ints]) -> Ints:
+        return np.concatenate([np.zeros(0, dtype=np.int64), *columns])
+
+    asked = queries(
+        updates,
+        RULES,
+        np.repeat(np.array([draft.rule for draft in drafts], dtype=np.int64), sizes),
+        joint([draft.pairs.first for draft in drafts]),
+        joint([draft.pairs.then for draft in drafts]),
+        np.repeat(np.arange(1, len(drafts) + 1), sizes),
+    )
+    note = "" if invariants else "no likely invariants: no update that some read speaks of"
+    return Inferred(invariants, asked, note)
+
+
+def _nothing_joined(trace: Trace, facts: ProgramFacts) -> str:
+    seen = [unit for unit in trace.units if facts.unit(unit.key) is not None]
+    if not seen:
+        return "no likely invariants: the units that ran have no facts"
+    return "no likely invariants: no recorded access depends on a recorded read"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Draft:
+    """An invariant before it has a number."""
+
+    rule: int
+    first: int
+    then: int
+    shared: str
+    is_shared: int
+    times: int
+    weight: float
+    pairs: Pairs
+    keys: Keys
+    reads: tuple[ReadEvidence, ...]
+
+    @property
+    def strength(self) -> float:
+        held, violated = self.pairs.held, self.pairs.violated
+        return self.weight * (1 + (held + 1) / (held + violated + 2))
+
+    @property
+    def order(self) -> tuple[float, int, int, int, int]:
+        return (-round(self.strength, 9), self.rule, self.first, self.then, self.is_shared)
+
+    def invariant(self, number: int) -> LikelyInvariant:
+        names = self.keys.names
+        return LikelyInvariant(
+            number,
+            RULES[self.rule],
+            names[self.first],
+            names[self.then],
+            self.shared,
+            self.times,
+            self.pairs.held,
+            self.pairs.violated,
+            self.reads,
+        )
+
+
+def _place(trace: Trace, facts: ProgramFacts, site: int) -> Place:
+    known = trace.site(site, facts) if site else None
+    return Place(known.file, known.line, known.function) if known is not None else Place("", 0, "")
+
+
+def _ordered(
+    trace: Trace, facts: ProgramFacts, rows: Accesses, known: Keys, joined: Edges, updates: Updates
+) -> list[_Draft]:
+    met = conditions(rows, known, joined)
+    bound = _bound(rows, known, joined)
+    cache: dict[tuple[int, int, int], Pairs] = {}
+    drafts = []
+    for (rule, first, then, shared), where in each(met):
+        if (first, then, shared) not in cache:
+            cache[first, then, shared] = _pairs(updates, first, then, bool(shared), bound.get((first, then)))
+        pairs = cache[first, then, shared]
+        if not pairs.held and not pairs.violated:
+            continue  # the run never updates both
+        by_times = np.argsort(-met.times[where], kind="stable")[:_READS] + where.start
+        reads = tuple(
+            ReadEvidence(
+                _place(trace, facts, int(met.access[at])),
+                _place(trace, facts, int(met.on[at])),
+                _HOW[int(met.how[at])],
+                int(met.times[at]),
+            )
+            for at in by_times.tolist()
+        )
+        drafts.append(
+            _Draft(
+                rule,
+                first,
+                then,
+                _shared_type(known, first, shared),
+                shared,
+                int(met.times[where].sum()),
+                _weight(rule, met.how[where], where.stop - where.start, bool(shared)),
+                pairs,
+                known,
+                reads,
+            )
+        )
+    return drafts
+
+
+def _weight(rule: int, how: Ints, sites: int, shared: bool) -> float:
+    """How much an invariant is believed before it is held against the updates.
+
+    A test before a read is made on purpose (RO3); what is written from a value rests on it (RO1); a condition or an address
+    may be met by chance. Several places of evidence, and one instance, speak for it.
+    """
+    if RULES[rule] == "RO3":
+        own = 3.0
+    elif RULES[rule] == "RO1":
+        own = 2.0 if bool((how == VALUE).any()) else 1.0
+    else:
+        own = 1.5
+    return own * (1 + min(sites, 4) / 8) * (1.5 if shared else 1.0)
+
+
+def _shared_type(known: Keys, field: int, shared: int) -> str:
+    return known.names[field].type if shared else ""
+
+
+def _pairs(updates: Updates, first: int, then: int, shared: bool, bound: tuple[Ints, Ints] | None) -> Pairs:
+    none = np.zeros(0, dtype=np.int64)
+    made = ordered_pairs(updates, first, then, shared, bound or (none, none))
+    one, other = few(updates, made.first, made.then)
+    return Pairs(one, other, made.held, made.violated)
+
+
+def _bound(rows: Accesses, known: Keys, joined: Edges) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+    """By fields (first, then) of different instances: the pairs of instances that dependences joined, at most BOUND."""
+    out: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+    columns: list[tuple[Ints, ...]] = []
+    for low in range(0, len(joined), 1 << 17):
+        access, on = joined.access[low : low + (1 << 17)], joined.on[low : low + (1 << 17)]
+        place, own, other, shared = related(known, access, on)
+        apart = shared == 0
+        place, own, other = place[apart], own[apart], other[apart]
+        reads = rows.load[access[place]]
+        first, then = np.where(reads, own, other), np.where(reads, other, own)
+        columns.append(
+            distinct(known.field[first], known.field[then], known.instance[first], known.instance[then])
+        )
+    if not columns:
+        return out
+    field_one, field_other, one, other = distinct(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+    fresh = np.concatenate([[True], (field_one[1:] != field_one[:-1]) | (field_other[1:] != field_other[:-1])])
+    bounds = [*np.flatnonzero(fresh[: len(field_one)]).tolist(), len(field_one)]
+    for low, high in zip(bounds, bounds[1:], strict=False):
+        high = min(high, low + BOUND)
+        out[int(field_one[low]), int(field_other[low])] = one[low:high], other[low:high]
+    return out
+
+
+def _together(
+    trace: Trace, facts: ProgramFacts, rows: Accesses, known: Keys, joined: Edges, updates: Updates
+) -> list[_Draft]:
+    """RA1: two guardians that one operation updates should persist together."""
+    field, site, times = guardians(rows, known, joined)
+    tests = {
+        int(each_): [(int(s), int(t)) for s, t in zip(site[field == each_], times[field == each_], strict=True)]
+        for each_ in np.unique(field)
+    }
+    near = guardians_together(updates, np.unique(field))
+    drafts = []
+    fresh = np.ones(len(near.one), dtype=np.bool_)
+    for column in (near.field_one, near.field_other, near.shared):
+        column = column if len(column) else column
+    fresh[1:] = (
+        (near.field_one[1:] != near.field_one[:-1])
+        | (near.field_other[1:] != near.field_other[:-1])
+        | (near.shared[1:] != near.shared[:-1])
+    )
+    bounds = [*np.flatnonzero(fresh).tolist(), len(near.one)]
+    for low, high in zip(bounds, bounds[1:], strict=False):
+        one, other = near.one[low:high], near.other[low:high]
+        x, y = int(near.field_one[low]), int(near.field_other[low])
+        # one persisted and the other not, in both directions
+        first, then = np.concatenate([one, other]), np.concatenate([other, one])
+        bad = updates.may_lack(first, then)
+        broken = bad[: len(one)] | bad[len(one) :]
+        first, then = few(updates, first[bad], then[bad])
+        reads = []
+        for guard in dict.fromkeys((x, y)):
+            most, many = max(tests[guard], key=lambda test: (test[1], -test[0]))
+            place = _place(trace, facts, most)
+            reads.append(ReadEvidence(place, place, "control", many))
+        sites = min(len(tests[x]), len(tests[y]))
+        drafts.append(
+            _Draft(
+                RULES.index("RA1"),
+                x,
+                y,
+                _shared_type(known, x, int(near.shared[low])),
+                int(near.shared[low]),
+                min(sum(many for _, many in tests[x]), sum(many for _, many in tests[y])),
+                1.0 * (1 + min(sites, 4) / 8),
+                Pairs(first, then, int((~broken).sum()), int(broken.sum())),
+                known,
+                tuple(reads),
+            )
+        )
+    return drafts
+
+
+__all__ = ["Inferred", "infer", "infer_from", "taken"]

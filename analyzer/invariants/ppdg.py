@@ -1,0 +1,387 @@
+"""The persistence program dependence graph: which access to watched memory depended on which earlier read of it (Witcher 4.3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.behaviours.updates import Updates, distinct, ranges
+from crashcheck.analyzer.ir.dependences import SiteRef
+from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
+from crashcheck.analyzer.trace.format import Kind
+from crashcheck.analyzer.trace.reader import Trace
+
+Bools = NDArray[np.bool_]
+
+MOST = 4096  # accesses of one site and call stack that are looked at, evenly spaced: they are alike
+_HOPS = 3  # writes of volatile memory in a row that are followed
+_WIDE = 64  # words of a volatile write that are followed
+_PASSED = 1 << 16  # accesses of one site that are followed through volatile memory at a time
+
+CONTROL, ADDRESS, VALUE = 1, 2, 4
+
+
+class Dependence(Protocol):
+    """analyzer.ir.dependences.SiteDependence, as far as it is asked here."""
+
+    @property
+    def on(self) -> SiteRef: ...
+    @property
+    def control(self) -> bool: ...
+    @property
+    def address(self) -> bool: ...
+    @property
+    def value(self) -> bool: ...
+    @property
+    def inherited(self) -> bool: ...
+
+
+class Dependences(Protocol):
+    def of(self, site: SiteRef) -> Sequence[Dependence]: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Accesses:
+    """Loads and stores in the order in which they happened; a row's number is its time.
+
+    `columns` are those of updates; its `event` is an index into `trace.events` for stores, into `trace.loads` for
+    loads of watched files, into `trace.elsewhere` for the rest, whose `file` is 0 and whose `offset` is an address.
+    """
+
+    columns: Updates
+    load: Bools
+    thread: Ints
+    process: Ints
+
+    def __len__(self) -> int:
+        return len(self.load)
+
+    @property
+    def volatile(self) -> Bools:
+        out: Bools = self.columns.file == 0
+        return out
+
+
+def accesses(trace: Trace, stores: Ints) -> Accesses:
+    """All loads of a trace, the stores at the event indices `stores`, and what is known of other memory."""
+    parts = [
+        (trace.loads, np.arange(len(trace.loads)), np.ones(len(trace.loads), dtype=np.bool_)),
+        (trace.elsewhere, np.arange(len(trace.elsewhere)), trace.elsewhere["kind"] == Kind.VOLATILE_LOAD),
+        (trace.events[stores], stores, np.zeros(len(stores), dtype=np.bool_)),
+    ]
+
+    def column(name: str) -> Ints:
+        return np.concatenate([rows[name].astype(np.int64) for rows, _, _ in parts])
+
+    # a load has the number of the event after it, and of one thread they come in order
+    group = np.repeat(np.arange(3), [len(rows) for rows, _, _ in parts])
+    order = np.lexsort((group, column("seq")))
+    names = ("site", "stack", "file", "offset", "size", "instance_delta")
+    named = {name: column(name)[order] for name in names}
+    index = np.concatenate([where.astype(np.int64) for _, where, _ in parts])[order]
+    named["file"] = np.where(group[order] == 1, 0, named["file"])
+    return Accesses(
+        Updates(index, *(named[name] for name in names)),
+        np.concatenate([load for _, _, load in parts])[order],
+        column("thread")[order],
+        column("pid")[order],
+    )
+
+
+class Frames:
+    """The tree of calls: a call stack is a node, below the stack that it extends. Equal stacks are one node."""
+
+    def __init__(self, trace: Trace, stacks: Ints) -> None:
+        known: dict[tuple[int, ...], int] = {(): 0}
+        self.parent = [0]
+        self.of: dict[int, int] = {}
+        for stack in np.unique(stacks).tolist():
+            chain = trace.stack(stack)[::-1]
+            for depth in range(1, len(chain) + 1):
+                if chain[:depth] not in known:
+                    known[chain[:depth]] = len(self.parent)
+                    self.parent.append(known[chain[: depth - 1]])
+            self.of[stack] = known[chain]
+        # numbered in depth-first order, so that what is below a node is a range
+        children: list[list[int]] = [[] for _ in self.parent]
+        for node, parent in enumerate(self.parent[1:], 1):
+            children[parent].append(node)
+        self.first = [0] * len(self.parent)
+        self.last = [0] * len(self.parent)
+        clock, work = 0, [(0, False)]
+        while work:
+            node, done = work.pop()
+            if done:
+                self.last[node] = clock
+                continue
+            self.first[node] = clock
+            clock += 1
+            work.append((node, True))
+            work += [(child, False) for child in reversed(children[node])]
+
+    def below(self, node: int, frame: int) -> bool:
+        """Whether the stack `node` is the stack `frame` or extends it."""
+        return self.first[frame] <= self.first[node] < self.last[frame]
+
+    def nearest(self, own: int, others: Sequence[int], inherited: bool) -> tuple[int, ...]:
+        """Those of `others` that share the innermost frame with `own`; if `inherited`, of its callers only."""
+        taken = others
+        if inherited:
+            if not own:
+                return ()
+            taken = [node for node in others if not self.below(node, own)]
+            own = self.parent[own]
+        while taken:
+            found = tuple(node for node in taken if self.below(node, own))
+            if found or not own:
+                return found
+            own = self.parent[own]
+        return ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edges:
+    """Dependences of single accesses, as parallel arrays of rows of `Accesses`, sorted and each once.
+
+    `access` depended on what the load `on` read; `how` is a sum of CONTROL (a path with a control edge), ADDRESS and VALUE (one with data edges
+    only, into the address or the value of `access`).
+    """
+
+    access: Ints
+    on: Ints
+    how: Ints
+
+    def __len__(self) -> int:
+        return len(self.access)
+
+
+class Binder:
+    """Finds the reads that gave an access what it depends on.
+
+    An access at site S that depends statically on a load at site L depends on the latest execution of L before it in its
+    thread, of those whose call stack shares with its own the innermost frame under which L was executed at all: its own
+    function and what that calls, else its caller and what that calls, and so on.
+    """
+
+    def __init__(self, trace: Trace, rows: Accesses, dependences: Dependences) -> None:
+        self.rows = rows
+        self._dependences = dependences
+        self._bases: dict[int, list[int]] = {}
+        for unit in trace.units:
+            self._bases.setdefault(unit.key, []).append(unit.base)
+        self._units = sorted((unit.base, unit.base + unit.sites, unit.key) for unit in trace.units)
+        self._frames = Frames(trace, rows.columns.stack)
+        node_of = np.zeros(int(rows.columns.stack.max(initial=0)) + 1, dtype=np.int64)
+        for stack, node in self._frames.of.items():
+            node_of[stack] = node
+        self._node = node_of[rows.columns.stack]
+        _, self._thread = np.unique(rows.thread, return_inverse=True)
+        self._thread = self._thread.reshape(-1).astype(np.int64)
+        self._loads = _grouped(rows.columns.site, self._node, rows.load)
+        self._stacks_of: dict[int, list[int]] = {}
+        for site, node in self._loads:
+            self._stacks_of.setdefault(site, []).append(node)
+        self._keys: dict[tuple[int, tuple[int, ...]], Ints] = {}
+
+    def ref(self, site: int) -> SiteRef | None:
+        """What the program calls a site of the trace."""
+        for base, end, key in self._units:
+            if base <= site < end and site:
+                return SiteRef(key, site - base)
+        return None
+
+    def statically(self, site: int) -> Iterator[tuple[int, int, bool]]:
+        """(site of a load that ran, how, inherited) for each static dependence of a site of the trace."""
+        ref = self.ref(site)
+        for dependence in self._dependences.of(ref) if ref is not None else ():
+            how = CONTROL * dependence.control | ADDRESS * dependence.address | VALUE * dependence.value
+            for base in self._bases.get(dependence.on.unit, ()):
+                if base + dependence.on.index in self._stacks_of:
+                    yield base + dependence.on.index, how, dependence.inherited
+
+    def bind(self, asked: Ints, most: int = MOST) -> Iterator[tuple[Ints, Ints, int]]:
+        """(accesses, the reads that they depend on, how) for rows `asked`; of one site and stack at most `most`."""
+        site, node = self.rows.columns.site[asked], self._node[asked]
+        chosen = np.zeros(len(self.rows), dtype=np.bool_)
+        chosen[asked] = True
+        for (number, own), mine in _grouped(site, node, np.ones(len(asked), dtype=np.bool_)).items():
+            some = asked[mine if len(mine) <= most else mine[np.arange(most) * len(mine) // most]]
+            for on, how, inherited in self.statically(number):
+                frames = self._frames.nearest(own, self._stacks_of[on], inherited)
+                if not frames:
+                    continue
+                keys = self._executions(on, frames)
+                at = np.searchsorted(keys, self._time(some)) - 1
+                found = keys[np.maximum(at, 0)]
+                fits = (at >= 0) & (found // len(self.rows) == self._thread[some])
+                if fits.any():
+                    yield some[fits], found[fits] % len(self.rows), how
+
+    def _time(self, rows: Ints) -> Ints:
+        """Sorts rows by thread, then by time."""
+        out: Ints = self._thread[rows] * len(self.rows) + rows
+        return out
+
+    def _executions(self, site: int, frames: tuple[int, ...]) -> Ints:
+        if (site, frames) not in self._keys:
+            rows = np.concatenate([self._loads[site, node] for node in frames])
+            self._keys[site, frames] = np.sort(self._time(rows))
+        return self._keys[site, frames]
+
+
+def _grouped(site: Ints, node: Ints, mask: Bools) -> dict[tuple[int, int], Ints]:
+    """Places where `mask` holds by (site, node), in order of first appearance; each group ascending."""
+    which = np.flatnonzero(mask)
+    if not len(which):
+        return {}
+    key = site[which] << 32 | node[which]
+    order = np.argsort(key, kind="stable")
+    bounds = np.flatnonzero(np.concatenate([[True], key[order][1:] != key[order][:-1]]))
+    groups = np.split(which[order], bounds[1:])
+    groups.sort(key=lambda group: int(group[0]))
+    return {(int(site[group[0]]), int(node[group[0]])): group for group in groups}
+
+
+def edges(binder: Binder) -> Edges:
+    """All edges between accesses to watched memory; through other memory as far as it was recorded.
+
+    A read of volatile memory gives what the latest write of that word depended on. Watched memory itself is an end: who
+    reads it depends on that read.
+    """
+    rows = binder.rows
+    volatile = rows.volatile
+    found: list[tuple[Ints, Ints, Ints]] = []
+    passed: list[tuple[Ints, Ints, Ints]] = []  # access, volatile read, how
+    for access, on, how in binder.bind(np.flatnonzero(~volatile & (rows.columns.site > 0))):
+        for part, into in ((~volatile[on], found), (volatile[on], passed)):
+            if part.any():
+                into.append((access[part], on[part], np.full(int(part.sum()), how, dtype=np.int64)))
+    if passed:
+        writer = _writers(rows)
+        for _ in range(_HOPS):
+            passed = _one_hop(binder, writer, passed, found)
+            if not passed:
+                break
+    if not found:
+        none = np.zeros(0, dtype=np.int64)
+        return Edges(none, none, none)
+    access, on, how = (np.concatenate(column) for column in zip(*found, strict=True))
+    keep = access != on
+    return _merged(access[keep], on[keep], how[keep])
+
+
+def _merged(access: Ints, on: Ints, how: Ints) -> Edges:
+    access, on, how = distinct(access, on, how)
+    if not len(access):
+        return Edges(access, on, how)
+    first = np.flatnonzero(np.concatenate([[True], (access[1:] != access[:-1]) | (on[1:] != on[:-1])]))
+    return Edges(access[first], on[first], np.bitwise_or.reduceat(how, first))
+
+
+def _one_hop(
+    binder: Binder,
+    writer: Ints,
+    passed: list[tuple[Ints, Ints, Ints]],
+    found: list[tuple[Ints, Ints, Ints]],
+) -> list[tuple[Ints, Ints, Ints]]:
+    """Edges through the writes that the volatile reads in `passed` got their values from, added to `found`; those that
+    end at a volatile read again are returned."""
+    access, on, how = (np.concatenate(column) for column in zip(*passed, strict=True))
+    known = writer[on] >= 0
+    reached = _merged(access[known], writer[on[known]], how[known])
+    rest: list[tuple[Ints, Ints, Ints]] = []
+    if not len(reached):
+        return rest
+    order = np.argsort(reached.on, kind="stable")
+    via, origin, before = reached.on[order], reached.access[order], reached.how[order]
+    volatile = binder.rows.volatile
+    for write, read, last in binder.bind(np.unique(via)):
+        low = np.searchsorted(via, write)
+        many = np.searchsorted(via, write, side="right") - low
+        at = ranges(low, many)[:_PASSED]
+        read = np.repeat(read, many)[:_PASSED]
+        joined = _joined(before[at], last)
+        for part, into in (~volatile[read], found), (volatile[read], rest):
+            part = part & (joined > 0)
+            if part.any():
+                into.append((origin[at][part], read[part], joined[part]))
+    return rest
+
+
+def _joined(near: Ints, far: int) -> Ints:
+    """What kinds of path there are, given those from an access to a volatile read, and from its writer on.
+
+    A path through the place that the writer chose is one through data, but does not hand on the value.
+    """
+    control = (near & CONTROL > 0) | bool(far & CONTROL)
+    if not far & (ADDRESS | VALUE):
+        data = np.zeros(len(near), dtype=np.int64)
+    elif far & VALUE:
+        data = near & (ADDRESS | VALUE)
+    else:
+        data = np.where(near & (ADDRESS | VALUE) > 0, ADDRESS, 0)
+    return data | np.where(control, CONTROL, 0)
+
+
+def _writers(rows: Accesses) -> Ints:
+    """For each volatile read the latest write, by any thread of its process, of its first word; -1 for none."""
+    out = np.full(len(rows), -1, dtype=np.int64)
+    volatile = np.flatnonzero(rows.volatile)
+    if not len(volatile):
+        return out
+    columns = rows.columns
+    first = columns.offset[volatile] // WORD_BYTES
+    many = np.minimum((columns.offset[volatile] + columns.size[volatile] - 1) // WORD_BYTES - first + 1, _WIDE)
+    many = np.where(rows.load[volatile], 1, np.maximum(many, 1))
+    row = np.repeat(volatile, many)
+    word = ranges(first, many)
+    process = rows.process[row]
+    order = np.lexsort((row, word, process))
+    row, word, process = row[order], word[order], process[order]
+    fresh = np.concatenate([[True], (word[1:] != word[:-1]) | (process[1:] != process[:-1])])
+    place = np.arange(len(row))
+    latest = np.maximum.accumulate(np.where(~rows.load[row], place, -1))
+    begins = np.maximum.accumulate(np.where(fresh, place, 0))
+    reads = rows.load[row] & (latest >= begins)
+    out[row[reads]] = row[latest[reads]]
+    return out
+
+
+def sources(rows: Accesses) -> Ints:
+    """For each read of watched memory the latest store to its first word before it; -1 for none."""
+    return _latest_stores(rows)
+
+
+def _latest_stores(rows: Accesses) -> Ints:
+    out = np.full(len(rows), -1, dtype=np.int64)
+    watched = np.flatnonzero(~rows.volatile)
+    if not len(watched):
+        return out
+    columns = rows.columns
+    first = columns.offset[watched] // WORD_BYTES
+    many = (columns.offset[watched] + columns.size[watched] - 1) // WORD_BYTES - first + 1
+    many = np.where(rows.load[watched], 1, np.maximum(many, 1))
+    row = np.repeat(watched, many)
+    word = columns.file[row] << 40 | ranges(first, many)
+    order = np.lexsort((row, word))
+    row, word = row[order], word[order]
+    place = np.arange(len(row))
+    begins = np.maximum.accumulate(np.where(np.concatenate([[True], word[1:] != word[:-1]]), place, 0))
+    latest = np.maximum.accumulate(np.where(~rows.load[row], place, -1))
+    reads = rows.load[row] & (latest >= begins)
+    out[row[reads]] = row[latest[reads]]
+    return out
+
+
+def sites_seen(trace: Trace, rows: Accesses) -> Mapping[int, Ints]:
+    """Rows by site."""
+    order = np.argsort(rows.columns.site, kind="stable")
+    numbers, first = np.unique(rows.columns.site[order], return_index=True)
+    return dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
+
+
+__all__ = ["ADDRESS", "CONTROL", "MOST", "VALUE", "Accesses", "Binder", "Edges", "Frames", "Iterable", "accesses", "edges", "sources"]

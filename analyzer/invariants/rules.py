@@ -1,0 +1,229 @@
+"""Witcher's meta-rules: what a dependence between accesses says must persist before what (Witcher 4.3.1, Table 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from crashcheck.analyzer.behaviours.updates import distinct, ranges
+from crashcheck.analyzer.invariants.keys import Key, Keys
+from crashcheck.analyzer.invariants.ppdg import ADDRESS, CONTROL, VALUE, Accesses, Edges
+from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
+
+RULES = ("RO1", "RO2", "RO3", "RA1")
+_CHUNK = 1 << 17  # edges that are looked at together
+_PAIRS = 64  # pairs of fields that two copies may have in common; beyond, their innermost ones
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A source place: file, line and function; "" and 0 where unknown."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.file.rpartition('/')[2]}:{self.line}" if self.file else "an unknown place"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEvidence:
+    """The access at `access` depended on the read at `on`, `times` times; `how`: "control", "value" or "address"."""
+
+    access: Place
+    on: Place
+    how: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class LikelyInvariant:
+    """P(first) happens before W(then); of RA1, both persist together. Numbered from 1, the strongest first.
+
+    `shared` is the type in one instance of which both lie ("" if they belong to different ones). `times` is how often the rule's condition was met.
+    `held` counts updates of `then` before which a new update of `first` had persisted; `violated` pairs that
+    the model lets persist the other way round (of RA1: one without the other).
+    """
+
+    number: int
+    rule: str
+    first: Key
+    then: Key
+    shared: str
+    times: int
+    held: int
+    violated: int
+    reads: tuple[ReadEvidence, ...]
+
+    @property
+    def text(self) -> str:
+        """One sentence for a report."""
+        first, then = f"`{self.first.text}`", f"`{self.then.text}`"
+        if self.first == self.then:
+            first, then = f"one {first}", f"another {then}"
+        elif not self.shared and self.first.type and self.first.type == self.then.type:
+            then = f"{then} of another {self.then.type}"
+        if self.rule == "RA1":
+            claim = f"{first} and {then} must persist together"
+        else:
+            claim = f"{first} must persist before {then}"
+        why = f": {_because(self)}" if self.reads else ""
+        seen = f"held {_times(self.held)}, may be violated {_times(self.violated)}"
+        return f"{claim}{why} ({self.rule}; {seen})"
+
+
+def _because(invariant: LikelyInvariant) -> str:
+    most = invariant.reads[0]
+    if invariant.rule == "RO3":
+        return f"{most.access.text} reads the former only after {most.on.text} has tested the latter"
+    if invariant.rule == "RA1":
+        return f"{most.on.text} and {invariant.reads[-1].on.text} test them before they read what they guard"
+    if most.how == "control":
+        return f"{most.access.text} writes the latter after {most.on.text} has tested the former"
+    if most.how == "address":
+        return f"{most.access.text} finds the latter by what {most.on.text} reads of the former"
+    return f"{most.access.text} writes the latter from what {most.on.text} reads of the former"
+
+
+def _times(many: int) -> str:
+    return f"{many} time{'s' * (many != 1)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conditions:
+    """Conditions of Table 1 that the run met, as parallel arrays, sorted by (rule, first, then, shared, …).
+
+    `rule` is a place in RULES; `first` and `then` are fields (Keys.names), `shared` whether both lay in one instance; `access` and `on` sites.
+    """
+
+    rule: Ints
+    first: Ints
+    then: Ints
+    shared: Ints
+    access: Ints
+    on: Ints
+    how: Ints
+    times: Ints
+
+
+def conditions(rows: Accesses, keys: Keys, edges: Edges) -> Conditions:
+    """What each edge says, by Table 1: RO1 of a store by data, RO2 of a store by control, RO3 of a load by control.
+
+    Of the fields that the two accesses touch those of the innermost instance that both belong to; without such, each one's
+    innermost. An access that depends on what it reads or writes itself says nothing.
+    """
+    parts = [_chunk(rows, keys, edges, at, min(at + _CHUNK, len(edges))) for at in range(0, len(edges), _CHUNK)]
+    columns = tuple(np.concatenate(column) for column in zip(*parts, strict=True)) if parts else ()
+    if not columns:
+        none = np.zeros(0, dtype=np.int64)
+        return Conditions(none, none, none, none, none, none, none, none)
+    return Conditions(*_counted(columns[:-1], columns[-1]))
+
+
+def _counted(columns: tuple[Ints, ...], times: Ints) -> tuple[Ints, ...]:
+    """Distinct rows, sorted, and the sum of their `times`."""
+    order = np.lexsort(columns[::-1])
+    sorted_ = [column[order] for column in columns]
+    if not len(order):
+        return (*sorted_, times)
+    fresh = np.ones(len(order), dtype=np.bool_)
+    fresh[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in sorted_])
+    first = np.flatnonzero(fresh)
+    return (*(column[first] for column in sorted_), np.add.reduceat(times[order], first))
+
+
+def _chunk(rows: Accesses, keys: Keys, edges: Edges, low: int, high: int) -> tuple[Ints, ...]:
+    access, on, how = edges.access[low:high], edges.on[low:high], edges.how[low:high]
+    edge, own, other, shared = related(keys, access, on)
+    columns = rows.columns
+    is_load = rows.load[access][edge]
+    same_field = keys.field[own] == keys.field[other]
+    same = (
+        same_field
+        & (columns.file[access][edge] == columns.file[on][edge])
+        & (columns.offset[access][edge] // WORD_BYTES == columns.offset[on][edge] // WORD_BYTES)
+    )
+    out: list[tuple[Ints, ...]] = []
+    for rule, wanted, mask in (
+        (0, ~is_load, VALUE),
+        (0, ~is_load, ADDRESS),
+        (1, ~is_load, CONTROL),
+        (2, is_load, CONTROL),
+    ):
+        fits = wanted & (how[edge] & mask > 0) & ~same
+        if mask == ADDRESS:
+            fits &= how[edge] & VALUE == 0
+        mine = np.flatnonzero(fits)
+        mine_field, its_field = keys.field[own[mine]], keys.field[other[mine]]
+        out.append(
+            (
+                np.full(len(mine), rule, dtype=np.int64),
+                mine_field if rule == 2 else its_field,
+                its_field if rule == 2 else mine_field,
+                shared[mine].astype(np.int64),
+                columns.site[access[edge[mine]]],
+                columns.site[on[edge[mine]]],
+                np.full(len(mine), mask, dtype=np.int64),
+                np.ones(len(mine), dtype=np.int64),
+            )
+        )
+    joined = tuple(np.concatenate(column) for column in zip(*out, strict=True))
+    return _counted(joined[:-1], joined[-1])
+
+
+def related(keys: Keys, one: Ints, other: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """(place, row of one, row of other, shared) for pairs of accesses: the fields by which an invariant knows them."""
+    many_one = keys.start[one + 1] - keys.start[one]
+    many_other = keys.start[other + 1] - keys.start[other]
+    few = np.flatnonzero((many_one * many_other <= _PAIRS) & (many_one * many_other > 0))
+    each = many_one[few] * many_other[few]
+    pair = np.repeat(few, each)
+    inside = ranges(np.zeros(len(few), dtype=np.int64), each)
+    left = keys.start[one[pair]] + inside // many_other[pair]
+    right = keys.start[other[pair]] + inside % many_other[pair]
+    equal = keys.instance[left] == keys.instance[right]
+    size = np.where(equal, keys.size[left], 1 << 40)
+    least = np.full(len(one), 1 << 40, dtype=np.int64)
+    np.minimum.at(least, pair, size)
+    in_one = equal & (size == least[pair])
+    # nothing in common: what each touches, from the inside
+    apart = np.flatnonzero((least == 1 << 40) & (many_one > 0) & (many_other > 0))
+    own_at, own_row = keys.innermost(one[apart])
+    other_at, other_row = keys.innermost(other[apart])
+    first = np.searchsorted(other_at, own_at)
+    many = np.searchsorted(other_at, own_at, side="right") - first
+    place = np.concatenate([pair[in_one], np.repeat(apart[own_at], many)])
+    rows_one = np.concatenate([left[in_one], np.repeat(own_row, many)])
+    rows_other = np.concatenate([right[in_one], other_row[ranges(first, many)]])
+    shared = np.concatenate([np.ones(int(in_one.sum()), dtype=np.int64), np.zeros(int(many.sum()), dtype=np.int64)])
+    return place, rows_one, rows_other, shared
+
+
+def guardians(rows: Accesses, keys: Keys, edges: Edges) -> tuple[Ints, Ints, Ints]:
+    """(field, site of the guarding read, times): the fields that some read tests before another is made (RO3's X)."""
+    guarded = rows.load[edges.access] & (edges.how & CONTROL > 0)
+    reads, times = np.unique(edges.on[guarded], return_counts=True)
+    at, row = keys.innermost(reads)
+    field, site, many = _counted((keys.field[row], rows.columns.site[reads[at]]), times[at])
+    return field, site, many
+
+
+def each(found: Conditions) -> Iterator[tuple[tuple[int, int, int, int], slice]]:
+    """(rule, first, then, shared) of each invariant, and its rows."""
+    if not len(found.rule):
+        return
+    heads = distinct(found.rule, found.first, found.then, found.shared)
+    fresh = np.ones(len(found.rule), dtype=np.bool_)
+    fresh[1:] = np.logical_or.reduce(
+        [column[1:] != column[:-1] for column in (found.rule, found.first, found.then, found.shared)]
+    )
+    bounds = [*np.flatnonzero(fresh).tolist(), len(found.rule)]
+    for number, (rule, first, then, shared) in enumerate(zip(*(column.tolist() for column in heads), strict=True)):
+        yield (rule, first, then, shared), slice(bounds[number], bounds[number + 1])
+
+
+__all__ = ["RULES", "Conditions", "LikelyInvariant", "Place", "ReadEvidence", "conditions", "each", "guardians", "related"]
