@@ -12,6 +12,7 @@ from pathlib import Path
 
 import crashcheck
 from crashcheck import evidence, oracles
+from crashcheck.analyzer.invariants import infer
 from crashcheck.analyzer.invariants.predecessors import deviance
 from crashcheck.analyzer.ir.facts import ProgramFacts
 from crashcheck.analyzer.persistence import build as build_graph
@@ -130,6 +131,7 @@ def record_workload(
     first_from: Path | None = None,
     addresses_from: Path | None = None,
     run: int = 1,
+    loads: bool = False,
     memory: str | None = None,
     must_succeed: bool = True,
     must_update: bool = True,
@@ -157,6 +159,8 @@ def record_workload(
         addresses_from=addresses_from,
         must_succeed=must_succeed,
         must_update=must_update,
+        loads=_wants_loads(config),
+        loads=loads,
         memory=memory or config.record.memory,
     )
 
@@ -279,14 +283,21 @@ def strategy_of(config: Config, facts: ProgramFacts) -> Strategy:
         return strategy("bounded", deviations=config.strategy.deviations)
     if config.strategy.name == "ranked":
         return ranked(facts)
-    if config.strategy.name in ("pathfinder", "witcher"):
-        return strategy(config.strategy.name, facts=facts)
+    if config.strategy.name == "pathfinder":
+        return strategy("pathfinder", facts=facts)
+    if config.strategy.name == "witcher":
+        return strategy("witcher", facts=facts, infer=infer)
     return strategy(config.strategy.name)
+
+
+def _wants_loads(config: Config) -> bool:
+    """Whether reads of the files are recorded: likely invariants rest on them."""
+    return config.strategy.name in ("ranked", "witcher")
 
 
 def ranked(facts: ProgramFacts) -> Ranked:
     """The ranked search with all that a recording tells."""
-    return Ranked(facts, deviance=deviance)
+    return Ranked(facts, infer, deviance)
 
 
 def _limits(config: Config) -> Limits:
@@ -388,6 +399,7 @@ def _deeper(
                 addresses_from=loaded.recording.addresses,
                 must_succeed=False,
                 must_update=False,
+                loads=_wants_loads(config),
             )
 
         recording = record_in(folder / "run")

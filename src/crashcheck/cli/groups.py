@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    for text in lines(override(load(args.config), model=args.model, tear=args.tear)):
+    for text in lines(override(load(args.config), model=args.model, tear=args.tear, strategy="ranked")):
         print(text)
     return 0
 
