@@ -131,14 +131,14 @@ def record_workload(
     first_from: Path | None = None,
     addresses_from: Path | None = None,
     run: int = 1,
-    loads: bool = False,
+    loads: bool | None = None,
     memory: str | None = None,
     must_succeed: bool = True,
     must_update: bool = True,
 ) -> Recording:
     """Run [setup] and [workload] in a pool folder below `work`.
 
-    `run` is what {run} stands for; `memory` is [record] memory if None; the rest as `record` has it.
+    `run` is what {run} stands for; `memory` is [record] memory if None, `loads` what the strategy needs; the rest as `record` has it.
     """
     setup = config.setup.command if first_from is None else None
     # Filled in here, where a shell command's quoting is known, and not by the recorder.
@@ -159,8 +159,7 @@ def record_workload(
         addresses_from=addresses_from,
         must_succeed=must_succeed,
         must_update=must_update,
-        loads=_wants_loads(config),
-        loads=loads,
+        loads=_wants_loads(config) if loads is None else loads,
         memory=memory or config.record.memory,
     )
 
