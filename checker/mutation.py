@@ -75,26 +75,19 @@ def persists(trace: Trace, chain: Place) -> list[Persist]:
     """Everything that can be mutated, in the order of the source.
 
     Helpers that only flush and fence are told apart by their callers: a place is the innermost one in a function that
-    stores, or calls what stores, or else the outermost one. Fences that come with a locked instruction cannot be taken away alone.
+    stores, or calls what stores, or else the outermost one. Fences that come with a locked instruction cannot be taken
+    away alone.
     """
     kinds, aux = trace.events["kind"], trace.events["aux"]
-    known: dict[tuple[int, int], tuple[Location, ...]] = {}
-
-    def places(row: int) -> tuple[Location, ...]:
-        key = (int(trace.events["site"][row]), int(trace.events["stack"][row]))
-        if key not in known:
-            known[key] = chain(row)
-        return known[key]
-
     storing: set[tuple[str, str]] = set()
     updates = np.flatnonzero(np.isin(kinds, np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8)))
     pairs = trace.events["site"][updates].astype(np.uint64) << np.uint64(32) | trace.events["stack"][updates]
     for first in np.unique(pairs, return_index=True)[1].tolist():
-        storing.update((place.file, place.function) for place in places(int(updates[first])))
+        storing.update((place.file, place.function) for place in chain(int(updates[first])))
     found: dict[tuple[What, tuple[tuple[str, int, int, str], ...]], tuple[Location, list[int]]] = {}
     for what, rows in _rows(kinds, aux):
         for row in rows.tolist():
-            whole = places(row)
+            whole = chain(row)
             at = next((i for i, place in enumerate(whole) if (place.file, place.function) in storing), len(whole) - 1)
             if at < 0:
                 continue
@@ -143,8 +136,15 @@ def _moved(trace: Trace, threads: _Threads, what: What, moves: dict[int, float])
         end = threads.end_of_sync(row) if what is What.SYNC else None
         if end is not None:
             order[end] = to
-    events = trace.events[np.argsort(order, kind="stable")]
+    where = np.argsort(order, kind="stable")
+    events = trace.events[where]
     events["seq"] = trace.events["seq"]  # numbers in the new order
+    ends = np.flatnonzero(events["kind"] == Kind.SYNC_END)
+    begins = np.searchsorted(trace.events["seq"], events["payload"][ends])  # a sync's end names its begin by number
+    there = begins < len(events)
+    now = np.empty(len(events), dtype=np.int64)
+    now[where] = np.arange(len(events))
+    events["payload"][ends[there]] = events["seq"][now[begins[there]]]
     return dataclasses.replace(trace, events=events)
 
 
@@ -239,14 +239,22 @@ def _on_clock(ticks: Rows, durable_from: Rows) -> Rows:
 def source_chain(trace: Trace, facts: Facts, relative: Callable[[str], str]) -> Place:
     """Places of an event from program facts: inlined functions, then callers."""
 
-    def chain(row: int) -> tuple[Location, ...]:
-        event = trace.events[row]
-        ids = (int(event["site"]), *trace.stack(int(event["stack"])))
-        sites = [site for site in (trace.site(id_, facts) for id_ in ids) if site is not None]
+    known: dict[tuple[int, int], tuple[Location, ...]] = {}
+
+    def places(site: int, stack: int) -> tuple[Location, ...]:
+        sites = [
+            found for found in (trace.site(id_, facts) for id_ in (site, *trace.stack(stack))) if found is not None
+        ]
         return tuple(
             Location(relative(at.file), at.line, at.column, at.function, "", ())
-            for site in sites
-            for at in site.positions
+            for found in sites
+            for at in found.positions
         )
+
+    def chain(row: int) -> tuple[Location, ...]:
+        key = (int(trace.events["site"][row]), int(trace.events["stack"][row]))
+        if key not in known:
+            known[key] = places(*key)
+        return known[key]
 
     return chain

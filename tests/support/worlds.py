@@ -7,6 +7,7 @@ from pathlib import Path
 
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.analyzer.trace.format import SyncKind
+from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.content import Content, ImagePatch
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.strategies import strategy
@@ -108,7 +109,11 @@ class World:
 
 
 def explore(folder: Path, first: First, program: Program, model: str, options: Options | None = None) -> World:
-    trace = record(folder, first, program).trace()
+    return explored(record(folder, first, program).trace(), folder, first, model, options)
+
+
+def explored(trace: Trace, folder: Path, first: First, model: str, options: Options | None = None) -> World:
+    """Of a trace whose first image is in folder/first."""
     space = StateSpace(build(trace, model, options))
     content = Content(space, folder / "first")
     states = list(space.states(strategy("exhaustive")))
