@@ -43,9 +43,8 @@ extern __thread struct cc_shadow cc_shadow __attribute__((tls_model("initial-exe
  * address - cc_window_start < cc_window_bytes (unsigned). Zero bytes when nothing is recorded. */
 extern uintptr_t cc_window_start;
 extern uintptr_t cc_window_bytes;
-/* The same for loads: empty unless loads are recorded, all of memory if those of ordinary memory are as well. */
-extern uintptr_t cc_load_window_start;
-extern uintptr_t cc_load_window_bytes;
+/* Non-zero while loads are recorded. */
+extern uint8_t cc_load_on;
 /* Non-zero while this thread has a flush or non-temporal store that no fence has followed: locked
  * instructions on ordinary memory are reported (as fences) only then. */
 extern __thread uint32_t cc_fence_wanted __attribute__((tls_model("initial-exec")));
@@ -69,6 +68,10 @@ void cc_fill(const void *target, uint32_t byte, uint64_t size, uint64_t instance
 void cc_load(const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit, uint32_t index, uint32_t depth,
              uint32_t flags);
 
+/* What an ordinary load calls, in assembly: on the stack lie its address, its site, size << 9 | flags << 1 | whether its function
+ * has a frame, the bytes from its outermost struct instance (or -1), the return address and the unit, which is
+ * taken off. All registers are kept. */
+void cc_access_entry(void);
 /* The same for a string that is read up to its end, or up to `most` bytes. */
 void cc_load_string(const void *source, uint64_t most, struct cc_unit *unit, uint32_t index, uint32_t depth);
 

@@ -211,6 +211,7 @@ static inline __attribute__((always_inline)) void cc_put(struct writer *writer, 
 
 /* loads.c */
 extern HIDDEN bool cc_loads;               /* loads of watched files are recorded */
+extern HIDDEN uintptr_t cc_load_window_start, cc_load_window_bytes; /* holds what of them may be */
 HIDDEN void cc_loads_start(const char *loads, const char *memory);
 HIDDEN void cc_loads_forget(bool unmap);
 HIDDEN void cc_load_at(where at, uint64_t seq, const void *source, uint64_t size, uint64_t instance, uint32_t flags);

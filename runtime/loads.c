@@ -20,6 +20,8 @@ struct load_writer {
 };
 
 bool cc_loads;
+uint8_t cc_load_on;
+uintptr_t cc_load_window_start, cc_load_window_bytes;
 
 void cc_loads_start(const char *loads, const char *memory)
 {
@@ -177,6 +179,55 @@ void cc_load(const void *source, uint64_t size, uint64_t instance, struct cc_uni
         }
     }
 }
+
+/* As cc_access_entry finds it on the stack. */
+struct access {
+    uint64_t delta, packed, site, address;
+};
+
+HIDDEN __attribute__((used)) void cc_access(const struct access *access, struct cc_unit *unit);
+void cc_access(const struct access *access, struct cc_unit *unit)
+{
+    if (UNLIKELY(!cc_recording))
+        return;
+    uint32_t depth = cc_shadow.depth - (uint32_t)(access->packed & 1);
+    if (depth > CC_STACK_MAX - 1)
+        depth = CC_STACK_MAX - 1;
+    uint64_t instance = access->delta == ~0ull ? 0 : access->address - access->delta;
+    cc_load_at((where){unit, (uint32_t)access->site, depth}, 0, (const void *)access->address, access->packed >> 9, instance,
+               (uint8_t)(access->packed >> 1));
+}
+
+#define SAVE_SSE(n) "movups %xmm" #n ", " #n "*16(%rsp)\n"
+#define RESTORE_SSE(n) "movups " #n "*16(%rsp), %xmm" #n "\n"
+#define ALL_SSE(do) do(0) do(1) do(2) do(3) do(4) do(5) do(6) do(7) do(8) do(9) do(10) do(11) do(12) do(13) do(14) do(15)
+
+/* The recorder is compiled without AVX, and x87 is not used, so this is all that it may change. */
+__asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
+        "cc_access_entry:\n"
+        "push %rax\n"
+        "mov 48(%rsp), %rax\n"
+        "sub cc_load_window_start(%rip), %rax\n"
+        "cmp cc_load_window_bytes(%rip), %rax\n"
+        "pop %rax\n"
+        "jb 1f\n"
+        "lea 8(%rsp), %rsp\n"
+        "ret\n"
+        "1: push %rbp\n"
+        "mov %rsp, %rbp\n"
+        "push %rax\n push %rcx\n push %rdx\n push %rsi\n push %rdi\n push %r8\n push %r9\n push %r10\n push %r11\n"
+        "lea 24(%rbp), %rdi\n"
+        "mov 8(%rbp), %rsi\n"
+        "sub $264, %rsp\n"
+        "and $-16, %rsp\n" ALL_SSE(SAVE_SSE)
+        "cld\n"
+        "call cc_access\n" ALL_SSE(RESTORE_SSE)
+        "lea -72(%rbp), %rsp\n"
+        "pop %r11\n pop %r10\n pop %r9\n pop %r8\n pop %rdi\n pop %rsi\n pop %rdx\n pop %rcx\n pop %rax\n"
+        "pop %rbp\n"
+        "lea 8(%rsp), %rsp\n"
+        "ret\n"
+        ".size cc_access_entry, .-cc_access_entry\n");
 
 void cc_load_string(const void *source, uint64_t most, struct cc_unit *unit, uint32_t index, uint32_t depth)
 {

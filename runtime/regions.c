@@ -7,8 +7,6 @@
 
 uintptr_t cc_window_start;
 uintptr_t cc_window_bytes;
-uintptr_t cc_load_window_start;
-uintptr_t cc_load_window_bytes;
 _Atomic uint64_t cc_region_version = 1; /* odd: stable; even: being changed */
 
 /* Sorted, disjoint. Readers take no lock: they read the version before and after. */
@@ -153,8 +151,10 @@ void cc_region_add(const struct region *region)
     atomic_store(&count, used + 1);
     end_change();
     widen(&cc_window_start, &cc_window_bytes, region->start, region->end);
-    if (cc_loads)
+    if (cc_loads) {
         widen(&cc_load_window_start, &cc_load_window_bytes, region->start, region->end);
+        __atomic_store_n(&cc_load_on, 1, __ATOMIC_RELEASE);
+    }
 }
 
 /* Takes [start, end) out of all regions; what went, at most `room` parts, is written to `gone`. */

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from crashcheck.analyzer.ir.debuginfo import DebugInfo, Position
 from crashcheck.analyzer.ir.facts import NotUnderstood, Site
-from crashcheck.analyzer.ir.hooks import ATOMIC_READ, Hooks
+from crashcheck.analyzer.ir.hooks import ACCESS_BYTES, ATOMIC_READ, Hooks
 from crashcheck.analyzer.ir.module import ModuleText, Operand
 from crashcheck.analyzer.ir.typemap import Slots, Target, TypeMap
 
@@ -25,7 +25,9 @@ class Function:
     name: str
     position: Position
     certain: bool  # the definition that runs is this one
-    hooked: bool = False
+    hooked: bool = False  # something in it reaches the recorder, so callers' frames matter
+    deep: bool = False  # and uses its depth
+    accesses: list[int] = field(default_factory=list)  # places in the output of lines that ask whether it has a frame
     entry: int = -1  # where in the output the depth is loaded
     leaves: list[tuple[int, bool]] = field(default_factory=list)  # (place in the output, whether the function is left)
     calls: list[tuple[int, str, str, int]] = field(default_factory=list)  # (place, callee or "", !dbg number, line)
@@ -53,6 +55,7 @@ class Emitter:
         self.function = Function("", Position("", 0, 0, ""), False)
         self.definitions: dict[str, str] = {}
         self._slots = Slots("")
+        self._groups = 1 + max((int(number) for number in module.attributes), default=-1)
         self._fresh = 0
         self._line = 0  # of the function's body
         self._naked = {number for number, text in module.attributes.items() if re.search(r"\bnaked\b", text)}
@@ -67,7 +70,7 @@ class Emitter:
 
     def hook(self, call: str, line: str) -> None:
         """Emit a call at the source position of `line`."""
-        self.function.hooked = True
+        self.function.hooked = self.function.deep = True
         found = DBG.search(line) if self.keep_debug else None
         self.out.append(call + found.group() if found else call)
 
@@ -127,14 +130,19 @@ class Emitter:
         size = self.module.types.store_size(type_text)
         if not size:
             return
-        target = self.target(pointer, type_text, line)
-        if not target.local:
-            site = self.site("load", line, target)
-            self.hook(
-                f"  call void {self.hooks.load()}(ptr {pointer}, i32 {size << 8 | flags}, ptr {target.instance}, "
-                f"i32 {site}, i32 %cc.depth)",
-                line,
-            )
+        target = self.types.resolve(pointer, self.definitions, self._slots, type_text, line, self.fresh)
+        if target.local:
+            return
+        if size > ACCESS_BYTES:
+            self.load_range(line, pointer, Operand("i64", str(size)))
+            return
+        site = self.site("load", line, target)
+        self.access(pointer, size, flags, target.delta, site)
+
+    def access(self, pointer: str, size: int, flags: int, delta: int, site: int) -> None:
+        self.function.hooked = True
+        self.function.accesses.append(len(self.out))
+        self.out.append(self.hooks.access(pointer, size, flags, delta, site, self._groups))
 
     def load_range(self, line: str, pointer: str, size: Operand) -> None:
         """Before something that reads `size` bytes."""

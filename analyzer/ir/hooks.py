@@ -24,8 +24,7 @@ _DECLARATIONS = {
     "cc_shadow": f"@cc_shadow = external thread_local(initialexec) global {SHADOW_TYPE}",
     "cc_window_start": "@cc_window_start = external global i64",
     "cc_window_bytes": "@cc_window_bytes = external global i64",
-    "cc_load_window_start": "@cc_load_window_start = external global i64",
-    "cc_load_window_bytes": "@cc_load_window_bytes = external global i64",
+    "cc_load_on": "@cc_load_on = external global i8",
     "cc_fence_wanted": "@cc_fence_wanted = external thread_local(initialexec) global i32",
     "cc_recording": "@cc_recording = external global i32",
     "cc_call_site": "@cc_call_site = external thread_local(initialexec) global { ptr, i32, i32 }",
@@ -48,7 +47,37 @@ _IN_WINDOW = """  %address = ptrtoint ptr %target to i64
   %bytes = load i64, ptr @cc_window_bytes
   %inside = icmp ult i64 %distance, %bytes
 """
-_IN_LOAD_WINDOW = _IN_WINDOW.replace("@cc_window_", "@cc_load_window_")
+_LOADS_ON = "  %on = load i8, ptr @cc_load_on\n  %inside = icmp ne i8 %on, 0\n"
+# What an access costs when nothing is recorded: a comparison and a jump that is not taken. Assembly, because a branch
+# in IR splits a block, and there are so many loads that optimising those would take as long as all the rest. The
+# way out lies behind the function, spares its red zone and keeps every register; runtime/loads.c goes on from there.
+LOAD_MACRO = """
+module asm ".macro cc_access_hook on, target, site, packed, delta"
+module asm "cmpb $0, \\5Con"
+module asm "jne 2f"
+module asm "1:"
+module asm ".subsection 1"
+module asm "2: leaq -128(%rsp), %rsp"
+module asm "pushq \\5Ctarget"
+module asm "pushq $\\5Csite"
+module asm "pushq $\\5Cpacked"
+module asm "pushq $\\5Cdelta"
+module asm "callq cc.access.thunk"
+module asm "leaq 160(%rsp), %rsp"
+module asm "jmp 1b"
+module asm ".previous"
+module asm ".endm"
+module asm ".text"
+module asm "cc.access.thunk: pushq %rax"
+module asm "pushq %rax"
+module asm "leaq cc.unit(%rip), %rax"
+module asm "movq %rax, 8(%rsp)"
+module asm "popq %rax"
+module asm "jmp *cc_access_entry@GOTPCREL(%rip)"
+"""
+NO_INSTANCE = -1
+ACCESS_BYTES = (1 << 22) - 1
+FRAME = "cc.frame"
 
 
 def _guarded(signature: str, slow: str, check: str = _IN_WINDOW) -> str:
@@ -68,6 +97,7 @@ class Hooks:
     def __init__(self) -> None:
         self._helpers: dict[str, str] = {}
         self._typed: dict[tuple[str, str], str] = {}
+        self._accesses = False
 
     def _add(self, name: str, text: str) -> str:
         quoted = f'@"cc.{name}"'
@@ -217,23 +247,16 @@ class Hooks:
 
     # -- loads -------------------------------------------------------------------------------------------------
 
-    def load(self) -> str:
-        """`void (ptr source, i32 packed, ptr instance, i32 site, i32 depth)`; packed: size << 8 | flags."""
-        slow = self._add(
-            "slow.load",
-            'define internal preserve_mostcc void @"cc.slow.load"(ptr %target, i32 %packed, ptr %instance, '
-            f"i32 %site, i32 %depth) #cc.reads.apart {{\n{_INSTANCE}"
-            "  %bytes = lshr i32 %packed, 8\n  %flags = and i32 %packed, 255\n  %size = zext i32 %bytes to i64\n"
-            f"  call void @cc_load(ptr %target, i64 %size, i64 %instance.address, ptr {UNIT}, i32 %site, i32 %depth, "
-            "i32 %flags)\n  ret void\n}\n",
-        )
-        return self._add(
-            "load",
-            _guarded(
-                '@"cc.load"(ptr %target, i32 %packed, ptr %instance, i32 %site, i32 %depth)',
-                f"  call preserve_mostcc void {slow}(ptr %target, i32 %packed, ptr %instance, i32 %site, i32 %depth)\n",
-                _IN_LOAD_WINDOW,
-            ),
+    def access(self, pointer: str, size: int, flags: int, delta: int, site: int, first_group: int) -> str:
+        """The line before a load of at most ACCESS_BYTES. FRAME in it becomes 1 if its function has a frame, else 0.
+
+        `delta`: bytes from the outermost struct instance, NO_INSTANCE if not static.
+        """
+        self._accesses = True
+        return (
+            f'  call void asm sideeffect "cc_access_hook $0,$1,{site},{size << 9 | flags << 1}+{FRAME},{delta}", '
+            f'"*m,r,~{{dirflag}},~{{fpsr}},~{{flags}}"(ptr elementtype(i8) @cc_load_on, ptr {pointer}) '
+            f"#{first_group + 5}"
         )
 
     def load_range(self) -> str:
@@ -244,7 +267,7 @@ class Hooks:
                 f'@"cc.load.range"(ptr %target, i64 %size, {_SITE})',
                 f"{_INSTANCE}  call void @cc_load(ptr %target, i64 %size, i64 %instance.address, ptr {UNIT}, "
                 f"i32 %site, i32 %depth, i32 {STORE_BULK})\n",
-                _IN_LOAD_WINDOW,
+                _LOADS_ON,
             ),
         )
 
@@ -255,7 +278,7 @@ class Hooks:
             _guarded(
                 '@"cc.load.string"(ptr %target, i64 %most, i32 %site, i32 %depth)',
                 f"  call void @cc_load_string(ptr %target, i64 %most, ptr {UNIT}, i32 %site, i32 %depth)\n",
-                _IN_LOAD_WINDOW,
+                _LOADS_ON,
             ),
         )
 
@@ -392,13 +415,18 @@ class Hooks:
     def text(self, first_group: int) -> str:
         """Helpers, declarations and their attribute groups numbered from `first_group`."""
         helpers = "\n".join(self._helpers.values())
-        needed = [line for name, line in _DECLARATIONS.items() if f"@{name}" in helpers]
+        needed = [
+            line
+            for name, line in _DECLARATIONS.items()
+            if f"@{name}" in helpers or (self._accesses and name == "cc_load_on")
+        ]
         groups = (
             f"attributes #{first_group} = {{ alwaysinline nounwind }}\n"
             f"attributes #{first_group + 1} = {{ cold nounwind }}\n"
             f"attributes #{first_group + 2} = {{ cold noinline nounwind }}\n"
             f"attributes #{first_group + 3} = {{ cold nounwind willreturn {_READS} }}\n"
             f"attributes #{first_group + 4} = {{ cold noinline nounwind willreturn {_READS} }}\n"
+            f"attributes #{first_group + 5} = {{ nounwind willreturn {_READS} }}\n"
         )
         body = (
             "\n".join([*needed, helpers])
@@ -413,7 +441,8 @@ class Hooks:
             if SHADOW_TYPE in helpers + "".join(needed)
             else ""
         )
-        return shadow + body + groups
+        accesses = LOAD_MACRO if self._accesses else ""
+        return accesses + shadow + body + groups
 
 
 def unit_text(key: int, sites: int, blob: bytes, section: str) -> str:

@@ -308,7 +308,9 @@ class Rewriter(Emitter):
                     at = f", !dbg !{dbg}" if dbg and self.keep_debug else ""
                     function.sites[line] = site = self._site("call", dbg, None, callee)
                     pushed.append((place, site, at))
-            if function.entry < 0 or not (pushed or function.hooked):
+            for place in function.accesses:
+                self.out[place] = self.out[place].replace(hooks.FRAME, str(int(bool(pushed))), 1)
+            if function.entry < 0 or not (pushed or function.deep):
                 continue
             if not pushed:
                 self.out[function.entry] = f"  %cc.depth = call i32 {self.hooks.enter()}()"

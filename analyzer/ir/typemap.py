@@ -31,6 +31,7 @@ class Target:
     steps: tuple[TypeStep, ...] = ()
     instance: str = "null"  # IR value: address of the outermost struct instance
     prelude: str = ""  # instructions that compute `instance`
+    delta: int = -1  # bytes from `instance` to the address; -1 if there is none or it is not static
 
 
 @dataclass(slots=True)
@@ -133,7 +134,8 @@ class TypeMap:
         current = target
         anchor, crossed = target, False
         shift: int | None = 0  # bytes from the anchor down to where the chain is now; None if not static
-        instance, prelude = "null", ""
+        instance, prelude, delta = "null", "", -1
+        reach: int | None = 0  # bytes from where the chain is now up to the target, until it crosses a local
         for _ in range(_MAX_CHAIN):
             if not current.startswith("%"):
                 if current.startswith("@"):
@@ -176,23 +178,27 @@ class TypeMap:
                 if not crossed:
                     # A leading index steps over whole structs: the instance is the one stepped to.
                     first_zero = indices[0].split(" ", 1)[1] == "0"
-                    instance, prelude = base, ""
+                    instance, prelude, delta = base, "", -1
+                    within = [level.offset for level in (levels if first_zero else levels[1:])]
+                    if reach is not None and min(within) >= 0:
+                        delta = reach + sum(within)
                     if not first_zero:
                         instance = fresh()
                         prelude = f"  {instance} = getelementptr {source}, ptr {base}, {indices[0]}"
                 elif shift is not None:
-                    instance, prelude = anchor, ""
+                    instance, prelude, delta = anchor, "", shift
                     if shift:
                         instance = fresh()
                         prelude = f"  {instance} = getelementptr i8, ptr {anchor}, i64 -{shift}"
                 else:
                     break
+            reach = None if reach is None or total is None else reach + total
             current = base
         while accesses and accesses[-1].index < 0:
             accesses.pop()
         if accesses:
             variable, steps = self._name(tuple(accesses), stored)
-            return Target(False, variable, steps, instance, prelude)
+            return Target(False, variable, steps, instance, prelude, delta)
         found = self._from_tbaa(target, line, stored, fresh)
         return found if found.variable else self._from_declaration(target, current, definitions, slots)
 
@@ -384,7 +390,7 @@ class TypeMap:
         composite = self._debug.strip(self._debug.reference(pointer, "baseType"))
         if composite is None or not self._debug.is_composite(composite):
             return Target()
-        return Target(False, self._debug.name_of(composite), (), target)
+        return Target(False, self._debug.name_of(composite), (), target, "", 0)
 
     def _from_tbaa(self, target: str, line: str, stored: str, fresh: Callable[[], str]) -> Target:
         """Struct-path TBAA names the struct where no getelementptr is in sight."""
@@ -412,7 +418,7 @@ class TypeMap:
         if offset:
             instance = fresh()
             prelude = f"  {instance} = getelementptr i8, ptr {target}, i64 -{offset}"
-        return Target(False, ".".join([self._debug.name_of(composite), *names]), steps, instance, prelude)
+        return Target(False, ".".join([self._debug.name_of(composite), *names]), steps, instance, prelude, offset)
 
 
 def plain_type(type_text: str) -> str:

@@ -130,6 +130,7 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
     if options.data_sections:
         body = _VARIABLE.sub(_data_section, body)
     body = _keep(_constructors(body), "used", ['ptr @"cc.facts"'])
+    body = _keep(body, "compiler.used", [f"ptr {hooks.UNIT}"])  # the hooks of accesses name it in assembly
     group = 1 + max((int(number) for number in module.attributes), default=-1)
     metadata = module.metadata if options.keep_debug else metadata_without_debug(body, debug)
     pieces = [body, wrappers]

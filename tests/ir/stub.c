@@ -9,8 +9,7 @@
 __thread struct cc_shadow cc_shadow;
 uintptr_t cc_window_start;
 uintptr_t cc_window_bytes;
-uintptr_t cc_load_window_start;
-uintptr_t cc_load_window_bytes;
+uint8_t cc_load_on;
 __thread uint32_t cc_fence_wanted;
 uint32_t cc_recording;
 __thread struct cc_call_site cc_call_site;
@@ -30,13 +29,12 @@ void watch(void *start, size_t bytes)
 
 void watch_loads(void)
 {
-    cc_load_window_start = cc_window_start;
-    cc_load_window_bytes = cc_window_bytes;
+    cc_load_on = 1;
 }
 
 void unwatch(void)
 {
-    cc_load_window_bytes = 0;
+    cc_load_on = 0;
     cc_window_bytes = 0;
     cc_recording = 0;
 }
@@ -132,7 +130,7 @@ void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t 
     printf("end @%ld ", at(target));
     bytes(target, size);
     printf(" locked=%u stored=%u", locked, done & CC_ATOMIC_STORED);
-    if (cc_load_window_bytes)
+    if (cc_load_on)
         printf(" read=%u", (done & CC_ATOMIC_READ) / CC_ATOMIC_READ);
     instance_text(instance);
     tail(unit, index, depth);
@@ -178,3 +176,25 @@ void *cc_wrap_memcpy(void *target, const void *source, size_t bytes_copied)
     cc_call_site.unit = NULL;
     return memcpy(target, source, bytes_copied);
 }
+
+struct access {
+    uint64_t delta, packed, site, address;
+};
+
+__attribute__((used, visibility("hidden"))) void stub_access(const struct access *access, struct cc_unit *unit);
+void stub_access(const struct access *access, struct cc_unit *unit)
+{
+    if (access->address - cc_window_start >= cc_window_bytes)
+        return;
+    uint64_t instance = access->delta == ~0ull ? 0 : access->address - access->delta;
+    cc_load((const void *)access->address, access->packed >> 9, instance, unit, (uint32_t)access->site,
+            cc_shadow.depth - (access->packed & 1), (uint8_t)(access->packed >> 1));
+}
+
+__asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
+        "cc_access_entry: push %rbp\n mov %rsp, %rbp\n"
+        "push %rax\n push %rcx\n push %rdx\n push %rsi\n push %rdi\n push %r8\n push %r9\n push %r10\n push %r11\n"
+        "lea 24(%rbp), %rdi\n mov 8(%rbp), %rsi\n sub $520, %rsp\n and $-16, %rsp\n fxsave (%rsp)\n"
+        "call stub_access\n fxrstor (%rsp)\n lea -72(%rbp), %rsp\n"
+        "pop %r11\n pop %r10\n pop %r9\n pop %r8\n pop %rdi\n pop %rsi\n pop %rdx\n pop %rcx\n pop %rax\n pop %rbp\n"
+        "lea 8(%rsp), %rsp\n ret\n");
