@@ -208,15 +208,15 @@ static void add_child(uint64_t *place, unsigned nibble, uint64_t key, uint64_t v
 /* Where the reference to a key's leaf stands; `above` is where that to its parent does, or NULL. */
 static uint64_t *find(uint64_t key, uint64_t **above) {
     uint64_t *place = &tree->root;
+    unsigned level = 0;
     *above = NULL;
     while (place && *place && !is_leaf(*place)) {
         struct node *node = node_at(*place);
-        unsigned depth = node->header.depth, length = node->header.length;
-        for (unsigned i = 0; i < length; i++)
-            if (prefix_nibble(node->header, i) != nibble_of(key, depth + i))
+        for (unsigned i = 0; i < node->header.length; i++)
+            if (prefix_nibble(node->header, i) != nibble_of(key, level++))
                 return NULL;
         *above = place;
-        place = find_child(node, nibble_of(key, depth + length));
+        place = find_child(node, nibble_of(key, level++));
     }
     return place && *place && leaf_at(*place)->key == key ? place : NULL;
 }
@@ -256,11 +256,11 @@ static bool structure_insert(uint64_t key, uint64_t value) {
         struct node *node = node_at(*place);
         struct header header = node->header;
         for (unsigned i = 0; i < header.length; i++)
-            if (prefix_nibble(header, i) != nibble_of(key, header.depth + i)) {
+            if (prefix_nibble(header, i) != nibble_of(key, level + i)) {
                 split_prefix(place, i, key, value);
                 return true;
             }
-        level = header.depth + header.length;
+        level += header.length;
         uint64_t *child = find_child(node, nibble_of(key, level));
         if (!child || !*child) {
             add_child(place, nibble_of(key, level), key, value);
