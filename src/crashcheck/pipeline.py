@@ -138,7 +138,8 @@ def record_workload(
 ) -> Recording:
     """Run [setup] and [workload] in a pool folder below `work`.
 
-    `run` is what {run} stands for; `memory` is [record] memory if None, `loads` what the strategy needs; the rest as `record` has it.
+    `run` is what {run} stands for; `memory` is [record] memory if None, `loads` what the strategy needs; the rest as
+    `record` has it.
     """
     setup = config.setup.command if first_from is None else None
     # Filled in here, where a shell command's quoting is known, and not by the recorder.
