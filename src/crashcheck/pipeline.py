@@ -12,7 +12,6 @@ from pathlib import Path
 
 import crashcheck
 from crashcheck import evidence, oracles
-from crashcheck.analyzer.invariants import infer
 from crashcheck.analyzer.invariants.predecessors import deviance
 from crashcheck.analyzer.ir.facts import ProgramFacts
 from crashcheck.analyzer.persistence import build as build_graph
@@ -283,10 +282,8 @@ def strategy_of(config: Config, facts: ProgramFacts) -> Strategy:
         return strategy("bounded", deviations=config.strategy.deviations)
     if config.strategy.name == "ranked":
         return ranked(facts)
-    if config.strategy.name == "pathfinder":
-        return strategy("pathfinder", facts=facts)
-    if config.strategy.name == "witcher":
-        return strategy("witcher", facts=facts, infer=infer)
+    if config.strategy.name in ("pathfinder", "witcher"):
+        return strategy(config.strategy.name, facts=facts)
     return strategy(config.strategy.name)
 
 
@@ -297,7 +294,7 @@ def _wants_loads(config: Config) -> bool:
 
 def ranked(facts: ProgramFacts) -> Ranked:
     """The ranked search with all that a recording tells."""
-    return Ranked(facts, infer, deviance)
+    return Ranked(facts, deviance=deviance)
 
 
 def _limits(config: Config) -> Limits:
