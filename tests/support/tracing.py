@@ -42,6 +42,7 @@ class TraceBuilder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records: list[tuple[int, int, dict[str, int]]] = []  # thread, pid, fields
+        self.accesses: list[tuple[int, int, dict[str, int]]] = []  # the same, of loads and volatile memory
         self.blob = bytearray()
         self.seq = 0
         self.current_thread = 1
@@ -98,6 +99,20 @@ class TraceBuilder:
         if file not in self.files:
             self.file(file, existed=False)
         return self._record(Kind.CREATE, file=self._file(file))
+
+    # Reads, and other memory.
+    def load(self, file: str, offset: int, size: int = 8, **fields: int) -> int:
+        """Takes no seq of its own: it has that of the next event."""
+        return self._access(Kind.LOAD, self.seq + 1, file=self._file(file), offset=offset, size=size, **fields)
+
+    def volatile(self, kind: Kind, address: int, size: int = 8, **fields: int) -> int:
+        self.seq += 1
+        return self._access(kind, self.seq, file=0, offset=address, size=size, **fields)
+
+    def _access(self, kind: Kind, seq: int, **fields: int) -> int:
+        fields = {"site": self.site, "stack": self.stack, "instance_delta": fmt.NO_INSTANCE} | fields
+        self.accesses.append((self.current_thread, self.pid, fields | {"seq": seq, "kind": int(kind)}))
+        return seq
 
     # Order.
     def flush(self, kind: FlushKind, file: str, offset: int, size: int = 1) -> int:
@@ -198,18 +213,19 @@ class TraceBuilder:
             span = (len(self.blob) + fmt.CHUNK_HEADER_BYTES + fmt.CHUNK_BYTES - 1) // fmt.CHUNK_BYTES
             body += self._chunk(ChunkKind.BLOB, 0, 0, span, bytes(self.blob))
             chunks += span
-        owners: dict[tuple[int, int], list[dict[str, int]]] = {}
-        for thread, pid, fields in self.records:
-            owners.setdefault((thread, pid), []).append(fields)
         per_chunk = _PAYLOAD // fmt.EVENT_BYTES
-        for (thread, pid), fields_list in owners.items():
-            for start in range(0, len(fields_list), per_chunk):
-                part = fields_list[start : start + per_chunk]
-                records = np.zeros(len(part), dtype=fmt.RECORD)
-                for name in fmt.RECORD.names or ():
-                    records[name] = [fields.get(name, 0) for fields in part]
-                body += self._chunk(ChunkKind.EVENTS, thread, pid, 1, records.tobytes())
-                chunks += 1
+        for kind, all_records in ((ChunkKind.EVENTS, self.records), (ChunkKind.LOADS, self._load_records())):
+            owners: dict[tuple[int, int], list[dict[str, int]]] = {}
+            for thread, pid, fields in all_records:
+                owners.setdefault((thread, pid), []).append(fields)
+            for (thread, pid), fields_list in owners.items():
+                for start in range(0, len(fields_list), per_chunk):
+                    part = fields_list[start : start + per_chunk]
+                    records = np.zeros(len(part), dtype=fmt.RECORD)
+                    for name in fmt.RECORD.names or ():
+                        records[name] = [fields.get(name, 0) for fields in part]
+                    body += self._chunk(kind, thread, pid, 1, records.tobytes())
+                    chunks += 1
         header = np.zeros(1, dtype=fmt.HEADER)
         header["magic"] = fmt.MAGIC
         header["version"] = fmt.VERSION
@@ -225,6 +241,19 @@ class TraceBuilder:
         header["status"] = self.status
         header["main_pid"] = 100
         return header.tobytes().ljust(fmt.HEADER_BYTES, b"\0") + bytes(body)
+
+    def _load_records(self) -> list[tuple[int, int, dict[str, int]]]:
+        """Loads with the units, stacks and threads that they need; these are called what events call them."""
+        if not self.accesses:
+            return []
+        kinds = int(Kind.UNIT_DEF), int(Kind.STACK_DEF)
+        needed = [(1, pid, fields) for _, pid, fields in self.records if fields["kind"] in kinds]
+        threads = sorted({(thread, pid) for thread, pid, _ in self.accesses} | {(1, pid) for _, pid, _ in needed})
+        starts = [
+            (thread, pid, {"seq": 1, "kind": int(Kind.THREAD_START), "thread": thread, "aux": thread})
+            for thread, pid in threads
+        ]
+        return [*starts, *needed, *self.accesses]
 
     def _chunk(self, kind: ChunkKind, thread: int, pid: int, span: int, payload: bytes) -> bytes:
         header = np.zeros(1, dtype=fmt.CHUNK_HEADER)
