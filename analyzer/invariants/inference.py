@@ -112,7 +112,10 @@ def infer_from(found: Behaviours, facts: ProgramFacts, dependences: Dependences)
     if not len(joined):
         return Inferred((), (), _nothing_joined(trace, facts))
     updates = Updates(found, rows, known)
-    drafts = [*_ordered(trace, facts, rows, known, joined, updates), *_together(trace, facts, rows, known, joined, updates)]
+    drafts = [
+        *_ordered(trace, facts, rows, known, joined, updates),
+        *_together(trace, facts, rows, known, joined, updates),
+    ]
     drafts.sort(key=lambda draft: draft.order)
     invariants = tuple(draft.invariant(number) for number, draft in enumerate(drafts, 1))
     sizes = [len(draft.pairs.first) for draft in drafts]
@@ -260,9 +263,7 @@ def _bound(rows: Accesses, known: Keys, joined: Edges) -> dict[tuple[int, int], 
         place, own, other = place[apart], own[apart], other[apart]
         reads = rows.load[access[place]]
         first, then = np.where(reads, own, other), np.where(reads, other, own)
-        columns.append(
-            distinct(known.field[first], known.field[then], known.instance[first], known.instance[then])
-        )
+        columns.append(distinct(known.field[first], known.field[then], known.instance[first], known.instance[then]))
     if not columns:
         return out
     field_one, field_other, one, other = distinct(*(np.concatenate(column) for column in zip(*columns, strict=True)))

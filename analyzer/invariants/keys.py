@@ -96,7 +96,9 @@ def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
     instance, heads = numbered(type_, file, start)
     typed = np.zeros(len(watched), dtype=np.bool_)
     typed[update] = True
-    sites = [known for number in np.unique(site).tolist() if number and (known := trace.site(number, facts)) is not None]
+    sites = [
+        known for number in np.unique(site).tolist() if number and (known := trace.site(number, facts)) is not None
+    ]
     update, instance, field = _enclosed(
         update, instance, field, _Heads(type_[heads], file[heads], start[heads]), names, _links(sites)
     )
@@ -115,7 +117,9 @@ def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
     all_types = np.concatenate([type_[heads], np.full(len(place_heads), len(type_names), dtype=np.int64)])
     named = [Key(type_names[number], path) for number, path in names.fields]
     places = rest[place_heads]
-    for number, offset in zip(updates.file[places].tolist(), (updates.offset[places] // WORD_BYTES).tolist(), strict=True):
+    for number, offset in zip(
+        updates.file[places].tolist(), (updates.offset[places] // WORD_BYTES).tolist(), strict=True
+    ):
         named.append(Key(_PLACE, "", trace.files[number].path, offset * WORD_BYTES))
     update = np.concatenate([update, rest])
     instance = np.concatenate([instance, place + len(heads)])

@@ -384,4 +384,17 @@ def sites_seen(trace: Trace, rows: Accesses) -> Mapping[int, Ints]:
     return dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
 
 
-__all__ = ["ADDRESS", "CONTROL", "MOST", "VALUE", "Accesses", "Binder", "Edges", "Frames", "Iterable", "accesses", "edges", "sources"]
+__all__ = [
+    "ADDRESS",
+    "CONTROL",
+    "MOST",
+    "VALUE",
+    "Accesses",
+    "Binder",
+    "Edges",
+    "Frames",
+    "Iterable",
+    "accesses",
+    "edges",
+    "sources",
+]

@@ -119,7 +119,9 @@ class Updates:
     def pieces(self, update: int) -> tuple[int, ...]:
         low = int(self._node[update])
         return tuple(
-            sorted(piece for node in range(low, low + int(self._many[update])) for piece in self.found.nodes.pieces(node))
+            sorted(
+                piece for node in range(low, low + int(self._many[update])) for piece in self.found.nodes.pieces(node)
+            )
         )
 
     def query(self, rule: str, first: int, then: int, invariant: int) -> StateQuery | None:
@@ -148,6 +150,8 @@ def _most(values: Ints, first: Ints, many: Ints) -> Ints:
 
 
 def _by(values: Ints, rows: Ints) -> dict[int, Ints]:
+    if not len(rows):
+        return {}
     order = rows[np.argsort(values[rows], kind="stable")]
     numbers, first = np.unique(values[order], return_index=True)
     return dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
@@ -232,7 +236,9 @@ def guardians_together(updates: Updates, fields: Ints) -> Together:
     keys = updates.keys
     is_guard = np.zeros(len(keys.names), dtype=np.bool_)
     is_guard[fields] = True
-    rows = np.concatenate([updates._by_field.get(int(field), fields[:0]) for field in fields]) if len(fields) else fields
+    rows = (
+        np.concatenate([updates._by_field.get(int(field), fields[:0]) for field in fields]) if len(fields) else fields
+    )
     rows = rows[keys.inner[rows]]
     rows = rows[np.lexsort((rows, updates.rows.thread[keys.access[rows]]))]
     access, thread = keys.access[rows], updates.rows.thread[keys.access[rows]]

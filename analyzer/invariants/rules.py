@@ -226,4 +226,14 @@ def each(found: Conditions) -> Iterator[tuple[tuple[int, int, int, int], slice]]
         yield (rule, first, then, shared), slice(bounds[number], bounds[number + 1])
 
 
-__all__ = ["RULES", "Conditions", "LikelyInvariant", "Place", "ReadEvidence", "conditions", "each", "guardians", "related"]
+__all__ = [
+    "RULES",
+    "Conditions",
+    "LikelyInvariant",
+    "Place",
+    "ReadEvidence",
+    "conditions",
+    "each",
+    "guardians",
+    "related",
+]

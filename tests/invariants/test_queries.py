@@ -1,0 +1,186 @@
+"""Which updates may persist without which, against all crash states; and in what order states are asked for."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from programs import Run
+from random_runs import SETTINGS, Step, runs, script_of
+from scripts import Script, site
+
+from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.invariants.keys import keys
+from crashcheck.analyzer.invariants.ppdg import accesses
+from crashcheck.analyzer.invariants.queries import Updates, ordered_pairs
+from crashcheck.checker.queries import states_of
+from crashcheck.checker.representative import Places
+from crashcheck.checker.states import StateSpace
+from crashcheck.checker.strategies.exhaustive import Exhaustive
+
+NONE = np.zeros(0, dtype=np.int64)
+
+
+def updates_of(script: Script, model: str) -> Updates:
+    found = script.found(model)
+    nodes = found.nodes
+    rows = accesses(found.graph.trace, np.unique(nodes.event[nodes.data]))
+    return Updates(found, rows, keys(found.graph.trace, script.facts, rows))
+
+
+def lacking(found: Behaviours) -> set[tuple[int, int]]:
+    """(event, event): some crash state holds all of the second and lacks some of the first, which was issued or is later."""
+    space = StateSpace(found.graph)
+    event_of = found.graph.event
+    everything = set(event_of.tolist())
+    out = set()
+    for state in space.states(Exhaustive()):
+        lost = set(space.lost(state))
+        held = (set(space.durable(state.point).tolist()) | set(space.persisted(state))) - lost
+        missing = {int(event_of[piece]) for piece in lost}
+        whole = {int(event_of[piece]) for piece in held} - missing
+        later = everything - missing - whole
+        out |= {(f, w) for f in missing for w in whole} | {(f, w) for f in later for w in whole if f > w}
+    return out
+
+
+def pairs_of(updates: Updates) -> Iterator[tuple[int, int]]:
+    for f in range(len(updates.rows)):
+        for w in range(len(updates.rows)):
+            if f != w and not updates.overlap(np.array([f]), np.array([w]))[0]:
+                yield f, w
+
+
+@pytest.mark.parametrize("model", ["px86", "eadr", "page-cache"])
+@SETTINGS
+@given(steps=runs())
+def test_an_update_may_be_missing_beside_another_just_where_some_state_lacks_it(steps: list[Step], model: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        updates = updates_of(script_of(Path(folder), steps), model)
+        exists = lacking(updates.found)
+        loose = any(what == "nt" for what, _, _ in steps)
+        places = Places(StateSpace(updates.found.graph))
+        for f, w in pairs_of(updates):
+            says = bool(updates.may_lack(np.array([f]), np.array([w]))[0])
+            there = (int(updates.event[f]), int(updates.event[w])) in exists
+            assert says == there or (loose and says), (f, w)
+            query = updates.query("RO1", f, w, 1)
+            assert (query is not None) == says or loose, (f, w)
+            if query is not None:
+                assert bool(states_of(places, query)) == there
+
+
+FIELDS = (site("t.a", ("t", "a", 0, 8)), site("t.b", ("t", "b", 64, 8)))
+step = st.one_of(
+    st.tuples(st.sampled_from([1, 1, 2, 2]), st.sampled_from([0, 256])),
+    st.tuples(st.sampled_from(["persist a", "persist b", "begin"]), st.sampled_from([0, 256])),
+)
+
+
+@SETTINGS
+@given(steps=st.lists(step, min_size=2, max_size=14), shared=st.booleans())
+def test_pairs_are_those_of_the_definition(steps: list[tuple[int | str, int]], shared: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        script = Script(Path(folder), *FIELDS)
+        began = 0
+        for what, start in steps:
+            if what == "begin":
+                began += 1
+                script.trace.begin(began)
+            elif isinstance(what, str):
+                script.persist(start + (0 if what == "persist a" else 64))
+            else:
+                script.at(what, start + (what - 1) * 64, delta=(what - 1) * 64)
+        updates = updates_of(script, "px86")
+        stores = range(len(updates.rows))
+        offset, event, durable = updates.rows.columns.offset, updates.event, updates.durable
+        f_all = [row for row in stores if offset[row] % 256 == 0]
+        w_all = [row for row in stores if offset[row] % 256 == 64]
+
+        def alike(one: int, other: int) -> bool:
+            return not shared or bool(offset[one] // 256 == offset[other] // 256)
+
+        candidates = set()
+        for w in w_all:
+            candidates |= {(f, w) for f in [f for f in f_all if f < w and alike(f, w)][-1:]}
+            candidates |= {(f, w) for f in [f for f in f_all if f > w and alike(f, w)][:1]}
+        for f in f_all:
+            candidates |= {(f, w) for w in [w for w in w_all if w > f and alike(f, w)][:1]}
+        bad = {
+            (f, w)
+            for f, w in candidates
+            if (f < w and durable[f] > event[w]) or (f > w and durable[w] > event[f])
+        }
+        held = {
+            w
+            for f, w in candidates
+            if f < w and durable[f] <= event[w] and (shared or updates.operation[f] == updates.operation[w])
+        }
+        names = {key.text: number for number, key in enumerate(updates.keys.names)}
+        made = ordered_pairs(updates, names.get("t.a", 99), names.get("t.b", 99), shared, (NONE, NONE))
+        assert set(zip(made.first.tolist(), made.then.tolist(), strict=True)) == bad
+        assert (made.held, made.violated) == ((len(held), len(bad)) if f_all and w_all else (0, 0))
+
+
+def three_inserts(folder: Path) -> Run:
+    sites = (
+        site("box.key", ("box", "key", 0, 8), kind="load"),
+        site("box.valid", ("box", "valid", 64, 8), kind="load"),
+        site("box.key", ("box", "key", 0, 8)),
+        site("box.valid", ("box", "valid", 64, 8)),
+        site("box.valid", ("box", "valid", 64, 8)),
+    )
+    made = Run(folder, *sites, depends={1: {2: "c"}})
+    for number, start in enumerate((0, 256, 512), 1):
+        made.trace.begin(number)
+        made.at(3, start, delta=0)
+        made.at(4 if number < 3 else 5, start + 64, delta=64)
+        made.persist(start)
+        made.persist(start + 64)
+        made.trace.end(number)
+        made.load(2, start + 64, delta=64)
+        made.load(1, start, delta=0)
+    return made
+
+
+def test_the_first_occurrence_of_each_signature_comes_before_second_ones(tmp_path: Path) -> None:
+    queries = list(three_inserts(tmp_path).inferred().queries)
+    assert [query.signature for query in queries] == [("RO3", 0, 1), ("RO3", 0, 2), ("RO3", 0, 1)]
+    assert [query.event for query in queries] == sorted(query.event for query in (queries[0], queries[1])) + [
+        queries[2].event
+    ] or queries[0].event < queries[2].event
+
+
+def test_queries_are_the_same_each_time_they_are_asked_for(tmp_path: Path) -> None:
+    inferred = three_inserts(tmp_path).inferred()
+    assert list(inferred.queries) == list(inferred.queries) != []
+
+
+def test_a_query_waits_for_both_updates(tmp_path: Path) -> None:
+    made = three_inserts(tmp_path)
+    found = made.found()
+    for query in made.inferred().queries:
+        assert query.event == max(int(found.graph.event[piece]) for piece in (*query.persisted, *query.unpersisted))
+
+
+def test_a_run_without_loads_says_so(tmp_path: Path) -> None:
+    from crashcheck.analyzer.invariants import infer
+
+    script = Script(tmp_path, *FIELDS)
+    script.at(1, 0, delta=0)
+    inferred = infer(script.found(), script.facts)
+    assert inferred.invariants == ()
+    assert list(inferred.queries) == []
+    assert inferred.note == "no likely invariants: no reads of watched files were recorded"
+
+
+def test_a_run_without_facts_says_so(tmp_path: Path) -> None:
+    from crashcheck.analyzer.invariants import infer
+
+    inferred = infer(three_inserts(tmp_path).found(), None)
+    assert inferred.note == "no likely invariants: the program has no facts (build it with crashcheck-cc)"
