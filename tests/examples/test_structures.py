@@ -29,7 +29,8 @@ def described(name: str) -> dict[str, Any]:
 
 
 def source_of(name: str) -> str:
-    return (STRUCTURES / name / described(name)["source"]).read_text(encoding="utf-8")
+    path: Path = STRUCTURES / name / described(name)["source"]
+    return path.read_text(encoding="utf-8")
 
 
 def copied(tmp_path: Path) -> Path:
