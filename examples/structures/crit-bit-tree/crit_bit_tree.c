@@ -113,7 +113,7 @@ static void give_back(uint64_t block) {
         pool_free(block, LINE);       /* BUG 10 */
 }
 
-/* The leaf that was announced is in the tree no more. */
+/* The leaf that was announced is in the tree no more. Its memory may be another node's as soon as nothing announces it. */
 static void finish_leaving(void) {
     give_back(root->leaving);
     if (root->leaving_branch)
@@ -255,8 +255,8 @@ static bool structure_delete(uint64_t key) {
         unlink_leaf(above, place);
     else
         set_edge(&root->top, 0);
-    finish_leaving();
     set_count(root->count - 1); /* BUG 7 */
+    finish_leaving();
     return true;
 }
 
