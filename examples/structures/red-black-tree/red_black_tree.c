@@ -117,7 +117,7 @@ static void roll_back(void) {
         const struct entry *entry = &root->entry[BUG == 6 ? i : root->entries - 1 - i];
         uint64_t *to = AT(uint64_t, entry->place);
         for (int word = 0; word < (BUG == 9 ? WORDS - 1 : WORDS); word++)
-            to[word] = entry->word[word];
+            to[word] = entry->word[word]; /* BUG 6, 9 */
         flush(to, sizeof(struct node));
     }
     fence();
@@ -233,13 +233,13 @@ static void rotate(uint64_t down, int side) {
         upper->left = down; /* BUG 10 */
         lower->right = inner;
     } else {
-        upper->right = down;
+        upper->right = down; /* BUG 10 */
         lower->left = inner;
     }
     set_parent(inner, down);
     replace_child(parent, down, up);
-    upper->parent = parent;
-    lower->parent = up;
+    upper->parent = parent; /* BUG 9, 11 */
+    lower->parent = up;     /* BUG 9, 11 */
 }
 
 static void balance_insertion(uint64_t node) {
