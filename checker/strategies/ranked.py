@@ -22,13 +22,13 @@ _FIRST_TURN = 32  # states of a group in its first turn of a phase; twice as man
 
 # How often each phase has its turn while it lasts, so that none holds up the others for long.
 WEIGHTS = {
-    "invariants": 6,
-    "cheap": 6,
-    "carry": 2,
-    "members": 2,
-    "invariants again": 1,
-    "alone": 1,
-    "pairs": 1,
+    "invariants": 12,
+    "cheap": 12,
+    "carry": 4,
+    "members": 4,
+    "alone": 3,
+    "invariants again": 2,
+    "pairs": 2,
     "all sets": 1,
     "rest": 1,
 }
