@@ -75,19 +75,27 @@ static void will_change(void *place, uint64_t bytes) {
     changed[changed_count++] = (struct range){place, bytes};
 }
 
+/* What is in the log may persist at any time. */
+static void flush_changes(void) {
+    for (unsigned i = 0; i < changed_count; i++)
+        flush(changed[i].place, changed[i].bytes);
+}
+
 /* Comes before each change of memory that others can see. */
 static void log_words(void *place, uint64_t words) {
     struct entry *entry = (struct entry *)&root->log[log_length];
     if (log_length + ENTRY_WORDS + words > LOG_WORDS)
         too_much("log");
     const uint64_t *from = (const uint64_t *)place;
-    entry->transaction = root->transaction;
+    entry->transaction = root->transaction; /* BUG 11 */
     entry->place = OFFSET(place);
-    entry->words = words;
+    entry->words = words; /* BUG 13 */
     for (uint64_t i = 0; i < words; i++)
         entry->word[i] = from[i]; /* BUG 2 */
-    PUBLISH(entry->checksum, checksum_of(entry)); /* BUG 1 */
-    flush(entry, (ENTRY_WORDS + words) * sizeof(uint64_t));
+    PUBLISH(entry->checksum, checksum_of(entry)); /* BUG 1, 12 */
+    if (!(BUG == 12 && words == 1))
+        flush(entry, (ENTRY_WORDS + words) * sizeof(uint64_t));
+    flush_changes();
     if (BUG != 1)
         fence();
     log_length += ENTRY_WORDS + words;
@@ -105,8 +113,7 @@ static void next_transaction(void) {
 }
 
 static void commit(void) {
-    for (unsigned i = 0; i < changed_count; i++)
-        flush(changed[i].place, changed[i].bytes);
+    flush_changes();
     if (BUG != 3)
         fence();
     next_transaction();
@@ -130,7 +137,7 @@ static uint64_t put_back_from(uint64_t position, uint64_t limit) {
         end = put_back_from(end, limit);
     uint64_t *to = AT(uint64_t, entry->place);
     for (uint64_t i = 0; i < entry->words; i++)
-        to[i] = entry->word[i]; /* BUG 7 */
+        to[i] = entry->word[i]; /* BUG 6, 7 */
     if (BUG != 7)
         flush(to, entry->words * sizeof(uint64_t));
     return BUG == 6 ? put_back_from(end, limit) : end;
@@ -173,13 +180,12 @@ static uint64_t take_node(uint64_t leaf) {
     struct node *node = at(taken);
     LOG(root->free_node);
     root->free_node = node->child[0];
-    if (BUG != 12)
-        LOG(node->child[0]);
+    LOG(node->child[0]);
     if (BUG != 4)
         will_change(node, sizeof *node);
     node->length = 0;
     node->leaf = leaf; /* BUG 4 */
-    node->child[0] = 0; /* BUG 12 */
+    node->child[0] = 0;
     return taken;
 }
 

@@ -97,7 +97,7 @@ static void set_count(uint64_t count) {
 
 static void announce(struct leaf *leaf, struct branch *branch) {
     root->leaving_branch = branch ? OFFSET(branch) : 0;
-    PUBLISH(root->leaving, OFFSET(leaf));
+    PUBLISH(root->leaving, OFFSET(leaf)); /* BUG 9 */
     persist(&root->leaving, sizeof root->leaving);
 }
 
