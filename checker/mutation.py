@@ -79,22 +79,32 @@ def persists(trace: Trace, chain: Place) -> list[Persist]:
     away alone.
     """
     kinds, aux = trace.events["kind"], trace.events["aux"]
-    storing: set[tuple[str, str]] = set()
-    updates = np.flatnonzero(np.isin(kinds, np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8)))
-    pairs = trace.events["site"][updates].astype(np.uint64) << np.uint64(32) | trace.events["stack"][updates]
-    for first in np.unique(pairs, return_index=True)[1].tolist():
-        storing.update((place.file, place.function) for place in chain(int(updates[first])))
+    storing = storing_functions(trace, chain)
     found: dict[tuple[What, tuple[tuple[str, int, int, str], ...]], tuple[Location, list[int]]] = {}
     for what, rows in _rows(kinds, aux):
         for row in rows.tolist():
             whole = chain(row)
-            at = next((i for i, place in enumerate(whole) if (place.file, place.function) in storing), len(whole) - 1)
+            at = out_of_helpers(whole, storing)
             if at < 0:
                 continue
             key = (what, tuple((p.file, p.line, p.column, p.function) for p in whole[: at + 1]))
             found.setdefault(key, (whole[at], []))[1].append(row)
     out = [Persist(what, location, tuple(rows)) for (what, _), (location, rows) in found.items()]
     return sorted(out, key=lambda p: (p.location.file, p.location.line, p.location.column, p.what, p.rows))
+
+
+def storing_functions(trace: Trace, chain: Place) -> frozenset[tuple[str, str]]:
+    """(file, function) of all that stores or calls what stores."""
+    events = trace.events
+    updates = np.flatnonzero(np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8)))
+    pairs = events["site"][updates].astype(np.uint64) << np.uint64(32) | events["stack"][updates]
+    firsts = updates[np.unique(pairs, return_index=True)[1]].tolist()
+    return frozenset((place.file, place.function) for first in firsts for place in chain(first))
+
+
+def out_of_helpers(places: tuple[Location, ...], storing: frozenset[tuple[str, str]]) -> int:
+    """Index of the innermost place that `storing` has, or else of the outermost; -1 if there is none."""
+    return next((i for i, place in enumerate(places) if (place.file, place.function) in storing), len(places) - 1)
 
 
 def _rows(kinds: NDArray[np.uint8], aux: NDArray[np.uint32]) -> Iterator[tuple[What, Rows]]:

@@ -18,6 +18,7 @@ from crashcheck.checker.process import Ended
 from crashcheck.checker.result import Outcome, Verdict
 from crashcheck.errors import CrashcheckError
 
+_FEW = 64
 _SPREAD = 16  # boundaries tried before anything is crashed, besides the first and the last
 _WHOLE_BYTES = 64 << 20  # of the undisturbed output, kept to be cut at the boundaries
 
@@ -209,7 +210,7 @@ class References:
 
 def spread(count: int) -> list[int]:
     """The boundaries to try first: all of a few, else the first, the last and some evenly between."""
-    if count <= _SPREAD + 2:
+    if count <= _FEW:
         return list(range(1, count + 1))
     return sorted({1 + step * (count - 1) // (_SPREAD + 1) for step in range(_SPREAD + 2)})
 

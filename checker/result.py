@@ -230,6 +230,16 @@ class NotInstrumented:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """Work that could go: flushes, fences or syncs at one place that made nothing durable (docs/performance-notes.md)."""
+
+    waste: str  # "clean-flush" | "repeated-flush" | "empty-fence" | "empty-sync"
+    location: Location
+    count: int  # in vain; of flushes, lines
+    total: int  # that ran there
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """Everything that the reports need."""
 
@@ -246,3 +256,4 @@ class RunResult:
     seconds: float
     version: str
     groups: tuple[GroupRow, ...] = ()  # those that the strategy looked at, from the first in rank
+    notes: tuple[Note, ...] = ()  # where [report] notes asks for them

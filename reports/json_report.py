@@ -84,6 +84,10 @@ def _run(result: RunResult) -> dict[str, Any]:
         },
         "not_instrumented": [{"unit": _text(u.unit), "what": _text(u.what)} for u in result.not_instrumented],
         "warnings": [_text(warning) for warning in result.warnings],
+        "notes": [
+            {"waste": note.waste, "location": _location(note.location), "count": note.count, "total": note.total}
+            for note in result.notes
+        ],
         "seconds": round(result.seconds, 3),
     }
 

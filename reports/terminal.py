@@ -141,6 +141,8 @@ def _summary(view: RunView, html_path: str) -> list[RenderableType]:
         parts.append(_indent(Text(f"  … and {len(view.not_instrumented) - 10} more", "yellow")))
     for call in view.unmodelled[:10]:
         parts.append(_indent(Text(f"  not modelled: {call}", "yellow")))
+    for note in view.notes:
+        parts.append(_indent(Text(f"note: {note}")))
     for warning in view.warnings:
         parts.append(_indent(Text(f"warning: {warning}", "yellow")))
     return parts

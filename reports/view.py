@@ -106,6 +106,7 @@ class RunView:
     not_instrumented: tuple[FactView, ...]
     unmodelled: tuple[str, ...]
     warnings: tuple[str, ...]
+    notes: tuple[str, ...]
     version: str
 
 
@@ -133,6 +134,7 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
         not_instrumented=tuple(FactView(line(u.unit, 160), line(u.what, 200)) for u in result.not_instrumented[:200]),
         unmodelled=words.names(result.trace.unmodelled_calls, 100),
         warnings=words.names(result.warnings, 100, 400),
+        notes=words.names(tuple(words.note(note) for note in result.notes), 200, 300),
         version=line(result.version, 40),
     )
 

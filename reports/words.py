@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from crashcheck.checker.result import Finding, Kind, Outcome, RunResult, StopReason, Verdict
+from crashcheck.checker.result import Finding, Kind, Note, Outcome, RunResult, StopReason, Verdict
 from crashcheck.reports.numbers import human, percent
 from crashcheck.reports.text import line
 
@@ -151,6 +151,21 @@ def explained(finding: Finding) -> str:
     if finding.states <= 1:
         return "1 failing state has this cause"
     return f"{human(finding.states)} failing states have this cause"
+
+
+_WASTE = {
+    "clean-flush": "lines flushed were clean",
+    "repeated-flush": "lines flushed had been flushed since the last store to them, with no fence between",
+    "empty-fence": "fences had nothing to wait for",
+    "empty-sync": "syncs had nothing to write back",
+}
+
+
+def note(value: Note) -> str:
+    """ "table.c:12 in commit: 3 of 7 fences had nothing to wait for"."""
+    here = value.location
+    place = f"{here.file}:{here.line}" + (f" in {here.function}" if here.function else "")
+    return f"{place}: {human(value.count)} of {human(value.total)} {_WASTE[value.waste]}"
 
 
 def names(values: Sequence[str], limit: int, each: int = 120) -> tuple[str, ...]:

@@ -122,6 +122,11 @@ class RecordConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportConfig:
+    notes: bool = False  # flushes, fences and syncs that made nothing durable
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """A checked crashcheck.toml. Relative paths in it are relative to `folder`."""
 
@@ -136,6 +141,7 @@ class Config:
     strategy: StrategyConfig
     budget: BudgetConfig
     record: RecordConfig
+    report: ReportConfig
 
 
 def load(path: Path | str) -> Config:
@@ -168,7 +174,7 @@ def parse(text: str, path: Path) -> Config:
         raise CrashcheckError(
             "config-syntax", f"{path} is not valid TOML: {error}.", "https://toml.io shows the format."
         ) from None
-    sections = ("build", "setup", "workload", "pool", "check", "model", "strategy", "budget", "record")
+    sections = ("build", "setup", "workload", "pool", "check", "model", "strategy", "budget", "record", "report")
     _known(path, "", document, sections)
 
     def section(name: str, keys: tuple[str, ...]) -> _Section:
@@ -186,6 +192,7 @@ def parse(text: str, path: Path) -> Config:
     model = section("model", ("name", "tear", "files"))
     strategy = section("strategy", ("name", "deviations"))
     budget = section("budget", ("seconds", "states"))
+    report = section("report", ("notes",))
     record = section("record", ("mapping", "memory"))
     config = Config(
         path=path.absolute(),
@@ -226,6 +233,7 @@ def parse(text: str, path: Path) -> Config:
             mapping=record.choice("mapping", MAPPINGS, "fixed"),
             memory=record.choice("memory", MEMORIES, "persistent"),
         ),
+        report=ReportConfig(report.flag("notes")),
     )
     _check_operations(config)
     return config
@@ -240,6 +248,7 @@ def override(
     deviations: int | None = None,
     budget: str | None = None,
     states: int | None = None,
+    notes: bool = False,
 ) -> Config:
     """`config` with what the command line said; None leaves a value as it is. `budget` is a duration ("60s").
 
@@ -277,6 +286,7 @@ def override(
             seconds=config.budget.seconds if budget is None else parse_duration(budget),
             states=config.budget.states if states is None else line.whole("--states", 1, least=1),
         ),
+        report=ReportConfig(config.report.notes or notes),
     )
 
 
@@ -352,6 +362,12 @@ class _Section:
         if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
             raise _type_error(self.path, self.label(key), value, 'a list of function names, as in ["store_put"]')
         return tuple(item.strip() for item in value)
+
+    def flag(self, key: str) -> bool:
+        value = self.values.get(key, False)
+        if not isinstance(value, bool):
+            raise _type_error(self.path, self.label(key), value, "true or false")
+        return value
 
     def text(self, key: str) -> str:
         value = self.values.get(key, "")

@@ -10,14 +10,18 @@ from pathlib import Path
 import numpy as np
 
 from crashcheck.analyzer.ir.facts import ProgramFacts
+from crashcheck.analyzer.persistence.notes import wasted
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.explore import Exploration
-from crashcheck.checker.result import Finding, NotInstrumented, TraceSummary
+from crashcheck.checker.mutation import out_of_helpers, source_chain, storing_functions
+from crashcheck.checker.result import Finding, Location, Note, NotInstrumented, TraceSummary
+from crashcheck.checker.subject import Subject
 from crashcheck.config import Command
 from crashcheck.runtime.record import Recording
 from crashcheck.runtime.silence import read_notes
+from crashcheck.source import SourceTree
 
 # Libraries that every program needs, or whose updates the recorder knows by their interface (libpmem).
 _KNOWN_LIBRARIES = (
@@ -50,9 +54,7 @@ def _program(command: Command, folder: Path) -> str:
     return str(folder / word) if "/" in word else shutil.which(word) or ""
 
 
-def not_instrumented(
-    facts: ProgramFacts, trace: Trace, command: Command, folder: Path
-) -> tuple[NotInstrumented, ...]:
+def not_instrumented(facts: ProgramFacts, trace: Trace, command: Command, folder: Path) -> tuple[NotInstrumented, ...]:
     """Units, libraries and assembly whose stores were not seen, in a stable order."""
     out = [NotInstrumented(unit.source, unit.not_instrumented) for unit in facts.plain]
     for unit in facts.units.values():
@@ -117,6 +119,25 @@ def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:
         unmodelled_calls=tuple(sorted(names)),
         truncated=trace.truncated,
     )
+
+
+def performance_notes(subject: Subject, facts: ProgramFacts, folder: Path) -> tuple[Note, ...]:
+    """By place in the source, outside of helpers that only flush and fence; what has no place there is left out."""
+    chain = source_chain(subject.trace, facts, SourceTree(folder).relative)
+    storing = storing_functions(subject.trace, chain)
+    counts: dict[tuple[str, Location], tuple[int, int]] = {}
+    for each in wasted(subject.graph):
+        places = chain(each.event)
+        if places:
+            key = (each.waste.value, places[out_of_helpers(places, storing)])
+            before = counts.get(key, (0, 0))
+            counts[key] = (before[0] + each.count, before[1] + each.total)
+    found = [Note(waste, here, count, total) for (waste, here), (count, total) in counts.items()]
+
+    def in_order(note: Note) -> tuple[str, int, int, str]:
+        return note.location.file, note.location.line, note.location.column, note.waste
+
+    return tuple(sorted(found, key=in_order))
 
 
 def operations(trace: Trace) -> int:

@@ -246,6 +246,7 @@ def summarise(
         seconds=seconds,
         version=crashcheck.__version__,
         groups=exploration.groups,
+        notes=(evidence.performance_notes(loaded.subject, facts, config.folder) if config.report.notes else ()),
     )
 
 

@@ -35,6 +35,9 @@ def add_parser(subparsers: Any) -> None:
         "--depth", type=int, choices=(1, 2), default=1, help="2: crash the check's own recovery as well"
     )
     parser.add_argument(
+        "--notes", action="store_true", help="note flushes, fences and syncs that made nothing durable"
+    )
+    parser.add_argument(
         "--format",
         action="append",
         metavar="FMT[=PATH]",
@@ -61,6 +64,7 @@ def main(args: argparse.Namespace) -> int:
         deviations=args.deviations,
         budget=args.budget,
         states=args.states,
+        notes=args.notes,
     )
     console = Console(stderr=True, highlight=False)
     with LiveProgress(console) as live:
@@ -89,7 +93,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def parse_format(text: str) -> tuple[str, Path | None]:
-    """"json=out.json" → ("json", Path("out.json")). Raises CrashcheckError(bad-format)."""
+    """ "json=out.json" → ("json", Path("out.json")). Raises CrashcheckError(bad-format)."""
     name, equals, path = text.partition("=")
     if name not in FORMATS or (equals and not path):
         hint = f"Write FMT or FMT=PATH, with FMT one of {', '.join(FORMATS)}."
