@@ -131,8 +131,12 @@ void cc_update(where at, uint64_t seq, const void *target, const void *bytes, in
 void cc_store(const void *target, const void *value, uint64_t size, uint64_t instance, struct cc_unit *unit,
               uint32_t index, uint32_t depth, uint32_t flags)
 {
-    if (cc_recording)
-        cc_update((where){unit, index, depth}, 0, target, value, 0, size, (uint8_t)flags, instance);
+    if (cc_recording) {
+        where at = {unit, index, depth};
+        cc_turn_take();
+        cc_wrote_elsewhere(at, target, size, flags);
+        cc_update(at, 0, target, value, 0, size, (uint8_t)flags, instance);
+    }
 }
 
 void cc_store_word(const void *target, uint64_t value, uint32_t size, uint64_t instance, struct cc_unit *unit,
@@ -140,6 +144,10 @@ void cc_store_word(const void *target, uint64_t value, uint32_t size, uint64_t i
 {
     if (UNLIKELY(!cc_recording))
         return;
+    if (UNLIKELY(cc_all_memory)) {
+        cc_turn_take();
+        cc_wrote_elsewhere((where){unit, index, depth}, target, size, flags);
+    }
     WITH_WRITER (writer) {
         uintptr_t address = (uintptr_t)target;
         if (LIKELY(cc_region(writer, address, NULL) && writer->last.end - address >= size)) {
@@ -165,6 +173,8 @@ void cc_store_word(const void *target, uint64_t value, uint32_t size, uint64_t i
 void cc_copy(const void *target, const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit,
              uint32_t index, uint32_t depth)
 {
+    if (cc_recording)
+        cc_wrote_elsewhere((where){unit, index, depth}, target, size, CC_STORE_BULK);
     if (cc_recording && cc_range_in_window(target, size)) {
         cc_update((where){unit, index, depth}, 0, target, source, 0, size, CC_STORE_BULK, instance);
         cc_thread.covered = target;
@@ -175,6 +185,10 @@ void cc_copy(const void *target, const void *source, uint64_t size, uint64_t ins
 void cc_fill(const void *target, uint32_t byte, uint64_t size, uint64_t instance, struct cc_unit *unit, uint32_t index,
              uint32_t depth)
 {
+    if (cc_recording) {
+        cc_turn_take();
+        cc_wrote_elsewhere((where){unit, index, depth}, target, size, CC_STORE_BULK);
+    }
     if (cc_recording && cc_range_in_window(target, size)) {
         cc_update((where){unit, index, depth}, 0, target, NULL, (int)(byte & 0xff), size, CC_STORE_BULK, instance);
         cc_thread.covered = target;
@@ -207,6 +221,8 @@ void cc_atomic_begin(const void *target)
         thread->atomic_stripe = 0;
     }
     uint64_t stripe = STRIPES, seq = 0;
+    thread->atomic_elsewhere = 0;
+    cc_turn_take();
     WITH_WRITER (writer) {
         if (cc_region(writer, (uintptr_t)target, NULL)) {
             uint64_t line = (writer->last.offset + ((uintptr_t)target - writer->last.start)) >> 6;
@@ -218,9 +234,10 @@ void cc_atomic_begin(const void *target)
         uint64_t signals = cc_lock(&stripes[stripe]);
         thread->atomic_signals = signals;
         thread->atomic_stripe = (uint32_t)stripe + 1;
-        seq = cc_number(3); /* a definition of the unit, a fence, a store */
+        seq = cc_number(cc_all_memory ? 4 : 3); /* a definition of the unit, a fence, a read if it needs a number, a store */
     }
     thread->atomic_seq = seq;
+    thread->atomic_elsewhere = cc_all_memory && !seq;
 }
 
 void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t done, uint64_t instance,
@@ -232,6 +249,12 @@ void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t 
     if (!seq) {
         if (locked && cc_fence_wanted)
             cc_fence_at(at, CC_LOCKED);
+        if (thread->atomic_elsewhere && cc_recording) {
+            if (done & CC_ATOMIC_READ)
+                cc_load_at(at, 0, target, size, 0, CC_STORE_ATOMIC);
+            if (done & CC_ATOMIC_STORED)
+                cc_wrote_elsewhere(at, target, size, CC_STORE_ATOMIC);
+        }
         return;
     }
     if (cc_recording)
@@ -246,7 +269,7 @@ void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t 
                 thread->touched = 0;
             }
             if (done & CC_ATOMIC_STORED)
-                update(writer, at, seq + 2, (uintptr_t)target, (const unsigned char *)target, 0, size, CC_STORE_ATOMIC,
+                update(writer, at, seq + (cc_all_memory ? 3 : 2), (uintptr_t)target, (const unsigned char *)target, 0, size, CC_STORE_ATOMIC,
                        instance);
         }
     if (cc_loads && cc_recording && (done & CC_ATOMIC_READ))

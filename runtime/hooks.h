@@ -43,7 +43,10 @@ extern __thread struct cc_shadow cc_shadow __attribute__((tls_model("initial-exe
  * address - cc_window_start < cc_window_bytes (unsigned). Zero bytes when nothing is recorded. */
 extern uintptr_t cc_window_start;
 extern uintptr_t cc_window_bytes;
-/* Non-zero while loads are recorded. */
+/* What loads cost: nothing (CC_LOADS_OFF), those of files are recorded, or all accesses to all memory are, in an order that
+ * is exact across threads: then the window is everything, and after each access, before the next call or jump at the latest,
+ * cc_access_done_entry gives up the turn that the access took. */
+enum cc_load_mode { CC_LOADS_OFF = 0, CC_LOADS_OF_FILES = 1, CC_LOADS_ALL = 2 };
 extern uint8_t cc_load_on;
 /* Non-zero while this thread has a flush or non-temporal store that no fence has followed: locked
  * instructions on ordinary memory are reported (as fences) only then. */
@@ -72,6 +75,8 @@ void cc_load(const void *source, uint64_t size, uint64_t instance, struct cc_uni
  * has a frame, the bytes from its outermost struct instance (or -1), the return address and the unit, which is
  * taken off. All registers are kept. */
 void cc_access_entry(void);
+void cc_access_done_entry(void);
+#define CC_ACCESS_WRITES 128u /* among its flags: it is a store, to memory that is no file's */
 /* The same for a string that is read up to its end, or up to `most` bytes. */
 void cc_load_string(const void *source, uint64_t most, struct cc_unit *unit, uint32_t index, uint32_t depth);
 

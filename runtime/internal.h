@@ -79,6 +79,7 @@ struct thread {
     uint32_t atomic_stripe; /* stripe + 1 that this thread's open atomic bracket holds */
     uint64_t atomic_seq;    /* first of the numbers it reserved; 0: target not persistent */
     uint64_t atomic_signals;
+    uint32_t atomic_elsewhere; /* the bracket is around other memory than a file's */
 };
 
 /* Where a modelled call came from: `unit` NULL if unknown, then `depth` includes the call itself. */
@@ -211,10 +212,15 @@ static inline __attribute__((always_inline)) void cc_put(struct writer *writer, 
 
 /* loads.c */
 extern HIDDEN bool cc_loads;               /* loads of watched files are recorded */
-extern HIDDEN uintptr_t cc_load_window_start, cc_load_window_bytes; /* holds what of them may be */
+extern HIDDEN bool cc_all_memory;          /* and accesses to other memory */
+extern HIDDEN uintptr_t cc_load_window_start, cc_load_window_bytes; /* holds the loads that may be recorded */
 HIDDEN void cc_loads_start(const char *loads, const char *memory);
 HIDDEN void cc_loads_forget(bool unmap);
 HIDDEN void cc_load_at(where at, uint64_t seq, const void *source, uint64_t size, uint64_t instance, uint32_t flags);
+HIDDEN void cc_wrote_elsewhere(where at, const void *target, uint64_t size, uint32_t flags);
+HIDDEN void cc_turn_take(void);
+HIDDEN void cc_turn_keep(void);
+HIDDEN void cc_turn_reset(void);
 HIDDEN void cc_copied_from(where at, const void *source, uint64_t size);
 
 /* stacks.c */
@@ -265,6 +271,7 @@ static inline uint32_t cc_stack(struct writer *writer, uint32_t depth)
 }
 
 /* regions.c */
+extern HIDDEN uintptr_t cc_mapped_start, cc_mapped_bytes; /* the smallest window, whatever instrumented code reports */
 HIDDEN bool cc_region_slow(struct writer *writer, uintptr_t address, uintptr_t *next);
 HIDDEN uint64_t cc_regions_lock(void);
 HIDDEN void cc_regions_unlock(uint64_t signals);
@@ -273,15 +280,10 @@ HIDDEN void cc_region_add(const struct region *region);                     /* l
 HIDDEN size_t cc_region_cut(uintptr_t start, uintptr_t end, struct region *gone, size_t room); /* lock held */
 HIDDEN bool cc_region_overlaps(uintptr_t start, uintptr_t end);
 
-static inline bool cc_in_window(const void *address)
-{
-    return (uintptr_t)address - cc_window_start < cc_window_bytes;
-}
-
 static inline bool cc_range_in_window(const void *address, uint64_t size)
 {
-    return size && (uintptr_t)address < cc_window_start + cc_window_bytes &&
-           (uintptr_t)address + size > cc_window_start && cc_window_bytes;
+    return size && (uintptr_t)address < cc_mapped_start + cc_mapped_bytes &&
+           (uintptr_t)address + size > cc_mapped_start && cc_mapped_bytes;
 }
 
 /* Makes writer->last the region of `address`; else tells where the next region above starts (0: nowhere). */

@@ -1,4 +1,4 @@
-/* Reads of persistent memory: recorded where they were asked for, and without touching what events are called. */
+/* Reads of persistent memory, and accesses to all other: recorded without touching what events are called. */
 #include <sys/mman.h>
 
 #include "internal.h"
@@ -19,14 +19,76 @@ struct load_writer {
     struct seen seen[SEEN_SLOTS];
 };
 
-bool cc_loads;
+bool cc_loads, cc_all_memory;
 uint8_t cc_load_on;
 uintptr_t cc_load_window_start, cc_load_window_bytes;
 
 void cc_loads_start(const char *loads, const char *memory)
 {
-    (void)memory;
-    cc_loads = loads && loads[0] == '1';
+    cc_all_memory = memory && raw_length(memory) == 3 && raw_same(memory, "all", 3);
+    cc_loads = cc_all_memory || (loads && loads[0] == '1');
+    if (cc_all_memory) {
+        cc_window_bytes = cc_load_window_bytes = UINTPTR_MAX;
+        cc_load_on = CC_LOADS_ALL;
+    }
+}
+
+/* While all memory is recorded one thread at a time accesses it: from the record of an access until its code has
+ * executed. Whoever has the turn runs straight on to where it gives it up, unless a fault jumps out of that; then others
+ * wait in vain, hence the bound. A signal handler in between shares the turn of the code that it interrupted. */
+#define TURNS_WAITED 20000u
+static _Atomic uint32_t turn; /* load_id of who has it */
+
+static void be_known(void)
+{
+    struct thread *thread = &cc_thread;
+    if (UNLIKELY(*cc_alive == 0))
+        cc_child();
+    if (UNLIKELY(!thread->load_id)) {
+        thread->load_id = __atomic_fetch_add(&cc_header->next_load_thread, 1, __ATOMIC_RELAXED);
+        cc_thread_begins();
+    }
+}
+
+/* For more of one access: its parts are numbered with nobody in between. */
+void cc_turn_keep(void)
+{
+    be_known();
+    uint32_t mine = cc_thread.load_id;
+    for (uint32_t waited = 0; waited < TURNS_WAITED; waited++) {
+        uint32_t other = 0;
+        if (atomic_compare_exchange_strong_explicit(&turn, &other, mine, memory_order_acquire, memory_order_relaxed) ||
+            other == mine)
+            return;
+        if (waited % 64 < 48)
+            __builtin_ia32_pause();
+        else
+            raw3(SYS_sched_yield, 0, 0, 0);
+    }
+    atomic_store_explicit(&turn, mine, memory_order_release);
+}
+
+HIDDEN __attribute__((used)) void cc_access_done(void);
+void cc_access_done(void)
+{
+    uint32_t mine = cc_thread.load_id;
+    atomic_compare_exchange_strong_explicit(&turn, &mine, 0, memory_order_release, memory_order_relaxed);
+}
+
+/* For an access of its own: whatever came before has executed, and others may go first. */
+void cc_turn_take(void)
+{
+    if (!cc_all_memory)
+        return;
+    if (cc_thread.load_id)
+        cc_access_done();
+    cc_turn_keep();
+}
+
+/* In a forked child: whoever had it is not there. */
+void cc_turn_reset(void)
+{
+    atomic_store(&turn, 0);
 }
 
 /* The thread ended and its writers go, or the process was forked and nothing of its parent's may be used. */
@@ -50,10 +112,7 @@ static struct load_writer *writer_slow(uint32_t level)
     struct thread *thread = &cc_thread;
     if (!cc_recording || level >= LEVELS)
         return NULL;
-    if (!thread->load_id) {
-        thread->load_id = __atomic_fetch_add(&cc_header->next_load_thread, 1, __ATOMIC_RELAXED);
-        cc_thread_begins();
-    }
+    be_known();
     if (!thread->loads[level]) {
         long mapped =
             raw6(SYS_mmap, 0, sizeof(struct load_writer), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -119,6 +178,51 @@ static bool seen_before(struct load_writer *loads, uint32_t level, const struct 
     return false;
 }
 
+static void put(struct writer *writer, struct cc_event *event, uint64_t seq)
+{
+    if (UNLIKELY(cc_thread.id != cc_thread.load_known))
+        name_thread(writer);
+    event->seq = seq ? seq : cc_all_memory ? cc_number(1) : cc_load_seq();
+    cc_put(writer, event);
+}
+
+/* An access to memory that is no file's, but for what of it is. */
+static void elsewhere(struct writer *writer, where at, uintptr_t start, uint64_t size, uint8_t kind, uint32_t flags)
+{
+    struct cc_event event = {.kind = kind, .flags = (uint8_t)flags, .instance_delta = CC_NO_INSTANCE};
+    event.site = cc_load_site(writer, at.unit, at.index);
+    event.stack = cc_stack(writer, at.depth);
+    while (size) {
+        uintptr_t next = 0;
+        uint64_t part;
+        if (cc_region(writer, start, &next)) {
+            part = writer->last.end - start < size ? writer->last.end - start : size;
+        } else {
+            part = next && next - start < size ? next - start : size;
+            if (part > LONGEST_UPDATE)
+                part = LONGEST_UPDATE;
+            event.offset = start;
+            event.size = (uint32_t)part;
+            put(writer, &event, 0);
+        }
+        start += part;
+        size -= part;
+    }
+}
+
+/* Every store comes by here before it executes; what of it is a file's becomes an event. */
+void cc_wrote_elsewhere(where at, const void *target, uint64_t size, uint32_t flags)
+{
+    if (LIKELY(!cc_all_memory) || !size)
+        return;
+    cc_turn_keep();
+    uint32_t level;
+    struct load_writer *loads = enter(&level);
+    if (loads)
+        elsewhere(&loads->writer, at, (uintptr_t)target, size, CC_VOLATILE_STORE, flags);
+    cc_leave();
+}
+
 static void load(struct load_writer *loads, uint32_t level, where at, uint64_t seq, uintptr_t source, uint64_t size,
                  uint64_t instance, uint32_t flags)
 {
@@ -146,12 +250,8 @@ static void load(struct load_writer *loads, uint32_t level, where at, uint64_t s
             event.size = (uint32_t)skip;
             uint64_t delta = source - instance;
             event.instance_delta = instance && delta < CC_NO_INSTANCE ? (uint32_t)delta : CC_NO_INSTANCE;
-            if (!seen_before(loads, level, &event)) {
-                if (UNLIKELY(cc_thread.id != cc_thread.load_known))
-                    name_thread(writer);
-                event.seq = seq ? seq : cc_load_seq();
-                cc_put(writer, &event);
-            }
+            if (cc_all_memory || !seen_before(loads, level, &event))
+                put(writer, &event, seq);
         }
         source += skip;
         size -= skip;
@@ -161,8 +261,12 @@ static void load(struct load_writer *loads, uint32_t level, where at, uint64_t s
 /* `seq`: that of the event that the load belongs to, or 0. */
 void cc_load_at(where at, uint64_t seq, const void *source, uint64_t size, uint64_t instance, uint32_t flags)
 {
+    if (UNLIKELY(cc_all_memory))
+        cc_turn_keep();
     uint32_t level;
     struct load_writer *loads = enter(&level);
+    if (UNLIKELY(loads && cc_all_memory))
+        elsewhere(&loads->writer, at, (uintptr_t)source, size, CC_VOLATILE_LOAD, flags);
     if (LIKELY(loads != NULL))
         load(loads, level, at, seq, (uintptr_t)source, size, instance, flags);
     cc_leave();
@@ -193,14 +297,27 @@ void cc_access(const struct access *access, struct cc_unit *unit)
     uint32_t depth = cc_shadow.depth - (uint32_t)(access->packed & 1);
     if (depth > CC_STACK_MAX - 1)
         depth = CC_STACK_MAX - 1;
+    where at = {unit, (uint32_t)access->site, depth};
+    cc_turn_take();
+    uint8_t flags = (uint8_t)(access->packed >> 1);
+    if (flags & CC_ACCESS_WRITES) {
+        cc_wrote_elsewhere(at, (const void *)access->address, access->packed >> 9, flags & (CC_ACCESS_WRITES - 1));
+        return;
+    }
     uint64_t instance = access->delta == ~0ull ? 0 : access->address - access->delta;
-    cc_load_at((where){unit, (uint32_t)access->site, depth}, 0, (const void *)access->address, access->packed >> 9, instance,
-               (uint8_t)(access->packed >> 1));
+    cc_load_at(at, 0, (const void *)access->address, access->packed >> 9, instance, flags);
 }
 
 #define SAVE_SSE(n) "movups %xmm" #n ", " #n "*16(%rsp)\n"
 #define RESTORE_SSE(n) "movups " #n "*16(%rsp), %xmm" #n "\n"
 #define ALL_SSE(do) do(0) do(1) do(2) do(3) do(4) do(5) do(6) do(7) do(8) do(9) do(10) do(11) do(12) do(13) do(14) do(15)
+
+#define KEEPING_REGISTERS(code)                                                                                          \
+    "push %rbp\n mov %rsp, %rbp\n"                                                                                     \
+    "push %rax\n push %rcx\n push %rdx\n push %rsi\n push %rdi\n push %r8\n push %r9\n push %r10\n push %r11\n"          \
+    "sub $264, %rsp\n and $-16, %rsp\n cld\n" ALL_SSE(SAVE_SSE) code ALL_SSE(RESTORE_SSE)                               \
+    "lea -72(%rbp), %rsp\n"                                                                                            \
+    "pop %r11\n pop %r10\n pop %r9\n pop %r8\n pop %rdi\n pop %rsi\n pop %rdx\n pop %rcx\n pop %rax\n pop %rbp\n"
 
 /* The recorder is compiled without AVX, and x87 is not used, so this is all that it may change. */
 __asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
@@ -213,21 +330,14 @@ __asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
         "jb 1f\n"
         "lea 8(%rsp), %rsp\n"
         "ret\n"
-        "1: push %rbp\n"
-        "mov %rsp, %rbp\n"
-        "push %rax\n push %rcx\n push %rdx\n push %rsi\n push %rdi\n push %r8\n push %r9\n push %r10\n push %r11\n"
-        "lea 24(%rbp), %rdi\n"
-        "mov 8(%rbp), %rsi\n"
-        "sub $264, %rsp\n"
-        "and $-16, %rsp\n" ALL_SSE(SAVE_SSE)
-        "cld\n"
-        "call cc_access\n" ALL_SSE(RESTORE_SSE)
-        "lea -72(%rbp), %rsp\n"
-        "pop %r11\n pop %r10\n pop %r9\n pop %r8\n pop %rdi\n pop %rsi\n pop %rdx\n pop %rcx\n pop %rax\n"
-        "pop %rbp\n"
+        "1: " KEEPING_REGISTERS("lea 24(%rbp), %rdi\n mov 8(%rbp), %rsi\n call cc_access\n")
         "lea 8(%rsp), %rsp\n"
         "ret\n"
-        ".size cc_access_entry, .-cc_access_entry\n");
+        ".size cc_access_entry, .-cc_access_entry\n"
+        ".globl cc_access_done_entry\n.type cc_access_done_entry,@function\n"
+        "cc_access_done_entry:\n" KEEPING_REGISTERS("call cc_access_done\n")
+        "ret\n"
+        ".size cc_access_done_entry, .-cc_access_done_entry\n");
 
 void cc_load_string(const void *source, uint64_t most, struct cc_unit *unit, uint32_t index, uint32_t depth)
 {

@@ -19,12 +19,16 @@ static bool is_covered(where at, const void *target, size_t size)
 static void copies(where at, void *target, const void *source, size_t size)
 {
     cc_copied_from(at, source, size);
+    if (at.unit)
+        cc_wrote_elsewhere(at, target, size, BULK);
     if (cc_range_in_window(target, size) && !is_covered(at, target, size))
         cc_update(at, 0, target, source, 0, size, BULK, 0);
 }
 
 static void fills(where at, void *target, int byte, size_t size)
 {
+    if (at.unit)
+        cc_wrote_elsewhere(at, target, size, BULK);
     if (cc_range_in_window(target, size) && !is_covered(at, target, size))
         cc_update(at, 0, target, NULL, byte & 0xff, size, BULK, 0);
 }
@@ -59,6 +63,8 @@ static uint64_t will_fill(const void *target, size_t size)
 static void has_filled(where at, uint64_t seq, void *target, size_t size)
 {
     int saved = errno;
+    if (at.unit && size)
+        cc_wrote_elsewhere(at, target, size, BULK);
     if (seq && size)
         cc_update(at, seq, target, target, 0, size, BULK, 0);
     errno = saved;

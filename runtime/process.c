@@ -132,6 +132,7 @@ void cc_child(void)
         if (thread->writers[level])
             cc_writer_forget(thread->writers[level], true);
     cc_loads_forget(false);
+    cc_turn_reset();
     cc_regions_reset_lock();
     cc_stripes_reset();
     cc_file_locks_reset();

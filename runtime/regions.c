@@ -7,6 +7,7 @@
 
 uintptr_t cc_window_start;
 uintptr_t cc_window_bytes;
+uintptr_t cc_mapped_start, cc_mapped_bytes;
 _Atomic uint64_t cc_region_version = 1; /* odd: stable; even: being changed */
 
 /* Sorted, disjoint. Readers take no lock: they read the version before and after. */
@@ -150,10 +151,13 @@ void cc_region_add(const struct region *region)
     write_region(at, region);
     atomic_store(&count, used + 1);
     end_change();
+    widen(&cc_mapped_start, &cc_mapped_bytes, region->start, region->end);
+    if (cc_all_memory)
+        return;
     widen(&cc_window_start, &cc_window_bytes, region->start, region->end);
     if (cc_loads) {
         widen(&cc_load_window_start, &cc_load_window_bytes, region->start, region->end);
-        __atomic_store_n(&cc_load_on, 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&cc_load_on, CC_LOADS_OF_FILES, __ATOMIC_RELEASE);
     }
 }
 

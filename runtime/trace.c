@@ -72,7 +72,8 @@ void cc_stop(uint32_t status)
     __atomic_fetch_or(&cc_header->status, status, __ATOMIC_RELAXED);
     cc_recording = 0;
     cc_window_bytes = 0;
-    cc_load_on = 0;
+    cc_mapped_bytes = 0;
+    cc_load_on = CC_LOADS_OFF;
     cc_load_window_bytes = 0;
 }
 

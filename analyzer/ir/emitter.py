@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from crashcheck.analyzer.ir.debuginfo import DebugInfo, Position
 from crashcheck.analyzer.ir.facts import NotUnderstood, Site
-from crashcheck.analyzer.ir.hooks import ACCESS_BYTES, ATOMIC_READ, Hooks
+from crashcheck.analyzer.ir.hooks import ACCESS_BYTES, ACCESS_WRITES, ATOMIC_READ, NO_INSTANCE, Hooks
 from crashcheck.analyzer.ir.module import ModuleText, Operand
 from crashcheck.analyzer.ir.typemap import Slots, Target, TypeMap
 
@@ -56,6 +56,7 @@ class Emitter:
         self.definitions: dict[str, str] = {}
         self._slots = Slots("")
         self._groups = 1 + max((int(number) for number in module.attributes), default=-1)
+        self.turn = False  # an access since the last call or jump
         self._fresh = 0
         self._line = 0  # of the function's body
         self._naked = {number for number, text in module.attributes.items() if re.search(r"\bnaked\b", text)}
@@ -71,6 +72,7 @@ class Emitter:
     def hook(self, call: str, line: str) -> None:
         """Emit a call at the source position of `line`."""
         self.function.hooked = self.function.deep = True
+        self.turn = True
         found = DBG.search(line) if self.keep_debug else None
         self.out.append(call + found.group() if found else call)
 
@@ -132,6 +134,7 @@ class Emitter:
             return
         target = self.types.resolve(pointer, self.definitions, self._slots, type_text, line, self.fresh)
         if target.local:
+            self.global_access(line, type_text, pointer, flags)
             return
         if size > ACCESS_BYTES:
             self.load_range(line, pointer, Operand("i64", str(size)))
@@ -139,8 +142,24 @@ class Emitter:
         site = self.site("load", line, target)
         self.access(pointer, size, flags, target.delta, site)
 
+    def shared_global(self, pointer: str) -> Target:
+        """The variable of the program's image that an address is in; local if it is constant, or of one thread."""
+        name = self.types.global_of(pointer, self.definitions)
+        if not name or name in self.module.unshared:
+            return Target(local=True)
+        return Target(variable=name[1:].strip('"'))
+
+    def global_access(self, line: str, type_text: str, pointer: str, flags: int) -> None:
+        """Before an access to a variable that threads share. No file is there: it counts with all other memory."""
+        target = self.shared_global(pointer)
+        size = self.module.types.store_size(type_text) or 0
+        if target.local or not 0 < size <= ACCESS_BYTES:
+            return
+        site = self.site("store" if flags & ACCESS_WRITES else "load", line, target)
+        self.access(pointer, size, flags, NO_INSTANCE, site)
+
     def access(self, pointer: str, size: int, flags: int, delta: int, site: int) -> None:
-        self.function.hooked = True
+        self.function.hooked = self.turn = True
         self.function.accesses.append(len(self.out))
         self.out.append(self.hooks.access(pointer, size, flags, delta, site, self._groups))
 

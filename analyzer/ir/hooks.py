@@ -10,6 +10,7 @@ HOOKS_VERSION = 2
 STACK_MAX = 512
 
 # enum cc_store_flags, cc_flush_kind and cc_fence_kind of runtime/trace_format.h
+ACCESS_WRITES = 128
 STORE_NT, STORE_ATOMIC, STORE_BULK, STORE_VOLATILE = 1, 2, 4, 16
 ATOMIC_READ = 2  # enum cc_atomic_done of runtime/hooks.h
 CLFLUSH, CLFLUSHOPT, CLWB = 1, 2, 3
@@ -64,6 +65,17 @@ module asm "pushq $\\5Cpacked"
 module asm "pushq $\\5Cdelta"
 module asm "callq cc.access.thunk"
 module asm "leaq 160(%rsp), %rsp"
+module asm "jmp 1b"
+module asm ".previous"
+module asm ".endm"
+module asm ".macro cc_access_done on"
+module asm "cmpb $2, \\5Con"
+module asm "je 2f"
+module asm "1:"
+module asm ".subsection 1"
+module asm "2: leaq -128(%rsp), %rsp"
+module asm "callq *cc_access_done_entry@GOTPCREL(%rip)"
+module asm "leaq 128(%rsp), %rsp"
 module asm "jmp 1b"
 module asm ".previous"
 module asm ".endm"
@@ -257,6 +269,14 @@ class Hooks:
             f'  call void asm sideeffect "cc_access_hook $0,$1,{site},{size << 9 | flags << 1}+{FRAME},{delta}", '
             f'"*m,r,~{{dirflag}},~{{fpsr}},~{{flags}}"(ptr elementtype(i8) @cc_load_on, ptr {pointer}) '
             f"#{first_group + 5}"
+        )
+
+    def access_done(self, first_group: int) -> str:
+        """The line after the accesses of a stretch of code that neither calls nor jumps."""
+        self._accesses = True
+        return (
+            '  call void asm sideeffect "cc_access_done $0", "*m,~{dirflag},~{fpsr},~{flags}"'
+            f"(ptr elementtype(i8) @cc_load_on) #{first_group + 5}"
         )
 
     def load_range(self) -> str:

@@ -172,6 +172,7 @@ class Rewriter(Emitter):
             "ret": self._ret,
         }
         keep = frozenset({"getelementptr", "bitcast", "alloca", "load"})
+        jumps = frozenset({"br", "switch", "indirectbr", "unreachable", "resume"})
         out = self.out
         inside = False
         in_entry = False
@@ -236,6 +237,8 @@ class Rewriter(Emitter):
             else:
                 if word == "landingpad":
                     pad = True
+                elif word in jumps:
+                    self._give_turn()
                 out.append(line)
         self._resolve_calls()
         text = "\n".join(piece for piece in out if piece)
@@ -274,6 +277,11 @@ class Rewriter(Emitter):
         code = "\n".join([text.partition(", !")[0] for text in body if not text.startswith("    #")])
         self._hashes[name] = hashlib.blake2b(_GROUP.sub("", code).encode(), digest_size=8).hexdigest()
         return True
+
+    def _give_turn(self) -> None:
+        if self.turn:
+            self.turn = False
+            self.out.append(self.hooks.access_done(self._groups))
 
     def _leave_here(self, left: bool) -> None:
         """A place where this function's frame ends, or is the top again after others were cut off."""
@@ -362,12 +370,16 @@ class Rewriter(Emitter):
         if prefix.group(1):
             self._atomic_store(line, type_text, pointer, rest)
             return
+        flags = hooks.STORE_VOLATILE if prefix.group(2) else 0
         if not pointer or self.is_local(pointer):
+            if pointer:
+                self.global_access(line, type_text, pointer, flags | hooks.ACCESS_WRITES)
             self._plain(line)
             return
         target = self.target(pointer, type_text, line)
-        if not target.local:
-            flags = hooks.STORE_VOLATILE if prefix.group(2) else 0
+        if target.local:
+            self.global_access(line, type_text, pointer, flags | hooks.ACCESS_WRITES)
+        else:
             if "!nontemporal" in line:
                 flags |= hooks.STORE_NT
             self.store_hook(line, type_text, value, pointer, target, flags)
@@ -378,11 +390,14 @@ class Rewriter(Emitter):
         assert prefix is not None
         end = type_end(line, prefix.end())
         pointer, _ = self._pointer(line, end + 2)
-        if pointer and not self.is_local(pointer):
+        if pointer:
             flags = hooks.STORE_ATOMIC if prefix.group(1) else 0
             if prefix.group(2):
                 flags |= hooks.STORE_VOLATILE
-            self.load_hook(line, line[prefix.end() : end], pointer, flags)
+            if self.is_local(pointer):
+                self.global_access(line, line[prefix.end() : end], pointer, flags)
+            else:
+                self.load_hook(line, line[prefix.end() : end], pointer, flags)
         self._plain(line)
 
     def _plain(self, line: str) -> None:
@@ -393,7 +408,9 @@ class Rewriter(Emitter):
     ) -> None:
         """An atomic operation under the recorder's lock, so that recorded order agrees with what was read."""
         size = self.module.types.store_size(type_text)
-        target = self.target(pointer, type_text, line)
+        target = self.target(pointer, type_text, line) if pointer else Target(local=True)
+        if pointer and target.local:
+            target = self.shared_global(pointer)
         if target.local:
             self._plain(line)
             self.locked_elsewhere(line, locked)
@@ -418,10 +435,6 @@ class Rewriter(Emitter):
         if tail is None:
             raise IRSyntaxError(line)
         locked = tail.group(2) == "seq_cst" and tail.group(1) != "singlethread"
-        if not pointer or self.is_local(pointer):
-            self._plain(line)
-            self.locked_elsewhere(line, locked)
-            return
         self._bracket(line, type_text, pointer, locked, "true", 0)
 
     def _atomicrmw(self, line: str) -> None:
@@ -429,20 +442,12 @@ class Rewriter(Emitter):
         at = line.index("ptr", at)
         pointer, end = self._pointer(line, at)
         type_text = line[end + 2 : type_end(line, end + 2)]
-        if not pointer or self.is_local(pointer):
-            self._plain(line)
-            self.locked_elsewhere(line, True)
-            return
         self._bracket(line, type_text, pointer, True, "true")
 
     def _cmpxchg(self, line: str) -> None:
         at = line.index("ptr", line.index("cmpxchg ") + 8)
         pointer, end = self._pointer(line, at)
         type_text = line[end + 2 : type_end(line, end + 2)]
-        if not pointer or self.is_local(pointer):
-            self._plain(line)
-            self.locked_elsewhere(line, True)
-            return
         self._bracket(line, type_text, pointer, True, "cmpxchg")
 
     def _fence(self, line: str) -> None:
@@ -453,6 +458,7 @@ class Rewriter(Emitter):
     # -- calls -------------------------------------------------------------------------------------------------
 
     def _ret(self, line: str) -> None:
+        self._give_turn()
         if not self._tail_called():
             self._leave_here(True)
         self._plain(line)
@@ -482,6 +488,8 @@ class Rewriter(Emitter):
             self._intrinsic(line, following, callee, found.end() - 1 if found else 0)
             return
         musttail = "musttail call " in line
+        if callee not in library.READS and not callee.startswith("llvm."):
+            self._give_turn()
         if callee in library.READS and callee in self.module.declared:
             self._read_by(line, callee, found.end() - 1 if found else 0)
         if callee in self.models:
@@ -497,6 +505,8 @@ class Rewriter(Emitter):
             self.function.calls.append((len(self.out), callee, dbg.group(1) if dbg else "", self._line))
             self.out.append("")
         self._plain(line)
+        if musttail:
+            self.turn = False  # nothing may stand before the return
         for more in following:
             self._plain(more)
         if self._twice and not following and self._twice & set(_GROUPS.findall(line[line.rfind(")") :])):

@@ -232,6 +232,7 @@ class Types:
 
 _TYPE_LINE = re.compile(rf"^(%(?:{NAME})) = type (.*)$", re.MULTILINE)
 _ATTRIBUTES_LINE = re.compile(r"^attributes #(\d+) = \{ (.*) \}$", re.MULTILINE)
+_UNSHARED = re.compile(rf"^(@(?:{NAME})) = [^\n\"{{\[]*?\b(?:constant|thread_local)\b", re.MULTILINE)
 _DECLARE = re.compile(rf"^declare [^\n]*?@({NAME})\(", re.MULTILINE)
 
 
@@ -244,6 +245,7 @@ class ModuleText:
     types: Types
     attributes: dict[str, str]  # group number → its text
     declared: frozenset[str]  # names of functions that are only declared
+    unshared: frozenset[str]  # globals that are constant, or of a thread
 
 
 def read_module(text: str) -> ModuleText:
@@ -258,5 +260,6 @@ def read_module(text: str) -> ModuleText:
         metadata=text[cut:],
         types=Types(dict(_TYPE_LINE.findall(head))),
         attributes=dict(_ATTRIBUTES_LINE.findall(body[max(body.rfind("\n}\n"), 0) :])),
+        unshared=frozenset(_UNSHARED.findall(head)),
         declared=frozenset(name.strip('"') for name in _DECLARE.findall(body)),
     )

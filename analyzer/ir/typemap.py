@@ -19,6 +19,7 @@ _FLAGS = re.compile(r"(?:inbounds|nuw|nusw|inrange\([^)]*\)) ")
 _SUFFIX = re.compile(r"^(struct|class|union)\.(.*?)(\.base)?(\.\d+)?$")
 _TBAA = re.compile(r", !tbaa !(\d+)")
 _TAG = re.compile(r"!\{!(\d+), !(\d+), i64 (\d+)")
+_GLOBAL = re.compile(r'@(?:[-\w.$]+|"[^"]*")')
 _MAX_CHAIN = 64
 
 
@@ -125,6 +126,24 @@ class TypeMap:
             else:
                 return False
         return False
+
+    def global_of(self, target: str, definitions: dict[str, str]) -> str:
+        """The global that an address is in, by its getelementptr chain alone; "" if it is none or not known."""
+        for _ in range(_MAX_CHAIN):
+            if target.startswith("@"):
+                return target
+            if target.startswith("getelementptr"):
+                found = _GLOBAL.search(target)
+                return found.group() if found else ""
+            line = definitions.get(target, "")
+            start = line.find(" = ") + 3
+            if line.startswith("getelementptr ", start):
+                target = self._gep(line)[1]
+            elif line.startswith("bitcast ptr ", start):
+                target = line[start + 12 : line.index(" to ", start)]
+            else:
+                return ""
+        return ""
 
     def resolve(
         self, target: str, definitions: dict[str, str], slots: Slots, stored: str, line: str, fresh: Callable[[], str]

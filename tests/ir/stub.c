@@ -197,4 +197,6 @@ __asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
         "lea 24(%rbp), %rdi\n mov 8(%rbp), %rsi\n sub $520, %rsp\n and $-16, %rsp\n fxsave (%rsp)\n"
         "call stub_access\n fxrstor (%rsp)\n lea -72(%rbp), %rsp\n"
         "pop %r11\n pop %r10\n pop %r9\n pop %r8\n pop %rdi\n pop %rsi\n pop %rdx\n pop %rcx\n pop %rax\n pop %rbp\n"
-        "lea 8(%rsp), %rsp\n ret\n");
+        "lea 8(%rsp), %rsp\n ret\n"
+        ".globl cc_access_done_entry\n.type cc_access_done_entry,@function\n"
+        "cc_access_done_entry: ret\n");

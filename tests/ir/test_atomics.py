@@ -66,7 +66,10 @@ int main(void) {
     return 0;
 }
 """
-    assert told(source, "-O2") == [f"fence locked | at main:{line}" for line in (9, 10, 12, 13, 14)]
+    assert told(source, "-O2") == [
+        f"fence locked |{variable} at main:{line}"
+        for line, variable in ((9, ""), (10, ""), (12, ""), (13, " other"), (14, ""))
+    ]
 
 
 def test_only_a_sequentially_consistent_fence_is_an_instruction(told: Run) -> None:

@@ -1,0 +1,280 @@
+"""Reads of watched files and accesses to other memory, recorded from compiled programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crashcheck.analyzer.ir import wrapper
+from crashcheck.analyzer.ir.facts import ProgramFacts
+from crashcheck.analyzer.trace.format import EVENT, Kind
+from crashcheck.analyzer.trace.reader import Trace, read
+from crashcheck.checker.tokens import digest
+from crashcheck.runtime.record import record
+
+PRELUDE = """
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static void *map(const char *pool)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/a.db", pool);
+    int fd = open(path, O_RDWR | O_CREAT, 0644);
+    if (fd < 0 || ftruncate(fd, 8192))
+        exit(9);
+    void *at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+#line 1 "loads.c"
+"""
+NODES = """
+struct node { struct node *next; uint64_t key; char name[16]; _Atomic int uses; };
+static uint64_t find(struct node *n, uint64_t key) { for (; n; n = n->next) if (n->key == key) return 1; return 0; }
+static __attribute__((noinline)) int named(struct node *n) { return strcmp(n->name, "abc"); }
+int main(int argc, char **argv)
+{
+    struct node *n = map(argv[1]);
+    volatile uint64_t sink = find(n, 9);
+    n[0].key = 5; n[1].key = 6; n[0].next = &n[1];
+    sink = find(n, 6);
+    sink = find(n, 6);
+    char copy[16];
+    memcpy(copy, n[1].name, sizeof copy);
+    sink = (uint64_t)copy[argc];
+    n[2] = n[1];
+    n[0].uses++;
+    sink = (uint64_t)atomic_load(&n[0].uses);
+    sink = (uint64_t)named(n + 1);
+    strcpy(n[2].name, n[1].name);
+    return 0;
+}
+"""
+
+Build = Callable[..., Path]
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
+    monkeypatch.setenv("CRASHCHECK_FALLBACK", "")
+
+    def build(source: str, *flags: str) -> Path:
+        path = tmp_path / "loads.c"
+        path.write_text(PRELUDE + source, encoding="utf-8")
+        program = tmp_path / f"program-{len(os.listdir(tmp_path))}"
+        assert wrapper.run([*flags, "-g", "-pthread", str(path), "-o", str(program)], False) == 0
+        return program
+
+    return build
+
+
+def run(program: Path, loads: bool = False, memory: str = "persistent", *arguments: str) -> tuple[Trace, str]:
+    work = program.parent / f"record-{len(os.listdir(program.parent))}"
+    recording = record([str(program), "{pool}", *arguments], ["*.db"], work, loads=loads, memory=memory, timeout_s=60.0)
+    return read(recording.trace), recording.stdout.read_text(encoding="ascii")
+
+
+def said(trace: Trace, program: Path, rows: np.ndarray) -> list[str]:
+    facts = ProgramFacts.load([program])
+    lines = []
+    for row in rows:
+        site = trace.site(int(row["site"]), facts)
+        callers = [trace.site(number, facts) for number in trace.stack(int(row["stack"]))]
+        assert site is not None
+        assert all(caller is not None for caller in callers)
+        inside = "".join(f" < {caller.line}" for caller in callers if caller is not None)
+        lines.append(f"{site.variable or site.kind}+{int(row['offset']):#x},{int(row['size'])} @ {site.line}{inside}")
+    return lines
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_reads_are_told_with_site_place_and_calls_and_repeated_ones_once(compiled: Build, level: str) -> None:
+    program = compiled(NODES, level)
+    trace, _ = run(program, loads=True)
+    assert set(trace.loads["kind"]) == {Kind.LOAD}
+    assert said(trace, program, trace.loads) == [
+        "node.key+0x8,8 @ 3 < 8",
+        "node.next+0x0,8 @ 3 < 8",
+        "node.key+0x8,8 @ 3 < 10",
+        "node.next+0x0,8 @ 3 < 10",
+        "node.key+0x30,8 @ 3 < 10",
+        "node.key+0x8,8 @ 3 < 11",
+        "node.next+0x0,8 @ 3 < 11",
+        "node.key+0x30,8 @ 3 < 11",
+        "node.name[]+0x38,16 @ 13",
+        "load+0x28,40 @ 15",
+        "node.uses+0x20,4 @ 16",
+        "node.uses+0x20,4 @ 17",
+        "node.name[]+0x38,1 @ 4 < 18",
+        "node.name[]+0x38,1 @ 19",
+    ]
+
+
+def test_events_are_the_same_with_and_without_reads(compiled: Build) -> None:
+    program = compiled(NODES, "-O2")
+    (without, _), (with_reads, _), (with_memory, _) = run(program), run(program, True), run(program, memory="all")
+    assert (len(without.loads), len(without.elsewhere), len(with_reads.elsewhere)) == (0, 0, 0)
+    assert len(with_reads.loads) > 10
+    for name in EVENT.names or ():
+        if name not in ("pid", "payload"):
+            assert np.array_equal(without.events[name], with_reads.events[name]), name
+            if name not in ("seq", "stack"):
+                assert np.array_equal(without.events[name], with_memory.events[name]), name
+    data = [[trace.data(i) for i in range(len(trace))] for trace in (without, with_reads)]
+    assert data[0] == data[1]
+    assert digest(without) == digest(with_reads) == digest(with_memory)
+
+
+def test_a_read_has_the_number_of_the_event_that_follows(compiled: Build) -> None:
+    program = compiled(NODES, "-O0")
+    trace, _ = run(program, loads=True)
+    stores = trace.events[trace.events["kind"] == Kind.STORE]
+    first = int(stores["seq"][0])
+    before = trace.loads[trace.loads["seq"] <= first]
+    assert said(trace, program, before) == ["node.key+0x8,8 @ 3 < 8", "node.next+0x0,8 @ 3 < 8"]
+    added = next(event for event in stores if int(event["offset"]) == 0x20)
+    read_by = trace.loads[(trace.loads["offset"] == 0x20) & (trace.loads["seq"] <= added["seq"])]
+    assert said(trace, program, read_by) == ["node.uses+0x20,4 @ 16"]
+
+
+REPEATED = """
+int main(int argc, char **argv)
+{
+    volatile uint64_t *at = map(argv[1]);
+    uint64_t sum = (uint64_t)argc;
+    for (int i = 0; i < 6; i++)
+        sum += at[i / 3];
+    for (int i = 0; i < 4; i++)
+        sum += at[i % 2];
+    at[9] = sum;
+    return 0;
+}
+"""
+
+
+def test_only_a_read_that_repeats_the_latest_of_its_site_is_left_out(compiled: Build) -> None:
+    program = compiled(REPEATED, "-O0")
+    trace, _ = run(program, loads=True)
+    assert [(int(load["offset"]), said(trace, program, [load])[0][-1]) for load in trace.loads] == [
+        (0, "7"),
+        (8, "7"),
+        (0, "9"),
+        (8, "9"),
+        (0, "9"),
+        (8, "9"),
+    ]
+
+
+READS_AFTER_FORK = """
+#include <sys/wait.h>
+int main(int argc, char **argv)
+{
+    volatile uint64_t *at = map(argv[1]);
+    uint64_t sum = at[argc];
+    if (fork() == 0) {
+        sum += at[argc];
+        _exit(0);
+    }
+    wait(NULL);
+    at[9] = sum;
+    return 0;
+}
+"""
+
+
+def test_a_forked_child_reads_in_its_own_name(compiled: Build) -> None:
+    program = compiled(READS_AFTER_FORK, "-O0")
+    trace, _ = run(program, loads=True)
+    assert said(trace, program, trace.loads) == ["load+0x10,8 @ 6", "load+0x10,8 @ 8"]
+    parent, child = trace.loads
+    assert int(parent["pid"]) != int(child["pid"])
+    assert int(parent["thread"]) == int(trace.events[trace.events["kind"] == Kind.STORE]["thread"][0])
+    assert int(child["thread"]) != int(parent["thread"])
+
+
+RACE = """
+static volatile long counter;
+static pthread_barrier_t start;
+static long *heap;
+static volatile long *file;
+static _Atomic long exact;
+static void *adds(void *argument)
+{
+    pthread_barrier_wait(&start);
+    for (long i = 0; i < 4000; i++) {
+        long seen = counter;
+        if (i % 16 == 0)
+            usleep(1);
+        counter = seen + 1;
+        exact++;
+        *(volatile long *)heap = (long)argument * 100000 + i;
+        *file = (long)argument * 100000 + i;
+    }
+    return NULL;
+}
+int main(int argc, char **argv)
+{
+    pthread_t threads[3];
+    file = map(argv[1]);
+    heap = calloc(1, sizeof *heap);
+    pthread_barrier_init(&start, NULL, 3);
+    for (long i = 1; i <= 3; i++)
+        pthread_create(&threads[i - 1], NULL, adds, (void *)i);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    printf("%ld %ld %ld %ld\\n", counter, (long)exact, *heap, *file);
+    return argc == 2 ? 0 : 1;
+}
+"""
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_with_all_memory_the_recorded_order_explains_what_racing_threads_left(compiled: Build, level: str) -> None:
+    program = compiled(RACE, level)
+    trace, printed = run(program, memory="all")
+    counter, exact, heap, file = (int(word) for word in printed.split())
+    assert exact == 12000
+    numbers = np.concatenate([trace.events["seq"], trace.loads["seq"], trace.elsewhere["seq"]])
+    accesses = np.isin(trace.elsewhere["kind"], [Kind.VOLATILE_LOAD, Kind.VOLATILE_STORE])
+    assert bool(accesses.all())
+    assert len(np.unique(numbers)) == len(numbers)
+    facts = ProgramFacts.load([program])
+    names = {int(site): trace.site(int(site), facts) for site in np.unique(trace.elsewhere["site"])}
+    value, held = 0, {}
+    added = 0
+    for access in trace.elsewhere:
+        site = names[int(access["site"])]
+        assert site is not None
+        if site.variable == "exact" and access["kind"] == Kind.VOLATILE_STORE:
+            added += 1
+        if site.variable != "counter":
+            continue
+        if access["kind"] == Kind.VOLATILE_LOAD:
+            held[int(access["thread"])] = value
+        else:
+            value = held[int(access["thread"])] + 1
+    assert value == counter
+    assert added == exact
+    stores = trace.events[trace.events["kind"] == Kind.STORE]
+    assert int(stores["payload"][-1]) == file
+    on_heap = [access for access in trace.elsewhere if names[int(access["site"])].line == 16]  # type: ignore[union-attr]
+    last = max((access for access in on_heap if access["kind"] == Kind.VOLATILE_STORE), key=lambda row: int(row["seq"]))
+    number = {int(stores["thread"][i]): int(stores["payload"][i]) // 100000 for i in range(len(stores))}
+    assert number[int(last["thread"])] == heap // 100000
+
+
+def test_code_compiled_for_loads_runs_under_sanitizers(compiled: Build) -> None:
+    program = compiled(NODES, "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")
+    done = subprocess.run([str(program), str(program.parent)], check=False)
+    assert done.returncode == 0
