@@ -122,7 +122,9 @@ static void commit(void) {
 static bool is_entry(uint64_t position, uint64_t limit) {
     const struct entry *entry = (const struct entry *)&root->log[position];
     uint64_t room = limit - position;
-    if (BUG != 13 && (room <= ENTRY_WORDS || entry->words == 0 || entry->words > room - ENTRY_WORDS))
+    if (room <= ENTRY_WORDS)
+        return false;
+    if (BUG != 13 && (entry->words == 0 || entry->words > room - ENTRY_WORDS))
         return false;
     return checksum_of(entry) == entry->checksum && (entry->transaction == root->transaction || (BUG == 11 && position));
 }
