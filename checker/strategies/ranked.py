@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+import numpy as np
+
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite, behaviours, groups
 from crashcheck.analyzer.invariants.ranking import Deviance, Evidence, Invariant, Query, ranked
 from crashcheck.analyzer.trace.reader import Facts
@@ -235,11 +237,26 @@ def _in_turns(groups_: list[tuple[int, Iterator[tuple[str, CrashState]]]]) -> It
 
 
 def _spread(group: BehaviourGroup) -> Iterator[int]:
-    """Members but the representative: one of each way to look, then a second one of each."""
-    at = 0
-    left: Sequence[Sequence[int]] = [members.tolist() for members in group.alike]
-    while left := [members for members in left if at < len(members)]:
-        for members in left:
-            if members[at] != group.representative.id:
-                yield members[at]
-        at += 1
+    """Members but the representative: one of each way to look, then a second one of each; those that look alike in an
+    order in which each prefix is spread evenly over instances and time."""
+    left = [(np.sort(members), _halves(len(members))) for members in group.alike]
+    while left:
+        still = []
+        for members, places in left:
+            place = next(places, None)
+            if place is None:
+                continue
+            still.append((members, places))
+            member = int(members[place])
+            if member != group.representative.id:
+                yield member
+        left = still
+
+
+def _halves(many: int) -> Iterator[int]:
+    """All numbers below `many`: 0, its half, its quarters, … (bits in reverse)."""
+    bits = max(1, (many - 1).bit_length())
+    for number in range(1 << bits):
+        place = int(f"{number:0{bits}b}"[::-1], 2)
+        if place < many:
+            yield place
