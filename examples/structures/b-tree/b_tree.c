@@ -122,9 +122,9 @@ static void commit(void) {
 static bool is_entry(uint64_t position, uint64_t limit) {
     const struct entry *entry = (const struct entry *)&root->log[position];
     uint64_t room = limit - position;
-    if (room <= ENTRY_WORDS)
+    if (room <= ENTRY_WORDS || entry->words == 0)
         return false;
-    if (BUG != 13 && (entry->words == 0 || entry->words > room - ENTRY_WORDS))
+    if (BUG != 13 && entry->words > room - ENTRY_WORDS)
         return false;
     return checksum_of(entry) == entry->checksum && (entry->transaction == root->transaction || (BUG == 11 && position));
 }
@@ -211,11 +211,8 @@ static void structure_open(void) {
 static void log_node(struct node *node) { log_words(node, sizeof(struct node) / sizeof(uint64_t)); }
 
 static void set_top(uint64_t top) {
-    if (BUG == 8)
-        will_change(&root->top, sizeof root->top);
-    else
-        LOG(root->top);
-    root->top = top; /* BUG 8 */
+    LOG(root->top);
+    root->top = top;
 }
 
 /* The first pair whose key is not smaller. */
@@ -238,7 +235,7 @@ static void open_gap(struct node *node, unsigned i) {
     for (unsigned j = node->length; j > i; j--) {
         copy_pair(node, j, node, j - 1);
         if (!node->leaf)
-            node->child[j + 1] = node->child[j]; /* BUG 5 */
+            node->child[j + 1] = node->child[j];
     }
     node->length++;
 }
@@ -265,14 +262,7 @@ static void split_child(struct node *parent, unsigned i) {
     right->length = LEAST - 1;
     LOG(left->length);
     left->length = LEAST - 1;
-    if (BUG == 5) {
-        LOG(parent->length);
-        LOG(parent->key);
-        LOG(parent->value);
-        will_change(parent->child, sizeof parent->child);
-    } else {
-        log_node(parent);
-    }
+    log_node(parent);
     open_gap(parent, i);
     copy_pair(parent, i, left, LEAST - 1);
     parent->child[i + 1] = taken;
@@ -390,11 +380,8 @@ static void borrow_from_left(struct node *parent, unsigned i) {
         copy_pair(node, j, node, j - 1);
     copy_pair(node, 0, parent, i - 1);
     node->length++;
-    if (BUG == 14)
-        will_change(parent, sizeof *parent);
-    else
-        log_node(parent);
-    copy_pair(parent, i - 1, left, left->length - 1); /* BUG 14 */
+    log_node(parent);
+    copy_pair(parent, i - 1, left, left->length - 1);
     LOG(left->length);
     left->length--;
 }
@@ -440,8 +427,11 @@ static struct node *delete_from_inner(struct node *node, unsigned i, uint64_t *k
     struct node *child = at(node->child[from_left ? i : i + 1]), *last = child;
     while (!last->leaf)
         last = at(last->child[from_left ? last->length : 0]);
-    log_node(node);
-    copy_pair(node, i, last, from_left ? last->length - 1 : 0);
+    if (BUG == 5)
+        will_change(node, sizeof *node);
+    else
+        log_node(node);
+    copy_pair(node, i, last, from_left ? last->length - 1 : 0); /* BUG 5 */
     *key = node->key[i];
     return child;
 }
@@ -458,15 +448,23 @@ static bool structure_delete(uint64_t key) {
                 roll_back(log_length);
                 return false;
             }
-            log_node(node);
-            close_gap(node, i);
+            if (BUG == 14)
+                log_words(node, 1 + FULL);
+            else
+                log_node(node);
+            close_gap(node, i); /* BUG 14 */
             break;
         }
         node = found ? delete_from_inner(node, i, &key) : child_to_delete_from(node, i);
     }
     uint64_t top = root->top;
     if (at(top)->length == 0 && !at(top)->leaf) {
+#if BUG == 8
+        will_change(&root->top, sizeof root->top);
+        root->top = at(top)->child[0]; /* BUG 8 */
+#else
         set_top(at(top)->child[0]);
+#endif
         free_node(top);
     }
     commit();
