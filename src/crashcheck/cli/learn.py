@@ -107,7 +107,8 @@ def learn(config: Config, path: Path, runs: int, tell: Callable[[str], None] | N
             learned = learned.learn(observed)
             new.append(learned.many - before)
             if tell is not None:
-                tell(f"run {number:{len(str(runs))}}: {observed.accesses} accesses, {new[-1]} new predecessors")
+                new_ones = _of(new[-1], "new predecessor")
+                tell(f"run {number:{len(str(runs))}}: {_of(observed.accesses, 'access', 'accesses')}, {new_ones}")
     anticipating.save(learned, path)
     return Learning(tuple(new), learned)
 
@@ -176,7 +177,7 @@ def _runs(config: Config) -> Iterator[Callable[..., tuple[Observed, Recording]]]
 def summary(learning: Learning, path: Path) -> str:
     """What was learned, and since when nothing new came."""
     learned, runs, at = learning.learned, len(learning.new), learning.levelled_at
-    text = f"{learned.many} predecessors of {learned.guarded} accesses to shared memory"
+    text = f"{_of(learned.many, 'predecessor')} of {_of(learned.guarded, 'access', 'accesses')} to shared memory"
     text += f", from {_of(learned.runs, 'run')}"
     if not learned.guarded:
         text += "; no two threads accessed the same variable"
@@ -195,7 +196,8 @@ def told(checked: Checked) -> Iterator[str]:
     yield from (f"not learned: {violation}" for violation in violations)
     if checked.judged.unjudged:
         many = len(checked.judged.unjudged)
-        names = ", ".join(str(site) for site in checked.judged.unjudged[:3]) + (", …" if many > 3 else "")
+        distinct = list(dict.fromkeys(str(site) for site in checked.judged.unjudged))
+        names = ", ".join(distinct[:3]) + (", …" if len(distinct) > 3 else "")
         yield f"not judged: {_of(many, 'access', 'accesses')} that no learned run made, or whose code changed: {names}"
     if checked.failure:
         yield f"the run {checked.failure}" + (

@@ -1,0 +1,189 @@
+"""`crashcheck learn` as a user meets it: files that stay as they are, failing runs, rebuilt and changed programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from crashcheck.analyzer.trace.format import Kind
+from crashcheck.analyzer.trace.reader import read
+from crashcheck.runtime.record import record
+
+PROGRAM = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+static int ready, seen;
+static void set(int value) { ready = value; }
+static int get(void) { return ready; }
+static void *reader(void *unused) {
+    seen += get();
+    return unused;
+}
+int main(int argc, char **argv) {
+    pthread_t thread;
+    int late = argc > 1 && strcmp(argv[1], "late") == 0;
+    if (!late)
+        set(1);
+    pthread_create(&thread, NULL, reader, NULL);
+    pthread_join(thread, NULL);
+    if (late)
+        set(1);
+    if (argc > 2)
+        return atoi(argv[2]);
+    return seen == 1 ? 0 : 1;
+}
+"""
+
+
+class Project:
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        self.environment = environment
+        self.learned = folder / "crashcheck.learned.json"
+        self.source(PROGRAM)
+        self.workload("./program")
+
+    def source(self, text: str) -> None:
+        (self.folder / "program.c").write_text(text, encoding="utf-8")
+
+    def workload(self, command: str) -> None:
+        (self.folder / "crashcheck.toml").write_text(
+            '[build]\ncommand = "crashcheck-cc -O0 -g -pthread -o program program.c"\n'
+            f'[workload]\ncommand = "{command}"\n[pool]\nfiles = ["*"]\n[check]\ncommand = "true"\n',
+            encoding="utf-8",
+        )
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = ["crashcheck", "learn", *words]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
+        )
+
+    def learn(self, runs: int = 1) -> subprocess.CompletedProcess[str]:
+        done = self.run("--runs", str(runs))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+
+@pytest.fixture
+def project(tmp_path: Path, environment: dict[str, str]) -> Project:
+    return Project(tmp_path, environment)
+
+
+def test_runs_are_counted_until_nothing_new_comes(project: Project) -> None:
+    lines = project.learn(3).stdout.splitlines()
+    assert [line.split(":")[0] for line in lines[:3]] == ["run 1", "run 2", "run 3"]
+    assert lines[1].endswith(" 0 new predecessors")
+    assert lines[3].endswith("from 3 runs; nothing new since run 1")
+    document = json.loads(project.learned.read_text(encoding="utf-8"))
+    before = {site["site"]: site["before"] for site in document["sites"]}
+    assert before["program.c:get:load:1"] == ["program.c:set:store:1"]
+    assert before["program.c:set:store:1"] == [None]
+
+
+def test_the_file_is_the_same_for_the_same_runs(project: Project) -> None:
+    project.learn(2)
+    first = project.learned.read_bytes()
+    project.learned.unlink()
+    project.learn()
+    project.learn()
+    assert project.learned.read_bytes() == first
+
+
+def test_an_unseen_order_is_reported_and_that_the_run_failed(project: Project) -> None:
+    project.learn()
+    project.workload("./program late")
+    done = project.run("--check")
+    assert done.returncode == 1
+    reported, ended = done.stdout.splitlines()[0], done.stdout.splitlines()[-1]
+    assert reported.startswith("not learned: program.c:7 get ready: no other thread's access before it (thread ")
+    assert reported.endswith("; expected program.c:6 set ready")
+    assert ended == "the run exited with status 1: anticipated by the first of these"
+
+
+def test_a_passing_run_can_be_learned_from(project: Project) -> None:
+    project.learn()
+    project.workload("./program late 0")
+    done = project.run("--check")
+    assert done.returncode == 1
+    assert "the run passed: if it was right, `crashcheck learn --check --relax` learns what it shows" in done.stdout
+    assert project.run("--check", "--relax").returncode == 1
+    done = project.run("--check")
+    assert (done.returncode, done.stdout) == (0, "the run passed, and showed nothing that was not learned\n")
+
+
+def test_a_failing_run_is_not_relaxed(project: Project) -> None:
+    project.learn()
+    before = project.learned.read_bytes()
+    project.workload("./program late")
+    assert project.run("--check", "--relax").returncode == 1
+    assert project.learned.read_bytes() == before
+
+
+def test_a_failing_run_teaches_nothing(project: Project) -> None:
+    project.learn()
+    before = project.learned.read_bytes()
+    project.workload("./program late")
+    done = project.run("--runs", "2")
+    assert done.returncode == 2
+    assert "run 1 of 2: the workload exited with status 1" in done.stderr
+    assert "[learn-run-failed]" in done.stderr
+    assert project.learned.read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [("--relax",), ("--check", "--runs", "2"), ("--runs", "0")])
+def test_options_that_make_no_sense_together_are_refused(project: Project, words: tuple[str, ...]) -> None:
+    done = project.run(*words)
+    assert done.returncode == 2
+    assert "[bad-option]" in done.stderr
+
+
+def test_a_check_without_anything_learned_says_what_to_do(project: Project) -> None:
+    done = project.run("--check")
+    assert done.returncode == 2
+    assert "[learned-missing]" in done.stderr
+
+
+def test_what_was_learned_survives_a_rebuild_of_code_that_only_moved(project: Project) -> None:
+    project.learn()
+    project.source("/* More to say. */\n\n" + PROGRAM.replace("static void *reader", "\n\nstatic void *reader"))
+    done = project.run("--check")
+    assert (done.returncode, done.stdout) == (0, "the run passed, and showed nothing that was not learned\n")
+
+
+def test_changed_code_is_not_judged_until_it_is_learned(project: Project) -> None:
+    project.learn()
+    project.source(PROGRAM.replace("{ ready = value; }", "{ ready = value; ready = value; }"))
+    done = project.run("--check")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("not judged: 2 accesses that no learned run made, or whose code changed: ")
+    project.learn()
+    assert project.run("--check").stdout == "the run passed, and showed nothing that was not learned\n"
+
+
+def test_an_access_is_recorded_before_it_takes_place(tmp_path: Path, environment: dict[str, str]) -> None:
+    """The last thing that this program does is to read memory that it may not read; the read is in its trace."""
+    (tmp_path / "fault.c").write_text(
+        """
+#include <sys/mman.h>
+#include <sys/resource.h>
+int main(void) {
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    volatile int *forbidden = mmap((void *)0x10000000, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    return *forbidden;
+}
+""",
+        encoding="utf-8",
+    )
+    subprocess.run(["crashcheck-cc", "-g", "-o", "fault", "fault.c"], cwd=tmp_path, env=environment, check=True)
+    recording = record(
+        [os.fspath(tmp_path / "fault")], ["*"], tmp_path / "run", memory="all", must_succeed=False, must_update=False
+    )
+    assert recording.signal == 11
+    last = read(recording.trace).elsewhere[-1]
+    assert (int(last["kind"]), int(last["offset"]), int(last["size"])) == (Kind.VOLATILE_LOAD, 0x10000000, 4)
