@@ -35,6 +35,11 @@ class Trait:
     object: tuple[str, ...]  # function and enclosing object of what was lost; empty if not known
     line: tuple[int, int]  # crash point and granule of what was lost
 
+    @property
+    def section(self) -> bool:
+        """Whether two updates of different stores must persist together."""
+        return self.lacks is None and self.kind in (Kind.ATOMICITY, Kind.RECOVERY_FAILURE) and self.lost != self.kept
+
 
 def trait(subject: Subject, identities: Identities, cause: Cause) -> Trait:
     lost, kept = identities.place(cause.lost), identities.place(cause.kept)
@@ -66,14 +71,8 @@ def lacking(subject: Subject, cause: Cause, piece: int) -> Lacks:
 def alike(one: Trait, other: Trait) -> bool:
     """Whether a single fix would mend both."""
     if one.lacks is None or other.lacks is None:
-        together = Kind.ATOMICITY is one.kind is other.kind and one.lacks is other.lacks
         # A chain of updates, each of which must persist with the next: one section that is not atomic.
-        return (
-            together
-            and one.lost != one.kept
-            and other.lost != other.kept
-            and (one.lost == other.kept or other.lost == one.kept)
-        )
+        return one.section and other.section and (one.lost == other.kept or other.lost == one.kept)
     if one.lacks is not other.lacks:
         return False
     if one.lost == other.lost:

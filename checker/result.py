@@ -231,7 +231,7 @@ class NotInstrumented:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Work that could go: flushes, fences or syncs at one place that made nothing durable (docs/performance-notes.md)."""
+    """Work that could go: flushes, fences or syncs of one place that made nothing durable."""
 
     waste: str  # "clean-flush" | "repeated-flush" | "empty-fence" | "empty-sync"
     location: Location

@@ -1,0 +1,112 @@
+"""One bug, one finding: which causes a single fix would mend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crashcheck.checker.explore import Exploration
+from crashcheck.checker.result import Kind
+from support.tracing import TraceBuilder
+
+from .worlds import World, place, words
+
+Explore = Callable[..., Exploration]
+
+
+@pytest.fixture
+def explore(tmp_path: Path, clauses: Path) -> Explore:
+    def run(
+        script: Callable[[TraceBuilder], None], *claims: str, snapshot: bool = False, **more: object
+    ) -> Exploration:
+        check = words([str(clauses), "{pool}/p", "{acked}", *claims])
+        world = World(tmp_path / "world", check, script, **more)  # type: ignore[arg-type]
+        return world.explore(snapshot=world.real_snapshot if snapshot else None)
+
+    return run
+
+
+def store(t: TraceBuilder, site: int, offset: int) -> None:
+    t.site = site
+    t.store("p", offset, 8, 1)
+    t.site = 0
+
+
+def persist(t: TraceBuilder, *offsets: int) -> None:
+    for offset in offsets:
+        t.clwb("p", offset)
+    t.sfence()
+
+
+SITES = {1: place(1, "node.a"), 2: place(2, "node.b"), 3: place(3, "root.first"), 4: place(4, "root.last")}
+
+
+def test_one_helper_without_a_fence_is_one_finding_whatever_its_callers_store_next(explore: Explore) -> None:
+    def script(t: TraceBuilder) -> None:
+        for at, flag in ((0, 3), (256, 4)):
+            store(t, 1, at)
+            t.clwb("p", at)
+            store(t, flag, at + 64)
+            persist(t, at + 64)
+
+    (finding,) = explore(script, "64>0", "320>256", sites=SITES).findings
+    assert finding.message == "`root.first` at hash.c:3 may persist before `node.a` at hash.c:1"
+    assert finding.note == "the same fix mends: `root.last` at hash.c:4 may persist before `node.a` at hash.c:1"
+    assert finding.states == 2
+
+
+def two_values(t: TraceBuilder, *flushed: int) -> None:
+    store(t, 1, 0)
+    store(t, 2, 128)
+    for offset in flushed:
+        t.clwb("p", offset)
+    store(t, 3, 64)
+    persist(t, 64)
+    persist(t, 0, 128)
+
+
+@pytest.mark.parametrize(
+    ("flushed", "sites", "bugs"),
+    [
+        ((0, 128), {**SITES, 2: place(2, "other.b")}, 1),  # one fence before `root.first`
+        ((0,), SITES, 2),  # a fence for one, a flush for the other
+        ((), SITES, 1),  # one flush of the node
+        ((), {**SITES, 2: place(2, "other.b")}, 2),  # two objects
+        ((), {**SITES, 2: place(2, "node.b", function="add")}, 2),  # two functions
+    ],
+)
+def test_two_values_lost_before_one_flag_are_one_bug_where_one_persist_is_missing(
+    explore: Explore, flushed: tuple[int, ...], sites: dict[int, object], bugs: int
+) -> None:
+    found = explore(lambda t: two_values(t, *flushed), "64>0", "64>128", sites=sites)
+    assert [finding.kind for finding in found.findings] == [Kind.ORDERING] * bugs
+    assert sum(finding.states for finding in found.findings) == found.states.failing == 3
+
+
+def test_values_on_one_line_lack_one_flush(explore: Explore) -> None:
+    def script(t: TraceBuilder) -> None:
+        store(t, 1, 0)
+        store(t, 2, 8)
+        store(t, 3, 64)
+        persist(t, 64)
+
+    found = explore(script, "64>0", "64>8", sites={**SITES, 2: place(2, "other.b")})
+    assert len(found.findings) == 1
+
+
+def test_a_chain_of_updates_that_belong_together_is_one_section(explore: Explore) -> None:
+    def script(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (2, 64), (3, 128)):
+            store(t, site, offset)
+            persist(t, offset)
+
+    found = explore(script, "!0=64", "64=128", snapshot=True, sites=SITES)
+    (finding,) = found.findings
+    assert (finding.location.line, finding.other and finding.other.line) == (1, 2)
+
+
+def test_what_is_uncertain_stays_apart(explore: Explore) -> None:
+    found = explore(lambda t: two_values(t, 0, 128), "64>0", "64>128", sites=SITES, unexplained={"p": [(128, 136)]})
+    assert (len(found.findings), len(found.uncertain)) == (1, 1)
