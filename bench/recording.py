@@ -1,4 +1,4 @@
-"""What recording costs: the store-heavy table built by clang, by the wrapper with tracing off, and recorded."""
+"""What recording costs: a store-heavy table and look-ups; native, tracing off, recorded, and recorded with loads."""
 
 from __future__ import annotations
 
@@ -12,44 +12,60 @@ from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime.record import record
 
 INSERTS = 1_000_000
-TRACE_MEGABYTES = 1500  # a record of 48 bytes for each of seven events an insert, the table three times, and some room
+QUERIES = 100_000
+WAYS = {"tracing on": False, "tracing on, with loads": True}
+TRACE_MEGABYTES = 2500  # a record of 48 bytes for each event and load, the table three times, and some room
 
 
 def measure(repetitions: int) -> dict[str, object]:
+    return {
+        "inserts": _measure(repetitions, "table", INSERTS),
+        "look_ups": _measure(repetitions, "queries", QUERIES),
+    }
+
+
+def _measure(repetitions: int, name: str, count: int) -> dict[str, object]:
     with scratch(TRACE_MEGABYTES) as folder:
-        plain = programs.compile_program(programs.clang(), "table", folder / "plain")
-        instrumented = programs.compile_program(programs.wrapper(), "table", folder / "instrumented")
+        plain = programs.compile_program(programs.clang(), name, folder / "plain")
+        instrumented = programs.compile_program(programs.wrapper(), name, folder / "instrumented")
         seen: dict[str, int] = {}
+        ways = {
+            f"instrumented, {way}": lambda loads=loads: _record(instrumented, folder, count, seen, loads)
+            for way, loads in WAYS.items()
+        }
         values = interleaved(
             repetitions,
             {
-                "native": lambda: _run(plain, folder),
-                "instrumented, tracing off": lambda: _run(instrumented, folder),
-                "instrumented, tracing on": lambda: _record(instrumented, folder, seen),
+                "native": lambda: _run(plain, folder, count),
+                "instrumented, tracing off": lambda: _run(instrumented, folder, count),
+                **ways,
             },
         )
+    off = "instrumented, tracing off"
     return {
-        "nanoseconds_per_insert": {name: Spread.of(numbers).json() for name, numbers in values.items()},
-        "ratio_to_native": {name: ratio(values, name, "native").json() for name in values if name != "native"},
-        "inserts": INSERTS,
+        "nanoseconds_each": {way: Spread.of(numbers).json() for way, numbers in values.items()},
+        "ratio_to_native": {way: ratio(values, way, "native").json() for way in values if way != "native"},
+        "ratio_to_tracing_off": {way: ratio(values, way, off).json() for way in ways},
+        "count": count,
         **seen,
     }
 
 
-def _run(program: Path, folder: Path) -> float:
+def _run(program: Path, folder: Path, count: int) -> float:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CRASHCHECK_")}
     table = folder / "table"
-    done = subprocess.run([program, table, str(INSERTS)], env=environment, capture_output=True, text=True)
+    done = subprocess.run([program, table, str(count)], env=environment, capture_output=True, text=True)
     table.unlink(missing_ok=True)
     if done.returncode != 0:
         raise CannotMeasure(f"{program.name} ended with {done.returncode}: {done.stderr[-500:]}")
-    return int(done.stdout) / INSERTS
+    return int(done.stdout) / count
 
 
-def _record(program: Path, folder: Path, seen: dict[str, int]) -> float:
+def _record(program: Path, folder: Path, count: int, seen: dict[str, int], loads: bool) -> float:
     with scratch(TRACE_MEGABYTES) as work:
-        recording = record([str(program), "{pool}/table", str(INSERTS)], ["table"], work / "record", cwd=folder)
-        if not seen:
-            seen["events"] = len(read(recording.trace).events)
-            seen["trace_bytes"] = recording.trace.stat().st_size
-        return int(recording.stdout.read_text(encoding="ascii")) / INSERTS
+        command = [str(program), "{pool}/table", str(count)]
+        recording = record(command, ["table"], work / "record", cwd=folder, loads=loads)
+        if "loads" not in seen and loads:
+            trace = read(recording.trace)
+            seen.update(events=len(trace.events), loads=len(trace.loads), trace_bytes=recording.trace.stat().st_size)
+        return int(recording.stdout.read_text(encoding="ascii")) / count
