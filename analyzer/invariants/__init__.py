@@ -1,4 +1,4 @@
-"""What a run suggests of a program: likely invariants, anticipated interleavings, and groups in the order in which they may fail."""
+"""Invariants that a run suggests: what they say of its update behaviours and threads, and what to try first."""
 
 from crashcheck.analyzer.invariants.inference import Inferred, infer
 from crashcheck.analyzer.invariants.keys import Key

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.behaviours.updates import distinct, taken
 from crashcheck.analyzer.invariants.keys import Keys, keys
 from crashcheck.analyzer.invariants.ppdg import (
     ADDRESS,
@@ -24,7 +24,6 @@ from crashcheck.analyzer.invariants.ppdg import (
 )
 from crashcheck.analyzer.invariants.queries import (
     Pairs,
-    Queries,
     StateQuery,
     Updates,
     few,
@@ -40,23 +39,22 @@ from crashcheck.analyzer.invariants.rules import (
     conditions,
     each,
     guardians,
-    related,
 )
 from crashcheck.analyzer.ir.dependences import SiteRef, site_dependences
 from crashcheck.analyzer.ir.facts import ProgramFacts
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
 
-BOUND = 4096  # pairs of instances of one invariant that are kept
 _READS = 16  # places of evidence that an invariant keeps
 _HOW = {CONTROL: "control", ADDRESS: "address", VALUE: "value"}
 
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """What a run says of likely invariants, the strongest first. `note`: why there are none, or what is missing; else empty.
+    """What a run says of likely invariants, the strongest first. `note`: why there are none; else empty.
 
-    `queries` are the states that would violate one, as far as the order of updates lets it: a new iteration begins anew.
+    `queries` are the states that would violate one, as far as the model lets updates persist in that order; they can
+    be asked for again and again.
     """
 
     invariants: tuple[LikelyInvariant, ...]
@@ -83,7 +81,7 @@ def indirect_calls(trace: Trace, facts: ProgramFacts) -> Mapping[SiteRef, frozen
     for stack in sorted({stack for _, stack in found}):
         chain = trace.stack(stack)
         found.update(zip(chain, (0,) * len(chain), strict=True))
-        for inner, outer in zip(chain, chain[1:], strict=False):
+        for inner, outer in pairwise(chain):
             _called(trace, facts, bases, inner, outer, called)
     for site, stack in sorted(found):
         callers = trace.stack(stack)
@@ -189,8 +187,7 @@ def _place(trace: Trace, facts: ProgramFacts, site: int) -> Place:
 def _ordered(
     trace: Trace, facts: ProgramFacts, rows: Accesses, known: Keys, joined: Edges, updates: Updates
 ) -> list[_Draft]:
-    met = conditions(rows, known, joined)
-    bound = _bound(rows, known, joined)
+    met, bound = conditions(rows, known, joined)
     cache: dict[tuple[int, int, int], Pairs] = {}
     drafts = []
     for (rule, first, then, shared), where in each(met):
@@ -229,8 +226,8 @@ def _ordered(
 def _weight(rule: int, how: Ints, sites: int, shared: bool) -> float:
     """How much an invariant is believed before it is held against the updates.
 
-    A test before a read is made on purpose (RO3); what is written from a value rests on it (RO1); a condition or an address
-    may be met by chance. Several places of evidence, and one instance, speak for it.
+    A test before a read is made on purpose (RO3); what is written from a value rests on it (RO1); a condition or an
+    address may be met by chance. Several places of evidence, and one instance, speak for it.
     """
     if RULES[rule] == "RO3":
         own = 3.0
@@ -252,29 +249,6 @@ def _pairs(updates: Updates, first: int, then: int, shared: bool, bound: tuple[I
     return Pairs(one, other, made.held, made.violated)
 
 
-def _bound(rows: Accesses, known: Keys, joined: Edges) -> dict[tuple[int, int], tuple[Ints, Ints]]:
-    """By fields (first, then) of different instances: the pairs of instances that dependences joined, at most BOUND."""
-    out: dict[tuple[int, int], tuple[Ints, Ints]] = {}
-    columns: list[tuple[Ints, ...]] = []
-    for low in range(0, len(joined), 1 << 17):
-        access, on = joined.access[low : low + (1 << 17)], joined.on[low : low + (1 << 17)]
-        place, own, other, shared = related(known, access, on)
-        apart = shared == 0
-        place, own, other = place[apart], own[apart], other[apart]
-        reads = rows.load[access[place]]
-        first, then = np.where(reads, own, other), np.where(reads, other, own)
-        columns.append(distinct(known.field[first], known.field[then], known.instance[first], known.instance[then]))
-    if not columns:
-        return out
-    field_one, field_other, one, other = distinct(*(np.concatenate(column) for column in zip(*columns, strict=True)))
-    fresh = np.concatenate([[True], (field_one[1:] != field_one[:-1]) | (field_other[1:] != field_other[:-1])])
-    bounds = [*np.flatnonzero(fresh[: len(field_one)]).tolist(), len(field_one)]
-    for low, high in zip(bounds, bounds[1:], strict=False):
-        high = min(high, low + BOUND)
-        out[int(field_one[low]), int(field_other[low])] = one[low:high], other[low:high]
-    return out
-
-
 def _together(
     trace: Trace, facts: ProgramFacts, rows: Accesses, known: Keys, joined: Edges, updates: Updates
 ) -> list[_Draft]:
@@ -287,15 +261,13 @@ def _together(
     near = guardians_together(updates, np.unique(field))
     drafts = []
     fresh = np.ones(len(near.one), dtype=np.bool_)
-    for column in (near.field_one, near.field_other, near.shared):
-        column = column if len(column) else column
     fresh[1:] = (
         (near.field_one[1:] != near.field_one[:-1])
         | (near.field_other[1:] != near.field_other[:-1])
         | (near.shared[1:] != near.shared[:-1])
     )
     bounds = [*np.flatnonzero(fresh).tolist(), len(near.one)]
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in pairwise(bounds):
         one, other = near.one[low:high], near.other[low:high]
         x, y = int(near.field_one[low]), int(near.field_other[low])
         # one persisted and the other not, in both directions
@@ -326,4 +298,4 @@ def _together(
     return drafts
 
 
-__all__ = ["Inferred", "infer", "infer_from", "taken"]
+__all__ = ["Inferred", "infer", "infer_from"]

@@ -39,9 +39,10 @@ class Key:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keys:
-    """Memberships of accesses as parallel arrays, sorted by access, and from the inside out: an access reads or writes a field of an instance.
+    """Memberships of accesses: an access reads or writes a field of an instance.
 
-    Access i's are the rows start[i] to start[i + 1]; the first is the innermost struct. `field` and `instance` are
+    Parallel arrays, sorted by access and from the inside out. Access i's are the rows start[i] to start[i + 1]; the
+    first is the innermost struct. `field` and `instance` are
     numbers; instances are numbered over all types.
     """
 
@@ -69,8 +70,9 @@ class Keys:
 def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
     """What every access to watched memory reads or writes.
 
-    By its site's static type, as for updates (docs/behaviours.md). A load by a copy, and any access without a type, takes
-    what the last typed access of each of its words says, else the first after it; what is still unknown is told by place.
+    By its site's static type, as for updates (docs/behaviours.md). A load by a copy, and any access without a type,
+    takes what the last typed access of each of its words says, else the first after it; what is still unknown is told
+    by place.
     """
     columns = rows.columns
     watched = np.flatnonzero(~rows.volatile)
@@ -102,8 +104,10 @@ def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
     update, instance, field = _enclosed(
         update, instance, field, _Heads(type_[heads], file[heads], start[heads]), names, _links(sites)
     )
-    evidence = Evidence(updates, kinds.evidence, update, instance, field)
-    found, found_instance, found_field = _inherited(evidence, np.flatnonzero(~typed))
+    found = found_instance = found_field = np.zeros(0, dtype=np.int64)
+    if not typed.all():
+        evidence = Evidence(updates, kinds.evidence, update, instance, field)
+        found, found_instance, found_field = _inherited(evidence, np.flatnonzero(~typed))
     typed[found] = True
     update = np.concatenate([update, found])
     instance = np.concatenate([instance, found_instance])
@@ -147,7 +151,7 @@ def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Link:
-    """Some site shows that `inner` lies in `outer`, from `low` to `high` (an array of them, or one), by the path `prefix`."""
+    """Some site shows that `inner` lies in `outer` by the path `prefix`: one, or an array, from `low` to `high`."""
 
     inner: str
     outer: str

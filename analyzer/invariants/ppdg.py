@@ -1,15 +1,15 @@
-"""The persistence program dependence graph: which access to watched memory depended on which earlier read of it (Witcher 4.3.2)."""
+"""The persistence program dependence graph: which access depended on which earlier read (Witcher 4.3.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.behaviours.updates import Updates, distinct, ranges
+from crashcheck.analyzer.behaviours.updates import Updates, ranges
 from crashcheck.analyzer.ir.dependences import SiteRef
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 from crashcheck.analyzer.trace.format import Kind
@@ -17,7 +17,7 @@ from crashcheck.analyzer.trace.reader import Trace
 
 Bools = NDArray[np.bool_]
 
-MOST = 4096  # accesses of one site and call stack that are looked at, evenly spaced: they are alike
+MOST = 1024  # accesses of one site and call stack that are looked at, evenly spaced: they are alike
 _HOPS = 3  # writes of volatile memory in a row that are followed
 _WIDE = 64  # words of a volatile write that are followed
 _PASSED = 1 << 16  # accesses of one site that are followed through volatile memory at a time
@@ -147,8 +147,8 @@ class Frames:
 class Edges:
     """Dependences of single accesses, as parallel arrays of rows of `Accesses`, sorted and each once.
 
-    `access` depended on what the load `on` read; `how` is a sum of CONTROL (a path with a control edge), ADDRESS and VALUE (one with data edges
-    only, into the address or the value of `access`).
+    `access` depended on what the load `on` read; `how` is a sum of CONTROL (a path with a control edge), ADDRESS and
+    VALUE (one with data edges only, into the address or the value of `access`).
     """
 
     access: Ints
@@ -162,9 +162,9 @@ class Edges:
 class Binder:
     """Finds the reads that gave an access what it depends on.
 
-    An access at site S that depends statically on a load at site L depends on the latest execution of L before it in its
-    thread, of those whose call stack shares with its own the innermost frame under which L was executed at all: its own
-    function and what that calls, else its caller and what that calls, and so on.
+    An access at site S that depends statically on a load at site L depends on the latest execution of L before it in
+    its thread, of those whose call stack shares with its own the innermost frame under which L was executed at all:
+    its own function and what that calls, else its caller and what that calls, and so on.
     """
 
     def __init__(self, trace: Trace, rows: Accesses, dependences: Dependences) -> None:
@@ -206,8 +206,6 @@ class Binder:
     def bind(self, asked: Ints, most: int = MOST) -> Iterator[tuple[Ints, Ints, int]]:
         """(accesses, the reads that they depend on, how) for rows `asked`; of one site and stack at most `most`."""
         site, node = self.rows.columns.site[asked], self._node[asked]
-        chosen = np.zeros(len(self.rows), dtype=np.bool_)
-        chosen[asked] = True
         for (number, own), mine in _grouped(site, node, np.ones(len(asked), dtype=np.bool_)).items():
             some = asked[mine if len(mine) <= most else mine[np.arange(most) * len(mine) // most]]
             for on, how, inherited in self.statically(number):
@@ -269,17 +267,20 @@ def edges(binder: Binder) -> Edges:
     if not found:
         none = np.zeros(0, dtype=np.int64)
         return Edges(none, none, none)
-    access, on, how = (np.concatenate(column) for column in zip(*found, strict=True))
+    access, on, kinds = (np.concatenate(column) for column in zip(*found, strict=True))
     keep = access != on
-    return _merged(access[keep], on[keep], how[keep])
+    return _merged(access[keep], on[keep], kinds[keep])
 
 
 def _merged(access: Ints, on: Ints, how: Ints) -> Edges:
-    access, on, how = distinct(access, on, how)
     if not len(access):
         return Edges(access, on, how)
-    first = np.flatnonzero(np.concatenate([[True], (access[1:] != access[:-1]) | (on[1:] != on[:-1])]))
-    return Edges(access[first], on[first], np.bitwise_or.reduceat(how, first))
+    key = access << 32 | on
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+    chosen = order[first]
+    return Edges(access[chosen], on[chosen], np.bitwise_or.reduceat(how[order], first))
 
 
 def _one_hop(
@@ -331,70 +332,22 @@ def _writers(rows: Accesses) -> Ints:
     """For each volatile read the latest write, by any thread of its process, of its first word; -1 for none."""
     out = np.full(len(rows), -1, dtype=np.int64)
     volatile = np.flatnonzero(rows.volatile)
-    if not len(volatile):
-        return out
     columns = rows.columns
     first = columns.offset[volatile] // WORD_BYTES
     many = np.minimum((columns.offset[volatile] + columns.size[volatile] - 1) // WORD_BYTES - first + 1, _WIDE)
     many = np.where(rows.load[volatile], 1, np.maximum(many, 1))
     row = np.repeat(volatile, many)
     word = ranges(first, many)
+    order = np.lexsort((row, word, rows.process[row]))
+    row, word = row[order], word[order]
     process = rows.process[row]
-    order = np.lexsort((row, word, process))
-    row, word, process = row[order], word[order], process[order]
     fresh = np.concatenate([[True], (word[1:] != word[:-1]) | (process[1:] != process[:-1])])
     place = np.arange(len(row))
-    latest = np.maximum.accumulate(np.where(~rows.load[row], place, -1))
     begins = np.maximum.accumulate(np.where(fresh, place, 0))
-    reads = rows.load[row] & (latest >= begins)
-    out[row[reads]] = row[latest[reads]]
-    return out
-
-
-def sources(rows: Accesses) -> Ints:
-    """For each read of watched memory the latest store to its first word before it; -1 for none."""
-    return _latest_stores(rows)
-
-
-def _latest_stores(rows: Accesses) -> Ints:
-    out = np.full(len(rows), -1, dtype=np.int64)
-    watched = np.flatnonzero(~rows.volatile)
-    if not len(watched):
-        return out
-    columns = rows.columns
-    first = columns.offset[watched] // WORD_BYTES
-    many = (columns.offset[watched] + columns.size[watched] - 1) // WORD_BYTES - first + 1
-    many = np.where(rows.load[watched], 1, np.maximum(many, 1))
-    row = np.repeat(watched, many)
-    word = columns.file[row] << 40 | ranges(first, many)
-    order = np.lexsort((row, word))
-    row, word = row[order], word[order]
-    place = np.arange(len(row))
-    begins = np.maximum.accumulate(np.where(np.concatenate([[True], word[1:] != word[:-1]]), place, 0))
     latest = np.maximum.accumulate(np.where(~rows.load[row], place, -1))
     reads = rows.load[row] & (latest >= begins)
     out[row[reads]] = row[latest[reads]]
     return out
 
 
-def sites_seen(trace: Trace, rows: Accesses) -> Mapping[int, Ints]:
-    """Rows by site."""
-    order = np.argsort(rows.columns.site, kind="stable")
-    numbers, first = np.unique(rows.columns.site[order], return_index=True)
-    return dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
-
-
-__all__ = [
-    "ADDRESS",
-    "CONTROL",
-    "MOST",
-    "VALUE",
-    "Accesses",
-    "Binder",
-    "Edges",
-    "Frames",
-    "Iterable",
-    "accesses",
-    "edges",
-    "sources",
-]
+__all__ = ["ADDRESS", "CONTROL", "MOST", "VALUE", "Accesses", "Binder", "Bools", "Edges", "Frames", "accesses", "edges"]

@@ -22,7 +22,7 @@ _BLOCK = 1 << 18  # pairs that are looked at together
 
 @dataclass(frozen=True, slots=True)
 class StateQuery:
-    """A crash state that would violate invariant number `invariant`: `persisted` pieces persisted, `unpersisted` did not.
+    """A state that would violate invariant number `invariant`: the pieces `persisted` did, `unpersisted` did not.
 
     To be looked for at the crash points after `event`, while `unpersisted` are pending. Queries of one `signature`,
     the rule and the static sites of both updates, are alike.
@@ -66,6 +66,9 @@ class Updates:
             self.durable[have] = _most(nodes.durable_from, self._node[have], self._many[have])
         self.label = np.full(len(rows), -1, dtype=np.int64)
         self.label[have] = found.label[self._node[have]]
+        columns = rows.columns
+        self._low = columns.file << 40 | columns.offset // WORD_BYTES
+        self._high = columns.file << 40 | (columns.offset + columns.size - 1) // WORD_BYTES
         kinds = graph.trace.events["kind"]
         begins = np.flatnonzero(kinds == Kind.MARK_BEGIN)
         self.operation = np.searchsorted(begins, event)
@@ -109,11 +112,7 @@ class Updates:
 
     def overlap(self, one: Ints, other: Ints) -> Bools:
         """Whether two accesses touch a word in common."""
-        columns = self.rows.columns
-        first, last = columns.offset // WORD_BYTES, (columns.offset + columns.size - 1) // WORD_BYTES
-        out: Bools = (
-            (columns.file[one] == columns.file[other]) & (first[one] <= last[other]) & (first[other] <= last[one])
-        )
+        out: Bools = (self._low[one] <= self._high[other]) & (self._low[other] <= self._high[one])
         return out
 
     def pieces(self, update: int) -> tuple[int, ...]:
@@ -161,8 +160,8 @@ def ordered_pairs(updates: Updates, first: int, then: int, shared: bool, bound: 
     """Updates of the fields `first` and `then` that belong together, if P(first) should happen before W(then).
 
     Of one instance if `shared`: the latest `first` before each `then`, the next `then` after each `first`, and the
-    next `first` after each `then` that is still pending. Of different instances the same, whatever the instance, and those of the
-    pairs of instances in `bound` (of first, of then): what the dependences were seen to join.
+    next `first` after each `then` that is still pending. Of different instances the same, whatever the instance, and
+    those of the pairs of instances in `bound` (of first, of then): what the dependences were seen to join.
     """
     f, f_instance = updates.of(first, shared)
     w, w_instance = updates.of(then, shared)
@@ -175,12 +174,14 @@ def ordered_pairs(updates: Updates, first: int, then: int, shared: bool, bound: 
         of_first, of_then = bound
         order = np.argsort(of_then, kind="stable")
         low = np.searchsorted(of_then[order], w_instance)
-        many = np.searchsorted(of_then[order], w_instance, side="right") - low
-        if int(many.sum()) <= _BLOCK:
-            joined_w, joined = np.repeat(w, many), of_first[order][ranges(low, many)]
+        each = np.searchsorted(of_then[order], w_instance, side="right") - low
+        if int(each.sum()) <= _BLOCK:
+            joined_w, joined = np.repeat(w, each), of_first[order][ranges(low, each)]
             pairs.append(_latest(f, f_instance, joined_w, joined, span))
-    one, other = (np.concatenate(column) for column in zip(*pairs, strict=True))
-    one, other = distinct(one, other)
+    # by the time of `first`, then of `then`
+    keyed = np.sort(np.concatenate([one * span + other for one, other in pairs]))
+    keyed = keyed[np.concatenate([[True], keyed[1:] != keyed[:-1]])] if len(keyed) else keyed
+    one, other = keyed // span, keyed % span
     fits = (one != other) & ~updates.overlap(one, other)
     one, other = one[fits], other[fits]
     bad = updates.may_lack(one, other)
@@ -190,7 +191,9 @@ def ordered_pairs(updates: Updates, first: int, then: int, shared: bool, bound: 
     good = ~later & ~bad
     if not shared:
         good &= updates.operation[one] == updates.operation[other]
-    return Pairs(one[bad], other[bad], len(np.unique(other[good])), int(bad.sum()))
+    held = np.sort(other[good])
+    many = int((held[1:] != held[:-1]).sum()) + 1 if len(held) else 0
+    return Pairs(one[bad], other[bad], many, int(bad.sum()))
 
 
 def _near(updates: Updates, f: Ints, f_key: Ints, w: Ints, w_key: Ints, span: int) -> tuple[Ints, Ints]:
@@ -324,7 +327,7 @@ def queries(updates: Updates, rules: tuple[str, ...], rule: Ints, first: Ints, t
     rule, first, then, invariant = taken(by_time, rule, first, then, invariant)
     nth = _occurrence(rule, updates.label[first], updates.label[then])
     order = np.lexsort((first, then, invariant, nth))
-    return Queries(updates, rules, *taken(order, rule, first, then, invariant))  # type: ignore[call-arg]
+    return Queries(updates, rules, *taken(order, rule, first, then, invariant))
 
 
 __all__ = ["Pairs", "Queries", "StateQuery", "Updates", "few", "guardians_together", "ordered_pairs", "queries"]

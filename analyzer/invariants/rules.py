@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from crashcheck.analyzer.behaviours.updates import distinct, ranges
+from crashcheck.analyzer.behaviours.updates import distinct, pack, ranges
 from crashcheck.analyzer.invariants.keys import Key, Keys
 from crashcheck.analyzer.invariants.ppdg import ADDRESS, CONTROL, VALUE, Accesses, Edges
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
 RULES = ("RO1", "RO2", "RO3", "RA1")
 _CHUNK = 1 << 17  # edges that are looked at together
+BOUND = 4096  # pairs of instances of two fields that are kept
 _PAIRS = 64  # pairs of fields that two copies may have in common; beyond, their innermost ones
 
 
@@ -44,9 +46,9 @@ class ReadEvidence:
 class LikelyInvariant:
     """P(first) happens before W(then); of RA1, both persist together. Numbered from 1, the strongest first.
 
-    `shared` is the type in one instance of which both lie ("" if they belong to different ones). `times` is how often the rule's condition was met.
-    `held` counts updates of `then` before which a new update of `first` had persisted; `violated` pairs that
-    the model lets persist the other way round (of RA1: one without the other).
+    `shared` is the type in one instance of which both lie ("" if they belong to different ones). `times` is how often
+    the rule's condition was met. `held` counts updates of `then` before which a new update of `first` had persisted;
+    `violated` pairs that the model lets persist the other way round (of RA1: one without the other).
     """
 
     number: int
@@ -97,7 +99,8 @@ def _times(many: int) -> str:
 class Conditions:
     """Conditions of Table 1 that the run met, as parallel arrays, sorted by (rule, first, then, shared, …).
 
-    `rule` is a place in RULES; `first` and `then` are fields (Keys.names), `shared` whether both lay in one instance; `access` and `on` sites.
+    `rule` is a place in RULES; `first` and `then` are fields (Keys.names), `shared` whether both lay in one instance;
+    `access` and `on` sites.
     """
 
     rule: Ints
@@ -110,23 +113,42 @@ class Conditions:
     times: Ints
 
 
-def conditions(rows: Accesses, keys: Keys, edges: Edges) -> Conditions:
+Joined = dict[tuple[int, int], tuple[Ints, Ints]]
+
+
+def conditions(rows: Accesses, keys: Keys, edges: Edges) -> tuple[Conditions, Joined]:
     """What each edge says, by Table 1: RO1 of a store by data, RO2 of a store by control, RO3 of a load by control.
 
-    Of the fields that the two accesses touch those of the innermost instance that both belong to; without such, each one's
-    innermost. An access that depends on what it reads or writes itself says nothing.
+    Of the fields that the two accesses touch those of the innermost instance that both belong to; without such, each
+    one's innermost. An access that depends on what it reads or writes itself says nothing. Also, by the fields
+    (first, then) of different instances, which instances the edges joined, at most BOUND of them.
     """
-    parts = [_chunk(rows, keys, edges, at, min(at + _CHUNK, len(edges))) for at in range(0, len(edges), _CHUNK)]
-    columns = tuple(np.concatenate(column) for column in zip(*parts, strict=True)) if parts else ()
-    if not columns:
+    parts, bounds = [], []
+    for low in range(0, len(edges), _CHUNK):
+        part, bound = _chunk(rows, keys, edges, low, min(low + _CHUNK, len(edges)))
+        parts.append(part)
+        bounds.append(bound)
+    if not parts:
         none = np.zeros(0, dtype=np.int64)
-        return Conditions(none, none, none, none, none, none, none, none)
-    return Conditions(*_counted(columns[:-1], columns[-1]))
+        return Conditions(none, none, none, none, none, none, none, none), {}
+    columns = tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+    return Conditions(*_counted(columns[:-1], columns[-1])), _by_fields(bounds)
+
+
+def _by_fields(bounds: list[tuple[Ints, ...]]) -> Joined:
+    first, then, one, other = distinct(*(np.concatenate(column) for column in zip(*bounds, strict=True)))
+    fresh = np.ones(len(first), dtype=np.bool_)
+    fresh[1:] = (first[1:] != first[:-1]) | (then[1:] != then[:-1])
+    heads = [*np.flatnonzero(fresh).tolist(), len(first)]
+    out = {}
+    for low, high in pairwise(heads):
+        out[int(first[low]), int(then[low])] = one[low : min(high, low + BOUND)], other[low : min(high, low + BOUND)]
+    return out
 
 
 def _counted(columns: tuple[Ints, ...], times: Ints) -> tuple[Ints, ...]:
     """Distinct rows, sorted, and the sum of their `times`."""
-    order = np.lexsort(columns[::-1])
+    order = np.lexsort(pack(columns)[::-1])
     sorted_ = [column[order] for column in columns]
     if not len(order):
         return (*sorted_, times)
@@ -136,7 +158,7 @@ def _counted(columns: tuple[Ints, ...], times: Ints) -> tuple[Ints, ...]:
     return (*(column[first] for column in sorted_), np.add.reduceat(times[order], first))
 
 
-def _chunk(rows: Accesses, keys: Keys, edges: Edges, low: int, high: int) -> tuple[Ints, ...]:
+def _chunk(rows: Accesses, keys: Keys, edges: Edges, low: int, high: int) -> tuple[tuple[Ints, ...], tuple[Ints, ...]]:
     access, on, how = edges.access[low:high], edges.on[low:high], edges.how[low:high]
     edge, own, other, shared = related(keys, access, on)
     columns = rows.columns
@@ -172,7 +194,12 @@ def _chunk(rows: Accesses, keys: Keys, edges: Edges, low: int, high: int) -> tup
             )
         )
     joined = tuple(np.concatenate(column) for column in zip(*out, strict=True))
-    return _counted(joined[:-1], joined[-1])
+    apart = np.flatnonzero(shared == 0)
+    of_load = is_load[apart]
+    first = np.where(of_load, own[apart], other[apart])
+    then = np.where(of_load, other[apart], own[apart])
+    bound = distinct(keys.field[first] * len(keys.names) + keys.field[then], keys.instance[first], keys.instance[then])
+    return _counted(joined[:-1], joined[-1]), (*np.divmod(bound[0], len(keys.names)), bound[1], bound[2])
 
 
 def related(keys: Keys, one: Ints, other: Ints) -> tuple[Ints, Ints, Ints, Ints]:
@@ -188,7 +215,8 @@ def related(keys: Keys, one: Ints, other: Ints) -> tuple[Ints, Ints, Ints, Ints]
     equal = keys.instance[left] == keys.instance[right]
     size = np.where(equal, keys.size[left], 1 << 40)
     least = np.full(len(one), 1 << 40, dtype=np.int64)
-    np.minimum.at(least, pair, size)
+    if len(few):
+        least[few] = np.minimum.reduceat(size, np.cumsum(each) - each)
     in_one = equal & (size == least[pair])
     # nothing in common: what each touches, from the inside
     apart = np.flatnonzero((least == 1 << 40) & (many_one > 0) & (many_other > 0))

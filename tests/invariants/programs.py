@@ -26,9 +26,7 @@ class Given:
 
 def dependence(site: int, on: int, how: str, inherited: bool = False) -> SiteDependence:
     """`how`: some of c(ontrol), a(ddress), v(alue)."""
-    return SiteDependence(
-        SiteRef(KEY, site - 1), SiteRef(KEY, on - 1), "c" in how, "a" in how, "v" in how, inherited
-    )
+    return SiteDependence(SiteRef(KEY, site - 1), SiteRef(KEY, on - 1), "c" in how, "a" in how, "v" in how, inherited)
 
 
 def given(*dependences: SiteDependence) -> Given:

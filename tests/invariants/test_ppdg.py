@@ -127,9 +127,7 @@ def reference(run: list[Access], static_: list[tuple[int, int, str, bool]]) -> d
                         found[origin, load] = found.get((origin, load), 0) | mask
                 elif hops:
                     writes = [
-                        o
-                        for o in range(load)
-                        if run[o].volatile and not run[o].load and run[o].word == run[load].word
+                        o for o in range(load) if run[o].volatile and not run[o].load and run[o].word == run[load].word
                     ]
                     if writes:
                         follow(origin, writes[-1], *now, hops - 1, False)
@@ -144,9 +142,7 @@ def found_in(trace: Trace, table: Given) -> dict[tuple[int, int], int]:
     stores = np.flatnonzero(trace.events["kind"] == Kind.STORE)
     rows = accesses(trace, stores)
     made = edges(Binder(trace, rows, table))
-    return {
-        (a, b): how for a, b, how in zip(made.access.tolist(), made.on.tolist(), made.how.tolist(), strict=True)
-    }
+    return {(a, b): how for a, b, how in zip(made.access.tolist(), made.on.tolist(), made.how.tolist(), strict=True)}
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -34,7 +34,7 @@ def updates_of(script: Script, model: str) -> Updates:
 
 
 def lacking(found: Behaviours) -> set[tuple[int, int]]:
-    """(event, event): some crash state holds all of the second and lacks some of the first, which was issued or is later."""
+    """(event, event): some crash state holds all of the second and lacks some of the first, issued or later."""
     space = StateSpace(found.graph)
     event_of = found.graph.event
     everything = set(event_of.tolist())
@@ -111,11 +111,7 @@ def test_pairs_are_those_of_the_definition(steps: list[tuple[int | str, int]], s
             candidates |= {(f, w) for f in [f for f in f_all if f > w and alike(f, w)][:1]}
         for f in f_all:
             candidates |= {(f, w) for w in [w for w in w_all if w > f and alike(f, w)][:1]}
-        bad = {
-            (f, w)
-            for f, w in candidates
-            if (f < w and durable[f] > event[w]) or (f > w and durable[w] > event[f])
-        }
+        bad = {(f, w) for f, w in candidates if (f < w and durable[f] > event[w]) or (f > w and durable[w] > event[f])}
         held = {
             w
             for f, w in candidates

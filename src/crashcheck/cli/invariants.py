@@ -18,8 +18,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "invariants",
         help="list the likely invariants of a run, and how often it may violate them",
-        description="Builds, records with the loads of watched files, and lists likely invariants, the strongest first. "
-        "No check is run.",
+        description="Builds, records with the loads of watched files, and lists likely invariants, the strongest "
+        "first. No check is run.",
     )
     parser.add_argument(
         "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
