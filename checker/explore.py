@@ -155,7 +155,8 @@ class Exploring:
             fingerprint = content.fingerprint(choice.state)
             if fingerprint in seen:
                 self._pruned += 1
-                self._tally.same(place, choice, seen[fingerprint])
+                if self._plan.groups:
+                    self._tally.same(place, choice, seen[fingerprint])
                 continue
             if self._meter.out_of_states(submitted):
                 self._leave(place, choice)

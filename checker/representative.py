@@ -109,6 +109,10 @@ class _Moment:
         return self._places.state(self._point, self._names(mask) if alone else self._older | self._names(mask))
 
     @property
+    def pending(self) -> int:
+        return len(self._pending)
+
+    @property
     def bare(self) -> bool:
         """Whether nothing that came before the behaviour is pending."""
         return not self._older
@@ -225,15 +229,15 @@ class Representative:
         """How many sets of the behaviour's own updates may have persisted, over its near points, each once between
         two acknowledgements; and whether that is exact or an upper bound.
 
-        `most_steps`: pairs of its pieces at a point that are looked at; beyond them each piece counts as free.
+        `most_steps`: pending pieces, and pairs of its own, that are looked at; beyond them each piece counts as free.
         """
         space = self._places.space
         total, exact, steps = 0, True, 0
         for point in self.near:
-            steps += len(self._behaviour.pieces) ** 2
             if most_steps is not None and steps > most_steps:
                 return total + ((self.near.stop - point) << len(self._behaviour.pieces)), False
             moment = _Moment(self._places, point, self._behaviour, self._pieces)
+            steps += moment.pending + len(moment.mine) ** 2
             if not moment.mine:
                 continue
             new, sure = _count(moment.orders())

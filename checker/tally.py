@@ -12,7 +12,7 @@ from crashcheck.checker.subject import Subject
 
 MOST_ROWS = 500
 _MOST_NODES = 40
-_MOST_STEPS = 200_000  # of counting the sets of one representative, as pairs of its pieces at its points
+_MOST_STEPS = 4_000_000  # of counting the sets of all representatives (Representative.feasible)
 _MOST_PICTURES = 100  # of the first groups
 _MOST_EVENTS = 200_000  # a behaviour that lasts longer is drawn without edges
 
@@ -54,9 +54,11 @@ class Tally:
     def rows(self, subject: Subject, groups: Sequence[Planned]) -> tuple[GroupRow, ...]:
         """A row each of the first MOST_ROWS groups."""
         cut_off = set(self._left.values())
-        return tuple(self._row(subject, planned, planned.number in cut_off) for planned in groups[:MOST_ROWS])
+        shown = groups[:MOST_ROWS]
+        most_steps = _MOST_STEPS // max(20, len(shown))
+        return tuple(self._row(subject, planned, planned.number in cut_off, most_steps) for planned in shown)
 
-    def _row(self, subject: Subject, planned: Planned, cut_off: bool) -> GroupRow:
+    def _row(self, subject: Subject, planned: Planned, cut_off: bool, most_steps: int) -> GroupRow:
         number, group = planned.number, planned.ranked.group
         shared = {self._same.get(place, place) for place in planned.shared} | self._shared.get(number, set())
         shared = {place for place in shared if self._group.get(place) != number}
@@ -72,7 +74,7 @@ class Tally:
         else:
             verdict = GroupVerdict.HANGS if hanging == failing else GroupVerdict.FAILING
         behaviour = group.representative
-        feasible, exact = planned.representative.feasible(_MOST_STEPS)
+        feasible, exact = planned.representative.feasible(most_steps)
         nodes, edges = picture(subject, behaviour) if number <= _MOST_PICTURES else ((), ())
         return GroupRow(
             number=number,
