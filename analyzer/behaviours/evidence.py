@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.behaviours.nodes import Nodes
-from crashcheck.analyzer.behaviours.updates import Updates, distinct, ranges
+from crashcheck.analyzer.behaviours.updates import Updates, distinct, ranges, unique
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
@@ -17,7 +17,7 @@ class Evidence:
     def __init__(self, updates: Updates, tells: NDArray[np.bool_], update: Ints, instance: Ints, field: Ints) -> None:
         self.updates = updates
         self.update, self.instance, self.field = update, instance, field  # memberships, sorted by update
-        self._members = np.unique(update * (int(instance.max(initial=0)) + 1) + instance)
+        self._members = unique(update * (int(instance.max(initial=0)) + 1) + instance)
         which = np.flatnonzero(tells)
         first = updates.offset[which] // WORD_BYTES
         many = (updates.offset[which] + updates.size[which] - 1) // WORD_BYTES - first + 1

@@ -12,7 +12,7 @@ from crashcheck.analyzer.behaviours.layout import Layout, Level, is_bulk, levels
 from crashcheck.analyzer.behaviours.lives import fills, lives
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.behaviours.sites import StaticSites
-from crashcheck.analyzer.behaviours.updates import Updates, distinct, numbered, ranges, updates_of
+from crashcheck.analyzer.behaviours.updates import Updates, distinct, numbered, ranges, unique, updates_of
 from crashcheck.analyzer.ir.facts import Site
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
@@ -254,7 +254,7 @@ def _place_outer(placed: list[_Placed], updates: Updates) -> None:
         for level, start in zip(one.chain, one.starts, strict=False):
             if start is not None:
                 known.setdefault(level.type, []).append(updates.file[one.rows] << 40 | start)
-    sorted_ = {name: np.unique(np.concatenate(keys)) for name, keys in known.items()}
+    sorted_ = {name: unique(np.concatenate(keys)) for name, keys in known.items()}
     for one in placed:
         for number in range(1, len(one.chain)):
             inner, step = one.starts[number - 1], one.chain[number]

