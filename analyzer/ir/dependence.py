@@ -1,15 +1,16 @@
 """What each memory access of a function depends on in it: registers, stack slots and branches, reads at the ends.
 
-A function's summary is a small graph between its sites, parameters, calls and return value (Witcher 4.3.2: "static analysis to
-capture register-level data and control dependency"). Scalar slots that only loads and stores touch are followed
-flow-sensitively, as if promoted; other locals (arrays, structs, those whose address a call gets) are one cell each.
+A function's summary is a small graph between its sites, parameters, calls and return value (Witcher 4.3.2: "static
+analysis to capture register-level data and control dependency"). Scalar slots that only loads and stores touch are
+followed flow-sensitively, as if promoted; other locals (arrays, structs, those whose address a call gets) are one
+cell each, whatever the order of its uses.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from crashcheck.analyzer.ir.module import NAME, matching, split_commas
 from crashcheck.analyzer.ir.postdominance import control_dependence
@@ -77,6 +78,7 @@ class FunctionDependences:
     """One function's dependences. Every atom set is what its place depends on by data; a REGION atom adds control."""
 
     symbol: str
+    internal: bool = False  # only its own unit can name it
     regions: tuple[Atoms, ...] = ()  # what the branches depend on that decide a region; outer regions included
     sites: tuple[SiteSummary, ...] = ()
     calls: tuple[CallSummary, ...] = ()
@@ -86,7 +88,10 @@ class FunctionDependences:
 
 
 def read_functions(
-    body: str, kinds: list[str], sites_of: Mapping[str, Mapping[int, int]], reads_of: Mapping[str, Mapping[int, tuple[int, ...]]]
+    body: str,
+    kinds: list[str],
+    sites_of: Mapping[str, Mapping[int, int]],
+    reads_of: Mapping[str, Mapping[int, tuple[int, ...]]],
 ) -> tuple[FunctionDependences, ...]:
     """The dependences of all functions in a module's text. `kinds`: of its sites; lines count from 0 after `define`."""
     lines = body.split("\n")
@@ -104,7 +109,8 @@ def read_functions(
             inner = line[found.end() : matching(line, found.end() - 1) - 1]
             parameters = [part.rsplit(" ", 1)[-1] for part in split_commas(inner) if part != "..."]
             reader = _Reader(name, parameters, lines[index:end], kinds, sites_of.get(name, {}), reads_of.get(name, {}))
-            result.append(reader.read())
+            internal = line.startswith(("define internal ", "define private "))
+            result.append(replace(reader.read(), internal=internal))
         index = end
     return tuple(result)
 
@@ -431,7 +437,8 @@ class _Reader:
         number = len(self.calls)
         is_call = site >= 0 and self.kinds[site] == "call"
         target = self.value(callee) if callee[0] == "%" else 0
-        self.calls.append((name, site if is_call else -1, block, [a | b for a, b in zip(sets, held, strict=True)], target))
+        passed = [own | behind for own, behind in zip(sets, held, strict=True)]
+        self.calls.append((name, site if is_call else -1, block, passed, target))
         for position, argument in enumerate(arguments[:MOST_ARGUMENTS]):
             if argument in self.bases:
                 self._write(argument, self.bit(out_atom(number, position)), block)
@@ -531,6 +538,7 @@ class _Reader:
         resolve = _Resolver(self.atoms, self.equations, self.inner).resolve
         return FunctionDependences(
             self.name,
+            False,
             tuple(resolve(bits) for bits in raw),
             tuple(
                 SiteSummary(site, region(block), resolve(value), resolve(address))

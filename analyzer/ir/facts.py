@@ -17,7 +17,7 @@ from crashcheck.errors import CrashcheckError
 SECTION = "crashcheck_facts"
 PLAIN_SECTION = "crashcheck_plain"  # not loaded: facts of units that were compiled without hooks
 MAGIC = b"CRSHFCT\n"
-VERSION = 1
+VERSION = 2
 _HEADER = struct.Struct("<8sIIQQ")  # magic, version, compressed bytes, raw bytes, key
 
 
@@ -79,6 +79,7 @@ class UnitFacts:
     not_understood: tuple[NotUnderstood, ...] = ()
     not_instrumented: str = ""  # why the unit has no hooks, else empty
     notes: tuple[str, ...] = ()  # flags that were ignored
+    dependences: str = ""  # packed; what dependence_text.unpack reads when somebody asks
     key: int = 0
 
 
@@ -113,6 +114,7 @@ def _pack(facts: UnitFacts) -> bytes:
         "not_understood": [[position(item.position), text(item.text)] for item in facts.not_understood],
         "not_instrumented": facts.not_instrumented,
         "notes": list(facts.notes),
+        "dependences": facts.dependences,
         "strings": list(strings),
     }
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode()
@@ -154,6 +156,7 @@ def _unpack(raw: bytes, key: int) -> UnitFacts:
         not_understood=tuple(NotUnderstood(position(at), strings[text]) for at, text in document["not_understood"]),
         not_instrumented=document["not_instrumented"],
         notes=tuple(document["notes"]),
+        dependences=document["dependences"],
         key=key,
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import llvmlite
 import llvmlite.binding as llvm
 
-from crashcheck.analyzer.ir import hooks, operations
+from crashcheck.analyzer.ir import dependence, dependence_text, hooks, operations
 from crashcheck.analyzer.ir.debuginfo import DebugInfo
 from crashcheck.analyzer.ir.dialect import for_clang_19
 from crashcheck.analyzer.ir.facts import SECTION, UnitFacts, encode
@@ -106,6 +106,8 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
         debug = DebugInfo(module.metadata)
         rewriter = Rewriter(module, debug, options.models, options.keep_debug)
         result = rewriter.run()
+        kinds = [site.kind for site in result.sites]
+        functions = dependence.read_functions(module.body, kinds, result.sites_of, result.reads_of)
     except IRSyntaxError as error:
         raise CrashcheckError(
             "ir-construct",
@@ -122,6 +124,7 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
         functions=result.functions,
         not_understood=result.not_understood,
         notes=options.notes,
+        dependences=dependence_text.pack(functions),
     )
     key, blob = encode(facts)
     body = result.text
