@@ -70,6 +70,8 @@ class Ranked:
 class RankedPlan:
     """One search; what it needs is found when it is first asked."""
 
+    notes: tuple[str, ...] = ()
+
     def __init__(self, options: Ranked, space: StateSpace) -> None:
         self._options = options
         self._space = space
@@ -84,8 +86,10 @@ class RankedPlan:
         return self._planned
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        return (self._evidence.note,) if self._evidence.note else ()
+    def without(self) -> str:
+        """Why the groups are ranked without likely invariants; empty if they are not."""
+        self._prepare()
+        return self._evidence.note
 
     def rank(self) -> tuple[Planned, ...]:
         """The groups in the order in which they are tested."""

@@ -51,7 +51,8 @@ def lines(config: Config) -> Iterator[str]:
         loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path))
         plan = pipeline.ranked(loaded.facts).plan(loaded.subject.space)
         yield from table(plan.rank(), plan.behaviours, SourceTree(config.folder))
-        yield from plan.notes
+        if plan.without:
+            yield plan.without
     finally:
         run_folder.close()
 
