@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
+
+Level = Literal["error", "warning", "note"]
+LEVELS: tuple[Level, ...] = ("note", "warning", "error")  # the gravest last
 
 
 class Outcome(StrEnum):
@@ -134,6 +138,15 @@ class Finding:
     depth: int = 1  # 2: needs a crash of the recovery as well
     uncertain: str = ""  # why this is not proved, else empty
     note: str = ""  # e.g. "no reordering needed: `kill -9` shows it"
+    new: bool = True  # not in the baseline; without a baseline all are
+    suppressed: str = ""  # the reason that the user gave for living with it, else empty; still listed
+
+    @property
+    def level(self) -> Level:
+        """How grave: what is not proved is a note; what needs a rarer crash than the model's plain one, a warning."""
+        if self.uncertain:
+            return "note"
+        return "warning" if self.depth > 1 or "tear=" in self.model or "files=posix" in self.model else "error"
 
 
 class GroupVerdict(StrEnum):
