@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from crashcheck.analyzer.behaviours.sites import Units
+from crashcheck.analyzer.ir.facts import Site
 from crashcheck.analyzer.trace.reader import Facts, Trace
 
 UNKNOWN = "unknown"  # code that was not instrumented
+_LAMBDA = re.compile(r"\(lambda at [^()]*\)")  # its place in the source is no part of a name that stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +89,19 @@ class Namer:
     def _table(self, facts: Any) -> tuple[list[tuple[str, int]], dict[str, str]]:
         """Of each site of a unit its function, and its place among those of its kind there; of each function the hash.
 
-        C++ facts know functions by symbols that sites do not have: there the sites themselves are hashed.
+        C++ facts know functions by symbols that sites do not have: there the sites themselves are hashed, and how they
+        lie to each other in the source.
         """
         if facts.key not in self._tables:
             counts: dict[tuple[str, str], int] = {}
             places: list[tuple[str, int]] = []
-            shapes: dict[str, list[str]] = {}
+            members: dict[str, list[Site]] = {}
             for site in facts.sites:
-                function = site.positions[-1].function
+                function = _LAMBDA.sub("(lambda)", site.positions[-1].function)
                 counts[function, site.kind] = counts.get((function, site.kind), 0) + 1
                 places.append((function, counts[function, site.kind]))
-                shapes.setdefault(function, []).append(f"{site.kind} {site.variable} {site.callee}")
-            codes = {function: facts.functions.get(function) or _hash(shape) for function, shape in shapes.items()}
+                members.setdefault(function, []).append(site)
+            codes = {function: facts.functions.get(function) or _hash(sites) for function, sites in members.items()}
             self._tables[facts.key] = places, codes
         return self._tables[facts.key]
 
@@ -107,5 +111,11 @@ class Namer:
         return os.path.relpath(path, self._folder) if path.startswith(self._folder + os.sep) else path
 
 
-def _hash(lines: list[str]) -> str:
+def _hash(sites: list[Site]) -> str:
+    first = min(site.positions[-1].line for site in sites)
+    lines = [
+        f"{site.kind} {_LAMBDA.sub('', site.variable)} {site.callee} {site.positions[-1].line - first} "
+        f"{site.positions[-1].column}"
+        for site in sites
+    ]
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()

@@ -127,8 +127,8 @@ class TypeMap:
                 return False
         return False
 
-    def global_of(self, target: str, definitions: dict[str, str]) -> str:
-        """The global that an address is in, by its getelementptr chain alone; "" if it is none or not known."""
+    def global_of(self, target: str, definitions: dict[str, str], slots: Slots) -> str:
+        """The global that an address is in, by its getelementptr chain and single-store locals; "" if not known."""
         for _ in range(_MAX_CHAIN):
             if target.startswith("@"):
                 return target
@@ -141,6 +141,9 @@ class TypeMap:
                 target = self._gep(line)[1]
             elif line.startswith("bitcast ptr ", start):
                 target = line[start + 12 : line.index(" to ", start)]
+            elif line.startswith("load ptr, ptr %", start):
+                slot = line[start + 14 : line.index(",", start + 14)]
+                target = (slots.only_value(slot) if " = alloca " in definitions.get(slot, "") else None) or ""
             else:
                 return ""
         return ""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.analyzer.ir.facts import ProgramFacts
 from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime.record import record
@@ -187,3 +188,72 @@ int main(void) {
     assert recording.signal == 11
     last = read(recording.trace).elsewhere[-1]
     assert (int(last["kind"]), int(last["offset"]), int(last["size"])) == (Kind.VOLATILE_LOAD, 0x10000000, 4)
+
+
+LAMBDAS = """
+#include <atomic>
+#include <thread>
+static std::atomic<int> given{0};
+static int taken;
+int main() {
+    std::thread giver([] { given.store(3); });
+    giver.join();
+    std::thread taker([] { taken = given.load(); });
+    taker.join();
+    return taken == 3 ? 0 : 1;
+}
+"""
+
+
+def test_cxx_code_that_only_moved_keeps_its_names(tmp_path: Path, environment: dict[str, str]) -> None:
+    project = Project(tmp_path, environment)
+    (tmp_path / "crashcheck.toml").write_text(
+        '[build]\ncommand = "crashcheck-c++ -O0 -g -pthread -o program program.cc"\n'
+        '[workload]\ncommand = "./program"\n[pool]\nfiles = ["*"]\n[check]\ncommand = "true"\n',
+        encoding="utf-8",
+    )
+    (tmp_path / "program.cc").write_text(LAMBDAS, encoding="utf-8")
+    project.learn()
+    sites = json.loads(project.learned.read_text(encoding="utf-8"))["sites"]
+    names = {(site["where"], site["variable"]): site["site"] for site in sites}
+    before = {site["site"]: site["before"] for site in sites}
+    gives, takes = names["program.cc:7", "_ZL5given"], names["program.cc:9", "_ZL5given"]
+    assert before[takes] == [gives]
+    assert [name for name in before if "program.cc:7" in name or "program.cc:9" in name] == []
+    (tmp_path / "program.cc").write_text(LAMBDAS.replace("int main", "\n\nint main"), encoding="utf-8")
+    done = project.run("--check")
+    assert (done.returncode, done.stdout) == (0, "the run passed, and showed nothing that was not learned\n")
+
+
+GLOBALS = """
+#include <stdatomic.h>
+#include <stdlib.h>
+static int plain;
+static atomic_int counted;
+static struct { int a, b; } pair;
+int main(void) {
+    int *p = &plain;
+    atomic_int *q = &counted;
+    int *h = malloc(sizeof *h);
+    *p = 1;
+    atomic_store(q, 3);
+    atomic_load(q);
+    atomic_fetch_add(q, 1);
+    pair.b = 5;
+    *h = 6;
+    return 0;
+}
+"""
+
+
+def test_variables_are_seen_by_name_and_through_pointers(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "globals.c").write_text(GLOBALS, encoding="utf-8")
+    program = os.fspath(tmp_path / "globals")
+    subprocess.run(
+        ["crashcheck-cc", "-O0", "-g", "-o", program, "globals.c"], cwd=tmp_path, env=environment, check=True
+    )
+    trace = read(record([program], ["*"], tmp_path / "run", memory="all", must_update=False).trace)
+    facts = ProgramFacts.load([program])
+    load, store = int(Kind.VOLATILE_LOAD), int(Kind.VOLATILE_STORE)
+    found = [(trace.site(int(row["site"]), facts).line, int(row["kind"])) for row in trace.elsewhere]
+    assert found == [(11, store), (12, store), (13, load), (14, load), (14, store), (15, store), (16, store)]
