@@ -270,7 +270,8 @@ class _Reader:
                 self._jump(line, block)
             elif word == "getelementptr" or word == "bitcast":
                 values[result] = self.names(line[start:])
-                base = _LOCAL.findall(line[line.index(" ptr ", start) :])
+                at = line.find(" ptr ", start)
+                base = _LOCAL.findall(line[at:]) if at >= 0 else []  # a vector that is seen as another has none
                 if base and base[0] in self.bases:
                     self.bases[result] = self.bases[base[0]]
             elif word in ("call", "tail", "notail", "musttail", "invoke", "callbr"):
