@@ -299,7 +299,7 @@ class _Reader:
                 self._jump(line, block)
             elif word == "indirectbr":
                 self._jump(line, block)
-            elif word in ("unreachable", "resume"):
+            elif word in ("unreachable", "unreachable,", "resume"):
                 self.thrown |= self.runs(block)
             elif word in ("atomicrmw", "cmpxchg"):
                 values[result] = self._atomic(line, index, block)
