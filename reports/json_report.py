@@ -7,8 +7,17 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from crashcheck.checker.result import Finding, GroupRow, Location, RunResult, ScheduleStep, Verdict
-from crashcheck.reports import words
+from crashcheck.checker.result import (
+    Finding,
+    GraphEdge,
+    GraphNode,
+    GroupRow,
+    Location,
+    RunResult,
+    ScheduleStep,
+    Verdict,
+)
+from crashcheck.reports import json_reading, words
 from crashcheck.reports.numbers import json_count
 from crashcheck.reports.text import valid
 
@@ -21,6 +30,14 @@ STACK_FRAMES = 32  # of each stack, the innermost; recursion makes stacks withou
 def render(result: RunResult) -> str:
     """The document as text, ending in a newline; the same result gives the same bytes."""
     return json.dumps(document(result), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+
+
+def load(text: str) -> RunResult:
+    """The run that a document tells of; `load(render(result)) == result` where nothing had to be cut or rounded.
+
+    `text` may come from anywhere. Raises CrashcheckError(report-unreadable, report-version).
+    """
+    return json_reading.load(text, SCHEMA_VERSION)
 
 
 def schema() -> Mapping[str, Any]:
@@ -104,26 +121,31 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "crash_location": _maybe_location(finding.crash_location),
         "verdict": _verdict(finding.verdict),
         "schedule": [_step(step) for step in finding.schedule],
-        "graph": {
-            "nodes": [
-                {
-                    "id": node.id,
-                    "label": _text(node.label),
-                    "state": node.state or None,
-                    "granule": node.granule if node.granule >= 0 else None,
-                    "location": _maybe_location(node.location),
-                }
-                for node in finding.nodes
-            ],
-            "edges": [
-                {"source": edge.source, "target": edge.target, "reason": _text(edge.reason)} for edge in finding.edges
-            ],
-        },
+        "graph": _graph(finding.nodes, finding.edges),
         "replay": valid(finding.replay),
         "states": json_count(finding.states),
         "depth": finding.depth,
         "uncertain": _text(finding.uncertain) or None,
         "note": _text(finding.note) or None,
+        "level": finding.level,
+        "new": finding.new,
+        "suppressed": _text(finding.suppressed) or None,
+    }
+
+
+def _graph(nodes: tuple[GraphNode, ...], edges: tuple[GraphEdge, ...]) -> dict[str, Any]:
+    return {
+        "nodes": [
+            {
+                "id": node.id,
+                "label": _text(node.label),
+                "state": node.state or None,
+                "granule": node.granule if node.granule >= 0 else None,
+                "location": _maybe_location(node.location),
+            }
+            for node in nodes
+        ],
+        "edges": [{"source": edge.source, "target": edge.target, "reason": _text(edge.reason)} for edge in edges],
     }
 
 
@@ -144,6 +166,7 @@ def _group(row: GroupRow) -> dict[str, Any]:
         "complete": row.complete,
         "verdict": row.verdict.value,
         "sites": [_location(place) for place in row.sites],
+        "graph": _graph(row.nodes, row.edges),
     }
 
 
@@ -190,4 +213,5 @@ def _step(step: ScheduleStep) -> dict[str, Any]:
         "size": step.size,
         "granule": step.granule if step.granule >= 0 else None,
         "location": _maybe_location(step.location),
+        "role": step.role or None,
     }
