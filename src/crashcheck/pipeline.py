@@ -12,6 +12,7 @@ from pathlib import Path
 
 import crashcheck
 from crashcheck import evidence, oracles
+from crashcheck.analyzer.invariants import infer
 from crashcheck.analyzer.invariants.predecessors import deviance
 from crashcheck.analyzer.ir.facts import ProgramFacts
 from crashcheck.analyzer.persistence import build as build_graph
@@ -283,8 +284,10 @@ def strategy_of(config: Config, facts: ProgramFacts) -> Strategy:
         return strategy("bounded", deviations=config.strategy.deviations)
     if config.strategy.name == "ranked":
         return ranked(facts)
-    if config.strategy.name in ("pathfinder", "witcher"):
-        return strategy(config.strategy.name, facts=facts)
+    if config.strategy.name == "pathfinder":
+        return strategy("pathfinder", facts=facts)
+    if config.strategy.name == "witcher":
+        return strategy("witcher", facts=facts, infer=infer)
     return strategy(config.strategy.name)
 
 
@@ -295,7 +298,7 @@ def _wants_loads(config: Config) -> bool:
 
 def ranked(facts: ProgramFacts) -> Ranked:
     """The ranked search with all that a recording tells."""
-    return Ranked(facts, deviance=deviance)
+    return Ranked(facts, infer, deviance)
 
 
 def _limits(config: Config) -> Limits:
