@@ -15,6 +15,7 @@ from crashcheck.errors import CrashcheckError
 
 FORMAT = "crashcheck anticipating invariants"
 VERSION = 1  # bump when a reader of the file would misread it
+NOTHING = "nothing of another thread"
 _HINT = "Remove it, and learn again with `crashcheck learn`."
 
 
@@ -48,11 +49,11 @@ class Violation:
     expected: tuple[str, ...]  # how the predecessors that were learned read, nil first
 
     def __str__(self) -> str:
-        before = f"{self.seen.before} just before it" if self.seen.before else "no other thread's access before it"
+        before = f"{self.seen.before} of another thread" if self.seen.before else NOTHING
         many = f", {self.seen.many} times" if self.seen.many > 1 else ""
         return (
-            f"{self.seen.site}: {before} (thread {self.seen.thread}, access {self.seen.seq}{many}); "
-            f"expected {' or '.join(self.expected)}"
+            f"{self.seen.site} (thread {self.seen.thread}, access {self.seen.seq}{many}): after {before}; "
+            f"in passing runs after {' or '.join(self.expected)}"
         )
 
 
@@ -139,7 +140,7 @@ class Invariants:
 
     def _words(self, one: _Learned) -> tuple[str, ...]:
         names = sorted(str(self.sites[name].site) for name in one.before if name is not None)
-        return (*(("no other thread's access",) if None in one.before else ()), *names)
+        return (*((NOTHING,) if None in one.before else ()), *names)
 
     # -- the file ----------------------------------------------------------------------------------------------
 

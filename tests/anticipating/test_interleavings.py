@@ -122,7 +122,7 @@ def test_what_no_passing_run_showed_is_a_violation_and_learning_it_relaxes() -> 
     assert learned.judge(observed((B, None), (A, B))).violations == ()
     (violation,) = learned.judge(observed((A, None), (C, A), (A, C))).violations
     assert (violation.seen.site, violation.seen.before) == (A, C)
-    assert violation.expected == ("no other thread's access", str(B))
+    assert violation.expected == ("nothing of another thread", str(B))
     relaxed = learned.learn(observed((A, None), (C, A), (A, C)))
     assert relaxed.judge(observed((A, None), (C, A), (A, C))).violations == ()
     assert relaxed.judge(observed((C, None))).violations[0].seen.before is None

@@ -102,8 +102,8 @@ def test_an_unseen_order_is_reported_and_that_the_run_failed(project: Project) -
     done = project.run("--check")
     assert done.returncode == 1
     reported, ended = done.stdout.splitlines()[0], done.stdout.splitlines()[-1]
-    assert reported.startswith("not learned: program.c:7 get ready: no other thread's access before it (thread ")
-    assert reported.endswith("; expected program.c:6 set ready")
+    assert reported.startswith("not learned: program.c:7 get ready (thread ")
+    assert reported.endswith("): after nothing of another thread; in passing runs after program.c:6 set ready")
     assert ended == "the run exited with status 1: anticipated by the first of these"
 
 
