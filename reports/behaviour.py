@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crashcheck.checker.result import Finding, Location, ScheduleStep
 from crashcheck.reports import words
 from crashcheck.reports.numbers import bytes_text
-from crashcheck.reports.text import line
+from crashcheck.reports.text import line, valid
 from crashcheck.source import spoken
 
 STEPS_MAX = 80
@@ -43,6 +43,9 @@ class StepView:
     source: str
     stack: tuple[str, ...]
     skipped_before: int  # trace events that are not shown just before this one
+    file: str  # of the source, as in PlaceView; "" if unknown
+    line: int
+    column: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +238,9 @@ def _step(finding: Finding, position: int, tag: str, lane: int, skipped: int, fi
         source=line(where.text, 160) if where else "",
         stack=stack_text(where, STEP_STACK_MAX) if where else (),
         skipped_before=skipped,
+        file=valid(where.file) if where else "",
+        line=where.line if where else 0,
+        column=where.column if where else 0,
     )
 
 

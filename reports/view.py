@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Literal
 
-from crashcheck.checker.result import Finding, Location, RunResult
+from crashcheck.checker.result import Finding, Level, Location, RunResult
 from crashcheck.reports import words
 from crashcheck.reports.behaviour import (
     STEPS_MAX,
@@ -21,7 +21,7 @@ from crashcheck.reports.behaviour import (
 )
 from crashcheck.reports.excerpts import Sources, around
 from crashcheck.reports.numbers import human, percent, seconds_text
-from crashcheck.reports.text import block, line
+from crashcheck.reports.text import block, line, valid
 
 STEPS_ALL_FINDINGS = 1400  # schedule steps shown in one report; keeps 100 findings under 2 MiB of HTML
 STEPS_MIN = 12
@@ -61,6 +61,9 @@ class PlaceView:
     variable: str
     lines: tuple[SourceLine, ...]
     stack: tuple[str, ...]
+    file: str  # as the finding names it: relative to the project where it lies inside, else absolute; unshortened
+    line: int  # 0 if unknown
+    column: int  # 0 if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,9 @@ class FindingView:
 
     number: int
     id: str
+    level: Level
+    new: bool  # not in the baseline
+    suppressed: str  # why it is lived with, or ""
     kind: str
     kind_title: str
     kind_sentence: str
@@ -215,6 +221,9 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> Fin
     return FindingView(
         number=number,
         id=line(finding.id, 80),
+        level=finding.level,
+        new=finding.new,
+        suppressed=line(finding.suppressed),
         kind=finding.kind.value,
         kind_title=words.KIND_TITLE[finding.kind],
         kind_sentence=words.KIND_SENTENCE[finding.kind],
@@ -252,6 +261,9 @@ def _place(place: Location, tag: str, role: str, sources: Sources) -> PlaceView:
         line(place.variable, 80),
         lines,
         stack_text(place, STACK_MAX),
+        valid(place.file),
+        place.line,
+        place.column,
     )
 
 
