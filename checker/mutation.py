@@ -22,6 +22,7 @@ from crashcheck.checker.states import CrashState, StateSpace
 
 Rows = NDArray[np.int64]
 
+_NEAR = 6  # crash points tried from the first one on where an update may be lost
 _UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE)
 _MARKS = (Kind.MARK_BEGIN, Kind.MARK_END)
 _SYNCS = (SyncKind.MSYNC, SyncKind.FSYNC, SyncKind.FDATASYNC, SyncKind.SYNC, SyncKind.DIRSYNC)
@@ -211,7 +212,7 @@ class Exposure:
 
     The clock counts updates, marks and outputs, which the two have in common. Pieces and their order within granules
     are the same, so a state of the mutant is one of the original's unless it loses a piece that is durable there; and
-    if every piece becomes durable at the same tick in both, they have the same crash states.
+    if no piece becomes durable at a later tick, the mutant has no crash state that the original does not have.
     """
 
     def __init__(self, original: PersistenceGraph, mutant: PersistenceGraph) -> None:
@@ -223,7 +224,7 @@ class Exposure:
 
     @property
     def equivalent(self) -> bool:
-        return bool((self._before == self._after).all())
+        return not self.pieces()
 
     def pieces(self) -> int:
         """How many pieces persist later than they did."""
@@ -234,6 +235,40 @@ class Exposure:
         now = int(np.searchsorted(self._ticks, int(space.points[state.point].event), side="left"))
         lost = [space.graph.whole(piece)[0] for piece in space.lost(state)]
         return bool((self._before[lost] < now).any())
+
+    def states(self, space: StateSpace) -> Iterator[CrashState]:
+        """States that only the mutant has, each place in the program first once, then twice, and so on.
+
+        Of each update that persists later, at some of the crash points where that shows: with it lost and all else
+        persisted; with all lost that persists later; and with it the only one of those that persisted.
+        """
+        graph = space.graph
+        events = graph.trace.events
+        clock = np.searchsorted(self._ticks, space.points.event, side="left")
+        exposed = np.flatnonzero(self._before < self._after)
+        first = np.searchsorted(clock, self._before[exposed], side="right")
+        end = np.searchsorted(space.points.event, graph.durable_from[exposed], side="left")
+        rounds: dict[int, list[int]] = {}
+        seen: dict[tuple[int, int], int] = {}
+        for index, piece in enumerate(exposed.tolist()):
+            event = events[int(graph.event[piece])]
+            place = (int(event["site"]), int(event["stack"]))
+            rounds.setdefault(seen.setdefault(place, 0), []).append(index)
+            seen[place] += 1
+        for number in sorted(rounds):
+            for index in rounds[number]:
+                low, high = int(first[index]), int(end[index])
+                for point in sorted({*range(low, min(high, low + _NEAR)), (low + high) // 2, high - 1}):
+                    if low <= point < high:
+                        around = self._around(space, point, int(exposed[index]), int(clock[point]))
+                        yield from (state for state in around if self.holds(space, state))
+
+    def _around(self, space: StateSpace, point: int, piece: int, now: int) -> Iterator[CrashState]:
+        yield space.drop(point, (piece,))
+        late = [other for other in space.pending(point) if self._before[other] < now]
+        yield space.drop(point, late)
+        kept = [other for other in space.pending(point) if self._before[other] >= now]
+        yield space.keep(point, (*kept, piece))  # of one line what came before it as well
 
 
 def _ticks(trace: Trace) -> Rows:

@@ -32,7 +32,7 @@ _AHEAD = 4
 
 class Fate(StrEnum):
     FOUND = "found"  # a crash state failed, twice
-    EQUIVALENT = "equivalent"  # it has the crash states of the original, by the persistence graph
+    EQUIVALENT = "equivalent"  # it has no crash state that the original does not have, by the persistence graph
     HARMLESS = "harmless"  # every state of the strategy that only the mutant has was checked, and none failed
     SURVIVED = "survived"  # none failed until the budget was spent
 
@@ -73,13 +73,18 @@ def mutate(
     jobs: int = 0,
     wanted: Callable[[Persist], bool] = lambda persist: True,
     moves: bool = True,
+    aimed: bool = True,
     tell: Callable[[str], None] = lambda text: None,
+    on_result: Callable[[MutantResult], None] = lambda result: None,
 ) -> Mutation:
     """Record `config`'s program and search its mutants, each with [budget].
+
+    `aimed`: first the states that the persistence graph points to (Exposure.states); else the strategy's alone.
 
     Raises CrashcheckError: mutate-not-clean if the program fails without a mutation, mutate-nothing, and a run's.
     """
     started = time.monotonic()
+    results: list[MutantResult] = []
     run_folder = Store(config.folder).new_run()
     try:
         if config.build.command is not None:
@@ -100,13 +105,13 @@ def mutate(
             )
         tell("searching the program as it is")
         search.must_be_clean()
-        results: list[MutantResult] = []
         for mutant in mutants(trace, found):
             if mutant.change == "moved" and not moves:
                 continue
             place = mutant.persist.location
             tell(f"{len(results) + 1}: {place.file}:{place.line} {mutant.words}")
-            results.append(search.fate(mutant))
+            results.append(search.fate(mutant, aimed))
+            on_result(results[-1])
         return Mutation(tuple(results), config.strategy.name, config.model.name, time.monotonic() - started)
     finally:
         run_folder.close()
@@ -138,16 +143,18 @@ class _Search:
                 "Mend what `crashcheck run` finds first: a mutant could not be told from it.",
             )
 
-    def fate(self, mutant: Mutant) -> MutantResult:
+    def fate(self, mutant: Mutant, aimed: bool) -> MutantResult:
         started = time.monotonic()
         original = self._loaded.subject.graph
         graph = build_graph(mutant.trace, original.model, original.options)
         exposure = Exposure(original, graph)
         if exposure.equivalent:
             return _result(mutant, Fate.EQUIVALENT, exposure, 0, started)
-        return self._run(mutant, graph, exposure, started)
+        return self._run(mutant, graph, exposure, started, aimed)
 
-    def _run(self, mutant: Mutant, graph: PersistenceGraph, exposure: Exposure, started: float) -> MutantResult:
+    def _run(
+        self, mutant: Mutant, graph: PersistenceGraph, exposure: Exposure, started: float, aimed: bool
+    ) -> MutantResult:
         """The strategy's states that the original does not have, until one fails."""
         loaded = self._mutated(mutant, graph)
         subject = loaded.subject
@@ -159,8 +166,7 @@ class _Search:
         waiting: deque[tuple[CrashState, int]] = deque()
         with pipeline.executor_of(self._config, loaded, self._work, self._jobs, oracle) as executor:
             oracles.run_by(oracle, executor)
-            plan = pipeline.strategy_of(self._config, loaded.facts)
-            chosen = (choice.state for choice in plan.plan(subject.space).choices())
+            chosen = self._choices(loaded, exposure if aimed else None)
             states = _only_here(chosen, subject.content, subject.space, exposure)
             fate = Fate.HARMLESS
             while True:
@@ -179,6 +185,13 @@ class _Search:
                 executed += 1
                 if verdict is not None and not verdict.passed and not executor.run(state).passed:
                     return _result(mutant, Fate.FOUND, exposure, executed, started, verdict.outcome, verdict.output)
+
+    def _choices(self, loaded: pipeline.Loaded, exposure: Exposure | None) -> Iterator[CrashState]:
+        space = loaded.subject.space
+        if exposure is not None:
+            yield from exposure.states(space)
+        for choice in pipeline.strategy_of(self._config, loaded.facts).plan(space).choices():
+            yield choice.state
 
     def _mutated(self, mutant: Mutant, graph: PersistenceGraph) -> pipeline.Loaded:
         loaded = self._loaded

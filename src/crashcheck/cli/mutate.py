@@ -13,7 +13,7 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.checker.mutation import Persist
-    from crashcheck.mutants import Mutation
+    from crashcheck.mutants import MutantResult, Mutation
 
 _WHATS = ("flush", "fence", "sync")
 _SCHEMA = 1
@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
         "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
     )
     parser.add_argument("--model", help=f"what may survive a crash: {', '.join(MODELS)}")
-    parser.add_argument("--strategy", help=f"which states to try: {', '.join(STRATEGIES)}")
+    parser.add_argument("--strategy", help=f"try its states alone: {', '.join(STRATEGIES)}")
     parser.add_argument("--budget", metavar="TIME", default="10s", help="how long to search each mutant (default: 10s)")
     parser.add_argument("--states", type=int, metavar="N", help="how many states of each mutant to execute at most")
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="checks at a time (default: one a core)")
@@ -62,38 +62,50 @@ def main(args: argparse.Namespace) -> int:
         if sys.stderr.isatty():
             print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
-    done = mutate(config, jobs=args.jobs, wanted=wanted, moves=not args.no_moves, tell=tell)
+    def show(result: MutantResult) -> None:
+        tell("")
+        print(row(result), flush=True)
+
+    done = mutate(
+        config,
+        jobs=args.jobs,
+        wanted=wanted,
+        moves=not args.no_moves,
+        aimed=args.strategy is None,
+        tell=tell,
+        on_result=show,
+    )
     tell("")
+    print(summary(done))
     if args.json is not None:
         try:
             args.json.write_text(json.dumps(as_json(done), indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             raise CrashcheckError("report-unwritable", f"{args.json} cannot be written: {error.strerror}.") from error
-    for text in lines(done):
-        print(text)
     return EXIT_FINDINGS if done.count(Fate.SURVIVED) + done.count(Fate.HARMLESS) else EXIT_CLEAN
 
 
-def lines(done: Mutation) -> list[str]:
-    """A line a mutant, those that were not noticed last, and a summary."""
+def row(result: MutantResult) -> str:
+    """ "found       table.c:56  insert: fence deleted, after 5 states"."""
     from crashcheck.mutants import Fate
 
-    order = [Fate.EQUIVALENT, Fate.FOUND, Fate.HARMLESS, Fate.SURVIVED]
-    width = max(len(_place(result.location.file, result.location.line)) for result in done.results)
-    out = []
-    for result in sorted(done.results, key=lambda result: order.index(result.fate)):
-        place = _place(result.location.file, result.location.line)
-        how = {
-            Fate.FOUND: f"after {result.states} state{'s' * (result.states != 1)}",
-            Fate.EQUIVALENT: "the crash states are the same",
-            Fate.HARMLESS: f"all {result.states} further states of the strategy pass",
-            Fate.SURVIVED: f"{result.states} states passed, then the budget was spent",
-        }[result.fate]
-        out.append(f"{result.fate.value:10}  {place:{width}}  {result.location.function}: {result.words}, {how}")
-    counts = ", ".join(f"{done.count(fate)} {fate.value}" for fate in (Fate.FOUND, *Fate) if done.count(fate))
-    counts = ", ".join(dict.fromkeys(counts.split(", ")))
-    out.append(f"{len(done.results)} mutants: {counts}  (strategy {done.strategy}, model {done.model})")
-    return out
+    here = result.location
+    how = {
+        Fate.FOUND: f"after {result.states} state{'s' * (result.states != 1)}",
+        Fate.EQUIVALENT: "no crash state is new",
+        Fate.HARMLESS: f"all {result.states} further states of the strategy pass",
+        Fate.SURVIVED: f"{result.states} states passed, then the budget was spent",
+    }[result.fate]
+    return f"{result.fate.value:10}  {here.file}:{here.line}  {here.function}: {result.words}, {how}"
+
+
+def summary(done: Mutation) -> str:
+    """ "10 mutants: 9 found, 1 survived  (strategy ranked, model px86)"."""
+    from crashcheck.mutants import Fate
+
+    counts = ", ".join(f"{done.count(fate)} {fate.value}" for fate in Fate if done.count(fate))
+    many = len(done.results)
+    return f"{many} mutant{'s' * (many != 1)}: {counts}  (strategy {done.strategy}, model {done.model})"
 
 
 def as_json(done: Mutation) -> dict[str, Any]:
@@ -125,7 +137,3 @@ def as_json(done: Mutation) -> dict[str, Any]:
             for result in done.results
         ],
     }
-
-
-def _place(file: str, line: int) -> str:
-    return f"{file}:{line}"
