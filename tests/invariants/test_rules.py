@@ -257,3 +257,16 @@ def test_text_says_what_why_and_how_often(tmp_path: Path) -> None:
     )
     assert one.shared == "box"
     assert (one.number, one.times) == (1, 1)
+
+
+def test_an_element_read_by_a_computed_index_belongs_to_the_struct_around_it(tmp_path: Path) -> None:
+    sites = (
+        site("bucket.valid[]", ("bucket", "valid", 0, 8), kind="load"),
+        site("bucket.key", ("bucket", "key", 64, 8)),
+        site("bucket.valid[]", ("bucket", "valid", 0, 8)),
+    )
+    made = Run(tmp_path, *sites, depends={2: {1: "c"}})
+    made.at(3, 2, size=1, delta=2)
+    made.load(1, 3, size=1)  # where the recorder does not know how far it is from the bucket
+    made.at(2, 64, delta=64)
+    assert claims(made.inferred()) == [("RO2", "bucket.valid[]", "bucket.key", 0, 1)]
