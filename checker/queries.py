@@ -11,8 +11,10 @@ from crashcheck.analyzer.invariants.ranking import Query
 from crashcheck.checker.representative import Places
 from crashcheck.checker.states import CrashState
 
+Violation = tuple[CrashState, CrashState]  # the smallest and the largest state
 
-def states_of(places: Places, query: Query) -> tuple[CrashState, ...]:
+
+def states_of(places: Places, query: Query) -> Violation | tuple[()]:
     """(smallest, largest), at the first crash point at which all pieces of the query were issued; () if none shows it.
 
     The smallest holds `persisted`, what these need, and all that was issued before any piece of the query; the largest
@@ -39,15 +41,24 @@ def states_of(places: Places, query: Query) -> tuple[CrashState, ...]:
 
 
 def violating(places: Places, queries: Iterable[Query]) -> tuple[Iterator[CrashState], Iterator[CrashState]]:
-    """The states of the first feasible query of each signature; those of all others."""
+    """Of the first feasible query of each signature, the largest states and then the smallest; those of all others.
+
+    The largest come first because they have found more planted bugs sooner.
+    """
     one, other = tee(_feasible(places, queries))
-    return (
-        (state for is_first, states in one if is_first for state in states),
-        (state for is_first, states in other if not is_first for state in states),
-    )
+
+    def first() -> Iterator[CrashState]:
+        small = []
+        for is_first, (smallest, largest) in one:
+            if is_first:
+                small.append(smallest)
+                yield largest
+        yield from small
+
+    return first(), (state for is_first, states in other if not is_first for state in reversed(states))
 
 
-def _feasible(places: Places, queries: Iterable[Query]) -> Iterator[tuple[bool, tuple[CrashState, ...]]]:
+def _feasible(places: Places, queries: Iterable[Query]) -> Iterator[tuple[bool, Violation]]:
     seen: set[object] = set()
     for query in queries:
         states = states_of(places, query)

@@ -14,7 +14,7 @@ from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSit
 from crashcheck.analyzer.persistence.pieces import Ints
 
 QUERIES = 50_000  # that are looked at: they come in the order of their weight
-_CHANGED, _VIOLATES, _DEVIATES, _SMALL = 4.0, 3.0, 0.25, 1.0
+_CHANGED, _VIOLATES, _DEVIATES, _SMALL = 4.0, 2.0, 0.25, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def ranked(
 ) -> tuple[RankedGroup, ...]:
     """`made` from the likeliest to fail to the least likely, numbered anew from 1.
 
-    The score is 4 c + 3 v + d / 4 + s, each of them in [0, 1]:
+    The score is 4 c + 2 v + d / 4 + s, each of them in [0, 1]:
     c: the part of the representative's sites that `changed` says are new;
     v: 1 - the product of (1 - w / 2) over the likely invariants that a feasible state of a member violates, where w is
        how often the run held the invariant, of all times that it met it;
