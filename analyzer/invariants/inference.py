@@ -222,7 +222,8 @@ def _ordered(
                 _shared_type(known, first, shared),
                 shared,
                 int(met.times[where].sum()),
-                _weight(rule, met.how[where], where.stop - where.start, bool(shared)),
+                _weight(rule, met.how[where], where.stop - where.start, bool(shared))
+                * (1.0 if known.names[first].type and known.names[then].type else 0.5),
                 pairs,
                 known,
                 reads,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -168,7 +169,7 @@ def _links(sites: Iterable[Site]) -> list[_Link]:
     out = set()
     for site in sites:
         chain = levels(site)
-        for inner, outer in zip(chain, chain[1:], strict=False):
+        for inner, outer in pairwise(chain):
             prefix = outer.path.removesuffix(inner.path)
             out.add(_Link(inner.type, outer.type, prefix, outer.offset, outer.offset + outer.size))
     return sorted(out)
