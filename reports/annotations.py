@@ -16,7 +16,7 @@ MESSAGE_CHARS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What is said of one finding at one line: plain text, without control characters but for line ends in `message`."""
+    """What is said of one finding at one line: plain text, its only control characters the line ends of `message`."""
 
     finding: FindingView
     placement: Placement
@@ -41,7 +41,7 @@ def remarks(result: RunResult, view: RunView, name: Name, diff: Diff | None = No
 
 
 def title(finding: FindingView) -> str:
-    """ "Ordering (px86): `token.valid` may persist before …", short enough for a heading."""
+    """ "Ordering [px86]"."""
     uncertain = ", uncertain" if finding.uncertain else ""
     return line(f"{finding.kind_title}{uncertain} [{finding.model}]", TITLE_CHARS)
 

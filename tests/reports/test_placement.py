@@ -1,4 +1,4 @@
-"""A finding is annotated at its store if the diff shows that, else at the nearest line of its schedule that it shows."""
+"""A finding is annotated at its store if the diff shows it, else at the nearest line of its schedule in the diff."""
 
 from __future__ import annotations
 

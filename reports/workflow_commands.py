@@ -1,0 +1,73 @@
+"""Annotations by GitHub's workflow commands: lines on standard output that need no permission, not even on a fork."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+
+from crashcheck.reports import words
+from crashcheck.reports.annotations import Remark
+from crashcheck.reports.text import line
+
+MOST_OF_A_LEVEL = 10  # GitHub shows ten errors, ten warnings and ten notices of a step, and drops the rest silently
+PATH_CHARS = 1000
+_COMMAND = {"error": "error", "warning": "warning", "note": "notice"}
+
+
+def render(remarks: Sequence[Remark]) -> str:
+    """A command a line, the gravest first; what GitHub would drop is counted in a last notice. "" if there is nothing.
+
+    https://docs.github.com/actions/reference/workflow-commands-for-github-actions
+    """
+    counts = Counter(remark.level for remark in remarks)
+    more = any(count > MOST_OF_A_LEVEL for count in counts.values())
+    left = dict.fromkeys(_COMMAND, MOST_OF_A_LEVEL)
+    if more:
+        left["note"] -= 1  # the last notice is one of the ten
+    rows: list[str] = []
+    rest: Counter[str] = Counter()
+    for remark in remarks:
+        if left[remark.level]:
+            left[remark.level] -= 1
+            rows.append(_remark(remark))
+        else:
+            rest[remark.level] += 1
+    if rest:
+        told = ", ".join(words.plural(rest[level], _COMMAND[level]) for level in _COMMAND if rest[level])
+        rows.append(
+            command("notice", f"{told} more: GitHub shows ten of each. All are in the summary.", title="crashcheck")
+        )
+    return "".join(row + "\n" for row in rows)
+
+
+def _remark(remark: Remark) -> str:
+    placed = remark.placement
+    # A name that cannot be shown as it is names no file that the page could find.
+    named = placed.file and line(placed.file, PATH_CHARS) == placed.file
+    where = {"file": placed.file, "line": str(placed.line or "")} if named else {}
+    return command(_COMMAND[remark.level], remark.message, **where, title=f"crashcheck: {remark.title}")
+
+
+def command(name: str, message: str, **properties: str) -> str:
+    """One workflow command, without its empty properties; nothing in `message` or a property can end it."""
+    told = ",".join(f"{key}={_property(value)}" for key, value in properties.items() if value)
+    return f"::{name}{' ' + told if told else ''}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def quiet(text: str, token: str = "") -> str:
+    """`text` for standard output of a step, so that no line of it acts as a workflow command.
+
+    `token` ends the silence and must not be guessed by who made the text; a random one by default.
+    """
+    token = token or secrets.token_hex(16)
+    end = "" if text.endswith("\n") or not text else "\n"
+    return f"::stop-commands::{token}\n{text}{end}::{token}::\n"
