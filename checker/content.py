@@ -10,7 +10,7 @@ import numpy as np
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, WORD_BYTES, Ints
-from crashcheck.checker.fingerprint import Fingerprints
+from crashcheck.checker.fingerprint import Fingerprints, Words
 from crashcheck.checker.firstimage import FirstImage
 from crashcheck.checker.states import CrashState, StateSpace
 
@@ -130,8 +130,11 @@ class Content:
         what it was before the first of its updates that was lost.
         """
         event = int(self.space.points.event[state.point])
+        return self._words_back(self._prints().words_before(state.pieces), event)
+
+    def _words_back(self, before: Iterable[tuple[int, Ints, Words]], event: int) -> ImagePatch:
         out = []
-        for number, words, values in self._prints().words_before(state.pieces):
+        for number, words, values in before:
             size = self._files[number].size_issued(event)
             first = np.flatnonzero(np.concatenate([[True], np.diff(words) != 1]))
             writes = []
@@ -174,6 +177,19 @@ class Content:
             shape = shapes[number]
             out.append(shape.patch(self.graph.trace.files[number].path, shape.size))
         return tuple(out)
+
+    def taken_back(self, from_point: int, to_point: int) -> ImagePatch | None:
+        """From everything issued by one point back to everything issued by an earlier one.
+
+        None where a size or a name changes after the earlier point, or a file was ever cut: words do not tell that.
+        """
+        graph = self.graph
+        low, high = np.searchsorted(graph.event, [self.space.points.event[p] for p in (to_point, from_point)]).tolist()
+        meta = graph.kind != DATA
+        if meta[low:].any() or bool((meta & (graph.offset < graph.old_size)).any()):
+            return None
+        event = int(self.space.points.event[to_point])
+        return self._words_back(self._prints().words_before(range(low, high)), event)
 
     def final(self) -> ImagePatch:
         """From the first image to everything persisted."""

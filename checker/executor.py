@@ -341,10 +341,15 @@ class Executor:
         full = self._content.near_full(ticket.state)
         image = ISSUED if full else DURABLE
         base = worker.bases[image]
-        reset = base is not None and base > ticket.point
+        back = (
+            self._content.taken_back(base, ticket.point) if full and base is not None and base > ticket.point else None
+        )
+        reset = base is not None and base > ticket.point and back is None
         origin = None if reset else base
         advance: images.Patches = ()
-        if origin != ticket.point:
+        if back is not None:
+            advance = _plain(back)
+        elif origin != ticket.point:
             move = self._content.issued if full else self._content.durable
             advance = _plain(move(origin, ticket.point))
         worker.bases[image] = ticket.point

@@ -218,3 +218,22 @@ def test_a_mapped_log_that_grows_and_is_cut_again_keeps_every_record(tmp_path: P
     world = explore(tmp_path, first, program, "page-cache")
     assert world.distinct == reference.page_cache(first, program, 0, False)
     check_laws(world)
+
+
+@SETTINGS
+@given(memory_programs())
+def test_what_was_issued_is_taken_back_word_by_word(program: tuple[First, Program]) -> None:
+    first = program[0]
+    with tempfile.TemporaryDirectory() as folder:
+        world = explore(Path(folder), *program, "px86")
+        images = []
+        for point in range(len(world.space.points)):
+            image: dict[str, bytes | None] = dict(first)
+            for patch in world.content.issued(None, point):
+                image = apply(image, (patch,))
+            images.append(image)
+        for later in range(len(images)):
+            for earlier in range(later):
+                back = world.content.taken_back(later, earlier)
+                if back is not None:
+                    assert frozen(apply(images[later], back)) == frozen(images[earlier])
