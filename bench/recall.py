@@ -134,7 +134,7 @@ def _measure(bug: Bug, folder: Path, operations: int, seconds: float, strategies
             wanted = override(config, strategy=name)
             started = time.perf_counter()
             to_the_end = not bug.number or (whole and name == "ranked")
-            found = _search(wanted, loaded, executor, seconds, to_the_end)
+            found = _search(wanted, loaded, executor, work / name, seconds, to_the_end)
             executor.settle()
             row.seconds[name] = round(time.perf_counter() - started, 1)
             if isinstance(found, Exploration):
@@ -158,7 +158,7 @@ def _checking(config: Config, loaded: pipeline.Loaded, work: Path) -> Iterator[R
 
 
 def _search(
-    config: Config, loaded: pipeline.Loaded, executor: Remembering, seconds: float, to_the_end: bool
+    config: Config, loaded: pipeline.Loaded, executor: Remembering, work: Path, seconds: float, to_the_end: bool
 ) -> Exploration | int | None:
     """What was found with the time used up, or the number of states that led to the first finding; None: nothing."""
 
@@ -168,7 +168,13 @@ def _search(
 
     plan = pipeline.strategy_of(config, loaded.facts)
     search = Exploring(
-        loaded.subject, executor, plan, Budget(seconds), jobs=pipeline.cores(), progress=watch, snapshot=None
+        loaded.subject,
+        executor,
+        plan,
+        Budget(seconds),
+        jobs=pipeline.cores(),
+        progress=watch,
+        snapshot=pipeline.snapshots_of(config, loaded, work),
     )
     try:
         explored = search.run()

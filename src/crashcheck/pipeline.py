@@ -206,7 +206,7 @@ def search(
             budget,
             jobs=jobs,
             progress=lambda progress: tell("checking", progress),
-            snapshot=_snapshots(config, loaded, run_folder.path),
+            snapshot=snapshots_of(config, loaded, run_folder.path),
         )
         first = exploring.run()
         if depth < 2:
@@ -342,7 +342,7 @@ def executor_of(
     )
 
 
-def _snapshots(config: Config, loaded: Loaded, work: Path) -> Snapshot:
+def snapshots_of(config: Config, loaded: Loaded, work: Path) -> Snapshot:
     """Real files at an event of the workload."""
 
     def again(seq: int, folder: Path) -> Recording:
@@ -441,6 +441,7 @@ __all__ = [
     "replay_token",
     "run",
     "search",
+    "snapshots_of",
     "strategy_of",
     "summarise",
 ]
