@@ -228,6 +228,7 @@ class Register:
             depth=depth,
             uncertain=draft.uncertain,
             note="; ".join(notes),
+            likenesses=self.identities.likenesses(cause.kind, cause.lost, cause.kept, depth),
         )
 
     def _locations(self, cause: Cause) -> tuple[Location, Location | None]:

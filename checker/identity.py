@@ -14,6 +14,7 @@ FindingKey = tuple[Kind, PlaceKey, PlaceKey]
 
 AT = "at"  # opens the key of a place in the source
 _ID_DIGITS = 12
+_PARTS = 5  # of a stable place in the source
 _NOWHERE: PlaceKey = ("",)
 
 
@@ -43,7 +44,21 @@ class Identities:
     def stable(self, kind: Kind, lost: int | None, kept: int | None, depth: int = 1) -> str:
         """The finding's id: 12 hexadecimal digits."""
         parts = [kind.value, str(depth), *self._stable_place(lost), *self._stable_place(kept)]
-        return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:_ID_DIGITS]
+        return _digest(parts)
+
+    def likenesses(self, kind: Kind, lost: int | None, kept: int | None, depth: int = 1) -> tuple[str, ...]:
+        """What a finding is still known by after its function or file got another name, or its lines another text.
+
+        Each leaves something out of the id, so two bugs may share one: to be asked only where the id is not found.
+        """
+        whole = [self._stable_place(piece) for piece in (lost, kept)]
+        # (file, function, variable, text, ordinal); places without a source have only what the id has.
+        by_text = [place[2:4] if len(place) == _PARTS else place for place in whole]
+        by_name = [place[:3] if len(place) == _PARTS else place for place in whole]
+        return tuple(
+            _digest([name, kind.value, str(depth), *places[0], *places[1]])
+            for name, places in (("by text", by_text), ("by name", by_name))
+        )
 
     def _stable_place(self, piece: int | None) -> PlaceKey:
         if piece is None:
@@ -60,6 +75,10 @@ class Identities:
         if described.kind == "data":  # of the whole store: its pieces are one place
             offset = int(self.subject.trace.events["offset"][described.event])
         return ("offset", self.subject.path_of(piece), described.kind, str(offset))
+
+
+def _digest(parts: list[str]) -> str:
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:_ID_DIGITS]
 
 
 def _portable(here: Location) -> str:

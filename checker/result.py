@@ -140,6 +140,8 @@ class Finding:
     note: str = ""  # e.g. "no reordering needed: `kill -9` shows it"
     new: bool = True  # not in the baseline; without a baseline all are
     suppressed: str = ""  # the reason that the user gave for living with it, else empty; still listed
+    likenesses: tuple[str, ...] = ()  # further fingerprints, for when the id no longer fits (identity.py)
+    in_diff: bool = False  # the change that the run was asked about (--diff) touches a function of it
 
     @property
     def level(self) -> Level:

@@ -266,6 +266,8 @@ def _finding(found: _Reader) -> Finding:
         note=found.text("note"),
         new=found.flag("new") if found.has("new") else True,
         suppressed=found.text("suppressed") if found.has("suppressed") else "",
+        likenesses=found.texts("likenesses") if found.has("likenesses") else (),
+        in_diff=found.flag("in_diff") if found.has("in_diff") else False,
     )
 
 

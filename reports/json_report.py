@@ -130,6 +130,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "level": finding.level,
         "new": finding.new,
         "suppressed": _text(finding.suppressed) or None,
+        "likenesses": list(finding.likenesses),
+        "in_diff": finding.in_diff,
     }
 
 
