@@ -99,6 +99,7 @@ class Content:
         self.first = FirstImage(first, self.graph.trace.files)
         self._files = {number: _File(self.graph, number) for number in sorted(self.graph.trace.files)}
         self._fingerprints: Fingerprints | None = None
+        self._ever_cut = bool(((self.graph.kind != DATA) & (self.graph.offset < self.graph.old_size)).any())
 
     def patches(self, state: CrashState) -> ImagePatch:
         """From the durable image of the state's crash point to the state."""
@@ -130,11 +131,12 @@ class Content:
         what it was before the first of its updates that was lost.
         """
         event = int(self.space.points.event[state.point])
-        return self._words_back(self._prints().words_before(state.pieces), event)
+        return self._words(self._prints().words_before(state.pieces), event)
 
-    def _words_back(self, before: Iterable[tuple[int, Ints, Words]], event: int) -> ImagePatch:
+    def _words(self, values_of: Iterable[tuple[int, Ints, Words]], event: int) -> ImagePatch:
+        """Words, by file, to be written to files whose sizes are those issued by `event`."""
         out = []
-        for number, words, values in before:
+        for number, words, values in values_of:
             size = self._files[number].size_issued(event)
             first = np.flatnonzero(np.concatenate([[True], np.diff(words) != 1]))
             writes = []
@@ -153,6 +155,8 @@ class Content:
         """
         low = 0 if from_point is None else int(np.searchsorted(self.graph.event, self.space.points.event[from_point]))
         high = int(np.searchsorted(self.graph.event, self.space.points.event[to_point]))
+        if not (self.graph.kind[low:high] != DATA).any() and not self._ever_cut:
+            return self._words(self._prints().words_after(range(low, high)), int(self.space.points.event[to_point]))
         shapes: dict[int, _Shape] = {}
         out: list[FilePatch] = []
         for id_ in range(low, high):
@@ -185,11 +189,10 @@ class Content:
         """
         graph = self.graph
         low, high = np.searchsorted(graph.event, [self.space.points.event[p] for p in (to_point, from_point)]).tolist()
-        meta = graph.kind != DATA
-        if meta[low:].any() or bool((meta & (graph.offset < graph.old_size)).any()):
+        if (graph.kind[low:] != DATA).any() or self._ever_cut:
             return None
         event = int(self.space.points.event[to_point])
-        return self._words_back(self._prints().words_before(range(low, high)), event)
+        return self._words(self._prints().words_before(range(low, high)), event)
 
     def final(self) -> ImagePatch:
         """From the first image to everything persisted."""

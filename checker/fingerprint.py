@@ -113,17 +113,29 @@ class Fingerprints:
 
     def words_before(self, pieces: Iterable[int]) -> list[tuple[int, Ints, Words]]:
         """By file, the words that some data pieces write, ascending, and what each was before the first of them."""
-        entries = self.entries
-        ids = np.array(sorted(pieces), dtype=np.int64)
-        many = entries.start[ids + 1] - entries.start[ids]
-        rows = np.arange(int(many.sum())) + np.repeat(entries.start[ids] - np.cumsum(many) + many, many)
-        files = np.repeat(self.graph.file[ids], many)
         out = []
-        for number in np.unique(files).tolist():
-            mine = rows[files == number]
-            words, first = np.unique(entries.word[mine], return_index=True)
-            out.append((int(number), words, entries.before[mine[first]]))
+        for number, rows in self._rows_of(pieces):
+            words, first = np.unique(self.entries.word[rows], return_index=True)
+            out.append((number, words, self.entries.before[rows[first]]))
         return out
+
+    def words_after(self, pieces: Iterable[int]) -> list[tuple[int, Ints, Words]]:
+        """As `words_before`; what each word was after the last of them."""
+        out = []
+        for number, rows in self._rows_of(pieces):
+            rows = rows[::-1]
+            words, last = np.unique(self.entries.word[rows], return_index=True)
+            out.append((number, words, self.entries.value[rows[last]]))
+        return out
+
+    def _rows_of(self, pieces: Iterable[int]) -> list[tuple[int, Ints]]:
+        """By file, the rows of some pieces in `entries`, in the pieces' order."""
+        start = self.entries.start
+        ids = np.array(sorted(pieces), dtype=np.int64)
+        many = start[ids + 1] - start[ids]
+        rows = np.arange(int(many.sum())) + np.repeat(start[ids] - np.cumsum(many) + many, many)
+        files = np.repeat(self.graph.file[ids], many)
+        return [(number, rows[files == number]) for number in np.unique(files).tolist()]
 
     def _base(self, point: int, full: bool) -> list[_Row]:
         """The rows of the point's full image, or of its durable one."""
