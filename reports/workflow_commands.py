@@ -63,11 +63,10 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def quiet(text: str, token: str = "") -> str:
-    """`text` for standard output of a step, so that no line of it acts as a workflow command.
+def silence(token: str = "") -> tuple[str, str]:
+    """Lines to print before and after text of which no line may act as a workflow command.
 
     `token` ends the silence and must not be guessed by who made the text; a random one by default.
     """
     token = token or secrets.token_hex(16)
-    end = "" if text.endswith("\n") or not text else "\n"
-    return f"::stop-commands::{token}\n{text}{end}::{token}::\n"
+    return f"::stop-commands::{token}\n", f"::{token}::\n"
