@@ -100,12 +100,16 @@ class Store:
 
     def find(self, digest: str) -> Path:
         """The folder of the newest recording whose trace has `digest`. Raises CrashcheckError(replay-no-recording)."""
-        for run in reversed(list(self._runs())):
+        for run in self.newest():
             place = _read_manifest(run).get(digest)
             if place is not None and (run / place).is_dir():
                 return run / place
         hint = f"The last {KEPT_RUNS} runs are kept; run `crashcheck run` again and take the token it prints."
         raise CrashcheckError("replay-no-recording", f"No recording in {self.folder} has the trace {digest}.", hint)
+
+    def newest(self) -> Iterator[Path]:
+        """The folders of all runs that are kept, from the newest to the oldest."""
+        yield from reversed(list(self._runs()))
 
     def _runs(self) -> Iterator[Path]:
         if self.folder.is_dir():

@@ -23,6 +23,8 @@ FILE_SYSTEMS = ("ext4", "posix")
 TEARS = ("none", 512, 4096)
 MAPPINGS = ("fixed",)
 MEMORIES = ("persistent", "all")
+FAIL_ON = ("none", "note", "warning", "error")
+FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "*")
 DEFAULT_SECONDS = 300.0
 
 # Characters that mean something to a shell beyond quoting; `{pool}` and its like are taken out first.
@@ -124,6 +126,17 @@ class RecordConfig:
 @dataclass(frozen=True, slots=True)
 class ReportConfig:
     notes: bool = False  # flushes, fences and syncs that made nothing durable
+    fail_on: str = "warning"  # the least grave level of a finding that makes the exit code 1
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressConfig:
+    """Findings to live with: those of one id, or of a file pattern, or both."""
+
+    reason: str
+    id: str = ""
+    file: str = ""
+    kinds: tuple[str, ...] = ("*",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +155,7 @@ class Config:
     budget: BudgetConfig
     record: RecordConfig
     report: ReportConfig
+    suppress: tuple[SuppressConfig, ...] = ()
 
 
 def load(path: Path | str) -> Config:
@@ -174,7 +188,10 @@ def parse(text: str, path: Path) -> Config:
         raise CrashcheckError(
             "config-syntax", f"{path} is not valid TOML: {error}.", "https://toml.io shows the format."
         ) from None
-    sections = ("build", "setup", "workload", "pool", "check", "model", "strategy", "budget", "record", "report")
+    sections = (
+        *("build", "setup", "workload", "pool", "check", "model", "strategy", "budget", "record", "report"),
+        "suppress",
+    )
     _known(path, "", document, sections)
 
     def section(name: str, keys: tuple[str, ...]) -> _Section:
@@ -192,7 +209,7 @@ def parse(text: str, path: Path) -> Config:
     model = section("model", ("name", "tear", "files"))
     strategy = section("strategy", ("name", "deviations"))
     budget = section("budget", ("seconds", "states"))
-    report = section("report", ("notes",))
+    report = section("report", ("notes", "fail_on"))
     record = section("record", ("mapping", "memory"))
     config = Config(
         path=path.absolute(),
@@ -233,7 +250,8 @@ def parse(text: str, path: Path) -> Config:
             mapping=record.choice("mapping", MAPPINGS, "fixed"),
             memory=record.choice("memory", MEMORIES, "persistent"),
         ),
-        report=ReportConfig(report.flag("notes")),
+        report=ReportConfig(report.flag("notes"), report.choice("fail_on", FAIL_ON, "warning")),
+        suppress=_suppressions(path, document.get("suppress", [])),
     )
     _check_operations(config)
     return config
@@ -249,6 +267,7 @@ def override(
     budget: str | None = None,
     states: int | None = None,
     notes: bool = False,
+    fail_on: str | None = None,
 ) -> Config:
     """`config` with what the command line said; None leaves a value as it is. `budget` is a duration ("60s").
 
@@ -265,6 +284,7 @@ def override(
                 "--strategy": strategy,
                 "--deviations": deviations,
                 "--states": states,
+                "--fail-on": fail_on,
             }.items()
             if value is not None
         },
@@ -286,7 +306,7 @@ def override(
             seconds=config.budget.seconds if budget is None else parse_duration(budget),
             states=config.budget.states if states is None else line.whole("--states", 1, least=1),
         ),
-        report=ReportConfig(config.report.notes or notes),
+        report=ReportConfig(config.report.notes or notes, line.choice("--fail-on", FAIL_ON, config.report.fail_on)),
     )
 
 
@@ -357,10 +377,10 @@ class _Section:
                 raise _type_error(self.path, self.label(f"env.{name}"), item, "a string")
         return dict(value)
 
-    def names(self, key: str) -> tuple[str, ...]:
+    def names(self, key: str, expected: str = 'a list of function names, as in ["store_put"]') -> tuple[str, ...]:
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
-            raise _type_error(self.path, self.label(key), value, 'a list of function names, as in ["store_put"]')
+            raise _type_error(self.path, self.label(key), value, expected)
         return tuple(item.strip() for item in value)
 
     def flag(self, key: str) -> bool:
@@ -416,6 +436,27 @@ class _Section:
             f"{self.path}: {self.label(key)} is missing.",
             f"For example:\n    [{self.name}]\n    {example}",
         )
+
+
+def _suppressions(path: Path, tables: object) -> tuple[SuppressConfig, ...]:
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise _type_error(path, "suppress", tables, "tables, each headed [[suppress]]")
+    out = []
+    for table in tables:
+        _known(path, "[suppress]", table, ("id", "file", "kinds", "reason"))
+        section = _Section(path, "[suppress]", table)
+        id_, file, reason = section.text("id").strip(), section.text("file").strip(), section.text("reason").strip()
+        if not reason:
+            raise section.missing("reason", 'reason = "why this finding may stay"')
+        if not id_ and not file:
+            raise section.missing("id", 'id = "3f9a0c12be77" (a finding), or file = "src/old/*.c"')
+        kinds = section.names("kinds", 'a list of kinds, as in ["ordering"]') or ("*",)
+        for kind in kinds:
+            if kind not in FINDING_KINDS:
+                hint = f"The kinds are {_one_of(FINDING_KINDS)}."
+                raise CrashcheckError("config-value", f"{path}: {section.label('kinds')}: {kind!r} is none.", hint)
+        out.append(SuppressConfig(reason, id_, file, kinds))
+    return tuple(out)
 
 
 def _check_operations(config: Config) -> None:

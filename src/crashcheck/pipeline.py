@@ -30,6 +30,7 @@ from crashcheck.checker.findings import Snapshot
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.places import TracePlaces
+from crashcheck.checker.policy import Known, judge
 from crashcheck.checker.process import Limits
 from crashcheck.checker.replay import Replayed, replay
 from crashcheck.checker.result import RunResult, StopReason
@@ -39,9 +40,12 @@ from crashcheck.checker.strategies import Ranked, Strategy, strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.tokens import Token, digest
 from crashcheck.config import Command, Config
+from crashcheck.diff import Diff
 from crashcheck.errors import CrashcheckError
+from crashcheck.policy_files import rules
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import Recording, record, tail
+from crashcheck.touched import Touched
 
 OnProgress = Callable[[str, Progress | None], None]
 
@@ -64,8 +68,18 @@ class Loaded:
     completeness: Completeness
 
 
-def run(config: Config, *, jobs: int = 0, depth: int = 1, on_progress: OnProgress | None = None) -> Ran:
+def run(
+    config: Config,
+    *,
+    jobs: int = 0,
+    depth: int = 1,
+    change: Diff | None = None,
+    baseline: Sequence[Known] | None = None,
+    on_progress: OnProgress | None = None,
+) -> Ran:
     """Do what `config` asks. `jobs`: checks at a time, 0 for one a core; `depth` 2: crash the recovery as well.
+
+    What `change` touches is looked at and told first; findings that `baseline` knows are not new.
 
     Raises CrashcheckError where the job could not be done; Ctrl-C while searching ends with a partial result.
     """
@@ -92,9 +106,14 @@ def run(config: Config, *, jobs: int = 0, depth: int = 1, on_progress: OnProgres
             loaded = load(config, recording)
             oracles.must_be_marked(config, loaded.facts)
             run_folder.register(digest(loaded.subject.trace).hex(), run_folder.path)
-            exploration, depth_warnings = search(config, loaded, run_folder, jobs or cores(), depth, tell)
+            touched = Touched(change, config.folder, loaded.facts) if change is not None else None
+            exploration, depth_warnings = search(config, loaded, run_folder, jobs or cores(), depth, tell, touched)
             result = summarise(config, loaded, exploration, depth_warnings, time.monotonic() - started)
-            return Ran(result, run_folder.path)
+            if touched is not None:
+                result = touched.mark(result)
+            found = rules(config, loaded.facts, result)
+            result = judge(result, found.suppressions, baseline)
+            return Ran(replace(result, warnings=(*result.warnings, *found.warnings)), run_folder.path)
     finally:
         run_folder.close()
 
@@ -185,11 +204,17 @@ def load(config: Config, recording: Recording, program: Command | None = None) -
 
 
 def search(
-    config: Config, loaded: Loaded, run_folder: RunFolder, jobs: int, depth: int, tell: OnProgress
+    config: Config,
+    loaded: Loaded,
+    run_folder: RunFolder,
+    jobs: int,
+    depth: int,
+    tell: OnProgress,
+    touched: Touched | None = None,
 ) -> tuple[Exploration, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; then recoveries."""
     subject = loaded.subject
-    plan = strategy_of(config, loaded.facts)
+    plan = strategy_of(config, loaded.facts, touched)
     budget = Budget(config.budget.seconds, config.budget.states)
     oracle = oracles.choose(config, subject, loaded.recording.trace.parent)
     with executor_of(config, loaded, run_folder.path, jobs, oracle) as executor:
@@ -278,12 +303,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def strategy_of(config: Config, facts: ProgramFacts) -> Strategy:
-    """The strategy that [strategy] names, with what a recording tells it."""
+def strategy_of(config: Config, facts: ProgramFacts, touched: Touched | None = None) -> Strategy:
+    """The strategy that [strategy] names, with what a recording tells it, and what was changed."""
     if config.strategy.name == "bounded":
         return strategy("bounded", deviations=config.strategy.deviations)
     if config.strategy.name == "ranked":
-        return ranked(facts)
+        return ranked(facts, touched)
     if config.strategy.name == "pathfinder":
         return strategy("pathfinder", facts=facts)
     if config.strategy.name == "witcher":
@@ -296,9 +321,9 @@ def _wants_loads(config: Config) -> bool:
     return config.strategy.name in ("ranked", "witcher")
 
 
-def ranked(facts: ProgramFacts) -> Ranked:
+def ranked(facts: ProgramFacts, touched: Touched | None = None) -> Ranked:
     """The ranked search with all that a recording tells."""
-    return Ranked(facts, infer, deviance)
+    return Ranked(facts, infer, deviance, touched.site if touched is not None else None)
 
 
 def _limits(config: Config) -> Limits:

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 # crashcheck-cc starts by way of this package too, once for every source file: nothing heavy is imported above.
 # Each is a module of this package with `add_parser(subparsers) -> None` and `main(args) -> int`. A subcommand imports
 # what it needs inside `main`, so that `crashcheck --help` does not load LLVM.
-SUBCOMMANDS = ("run", "replay", "groups", "invariants", "learn", "mutate", "trace", "ops", "init", "version")
+SUBCOMMANDS = (
+    *("run", "replay", "open", "publish", "groups", "invariants"),
+    *("learn", "mutate", "trace", "ops", "init", "version"),
+)
 
 
 def subcommands() -> dict[str, ModuleType]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from crashcheck.config import FILE_NAME, MODELS, STRATEGIES, load, override
+from crashcheck.config import FAIL_ON, FILE_NAME, MODELS, STRATEGIES, load, override
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.checker.explore import Progress
     from crashcheck.checker.result import RunResult
 
+OPENED = "report.html"  # in the run's folder, for `crashcheck open`
 FORMATS = ("terminal", "json", "html")
 
 
@@ -34,15 +35,23 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--depth", type=int, choices=(1, 2), default=1, help="2: crash the check's own recovery as well"
     )
+    parser.add_argument("--notes", action="store_true", help="note flushes, fences and syncs that made nothing durable")
     parser.add_argument(
-        "--notes", action="store_true", help="note flushes, fences and syncs that made nothing durable"
+        "--diff", metavar="BASE", help="look first at what changed since this commit or branch, and say what lies in it"
+    )
+    parser.add_argument("--baseline", metavar="FILE", help="findings that this file knows do not fail the run")
+    parser.add_argument(
+        "--update-baseline", action="store_true", help="write what was found to the baseline, drop what is fixed"
+    )
+    parser.add_argument(
+        "--fail-on", metavar="LEVEL", help=f"exit 1 from this level on: {', '.join(FAIL_ON)} (default: warning)"
     )
     parser.add_argument(
         "--format",
         action="append",
         metavar="FMT[=PATH]",
         help=f"a report: {', '.join(FORMATS)}; to PATH or standard output; may be given again "
-        "(default: terminal, and an HTML file in the run's folder)",
+        "(default: terminal). An HTML file is kept in the run's folder anyway, for `crashcheck open`",
     )
 
 
@@ -50,8 +59,12 @@ def main(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from crashcheck import pipeline
+    from crashcheck.checker import policy
     from crashcheck.checker.result import StopReason
+    from crashcheck.diff import git_diff
+    from crashcheck.policy_files import load_baseline, save_baseline
     from crashcheck.reports.progress import LiveProgress, ProgressState
+    from crashcheck.reports.text import line
 
     wanted = [parse_format(text) for text in args.format or ()]
     if args.jobs < 0:
@@ -65,7 +78,13 @@ def main(args: argparse.Namespace) -> int:
         budget=args.budget,
         states=args.states,
         notes=args.notes,
+        fail_on=args.fail_on,
     )
+    if args.update_baseline and args.baseline is None:
+        raise CrashcheckError("bad-option", "--update-baseline needs the file.", "Name it with --baseline FILE.")
+    baseline_path = Path(args.baseline) if args.baseline is not None else None
+    baseline = load_baseline(baseline_path, args.update_baseline) if baseline_path is not None else None
+    change = git_diff(config.folder, args.diff) if args.diff is not None else None
     console = Console(stderr=True, highlight=False)
     with LiveProgress(console) as live:
 
@@ -83,11 +102,16 @@ def main(args: argparse.Namespace) -> int:
                 )
             )
 
-        ran = pipeline.run(config, jobs=args.jobs, depth=args.depth, on_progress=show)
-    if not wanted:
-        wanted = [("terminal", None), ("html", ran.folder / "report.html")]
-    write_reports(ran.result, config.folder, wanted)
-    if ran.result.findings:
+        ran = pipeline.run(config, jobs=args.jobs, depth=args.depth, change=change, baseline=baseline, on_progress=show)
+    result = ran.result
+    if baseline_path is not None and baseline is not None and args.update_baseline:
+        known, told = policy.updated(result, baseline)
+        save_baseline(baseline_path, known)
+        result = policy.accepted(result)
+        for sentence in told:
+            console.print(f"{baseline_path}: {line(sentence)}", markup=False, soft_wrap=True)
+    write_reports(result, config.folder, [*(wanted or [("terminal", None)]), ("html", ran.folder / OPENED)])
+    if policy.fails(result, cast("policy.FailOn", config.report.fail_on)):
         return EXIT_FINDINGS
     return EXIT_FAILED if ran.result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL) else EXIT_CLEAN
 

@@ -1,0 +1,46 @@
+"""`crashcheck open`: the newest run's report, in a browser."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from crashcheck.config import FILE_NAME, load
+from crashcheck.errors import CrashcheckError
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("open", help="show the newest run's report in a browser", description=__doc__)
+    parser.add_argument(
+        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
+    )
+    parser.add_argument("--print", action="store_true", help="print the file's path and open nothing")
+
+
+def main(args: argparse.Namespace) -> int:
+    import webbrowser
+
+    report = newest_report(load(args.config).folder)
+    # A text browser would take over the terminal: without a desktop, the path is what helps.
+    if args.print or not _has_desktop() or not webbrowser.open(report.as_uri()):
+        print(report)
+    return 0
+
+
+def newest_report(folder: Path) -> Path:
+    """The HTML report of the newest run that wrote one. Raises CrashcheckError(open-no-report)."""
+    from crashcheck.checker.store import Store
+    from crashcheck.cli.run import OPENED
+
+    for run in Store(folder).newest():
+        if (run / OPENED).is_file():
+            return (run / OPENED).resolve()
+    raise CrashcheckError("open-no-report", f"No run in {folder} has left a report.", "`crashcheck run` makes one.")
+
+
+def _has_desktop() -> bool:
+    import os
+    import sys
+
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
