@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from crashcheck.checker.result import LEVELS, Finding, Level, RunResult
+from crashcheck.reports import markdown, markup, words
+from crashcheck.reports.annotations import Remark
+from crashcheck.reports.placement import Name
 from crashcheck.reports.text import line, valid
+from crashcheck.reports.view import RunView
 
 Conclusion = Literal["success", "neutral", "failure"]
 
-TEXT_MAX = 65_535  # characters of a comment, of a check run's summary
-TITLE_MAX = 255  # of an annotation
-MESSAGE_MAX = 60_000  # bytes of an annotation's message: GitHub takes 64 KB
-SUGGESTED_LINES_MAX = 20
+TITLE_MAX = 255  # characters of an annotation's title
+MESSAGE_MAX = 60_000  # bytes of its message: GitHub takes 64 KB
+WORKFLOW_COMMANDS_SHOWN = 10  # of each level and step; a check run shows any number
+CHECK_NAME_MAX = 100
+_LEVEL: Mapping[Level, Literal["failure", "warning", "notice"]] = {
+    "error": "failure",
+    "warning": "warning",
+    "note": "notice",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """Words at lines of a file of the repository, as a check run takes them."""
+    """Words at a line of a file of the repository, as a check run takes them."""
 
     path: str
-    start_line: int
-    end_line: int
+    line: int
     level: Literal["failure", "warning", "notice"]
     title: str
     message: str
@@ -32,8 +40,8 @@ class Annotation:
     def payload(self) -> dict[str, str | int]:
         return {
             "path": self.path,
-            "start_line": self.start_line,
-            "end_line": self.end_line,
+            "start_line": self.line,
+            "end_line": self.line,
             "annotation_level": self.level,
             "title": line(self.title, TITLE_MAX),
             "message": bounded(self.message, MESSAGE_MAX),
@@ -77,8 +85,72 @@ def bounded(text: str, most_bytes: int) -> str:
     return valid(text) if len(raw) <= most_bytes else raw[: most_bytes - 3].decode("utf-8", "ignore") + "…"
 
 
-def fenced(rows: Sequence[str], info: str = "") -> str:
-    """A code block that no row can end: its fence is longer than any run of backticks within."""
-    longest = max((len(run) for row in rows for run in re.findall("`+", row)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return "\n".join((f"{fence}{info}", *rows, fence))
+def counted(result: RunResult) -> tuple[Finding, ...]:
+    """The findings that a run may fail for: new, proved or not, and not suppressed."""
+    return tuple(found for found in (*result.findings, *result.uncertain) if found.new and not found.suppressed)
+
+
+def conclusion(result: RunResult, fail_on: Level | Literal["none"]) -> Conclusion:
+    """`failure` if a finding counts and is at least as grave as `fail_on`, `neutral` if only lesser ones do."""
+    levels = [LEVELS.index(found.level) for found in counted(result)]
+    if fail_on != "none" and any(level >= LEVELS.index(fail_on) for level in levels):
+        return "failure"
+    return "neutral" if levels else "success"
+
+
+def check_annotations(remarks: Iterable[Remark]) -> tuple[Annotation, ...]:
+    """An annotation for each remark that has a line in the repository, in the order given."""
+    return tuple(
+        Annotation(
+            remark.placement.file,
+            remark.placement.line,
+            _LEVEL[remark.level],
+            f"crashcheck: {remark.title}",
+            remark.message,
+        )
+        for remark in remarks
+        if remark.placement.file and remark.placement.line
+    )
+
+
+def comment(view: RunView, marked: str, link: markdown.Link, where: str, clean: bool) -> str:
+    """The one comment on a pull request: the summary, or that what it told before is settled. `where` ends it."""
+    if clean:
+        return (
+            f"{marked}\n### crashcheck: nothing new left to say\n\n{markup.inline(view.headline)}. "
+            f"What this comment told of an earlier commit is not found any more.{where}\n"
+        )
+    more = "the HTML report in the workflow's artifact"
+    return f"{marked}\n{markdown.render(view, markdown.COMMENT, link, more)}{where}\n"
+
+
+def check_text(view: RunView, link: markdown.Link, concluded: Conclusion, url: str) -> CheckText:
+    """The head of the check run; its annotations hold the findings one by one."""
+    summary = markdown.render(view, markdown.COMMENT, link, "the workflow's summary")
+    return CheckText(line(view.headline, TITLE_MAX), summary, concluded, url)
+
+
+def check_name(config: str) -> str:
+    """Unmistakable: GitHub may list a check run under any workflow of the same commit."""
+    return line(f"crashcheck findings ({config})", CHECK_NAME_MAX)
+
+
+def needs_check_run(remarks: Sequence[Remark]) -> bool:
+    """Whether workflow commands cannot show them all."""
+    return len(remarks) > WORKFLOW_COMMANDS_SHOWN
+
+
+def review_body(view: RunView, comments: int) -> str:
+    """What a review says above its comments."""
+    return f"crashcheck: {markup.inline(view.headline)}. {words.plural(comments, 'verified fix', 'verified fixes')}."
+
+
+def suggestions(
+    result: RunResult, marked: str, name: Name, texts: Mapping[str, Mapping[int, str]]
+) -> tuple[ReviewComment, ...]:
+    """A comment for each edit of a verified fix whose line the diff shows; `texts`: file → line → its text there.
+
+    A finding is suggested whole or not at all: half of a fix would be taken for one. Where the line on GitHub is not
+    the one that was recorded (the branch moved on), nothing is suggested.
+    """
+    return ()

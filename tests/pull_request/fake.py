@@ -338,6 +338,11 @@ class FakeGitHub:
         review["body"] = body["body"]
         return 200, review
 
+    def pull(self, number: int, sha: str) -> None:
+        """An open pull request whose newest commit is `sha`."""
+        made = _sample({"$ref": "#/components/schemas/pull-request-simple"})
+        self.pulls.append({**made, "number": number, "head": {**made["head"], "sha": sha}})
+
     def change(self, path: str, patch: str, status: str = "modified") -> None:
         """Pull request 7 changes `path`."""
         rows = patch.split("\n")
@@ -356,6 +361,28 @@ class FakeGitHub:
                 "patch": patch,
             }
         )
+
+
+def _sample(schema: Mapping[str, Any]) -> Any:
+    """The least value that a schema of the description allows."""
+    if "$ref" in schema:
+        return _sample(_schemas()[schema["$ref"].rsplit("/", 1)[1]])
+    if "allOf" in schema:
+        return {name: value for part in schema["allOf"] for name, value in _sample(part).items()}
+    if schema.get("nullable"):
+        return None
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema.get("type") == "object" or "properties" in schema:
+        return {name: _sample(schema["properties"][name]) for name in schema.get("required", ())}
+    if schema.get("type") == "string":
+        return {"date-time": TIME, "uri": "https://api.github.com/x"}.get(schema.get("format", ""), "x")
+    return {"array": [], "integer": 1, "boolean": False}[schema["type"]]
+
+
+@functools.cache
+def _schemas() -> Any:
+    return json.loads(API.read_text(encoding="utf-8"))["components"]["schemas"]
 
 
 def _page(things: list[dict[str, Any]], query: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ def client(github: FakeGitHub, waits: list[float]) -> Client:
 
 
 def annotations(count: int) -> list[Annotation]:
-    return [Annotation("src/a.c", n, n, "failure", f"finding {n}", "words") for n in range(1, count + 1)]
+    return [Annotation("src/a.c", n, "failure", f"finding {n}", "words") for n in range(1, count + 1)]
 
 
 def bodies(github: FakeGitHub) -> list[str]:

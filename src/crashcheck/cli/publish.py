@@ -1,0 +1,290 @@
+"""`crashcheck publish`: tell a pull request on GitHub what a run found, from its JSON report."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crashcheck.errors import EXIT_CLEAN, CrashcheckError
+
+if TYPE_CHECKING:
+    from crashcheck.checker.result import RunResult
+    from crashcheck.github_event import Event
+    from crashcheck.pull_request import Client, Done, Shown
+    from crashcheck.reports.annotations import Remark
+    from crashcheck.reports.markdown import Link
+    from crashcheck.reports.placement import Name
+    from crashcheck.reports.view import RunView
+
+FAIL_ON = ("none", "note", "warning", "error")
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "publish",
+        help="tell a pull request on GitHub what a run found",
+        description="Writes the job's summary and annotations, which need no permission; then, with GITHUB_TOKEN, "
+        "what is asked for here. Where the token may not write, as on a pull request from a fork, it says so and goes "
+        "on. Exit codes: 0 told as far as GitHub allows, 2 could not do its job.",
+    )
+    parser.add_argument("--report", type=Path, required=True, metavar="PATH", help="of `crashcheck run --format json`")
+    parser.add_argument("--comment", action="store_true", help="keep one comment on the pull request up to date")
+    parser.add_argument(
+        "--check-run",
+        choices=("auto", "always", "never"),
+        default="never",
+        help="a check run with every annotation; auto: where there are more than ten findings (default: never)",
+    )
+    parser.add_argument("--review", action="store_true", help="suggest verified fixes in a review that only comments")
+    parser.add_argument(
+        "--fail-on", choices=FAIL_ON, default="note", help="as the run had it, for the conclusion (default: note)"
+    )
+    parser.add_argument(
+        "--folder",
+        metavar="FOLDER",
+        help="of the configuration, from the repository's root (default: as the report names it)",
+    )
+    parser.add_argument("--diff", metavar="BASE", help="annotate lines that differ from BASE, without asking GitHub")
+    parser.add_argument("--link", default="", metavar="URL", help="where the HTML report is")
+
+
+def main(args: argparse.Namespace) -> int:
+    return publish(args, os.environ)
+
+
+def publish(
+    args: argparse.Namespace,
+    environment: Mapping[str, str],
+    pause: Callable[[float], None] = time.sleep,
+    between_writes_s: float | None = None,
+) -> int:
+    """Tells it all, the parts that need no permission first. Raises CrashcheckError for what is wrong on this side."""
+    from crashcheck.github_event import read_event
+    from crashcheck.pull_request import API_URL, BETWEEN_WRITES_S, Client
+    from crashcheck.reports import json_report
+
+    result = json_report.load(_read(args.report))
+    token = environment.get("GITHUB_TOKEN", "")
+    event = client = None
+    if token or environment.get("GITHUB_REPOSITORY"):
+        event = read_event(environment)
+    if token and event:
+        client = Client(
+            token,
+            event.repository,
+            environment.get("GITHUB_API_URL") or API_URL,
+            pause,
+            BETWEEN_WRITES_S if between_writes_s is None else between_writes_s,
+        )
+    telling = _prepare(args, environment, result, event, client)
+    _summary(telling, environment)
+    sys.stdout.write(telling.commands())
+    sys.stdout.flush()
+    _outputs(telling, environment)
+    asked = args.comment or args.review or args.check_run != "never"
+    if client and event:
+        telling.to_github(client, event)
+    elif asked:
+        telling.say("No token (GITHUB_TOKEN), so nothing but the summary and the annotations was written.")
+    return EXIT_CLEAN
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise CrashcheckError(
+            "report-unreadable",
+            f"{path} cannot be read: {error.strerror}.",
+            "`crashcheck run --format json=PATH` writes one.",
+        ) from error
+
+
+@dataclass(slots=True)
+class _Telling:
+    """One publication: what is told, and where."""
+
+    args: argparse.Namespace
+    environment: Mapping[str, str]
+    result: RunResult
+    view: RunView
+    remarks: Sequence[Remark]
+    link: Link
+    config: str  # the configuration's name in the repository: each has its own comment, review and check run
+    shown: Shown | None
+    number: int | None
+    name: Name
+
+    def say(self, words: str) -> None:
+        """A line of the log."""
+        from crashcheck.reports.text import line
+
+        print(f"crashcheck: {line(words, 1000)}", flush=True)
+
+    def commands(self) -> str:
+        from crashcheck.reports import workflow_commands
+
+        return workflow_commands.render(self.remarks)
+
+    def to_github(self, client: Client, event: Event) -> None:
+        """The parts that need a token, each on its own: one that fails costs a line."""
+        from crashcheck.pull_request import Refused
+        from crashcheck.reports import github, workflow_commands
+
+        parts: list[tuple[str, Callable[[], Done]]] = []
+        if self.args.comment and self.number is not None:
+            parts.append(("comment", lambda: self._comment(client)))
+        wanted = self.args.check_run
+        if wanted == "always" or (wanted == "auto" and github.needs_check_run(self.remarks)):
+            parts.append(("check run", lambda: self._check_run(client, event)))
+        if self.args.review and self.number is not None:
+            parts.append(("review", lambda: self._review(client, event)))
+        if self.number is None and (self.args.comment or self.args.review):
+            self.say("This event belongs to no open pull request, so there is none to comment on.")
+        forbidden: dict[str, str] = {}
+        for name, part in parts:
+            try:
+                done = part()
+            except Refused as refusal:
+                if refusal.why == "forbidden":
+                    forbidden[name] = str(refusal)
+                    continue
+                print(workflow_commands.command("warning", f"The {name} was left out: {refusal}", title="crashcheck"))
+            else:
+                self.say(f"{name}: {done}")
+        if forbidden:
+            fork = ", as on a pull request from a fork" if event.fork else "; see the permissions in docs/github.md"
+            self.say(
+                f"The token may not write the {' and the '.join(forbidden)}{fork}: {next(iter(forbidden.values()))}. "
+                "The summary and the annotations hold every finding."
+            )
+
+    def _comment(self, client: Client) -> Done:
+        from crashcheck.reports import github
+
+        assert self.number is not None
+        clean = not any(found.new and not found.suppressed for found in self.result.findings)
+        marked = github.marker("comment", self.config)
+        body = github.comment(self.view, marked, self.link, self.where(), clean)
+        return client.comment(self.number, marked, body, clean)
+
+    def _check_run(self, client: Client, event: Event) -> Done:
+        from crashcheck.reports import github
+
+        concluded = github.conclusion(self.result, self.args.fail_on)
+        text = github.check_text(self.view, self.link, concluded, self.args.link)
+        run = "-".join(self.environment.get(name, "0") for name in ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"))
+        external_id = f"{github.marker('comment', self.config)[5:-4]} {run}"
+        return client.check_run(
+            event.sha, github.check_name(self.config), external_id, text, github.check_annotations(self.remarks)
+        )
+
+    def _review(self, client: Client, event: Event) -> Done:
+        from crashcheck.reports import github
+
+        assert self.number is not None
+        marked = github.marker("review", self.config)
+        shown = self.shown or client.shown(self.number)
+        wanted = github.suggestions(self.result, marked, self.name, shown.texts)
+        return client.review(self.number, event.sha, marked, github.review_body(self.view, len(wanted)), wanted)
+
+    def where(self) -> str:
+        return f"\n[The whole report]({self.args.link})\n" if self.args.link else ""
+
+
+def _prepare(
+    args: argparse.Namespace,
+    environment: Mapping[str, str],
+    result: RunResult,
+    event: Event | None,
+    client: Client | None,
+) -> _Telling:
+    """What is told, and the change that it is told about: GitHub's own view of it, or else that of git."""
+    from crashcheck.diff import git_diff
+    from crashcheck.pull_request import Refused
+    from crashcheck.reports.annotations import remarks
+    from crashcheck.reports.excerpts import read_sources
+    from crashcheck.reports.markdown import github_links
+    from crashcheck.reports.text import line
+    from crashcheck.reports.view import build_view
+    from crashcheck.repository import Repository
+
+    root = Path(os.path.realpath(environment.get("GITHUB_WORKSPACE") or "."))
+    folder, config = _places(root, args.folder, result.config_path)
+    repository = Repository(root, folder)
+    view = build_view(result, read_sources(result, root / folder))
+    number = event.number if event else None
+    shown = None
+    try:
+        if client and event and number is None and event.head:
+            number = client.number_of(event.head, event.sha)
+        if client and number is not None and args.diff is None:
+            shown = client.shown(number)
+    except Refused as refusal:
+        print(f"crashcheck: {line(str(refusal), 1000)}; findings stand at their stores.")
+    diff = git_diff(root, args.diff) if args.diff is not None else shown.diff if shown else None
+    server = environment.get("GITHUB_SERVER_URL") or "https://github.com"
+    link = github_links(f"{server}/{event.repository}", event.sha, repository.name) if event else _no_link
+    told = remarks(result, view, repository.name, diff)
+    return _Telling(args, environment, result, view, told, link, config, shown, number, repository.name)
+
+
+def _no_link(file: str, number: int) -> str:
+    return ""
+
+
+def _places(root: Path, folder: str | None, config: str) -> tuple[str, str]:
+    """The project's folder and the configuration, both from the repository's root, with "/".
+
+    The report may come from another machine: its paths are compared as text, and nothing outside `root` is taken.
+    """
+    name = os.path.basename(config)
+    if folder is None:
+        inside = os.path.relpath(os.path.dirname(config) or ".", root) if os.path.isabs(config) else "."
+        folder = "" if inside == "." or inside.startswith("..") else inside
+    else:
+        folder = os.path.normpath(folder)
+        if os.path.isabs(folder) or folder.startswith(".."):
+            raise CrashcheckError(
+                "publish-folder",
+                f"--folder {folder} lies outside the repository.",
+                "Give it from the repository's root.",
+            )
+        folder = "" if folder == "." else folder
+    return folder, f"{folder}/{name}" if folder else name
+
+
+def _summary(telling: _Telling, environment: Mapping[str, str]) -> None:
+    """The job's summary; another step may have written one before."""
+    from crashcheck.reports import markdown
+
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    if path:
+        more = "the HTML report in the workflow's artifact"
+        _append(path, markdown.render(telling.view, markdown.SUMMARY, telling.link, more) + telling.where() + "\n")
+
+
+def _outputs(telling: _Telling, environment: Mapping[str, str]) -> None:
+    """The outputs of the step: numbers, and words of our own; nothing that came from the program."""
+    from crashcheck.reports import github
+
+    path = environment.get("GITHUB_OUTPUT")
+    if path:
+        result = telling.result
+        new = sum(found.new and not found.suppressed for found in result.findings)
+        _append(path, f"findings={len(result.findings)}\nnew-findings={new}\n")
+        _append(path, f"conclusion={github.conclusion(result, telling.args.fail_on)}\n")
+
+
+def _append(path: str, text: str) -> None:
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error
