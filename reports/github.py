@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from crashcheck.checker.result import LEVELS, Finding, Level, RunResult
+from crashcheck.checker import policy
+from crashcheck.checker.result import Level, RunResult
 from crashcheck.reports import markdown, markup, words
 from crashcheck.reports.annotations import Remark
 from crashcheck.reports.placement import Name
@@ -85,17 +86,11 @@ def bounded(text: str, most_bytes: int) -> str:
     return valid(text) if len(raw) <= most_bytes else raw[: most_bytes - 3].decode("utf-8", "ignore") + "…"
 
 
-def counted(result: RunResult) -> tuple[Finding, ...]:
-    """The findings that a run may fail for: new, proved or not, and not suppressed."""
-    return tuple(found for found in (*result.findings, *result.uncertain) if found.new and not found.suppressed)
-
-
-def conclusion(result: RunResult, fail_on: Level | Literal["none"]) -> Conclusion:
-    """`failure` if a finding counts and is at least as grave as `fail_on`, `neutral` if only lesser ones do."""
-    levels = [LEVELS.index(found.level) for found in counted(result)]
-    if fail_on != "none" and any(level >= LEVELS.index(fail_on) for level in levels):
+def conclusion(result: RunResult, fails: bool) -> Conclusion:
+    """`failure` if the run `fails` by its findings; `neutral` if some count, but are not grave enough for that."""
+    if fails:
         return "failure"
-    return "neutral" if levels else "success"
+    return "neutral" if any(map(policy.counts, (*result.findings, *result.uncertain))) else "success"
 
 
 def check_annotations(remarks: Iterable[Remark]) -> tuple[Annotation, ...]:

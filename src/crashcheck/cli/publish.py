@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.errors import EXIT_CLEAN, CrashcheckError
+from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.checker.result import RunResult
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from crashcheck.reports.markdown import Link
     from crashcheck.reports.placement import Name
     from crashcheck.reports.view import RunView
-
 FAIL_ON = ("none", "note", "warning", "error")
+EXITS = (EXIT_CLEAN, EXIT_FINDINGS)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -42,8 +42,10 @@ def add_parser(subparsers: Any) -> None:
         help="a check run with every annotation; auto: where there are more than ten findings (default: never)",
     )
     parser.add_argument("--review", action="store_true", help="suggest verified fixes in a review that only comments")
-    parser.add_argument(
-        "--fail-on", choices=FAIL_ON, default="note", help="as the run had it, for the conclusion (default: note)"
+    told = parser.add_mutually_exclusive_group()
+    told.add_argument("--fail-on", choices=FAIL_ON, default="warning", help="as of `crashcheck run` (default: warning)")
+    told.add_argument(
+        "--exit-code", type=int, metavar="N", help="of the run; it decides the conclusion instead of --fail-on"
     )
     parser.add_argument(
         "--folder",
@@ -166,10 +168,11 @@ class _Telling:
             )
 
     def _comment(self, client: Client) -> Done:
+        from crashcheck.checker import policy
         from crashcheck.reports import github
 
         assert self.number is not None
-        clean = not any(found.new and not found.suppressed for found in self.result.findings)
+        clean = not any(map(policy.counts, self.result.findings))
         marked = github.marker("comment", self.config)
         body = github.comment(self.view, marked, self.link, self.where(), clean)
         return client.comment(self.number, marked, body, clean)
@@ -177,7 +180,7 @@ class _Telling:
     def _check_run(self, client: Client, event: Event) -> Done:
         from crashcheck.reports import github
 
-        concluded = github.conclusion(self.result, self.args.fail_on)
+        concluded = github.conclusion(self.result, _fails(self.args, self.result))
         text = github.check_text(self.view, self.link, concluded, self.args.link)
         run = "-".join(self.environment.get(name, "0") for name in ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"))
         external_id = f"{github.marker('comment', self.config)[5:-4]} {run}"
@@ -272,14 +275,22 @@ def _summary(telling: _Telling, environment: Mapping[str, str]) -> None:
 
 def _outputs(telling: _Telling, environment: Mapping[str, str]) -> None:
     """The outputs of the step: numbers, and words of our own; nothing that came from the program."""
+    from crashcheck.checker import policy
     from crashcheck.reports import github
 
     path = environment.get("GITHUB_OUTPUT")
     if path:
         result = telling.result
-        new = sum(found.new and not found.suppressed for found in result.findings)
-        _append(path, f"findings={len(result.findings)}\nnew-findings={new}\n")
-        _append(path, f"conclusion={github.conclusion(result, telling.args.fail_on)}\n")
+        new = sum(map(policy.counts, result.findings))
+        ended = telling.args.exit_code
+        concluded = "error" if ended not in (None, *EXITS) else github.conclusion(result, _fails(telling.args, result))
+        _append(path, f"findings={len(result.findings)}\nnew-findings={new}\nconclusion={concluded}\n")
+
+
+def _fails(args: argparse.Namespace, result: RunResult) -> bool:
+    from crashcheck.checker import policy
+
+    return policy.fails(result, args.fail_on) if args.exit_code is None else args.exit_code == EXIT_FINDINGS
 
 
 def _append(path: str, text: str) -> None:
