@@ -9,7 +9,7 @@ from crashcheck.checker.result import Finding, Location, RunResult
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 Sources = Mapping[str, tuple[str, ...]]
-"""Lines of each source file, by the name that locations give it."""
+"""Lines of each source file, by the name that locations give it; joined by "\\n" they are its text."""
 
 
 def places(finding: Finding) -> Iterator[Location]:
@@ -35,7 +35,8 @@ def read_sources(result: RunResult, root: Path) -> Sources:
                 path = (base / name).resolve()
                 if not path.is_relative_to(base) or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
                     continue
-                sources[name] = tuple(path.read_text("utf-8", "replace").splitlines())
+                # Only "\n" ends a line for a compiler; str.splitlines also splits at form feeds and the like.
+                sources[name] = tuple(path.read_bytes().decode("utf-8", "replace").split("\n"))
             except (OSError, ValueError):  # a name that is no path, a file that may not be read
                 continue
     return sources
@@ -48,5 +49,5 @@ def around(sources: Sources, place: Location, context: int) -> tuple[tuple[int, 
     if own is None or (place.text and own.strip() != place.text.strip()):
         return ((place.line, place.text),) if place.text else ()
     first = max(1, place.line - context)
-    last = min(len(lines), place.line + context)
-    return tuple((number, lines[number - 1]) for number in range(first, last + 1))
+    last = min(len(lines) - (lines[-1] == ""), place.line + context)  # after the last "\n" there is no line
+    return tuple((number, lines[number - 1].rstrip("\r")) for number in range(first, last + 1))

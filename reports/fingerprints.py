@@ -14,9 +14,9 @@ END_OF_FILE = 0xFFFF
 def line_hashes(text: str) -> tuple[str, ...]:
     """GitHub's `primaryLocationLineHash` of every line of a file: "a7f2ff13bc495cf2:1".
 
-    The upload action computes it as well and warns of any other value, so it is computed the same way: a polynomial over
-    the 100 characters from the line's start on, modulo 2**64, without spaces and tabs, past the end of the line, with a
-    mark and then zeros after the end of the file; after the colon, the ordinal among equal ones. Described by
+    The upload action computes it as well and warns of any other value, so it is computed in the same way: a polynomial
+    of the 100 characters from the line's start on, modulo 2**64, without spaces and tabs, past the end of the line,
+    with a mark and then zeros after the end of the file; after the colon, the ordinal among equal ones. Described by
     https://github.com/github/codeql-action (src/fingerprints.ts).
     """
     kept = re.sub("[ \t]", "", re.sub("\r\n?", "\n", text))

@@ -63,7 +63,7 @@ class PlaceView:
     stack: tuple[str, ...]
     file: str  # as the finding names it: relative to the project where it lies inside, else absolute; unshortened
     line: int  # 0 if unknown
-    column: int  # 0 if unknown
+    column: int  # 0 if unknown, or if the line has characters of several bytes: compilers count bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ def _place(place: Location, tag: str, role: str, sources: Sources) -> PlaceView:
         stack_text(place, STACK_MAX),
         valid(place.file),
         place.line,
-        place.column,
+        place.column if place.text.isascii() else 0,
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Each is a module of this package with `add_parser(subparsers) -> None` and `main(args) -> int`. A subcommand imports
 # what it needs inside `main`, so that `crashcheck --help` does not load LLVM.
 SUBCOMMANDS = (
-    *("run", "replay", "open", "publish", "groups", "invariants"),
+    *("run", "replay", "open", "report", "publish", "groups", "invariants"),
     *("learn", "mutate", "trace", "ops", "init", "version"),
 )
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from crashcheck.cli.report import add_format, parse_format, write_reports
 from crashcheck.config import FAIL_ON, FILE_NAME, MODELS, STRATEGIES, load, override
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.checker.explore import Progress
-    from crashcheck.checker.result import RunResult
 
 OPENED = "report.html"  # in the run's folder, for `crashcheck open`
-FORMATS = ("terminal", "json", "html")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -46,13 +44,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--fail-on", metavar="LEVEL", help=f"exit 1 from this level on: {', '.join(FAIL_ON)} (default: warning)"
     )
-    parser.add_argument(
-        "--format",
-        action="append",
-        metavar="FMT[=PATH]",
-        help=f"a report: {', '.join(FORMATS)}; to PATH or standard output; may be given again "
-        "(default: terminal). An HTML file is kept in the run's folder anyway, for `crashcheck open`",
-    )
+    add_format(parser, "terminal; an HTML file is kept in the run's folder anyway, for `crashcheck open`")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -110,47 +102,7 @@ def main(args: argparse.Namespace) -> int:
         result = policy.accepted(result)
         for sentence in told:
             console.print(f"{baseline_path}: {line(sentence)}", markup=False, soft_wrap=True)
-    write_reports(result, config.folder, [*(wanted or [("terminal", None)]), ("html", ran.folder / OPENED)])
+    write_reports(result, config.folder, [*(wanted or [("terminal", None)]), ("html", ran.folder / OPENED)], change)
     if policy.fails(result, cast("policy.FailOn", config.report.fail_on)):
         return EXIT_FINDINGS
     return EXIT_FAILED if ran.result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL) else EXIT_CLEAN
-
-
-def parse_format(text: str) -> tuple[str, Path | None]:
-    """ "json=out.json" → ("json", Path("out.json")). Raises CrashcheckError(bad-format)."""
-    name, equals, path = text.partition("=")
-    if name not in FORMATS or (equals and not path):
-        hint = f"Write FMT or FMT=PATH, with FMT one of {', '.join(FORMATS)}."
-        raise CrashcheckError("bad-format", f"--format {text!r} is no report.", hint)
-    return name, Path(path) if equals else None
-
-
-def write_reports(result: RunResult, folder: Path, wanted: list[tuple[str, Path | None]]) -> None:
-    """Each report to its file, or to standard output. Raises CrashcheckError(report-unwritable)."""
-    from rich.console import Console
-
-    from crashcheck.reports import html, json_report, terminal
-    from crashcheck.reports.excerpts import read_sources
-    from crashcheck.reports.view import build_view
-
-    view = build_view(result, read_sources(result, folder))
-    html_path = next((str(path) for name, path in wanted if name == "html" and path is not None), "")
-    # Files first: a report on the terminal names them.
-    for name, path in sorted(wanted, key=lambda item: item[0] == "terminal"):
-        if name == "terminal" and path is None:
-            terminal.print_report(view, Console(highlight=False), html_path)
-            continue
-        if name == "json":
-            text = json_report.render(result)
-        elif name == "html":
-            text = html.render(view)
-        else:
-            text = terminal.render(view, html_path=html_path)
-        if path is None:
-            sys.stdout.write(text)
-            continue
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error

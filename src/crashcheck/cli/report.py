@@ -1,0 +1,124 @@
+"""`crashcheck report`: the reports of an earlier run in other formats, from its JSON report."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crashcheck.errors import EXIT_CLEAN, CrashcheckError
+
+if TYPE_CHECKING:
+    from crashcheck.checker.result import RunResult
+    from crashcheck.diff import Diff
+
+FORMATS = ("terminal", "json", "html", "markdown", "sarif", "junit", "github")
+Wanted = tuple[str, Path | None]
+"""A format and where it goes; None: standard output."""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "report",
+        help="make other reports from a JSON report",
+        description="Makes reports of an earlier run from its JSON report, which holds all that they show. "
+        "Exit codes: 0 made, 2 could not do its job.",
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        required=True,
+        metavar="PATH",
+        help="of `crashcheck run --format json`; - for standard input",
+    )
+    add_format(parser, "terminal")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("."),
+        help="where crashcheck.toml was: source lines are read from there (default: the present folder)",
+    )
+    parser.add_argument(
+        "--diff", metavar="BASE", help="github: annotate lines that differ from BASE, as a pull request shows"
+    )
+
+
+def add_format(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--format",
+        action="append",
+        metavar="FMT[=PATH]",
+        help=f"a report: {', '.join(FORMATS)}; to PATH or standard output; may be given again (default: {default})",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    from crashcheck.diff import git_diff
+    from crashcheck.reports import json_report
+
+    wanted = [parse_format(text) for text in args.format or ("terminal",)]
+    result = json_report.load(_read(args.source))
+    write_reports(result, args.folder, wanted, git_diff(args.folder, args.diff) if args.diff else None)
+    return EXIT_CLEAN
+
+
+def _read(source: str) -> str:
+    try:
+        raw = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+    except OSError as error:
+        raise CrashcheckError("report-unreadable", f"{source} cannot be read: {error.strerror}.") from error
+    return raw.decode("utf-8", "replace")
+
+
+def parse_format(text: str) -> Wanted:
+    """ "json=out.json" → ("json", Path("out.json")). Raises CrashcheckError(bad-format)."""
+    name, equals, path = text.partition("=")
+    if name not in FORMATS or (equals and not path):
+        hint = f"Write FMT or FMT=PATH, with FMT one of {', '.join(FORMATS)}."
+        raise CrashcheckError("bad-format", f"--format {text!r} is no report.", hint)
+    return name, Path(path) if equals else None
+
+
+def write_reports(result: RunResult, folder: Path, wanted: Sequence[Wanted], diff: Diff | None = None) -> None:
+    """Each report to its file, or to standard output; `diff` says which lines a pull request shows.
+
+    Raises CrashcheckError(report-unwritable).
+    """
+    from rich.console import Console
+
+    from crashcheck.reports import terminal
+    from crashcheck.reports.excerpts import read_sources
+    from crashcheck.reports.formats import Rendering
+    from crashcheck.reports.view import build_view
+    from crashcheck.reports.workflow_commands import silence
+    from crashcheck.repository import repository_of
+
+    sources = read_sources(result, folder)
+    view = build_view(result, sources)
+    html_path = next((str(path) for name, path in wanted if name == "html" and path is not None), "")
+    rendering = Rendering(result, view, repository_of(folder).name, sources, diff, html_path)
+    # Files first: a report on the terminal names them.
+    for name, path in sorted(wanted, key=lambda item: item[0] == "terminal"):
+        if path is not None:
+            _write(path, rendering.text(name))
+            continue
+        # On GitHub the output of a step is read for commands, and only those of our own are meant.
+        before, after = silence() if name != "github" and os.environ.get("GITHUB_ACTIONS") == "true" else ("", "")
+        sys.stdout.write(before)
+        if name == "terminal":
+            terminal.print_report(view, Console(highlight=False), html_path)
+        else:
+            sys.stdout.write(rendering.text(name))
+        sys.stdout.write(after)
+        sys.stdout.flush()
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode("utf-8"))
+    except OSError as error:
+        raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error
