@@ -95,6 +95,7 @@ class ScheduleStep:
     granule: int  # cache line or page number within the file; -1 if none
     location: Location | None
     role: str = ""  # "location" | "other": the finding's culprits
+    durable_from: int = -1  # an update: a crash before this event, or a later one, finds it durable; -1: none does
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,36 @@ class GraphEdge:
     source: int
     target: int
     reason: str  # "same line" | "flush and fence" | "clflush" | "sync" | "same page" | "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Lines put into a source file before (or after) one of its lines. `file` is named as in Location."""
+
+    file: str
+    line: int  # 1-based
+    insert_before: bool
+    text: str  # whole lines, indented, without the last newline
+    replaces: str = ""  # the line itself, where it must change (a body without braces); `text` is what it becomes
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What would mend a finding, and what was tried of it on the recorded run; verified there is not proved.
+
+    `before_failing`: states of the finding that failed; `after_failing`: those that still fail with the edit.
+    """
+
+    kind: str  # "flush" | "flush-fence" | "fence" | "sync" | "atomic" (no flush can help)
+    words: str
+    edits: tuple[Edit, ...] = ()
+    before_failing: int = 0
+    after_failing: int = 0
+    verified: str = ""  # what was tried, and what came of it; empty if nothing could be
+    extra_flushes: int = 0  # a run
+    extra_fences: int = 0
+    extra_syncs: int = 0
+    no_edit: str = ""  # why there is no edit of the source to apply, else empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +171,7 @@ class Finding:
     note: str = ""  # e.g. "no reordering needed: `kill -9` shows it"
     new: bool = True  # not in the baseline; without a baseline all are
     suppressed: str = ""  # the reason that the user gave for living with it, else empty; still listed
+    fix: Fix | None = None
     likenesses: tuple[str, ...] = ()  # further fingerprints, for when the id no longer fits (identity.py)
     in_diff: bool = False  # the change that the run was asked about (--diff) touches a function of it
 

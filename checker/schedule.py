@@ -179,10 +179,10 @@ class Schedule:
         offset, size, granule = place
         here = self._subject.places.of(event)
         detail = detail or self._detail(event, kind, offset, size)
-        role = self._role(pieces)
-        return ScheduleStep(
-            event, int(row["thread"]), _WHAT[kind], state, detail, file, offset, size, granule, here, role
-        )
+        thread, what, role = int(row["thread"]), _WHAT[kind], self._role(pieces)
+        durable = max((self._subject.graph.piece(piece).durable_from for piece in pieces), default=-1)
+        durable = durable if durable <= self._until else -1
+        return ScheduleStep(event, thread, what, state, detail, file, offset, size, granule, here, role, durable)
 
     def _detail(self, event: int, kind: Kind, offset: int, size: int) -> str:
         row = self._subject.trace.events[event]

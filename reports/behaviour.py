@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crashcheck.checker.result import Finding, Location, ScheduleStep
+from crashcheck.checker.result import Finding, GraphEdge, GraphNode, GroupRow, Location, ScheduleStep
 from crashcheck.reports import words
 from crashcheck.reports.numbers import bytes_text
+from crashcheck.reports.progression import progress
 from crashcheck.reports.text import line, valid
 from crashcheck.source import spoken
 
@@ -43,6 +45,9 @@ class StepView:
     source: str
     stack: tuple[str, ...]
     skipped_before: int  # trace events that are not shown just before this one
+    pending_at: int  # of an update: the shown step, by index, that starts its way to the medium; -1 if none does
+    durable_at: int  # the shown step by which it is durable; -1 if it never is before the crash
+    effect: str  # of a flush, fence or sync: what it does to which steps; "" if nothing
     file: str  # of the source, as in PlaceView; "" if unknown
     line: int
     column: int
@@ -193,6 +198,7 @@ def schedule_view(finding: Finding, tags: dict[int, str], limit: int) -> Schedul
         views.append(_step(finding, i, tags.get(i, ""), lane_of[i], between if between >= GAP_EVENTS else 0, files))
         previous = finding.schedule[i].event
     crash = next((at for at, view in enumerate(views) if view.state == UNREACHED), len(views))
+    views = [*progress([finding.schedule[i] for i in chosen[:crash]], views[:crash]), *views[crash:]]
     tally = Counter((lane, step.state) for lane, step in zip(lane_of, finding.schedule, strict=True))
     lanes = tuple(
         LaneView(label, tally[i, "durable"], tally[i, "persisted"], tally[i, "lost"]) for i, label in enumerate(labels)
@@ -238,10 +244,41 @@ def _step(finding: Finding, position: int, tag: str, lane: int, skipped: int, fi
         source=line(where.text, 160) if where else "",
         stack=stack_text(where, STEP_STACK_MAX) if where else (),
         skipped_before=skipped,
+        pending_at=-1,
+        durable_at=-1,
+        effect="",
         file=valid(where.file) if where else "",
         line=where.line if where else 0,
-        column=where.column if where else 0,
+        column=where.column if where and where.text.isascii() else 0,
     )
+
+
+def group_graph(row: GroupRow, model: str) -> GraphView | None:
+    """The graph of a group's representative, whose updates have no fate; None where it has none."""
+    if not row.nodes:
+        return None
+    kept = row.nodes[:NODES_MAX]
+    nodes = tuple(NodeView(line(n.label, 60), where_text(n.location), "", "", "", _unit(n, model)) for n in kept)
+    alt = f"{words.plural(row.updates, 'update')}, {words.plural(len(row.edges), 'rule')} that orders them."
+    return GraphView(nodes, _edges(kept, row.edges), None, max(row.updates, len(row.nodes)), alt)
+
+
+def _edges(kept: Sequence[GraphNode], edges: Sequence[GraphEdge]) -> tuple[EdgeView, ...]:
+    position = {node.id: new for new, node in enumerate(kept)}
+    return tuple(
+        EdgeView(*edge)
+        for edge in sorted(
+            {
+                (position[e.source], position[e.target], line(e.reason, 24))
+                for e in edges
+                if e.source in position and e.target in position and e.source != e.target
+            }
+        )
+    )
+
+
+def _unit(node: GraphNode, model: str) -> str:
+    return f"{words.granule_word(model)} {node.granule}" if node.granule >= 0 else "name and size"
 
 
 def graph_view(finding: Finding) -> GraphView | None:
@@ -255,14 +292,7 @@ def graph_view(finding: Finding) -> GraphView | None:
         return (0 if culprit else 1 if node.state in ("persisted", "lost") else 2), index
 
     kept = sorted(sorted(range(len(finding.nodes)), key=rank)[:NODES_MAX])
-    position = {finding.nodes[old].id: new for new, old in enumerate(kept)}
-    edges = sorted(
-        {
-            (position[e.source], position[e.target], line(e.reason, 24))
-            for e in finding.edges
-            if e.source in position and e.target in position and e.source != e.target
-        }
-    )
+    edges = _edges([finding.nodes[old] for old in kept], finding.edges)
     tagged: dict[int, str] = {}
     for tag, place in (("A", finding.location), ("B", finding.other)):
         at = [
@@ -278,20 +308,18 @@ def graph_view(finding: Finding) -> GraphView | None:
             finding.nodes[old].state if finding.nodes[old].state in UPDATES else "",
             words.FATE.get(finding.nodes[old].state, ""),
             tagged.get(new, ""),
-            f"{words.granule_word(finding.model)} {finding.nodes[old].granule}"
-            if finding.nodes[old].granule >= 0
-            else "name and size",
+            _unit(finding.nodes[old], finding.model),
         )
         for new, old in enumerate(kept)
     )
     pair = tuple(sorted(tagged))
     unordered = None
     if len(pair) == 2:
-        arcs = [(a, b) for a, b, _ in edges]
+        arcs = [(edge.source, edge.target) for edge in edges]
         if not _reaches(arcs, pair[0], pair[1]) and not _reaches(arcs, pair[1], pair[0]):
             unordered = (pair[0], pair[1])
     alt = f"{words.plural(len(finding.nodes), 'update')}, {words.plural(len(finding.edges), 'rule')} that orders them."
-    return GraphView(nodes, tuple(EdgeView(*edge) for edge in edges), unordered, len(finding.nodes), alt)
+    return GraphView(nodes, edges, unordered, len(finding.nodes), alt)
 
 
 def _reaches(arcs: list[tuple[int, int]], start: int, goal: int) -> bool:

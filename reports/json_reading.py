@@ -301,6 +301,11 @@ def _granule(of: _Reader) -> int:
     return -1 if granule is None else granule
 
 
+def _maybe(of: _Reader, name: str) -> int:
+    number = of.maybe_whole(name) if of.has(name) else None
+    return -1 if number is None else number
+
+
 def _step(step: _Reader) -> ScheduleStep:
     return ScheduleStep(
         event=step.whole("event"),
@@ -314,6 +319,7 @@ def _step(step: _Reader) -> ScheduleStep:
         granule=_granule(step),
         location=step.maybe("location", _location),
         role=step.word("role", ("", "location", "other")) if step.has("role") else "",
+        durable_from=_maybe(step, "durable_from"),
     )
 
 

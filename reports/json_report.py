@@ -216,4 +216,5 @@ def _step(step: ScheduleStep) -> dict[str, Any]:
         "granule": step.granule if step.granule >= 0 else None,
         "location": _maybe_location(step.location),
         "role": step.role or None,
+        "durable_from": step.durable_from if step.durable_from >= 0 else None,
     }

@@ -73,10 +73,21 @@ def step(
     location: Location | None = None,
     thread: int = 1,
     file: str = "table.pool",
+    durable_from: int = -1,
 ) -> ScheduleStep:
     """A step of a schedule; one that touches no granule belongs to no file."""
     return ScheduleStep(
-        event, thread, what, state, detail, file if granule >= 0 or state else "", offset, size, granule, location
+        event,
+        thread,
+        what,
+        state,
+        detail,
+        file if granule >= 0 or state else "",
+        offset,
+        size,
+        granule,
+        location,
+        durable_from=durable_from,
     )
 
 
@@ -102,9 +113,9 @@ LEVEL_HASH = Finding(
     verdict=FAIL,
     schedule=(
         step(201, "mark", "", "operation 2 begins"),
-        step(202, "store", "durable", "entry.key = 29 00 00 00 00 00 00 00", 41, 2640, 8, KEY),
-        step(203, "store", "durable", "entry.value = 29 29 00 00 00 00 00 00", 41, 2648, 8, VALUE),
-        step(204, "store", "durable", "token.valid = 01", 40, 2564, 1, VALID),
+        step(202, "store", "durable", "entry.key = 29 00 00 00 00 00 00 00", 41, 2640, 8, KEY, durable_from=208),
+        step(203, "store", "durable", "entry.value = 29 29 00 00 00 00 00 00", 41, 2648, 8, VALUE, durable_from=208),
+        step(204, "store", "durable", "token.valid = 01", 40, 2564, 1, VALID, durable_from=208),
         step(205, "flush", "", "clwb", 41, 2640, 64, at(10)),
         step(206, "flush", "", "clwb", 40, 2564, 64, at(11)),
         step(207, "fence", "", "sfence", location=at(12)),
@@ -393,7 +404,7 @@ def many(count: int, steps: int = 60) -> RunResult:
             step(i, "store", "durable", f"log.entries[{i}] = {i % 256:02x}", i % 9, (i % 9) * 64, 8, KEY)
             for i in range(steps)
         )
-        return head + tuple(replace(s, event=s.event + steps) for s in LEVEL_HASH.schedule)
+        return head + tuple(replace(s, event=s.event + steps, durable_from=-1) for s in LEVEL_HASH.schedule)
 
     return run(
         *(replace(LEVEL_HASH, id=f"ORD-{i:08x}", schedule=long_schedule(i)) for i in range(count)),
