@@ -4,6 +4,14 @@
 #include "internal.h"
 
 #define SEEN_SLOTS 2048u
+/* A thread's first reads are all recorded, then every 17th burst of them, later every 65th. A gap ends early at a read of
+ * a site of which few were recorded. */
+#define FIRST_READS (1u << 17)
+#define BURST 4096u
+#define GAP (BURST << 4)
+#define SITES_MET (1u << 16)
+#define MET_ENOUGH 64 /* reads of a site that were recorded; fewer, and one ends a gap */
+#define GAPS_ENDED 4
 
 /* What a load site last read from one call stack, as the trace has it. */
 struct seen {
@@ -21,6 +29,10 @@ struct load_writer {
 
 bool cc_loads, cc_all_memory;
 uint8_t cc_load_on;
+/* How many more reads this thread leaves out; and by a hash of its site how many were recorded, up to MET_ENOUGH. Threads share
+ * the counts, and may lose some. */
+HIDDEN __thread uint32_t cc_load_left_out TLS_MODEL;
+HIDDEN uint8_t cc_load_met[SITES_MET];
 uintptr_t cc_load_window_start, cc_load_window_bytes;
 
 void cc_loads_start(const char *loads, const char *memory)
@@ -105,6 +117,8 @@ void cc_loads_forget(bool ends)
     }
     if (!ends)
         thread->load_id = thread->load_known = 0;
+    thread->load_count = thread->load_gaps = thread->load_gap = 0;
+    cc_load_left_out = 0;
 }
 
 static struct load_writer *writer_slow(uint32_t level)
@@ -176,6 +190,64 @@ static bool seen_before(struct load_writer *loads, uint32_t level, const struct 
         return true;
     *slot = (struct seen){event->site, event->stack, event->size, event->file, event->offset};
     return false;
+}
+
+static inline uint8_t *met(where at)
+{
+    return &cc_load_met[(uint16_t)((uint32_t)((uintptr_t)at.unit >> 3) + at.index)];
+}
+
+/* Whether a read is left out. */
+static bool left_out(where at)
+{
+    if (LIKELY(!cc_load_left_out) || cc_all_memory)
+        return false;
+    if (*met(at) < MET_ENOUGH) {
+        cc_load_left_out = 0;
+        return false;
+    }
+    cc_load_left_out--;
+    return true;
+}
+
+static void gap(struct load_writer *loads, uint64_t seq, uint32_t begins)
+{
+    struct cc_event event = {.kind = CC_LOAD_GAP, .aux = begins, .instance_delta = CC_NO_INSTANCE};
+    event.seq = seq ? seq : cc_load_seq();
+    if (UNLIKELY(cc_thread.id != cc_thread.load_known))
+        name_thread(&loads->writer);
+    cc_put(&loads->writer, &event);
+}
+
+/* Before a read is recorded: the gap before it ends, or the burst is over and the next gap begins after it. */
+static void sample(struct load_writer *loads, uint32_t level, where at, uint64_t seq)
+{
+    struct thread *thread = &cc_thread;
+    uint8_t *mine = met(at);
+    if (UNLIKELY(level)) /* of a signal handler, in the midst of another read or event */
+        return;
+    if (UNLIKELY(thread->load_gap)) {
+        thread->load_gap = 0;
+        gap(loads, seq, 0);
+        *mine = *mine < MET_ENOUGH - MET_ENOUGH / GAPS_ENDED ? *mine + MET_ENOUGH / GAPS_ENDED : MET_ENOUGH;
+    }
+    if (*mine < MET_ENOUGH)
+        ++*mine;
+    thread->load_count++;
+}
+
+/* After a read was recorded, or found to be recorded already. */
+static void sampled(struct load_writer *loads, uint32_t level, uint64_t seq)
+{
+    struct thread *thread = &cc_thread;
+    if (level || LIKELY(thread->load_count < (thread->load_gaps ? BURST : FIRST_READS)))
+        return;
+    thread->load_count = 0;
+    thread->load_gaps++;
+    thread->load_gap = 1;
+    cc_load_left_out = GAP << (thread->load_gaps < 12 ? thread->load_gaps / 6 : 2);
+    gap(loads, seq, 1);
+    raw_fill(loads->seen, 0, sizeof loads->seen);
 }
 
 static void put(struct writer *writer, struct cc_event *event, uint64_t seq)
@@ -263,12 +335,18 @@ void cc_load_at(where at, uint64_t seq, const void *source, uint64_t size, uint6
 {
     if (UNLIKELY(cc_all_memory))
         cc_turn_keep();
+    else if (left_out(at))
+        return;
     uint32_t level;
     struct load_writer *loads = enter(&level);
-    if (UNLIKELY(loads && cc_all_memory))
+    if (UNLIKELY(loads && cc_all_memory)) {
         elsewhere(&loads->writer, at, (uintptr_t)source, size, CC_VOLATILE_LOAD, flags);
-    if (LIKELY(loads != NULL))
         load(loads, level, at, seq, (uintptr_t)source, size, instance, flags);
+    } else if (LIKELY(loads != NULL)) {
+        sample(loads, level, at, seq);
+        load(loads, level, at, seq, (uintptr_t)source, size, instance, flags);
+        sampled(loads, level, seq);
+    }
     cc_leave();
 }
 
@@ -308,6 +386,8 @@ void cc_access(const struct access *access, struct cc_unit *unit)
     cc_load_at(at, 0, (const void *)access->address, access->packed >> 9, instance, flags);
 }
 
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
 #define SAVE_SSE(n) "movups %xmm" #n ", " #n "*16(%rsp)\n"
 #define RESTORE_SSE(n) "movups " #n "*16(%rsp), %xmm" #n "\n"
 #define ALL_SSE(do) do(0) do(1) do(2) do(3) do(4) do(5) do(6) do(7) do(8) do(9) do(10) do(11) do(12) do(13) do(14) do(15)
@@ -327,10 +407,34 @@ __asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
         "sub cc_load_window_start(%rip), %rax\n"
         "cmp cc_load_window_bytes(%rip), %rax\n"
         "pop %rax\n"
-        "jb 1f\n"
-        "lea 8(%rsp), %rsp\n"
+        "jb 2f\n"
+        "3: lea 8(%rsp), %rsp\n"
         "ret\n"
-        "1: " KEEPING_REGISTERS("lea 24(%rbp), %rdi\n mov 8(%rbp), %rsi\n call cc_access\n")
+        "2: push %rax\n"
+        "push %rcx\n"
+        "push %rdx\n"
+        "mov cc_load_left_out@gottpoff(%rip), %rdx\n"
+        "mov %fs:(%rdx), %eax\n"
+        "sub $1, %eax\n"
+        "jb 4f\n" /* nothing is left out */
+        "mov 24(%rsp), %rcx\n"
+        "shr $3, %rcx\n"
+        "add 56(%rsp), %ecx\n"
+        "movzwl %cx, %ecx\n"
+        "push %rdi\n"
+        "lea cc_load_met(%rip), %rdi\n"
+        "cmpb $" TEXT(MET_ENOUGH) ", (%rdi,%rcx)\n"
+        "pop %rdi\n"
+        "jb 4f\n"
+        "mov %eax, %fs:(%rdx)\n"
+        "pop %rdx\n"
+        "pop %rcx\n"
+        "pop %rax\n"
+        "jmp 3b\n"
+        "4: pop %rdx\n"
+        "pop %rcx\n"
+        "pop %rax\n"
+        KEEPING_REGISTERS("lea 24(%rbp), %rdi\n mov 8(%rbp), %rsi\n call cc_access\n")
         "lea 8(%rsp), %rsp\n"
         "ret\n"
         ".size cc_access_entry, .-cc_access_entry\n"

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define CC_TRACE_MAGIC "CRSHTRC\n"
-#define CC_TRACE_VERSION 2u
+#define CC_TRACE_VERSION 3u
 #define CC_HEADER_BYTES 4096u
 #define CC_CHUNK_BYTES (256u * 1024u)
 #define CC_CHUNK_HEADER_BYTES 64u
@@ -64,7 +64,7 @@ enum cc_chunk_kind {
     CC_CHUNK_FREE = 0,           /* reserved but not yet initialised */
     CC_CHUNK_EVENTS = 1,
     CC_CHUNK_BLOB = 2,
-    CC_CHUNK_LOADS = 3,          /* records of reads and of other memory, and what they need: CC_LOAD, CC_VOLATILE_*, CC_UNIT_DEF,
+    CC_CHUNK_LOADS = 3,          /* records of reads and of other memory, and what they need: CC_LOAD*, CC_VOLATILE_*, CC_UNIT_DEF,
                                   * CC_STACK_DEF, CC_THREAD_START. Their threads (the chunk's own too), sites and stacks are numbered
                                   * apart from those of events; CC_THREAD_START says which thread of events it is */
 };
@@ -116,6 +116,7 @@ enum cc_event_kind {
                               * the run, and several may share one; within a thread their place in the chunks orders them */
     CC_VOLATILE_LOAD = 13,   /* the same of other memory; file: 0; offset: the address */
     CC_VOLATILE_STORE = 14,
+    CC_LOAD_GAP = 15,        /* aux 1: from here on this thread's reads are left out; aux 0: up to here. `seq` as of a read */
     /* Definitions; they precede their first use in seq order. */
     CC_FILE_DEF = 16,    /* file: id; payload: its path relative to the pool folder, UTF-8 as given by the system (size bytes); offset: size when first seen; flags: 1 if it existed when first seen */
     CC_UNIT_DEF = 17,    /* aux: first global site id; offset: number of sites; payload: 8-byte unit key then the module's path */

@@ -53,25 +53,27 @@ def renumbered(
     accesses: Events,
     units: list[tuple[int, UnitDef]],
     stacks: dict[int, tuple[int, int]],
-) -> tuple[Events, Events]:
-    """(loads of watched files, accesses to other memory), with threads, sites and stacks as events have them.
+) -> tuple[Events, Events, Events]:
+    """(loads of watched files, accesses to other memory, gaps between loads), with threads, sites and stacks as events have them.
 
     What no event knows gets numbers that none uses; such units and stacks are added to `units` and `stacks`.
     """
     kinds = accesses["kind"]
     if not len(accesses):
-        return accesses, accesses
+        return accesses, accesses, accesses
     bases, shifts = _site_shifts(raw, header, accesses, units)
     stack_of = _stack_numbers(header, accesses[kinds == Kind.STACK_DEF], bases, shifts, stacks)
     thread_of = _thread_numbers(header, accesses)
     result = []
-    for chosen in ([Kind.LOAD], [Kind.VOLATILE_LOAD, Kind.VOLATILE_STORE]):
+    for chosen in ([Kind.LOAD], [Kind.VOLATILE_LOAD, Kind.VOLATILE_STORE], [Kind.LOAD_GAP]):
         rows = accesses[np.isin(kinds, np.array(chosen, dtype=np.uint8))]
         rows["site"] = _shifted(rows["site"], bases, shifts)
         rows["stack"] = stack_of[np.minimum(rows["stack"], len(stack_of) - 1)]
         rows["thread"] = thread_of[np.minimum(rows["thread"], len(thread_of) - 1)]
         result.append(rows)
-    return result[0], result[1]
+    # loads and gaps of one thread may share a number: the place says which came first
+    result[2]["offset"] = np.cumsum(kinds == Kind.LOAD)[kinds == Kind.LOAD_GAP]
+    return result[0], result[1], result[2]
 
 
 def _shifted(sites: NDArray[np.uint32], bases: NDArray[np.int64], shifts: NDArray[np.int64]) -> NDArray[np.int64]:

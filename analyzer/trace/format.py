@@ -10,7 +10,7 @@ from enum import IntEnum, IntFlag
 import numpy as np
 
 MAGIC = b"CRSHTRC\n"
-VERSION = 2
+VERSION = 3
 HEADER_BYTES = 4096
 CHUNK_BYTES = 256 * 1024
 CHUNK_HEADER_BYTES = 64
@@ -103,6 +103,7 @@ class Kind(IntEnum):
     LOAD = 12
     VOLATILE_LOAD = 13
     VOLATILE_STORE = 14
+    LOAD_GAP = 15
     FILE_DEF = 16
     UNIT_DEF = 17
     STACK_DEF = 18

@@ -49,6 +49,9 @@ class Trace:
     too: one happened before the first event with the same `seq` or a higher one. Both may be empty; `events` is the
     same with and without them. A repeated load from one place by one site and call stack may be left out, as long
     as no other by the same site and stack came between.
+
+    `gaps` are the places where the recorder began to leave loads of a thread out (`aux` 1), and where it went on with
+    them (0): before the load that `offset` is the index of. Between gaps it left none out.
     """
 
     path: Path
@@ -60,6 +63,7 @@ class Trace:
     _stacks: dict[int, tuple[int, int]] = field(repr=False)
     loads: Events = field(default_factory=lambda: np.empty(0, dtype=fmt.EVENT))
     elsewhere: Events = field(default_factory=lambda: np.empty(0, dtype=fmt.EVENT))
+    gaps: Events = field(default_factory=lambda: np.empty(0, dtype=fmt.EVENT))
 
     def __len__(self) -> int:
         return len(self.events)
@@ -138,10 +142,10 @@ def read(path: Path | str) -> Trace:
         files.setdefault(number, WatchedFile(number, name, existed, int(event["offset"]) if existed else 0))
     _check_files(path, events, files)
     units = units_of(raw, events)
-    loads, elsewhere = renumbered(raw, header, accesses, units, stacks)
+    loads, elsewhere, gaps = renumbered(raw, header, accesses, units, stacks)
     _check_files(path, loads, files)
     ordered = tuple(sorted((unit for _, unit in units), key=lambda unit: unit.base))
-    return Trace(path, events, files, ordered, truncated, raw, stacks, loads, elsewhere)
+    return Trace(path, events, files, ordered, truncated, raw, stacks, loads, elsewhere, gaps)
 
 
 def _map(path: Path) -> NDArray[np.uint8]:

@@ -176,6 +176,47 @@ def test_only_a_read_that_repeats_the_latest_of_its_site_is_left_out(compiled: B
     ]
 
 
+MANY = """
+int main(int argc, char **argv)
+{
+    volatile uint64_t *at = map(argv[1]);
+    uint64_t sum = (uint64_t)argc;
+    for (int i = 0; i < 700000; i++) {
+        sum += at[i % 1000];
+        if (i % 100000 == 99999)
+            at[1001] = sum;
+    }
+    sum += at[1000];
+    at[1002] = sum;
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_reads_of_a_long_run_are_left_out_between_gaps_only(compiled: Build, level: str) -> None:
+    program = compiled(MANY, level)
+    trace, _ = run(program, loads=True)
+    assert trace.gaps["aux"].tolist() == [1, 0] * (len(trace.gaps) // 2)
+    bounds = trace.gaps["offset"].tolist()
+    assert bounds[0] == 1 << 17
+    assert bounds[1::2] == bounds[0::2]
+    places = trace.loads["offset"].astype(np.int64) // 8
+    for stretch in np.split(places, bounds[0::2]):
+        steps = np.diff(stretch) % 1000
+        assert bool(np.all(steps[:-1] == 1))
+    assert (1 << 17) + 4 * 4096 < len(trace.loads) < 200000
+    # a site that few reads are known of
+    assert said(trace, program, trace.loads[-1:]) == ["load+0x1f40,8 @ 11"]
+    assert int(trace.gaps["seq"][-1]) == int(trace.loads["seq"][-1]) == int(trace.events["seq"][-2])
+
+
+def test_no_read_is_left_out_with_all_memory(compiled: Build) -> None:
+    trace, _ = run(compiled(MANY, "-O2"), memory="all")
+    assert len(trace.gaps) == 0
+    assert len(trace.loads) == 700001
+
+
 READS_AFTER_FORK = """
 #include <sys/wait.h>
 int main(int argc, char **argv)

@@ -11,6 +11,7 @@ from crashcheck.config import FILE_NAME, MODELS, Config, load, override
 
 if TYPE_CHECKING:
     from crashcheck.analyzer.invariants import Inferred, LikelyInvariant, ReadEvidence
+    from crashcheck.analyzer.trace.reader import Trace
     from crashcheck.source import SourceTree
 
 
@@ -57,9 +58,15 @@ def infer_afresh(config: Config) -> Inferred:
             pipeline.build(config, run_folder.path)
         loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path, loads=True))
         inferred = infer(behaviours(loaded.subject.graph, loaded.facts), loaded.facts)
-        return Inferred(inferred.invariants, (), inferred.note)
+        return Inferred(inferred.invariants, (), inferred.note or _sampled(loaded.subject.trace))
     finally:
         run_folder.close()
+
+
+def _sampled(trace: Trace) -> str:
+    if not len(trace.gaps):
+        return ""
+    return f"the run's {len(trace.loads)} recorded loads are a sample: evidence counts what is in it"
 
 
 def lines(inferred: Inferred, chosen: list[LikelyInvariant], tree: SourceTree) -> Iterator[str]:
