@@ -21,6 +21,7 @@ from crashcheck.analyzer.invariants.ppdg import (
     Dependences,
     Edges,
     accesses,
+    concerned,
     edges,
 )
 from crashcheck.analyzer.invariants.queries import (
@@ -112,11 +113,13 @@ def infer_from(found: Behaviours, facts: ProgramFacts, dependences: Dependences)
     """The same from dependences that are known already. Near-linear in the trace."""
     trace = found.graph.trace
     nodes = found.nodes
-    rows = accesses(trace, np.unique(nodes.event[nodes.data]))
-    known = keys(trace, facts, rows)
-    joined = edges(Binder(trace, rows, dependences))
+    every = accesses(trace, np.unique(nodes.event[nodes.data]))
+    joined = edges(Binder(trace, every, dependences))
     if not len(joined):
         return Inferred((), (), _nothing_joined(trace, facts))
+    rows, joined = concerned(every, joined)
+    del every
+    known = keys(trace, facts, rows)
     updates = Updates(found, rows, known)
     drafts = [
         *_ordered(trace, facts, rows, known, joined, updates),

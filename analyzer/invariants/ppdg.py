@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.behaviours.updates import Updates, ranges
+from crashcheck.analyzer.behaviours.updates import Updates, mix, ranges, unique
 from crashcheck.analyzer.ir.dependences import SiteRef
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 from crashcheck.analyzer.trace.format import Kind
@@ -20,6 +20,7 @@ Bools = NDArray[np.bool_]
 MOST = 1024  # accesses of one site and call stack that are looked at, evenly spaced: they are alike
 _HOPS = 3  # writes of volatile memory in a row that are followed
 _WIDE = 64  # words of a volatile write that are followed
+_TABLE = 1 << 24  # numbers up to which a table of them is faster than sorting
 _PASSED = 1 << 16  # accesses of one site that are followed through volatile memory at a time
 
 CONTROL, ADDRESS, VALUE = 1, 2, 4
@@ -50,6 +51,7 @@ class Accesses:
 
     `columns` are those of updates; its `event` is an index into `trace.events` for stores, into `trace.loads` for
     loads of watched files, into `trace.elsewhere` for the rest, whose `file` is 0 and whose `offset` is an address.
+    Of a whole run they are as narrow as in the trace: widen before computing with them (`chosen` does).
     """
 
     columns: Updates
@@ -65,6 +67,17 @@ class Accesses:
         out: Bools = self.columns.file == 0
         return out
 
+    def chosen(self, rows: Ints) -> Accesses:
+        """Some rows, ascending, as accesses of their own."""
+        columns = self.columns
+        names = ("event", "site", "stack", "file", "offset", "size", "delta")
+        return Accesses(
+            Updates(*(getattr(columns, name)[rows].astype(np.int64) for name in names)),
+            self.load[rows],
+            self.thread[rows],
+            self.process[rows],
+        )
+
 
 def accesses(trace: Trace, stores: Ints) -> Accesses:
     """All loads of a trace, the stores at the event indices `stores`, and what is known of other memory."""
@@ -74,16 +87,15 @@ def accesses(trace: Trace, stores: Ints) -> Accesses:
         (trace.events[stores], stores, np.zeros(len(stores), dtype=np.bool_)),
     ]
 
-    def column(name: str) -> Ints:
-        return np.concatenate([rows[name].astype(np.int64) for rows, _, _ in parts])
+    def column(name: str) -> Any:
+        return np.concatenate([rows[name] for rows, _, _ in parts])
 
     # a load has the number of the event after it, and of one thread they come in order
-    group = np.repeat(np.arange(3), [len(rows) for rows, _, _ in parts])
-    order = np.lexsort((group, column("seq")))
+    order = np.argsort(column("seq"), kind="stable")
     names = ("site", "stack", "file", "offset", "size", "instance_delta")
     named = {name: column(name)[order] for name in names}
-    index = np.concatenate([where.astype(np.int64) for _, where, _ in parts])[order]
-    named["file"] = np.where(group[order] == 1, 0, named["file"])
+    named["file"][(order >= len(trace.loads)) & (order < len(trace.loads) + len(trace.elsewhere))] = 0
+    index = np.concatenate([where for _, where, _ in parts])[order]
     return Accesses(
         Updates(index, *(named[name] for name in names)),
         np.concatenate([load for _, _, load in parts])[order],
@@ -175,12 +187,12 @@ class Binder:
             self._bases.setdefault(unit.key, []).append(unit.base)
         self._units = sorted((unit.base, unit.base + unit.sites, unit.key) for unit in trace.units)
         self._frames = Frames(trace, rows.columns.stack)
-        node_of = np.zeros(int(rows.columns.stack.max(initial=0)) + 1, dtype=np.int64)
+        node_of = np.zeros(int(rows.columns.stack.max(initial=0)) + 1, dtype=np.int32)
         for stack, node in self._frames.of.items():
             node_of[stack] = node
         self._node = node_of[rows.columns.stack]
-        _, self._thread = np.unique(rows.thread, return_inverse=True)
-        self._thread = self._thread.reshape(-1).astype(np.int64)
+        threads = np.unique(rows.thread)
+        self._thread = np.searchsorted(threads, rows.thread).astype(np.int32)
         self._loads = _grouped(rows.columns.site, self._node, rows.load)
         self._stacks_of: dict[int, list[int]] = {}
         for site, node in self._loads:
@@ -221,7 +233,7 @@ class Binder:
 
     def _time(self, rows: Ints) -> Ints:
         """Sorts rows by thread, then by time."""
-        out: Ints = self._thread[rows] * len(self.rows) + rows
+        out: Ints = self._thread[rows].astype(np.int64) * len(self.rows) + rows
         return out
 
     def _executions(self, site: int, frames: tuple[int, ...]) -> Ints:
@@ -231,17 +243,35 @@ class Binder:
         return self._keys[site, frames]
 
 
-def _grouped(site: Ints, node: Ints, mask: Bools) -> dict[tuple[int, int], Ints]:
+def _grouped(site: NDArray[Any], node: NDArray[Any], mask: Bools) -> dict[tuple[int, int], Ints]:
     """Places where `mask` holds by (site, node), in order of first appearance; each group ascending."""
     which = np.flatnonzero(mask)
     if not len(which):
         return {}
-    key = site[which] << 32 | node[which]
-    order = np.argsort(key, kind="stable")
-    bounds = np.flatnonzero(np.concatenate([[True], key[order][1:] != key[order][:-1]]))
-    groups = np.split(which[order], bounds[1:])
+    pairs, number = _numbers(site[which], node[which])
+    order = np.argsort(number, kind="stable")
+    groups = np.split(which[order], np.cumsum(np.bincount(number, minlength=pairs))[:-1])
     groups.sort(key=lambda group: int(group[0]))
     return {(int(site[group[0]]), int(node[group[0]])): group for group in groups}
+
+
+def _numbers(one: NDArray[Any], other: NDArray[Any]) -> tuple[int, NDArray[Any]]:
+    """(how many, a number below it of each row): equal for equal pairs of small numbers, as narrow as it can be."""
+    width = int(other.max()) + 1
+    key = one.astype(np.int64) * width + other
+    top = int(key.max()) + 1
+    if top <= _TABLE:
+        known = np.zeros(top, dtype=np.bool_)
+        known[key] = True
+        table = np.cumsum(known) - 1
+        many = int(known.sum())
+        return many, table.astype(_narrow(many))[key]
+    distinct_ = unique(key)
+    return len(distinct_), np.searchsorted(distinct_, key).astype(_narrow(len(distinct_)))
+
+
+def _narrow(many: int) -> type:
+    return np.uint16 if many < 1 << 16 else np.int64  # numpy sorts 16 bits by counting
 
 
 def edges(binder: Binder) -> Edges:
@@ -270,6 +300,27 @@ def edges(binder: Binder) -> Edges:
     access, on, kinds = (np.concatenate(column) for column in zip(*found, strict=True))
     keep = access != on
     return _merged(access[keep], on[keep], kinds[keep])
+
+
+def concerned(rows: Accesses, joined: Edges) -> tuple[Accesses, Edges]:
+    """Without the loads that are in no edge, but for the first and the last of those that look alike.
+
+    These say what lies where (keys.py), and the rest, by far the most of a run, say nothing more.
+    """
+    keep = ~rows.load & ~rows.volatile
+    keep[joined.access] = keep[joined.on] = True
+    rest = np.flatnonzero(~keep & ~rows.volatile)
+    columns = rows.columns
+    mixed = np.zeros(len(rest), dtype=np.uint64)
+    for column in (columns.site, columns.file, columns.offset, columns.size, columns.delta):
+        mixed = mix(mixed ^ column[rest].astype(np.uint64))
+    order = np.argsort(mixed, kind="stable")
+    fresh = np.ones(len(rest) + 1, dtype=np.bool_)
+    fresh[1:-1] = mixed[order[1:]] != mixed[order[:-1]]
+    keep[rest[order[fresh[:-1] | fresh[1:]]]] = True
+    chosen = np.flatnonzero(keep)
+    number = np.cumsum(keep) - 1
+    return rows.chosen(chosen), Edges(number[joined.access], number[joined.on], joined.how)
 
 
 def _merged(access: Ints, on: Ints, how: Ints) -> Edges:
@@ -333,8 +384,9 @@ def _writers(rows: Accesses) -> Ints:
     out = np.full(len(rows), -1, dtype=np.int64)
     volatile = np.flatnonzero(rows.volatile)
     columns = rows.columns
-    first = columns.offset[volatile] // WORD_BYTES
-    many = np.minimum((columns.offset[volatile] + columns.size[volatile] - 1) // WORD_BYTES - first + 1, _WIDE)
+    offset, size = columns.offset[volatile].astype(np.int64), columns.size[volatile].astype(np.int64)
+    first = offset // WORD_BYTES
+    many = np.minimum((offset + size - 1) // WORD_BYTES - first + 1, _WIDE)
     many = np.where(rows.load[volatile], 1, np.maximum(many, 1))
     row = np.repeat(volatile, many)
     word = ranges(first, many)
@@ -350,4 +402,17 @@ def _writers(rows: Accesses) -> Ints:
     return out
 
 
-__all__ = ["ADDRESS", "CONTROL", "MOST", "VALUE", "Accesses", "Binder", "Bools", "Edges", "Frames", "accesses", "edges"]
+__all__ = [
+    "ADDRESS",
+    "CONTROL",
+    "MOST",
+    "VALUE",
+    "Accesses",
+    "Binder",
+    "Bools",
+    "Edges",
+    "Frames",
+    "accesses",
+    "concerned",
+    "edges",
+]

@@ -30,6 +30,7 @@ def updates_of(script: Script, model: str) -> Updates:
     found = script.found(model)
     nodes = found.nodes
     rows = accesses(found.graph.trace, np.unique(nodes.event[nodes.data]))
+    rows = rows.chosen(np.arange(len(rows)))
     return Updates(found, rows, keys(found.graph.trace, script.facts, rows))
 
 
