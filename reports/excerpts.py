@@ -14,7 +14,8 @@ Sources = Mapping[str, tuple[str, ...]]
 
 def places(finding: Finding) -> Iterator[Location]:
     """The locations of a finding that a report shows with source lines."""
-    for place in (finding.location, finding.other, finding.crash_location):
+    steps = (step.location for step in finding.schedule)
+    for place in (finding.location, finding.other, finding.crash_location, *steps):
         if place is not None:
             yield place
 

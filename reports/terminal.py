@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
-from crashcheck.reports.view import FactView, FindingView, PlaceView, RunView
+from crashcheck.reports.view import FactView, FindingView, FixView, PlaceView, RunView
 
 # Every text is put into rich.text.Text, never into markup: names and output of a program may hold "[red]".
 _FATE_STYLE = {"lost": "bold red", "survived": "bold cyan", "durable": "bold"}
@@ -65,6 +65,8 @@ def _finding(finding: FindingView) -> list[RenderableType]:
     head = Text()
     head.append(f"{finding.kind}", "bold yellow" if finding.uncertain else "bold red")
     head.append(f"  [{finding.model}]  {finding.id}", "dim")
+    if finding.standing:
+        head.append(f"  {finding.standing}", "bold")
     body = [Text(finding.message, "bold")]
     if finding.uncertain:
         body.append(Text(f"uncertain: {finding.uncertain}", "yellow"))
@@ -73,8 +75,21 @@ def _finding(finding: FindingView) -> list[RenderableType]:
     crash = Text().append("crash    ", "dim").append(finding.crash_point)
     body += [crash, _check(finding)]
     body += [Text().append("note     ", "dim").append(note) for note in finding.notes]
+    body += _fix(finding.fix)
     body.append(Text().append("replay   ", "dim").append(finding.replay, "green"))
     return [head, *(_indent(part) for part in body)]
+
+
+def _fix(fix: FixView | None) -> list[Text]:
+    if fix is None:
+        return []
+    rows = [Text().append("fix      ", "dim").append(fix.words)]
+    rows += [Text("         ").append(text, "green") for text in fix.patch]
+    if fix.no_edit:
+        rows.append(Text("         ").append(f"not written as an edit: {fix.no_edit}", "dim"))
+    if fix.verified:
+        rows.append(Text().append("tried    ", "dim").append("; ".join(filter(None, (fix.verified, fix.cost)))))
+    return rows
 
 
 def _indent(text: Text) -> Text:
@@ -130,6 +145,8 @@ def _summary(view: RunView, html_path: str) -> list[RenderableType]:
     trace.append(view.trace[0].value, _TONE_STYLE[view.trace[0].tone])
     trace.append(f" explained ({view.trace[0].note}), {view.trace[1].value} events: {view.trace[1].note}", "dim")
     parts.append(_indent(trace))
+    if view.groups_summary:
+        parts.append(_indent(Text().append("groups  ", "dim").append(view.groups_summary)))
     for label, value in (("time", next(f.value for f in view.run if f.label == "time")), ("html", html_path)):
         if value:
             parts.append(_indent(Text().append(f"{label:<8}", "dim").append(value, "default")))

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Literal
 
-from crashcheck.checker.result import Finding, Level, Location, RunResult
+from crashcheck.checker.result import Finding, Fix, Level, Location, RunResult
 from crashcheck.reports import words
 from crashcheck.reports.behaviour import (
     STEPS_MAX,
@@ -20,13 +20,16 @@ from crashcheck.reports.behaviour import (
     where_text,
 )
 from crashcheck.reports.excerpts import Sources, around
+from crashcheck.reports.groups import GroupView, group_views, summary
 from crashcheck.reports.numbers import human, percent, seconds_text
 from crashcheck.reports.text import block, line, valid
+from crashcheck.reports.walk import WalkFile, walk
 
 STEPS_ALL_FINDINGS = 1400  # schedule steps shown in one report; keeps 100 findings under 2 MiB of HTML
 STEPS_MIN = 12
 STACK_MAX = 8
 CONTEXT_LINES = 2
+PATCH_LINES = 24
 
 Status = Literal["clean", "partial", "findings"]
 
@@ -67,6 +70,18 @@ class PlaceView:
 
 
 @dataclass(frozen=True, slots=True)
+class FixView:
+    """What would mend a finding. `cost` and `patch` are empty where there is nothing to add."""
+
+    kind: str
+    words: str
+    verified: str
+    cost: str  # "24 flushes and 24 fences more in the run"
+    patch: tuple[str, ...]  # "buggy.c:42 + fence();", one for each line put in
+    no_edit: str
+
+
+@dataclass(frozen=True, slots=True)
 class FindingView:
     """One finding as it is told."""
 
@@ -75,6 +90,8 @@ class FindingView:
     level: Level
     new: bool  # not in the baseline
     suppressed: str  # why it is lived with, or ""
+    in_diff: bool
+    standing: str  # "suppressed", "known", "in the diff", or ""
     kind: str
     kind_title: str
     kind_sentence: str
@@ -93,7 +110,9 @@ class FindingView:
     notes: tuple[str, ...]
     uncertain: str
     schedule: ScheduleView
+    walk: tuple[WalkFile, ...]
     graph: GraphView | None
+    fix: FixView | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +132,8 @@ class RunView:
     unmodelled: tuple[str, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    groups: tuple[GroupView, ...]
+    groups_summary: str
     version: str
 
 
@@ -126,7 +147,8 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
     ]
     caveats = words.caveats(result)
     whole = result.states.feasible_is_exact and words.covered(result) == result.states.feasible
-    status: Status = "findings" if result.findings else "clean" if whole and not caveats else "partial"
+    open_ = any(finding.new and not finding.suppressed for finding in result.findings)
+    status: Status = "findings" if open_ else "partial" if result.findings else "clean" if whole and not caveats else "partial"
     return RunView(
         status=status,
         headline=words.headline(result),
@@ -141,6 +163,8 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
         unmodelled=words.names(result.trace.unmodelled_calls, 100),
         warnings=words.names(result.warnings, 100, 400),
         notes=words.names(tuple(words.note(note) for note in result.notes), 200, 300),
+        groups=group_views(result),
+        groups_summary=summary(result),
         version=line(result.version, 40),
     )
 
@@ -216,6 +240,12 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> Fin
     if same_site(crash, finding.location) or same_site(crash, finding.other):
         crash = None  # its lines are shown already
     notes = [line(finding.note)] if finding.note else []
+    if finding.suppressed:
+        notes.append(f"Suppressed: {line(finding.suppressed)}")
+    elif not finding.new:
+        notes.append("Known: the baseline has it.")
+    if finding.in_diff:
+        notes.append("The change touches it.")
     if finding.depth > 1:
         notes.append("Needs a second crash, during recovery.")
     return FindingView(
@@ -224,6 +254,8 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> Fin
         level=finding.level,
         new=finding.new,
         suppressed=line(finding.suppressed),
+        in_diff=finding.in_diff,
+        standing=words.standing(finding),
         kind=finding.kind.value,
         kind_title=words.KIND_TITLE[finding.kind],
         kind_sentence=words.KIND_SENTENCE[finding.kind],
@@ -244,7 +276,33 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> Fin
         notes=tuple(notes),
         uncertain=line(finding.uncertain),
         schedule=schedule,
+        walk=walk(finding, schedule, sources),
         graph=graph_view(finding),
+        fix=_fix(finding.fix),
+    )
+
+
+def _fix(fix: Fix | None) -> FixView | None:
+    if fix is None:
+        return None
+    counts = (
+        (fix.extra_flushes, "flush", "flushes"),
+        (fix.extra_fences, "fence", "fences"),
+        (fix.extra_syncs, "sync", "syncs"),
+    )
+    told = [words.plural(count, one, many) for count, one, many in counts if count]
+    patch = [
+        f"{edit.file}:{edit.line} {'=' if edit.replaces else '+'} {text}"
+        for edit in fix.edits
+        for text in edit.text.split("\n")
+    ]
+    return FixView(
+        fix.kind,
+        line(fix.words, 600),
+        line(fix.verified, 400),
+        f"{' and '.join(told)} more in the recorded run" if told else "",
+        tuple(line(text, 200) for text in patch[:PATCH_LINES]),
+        line(fix.no_edit, 300),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Sequence
 
 from crashcheck.checker.result import Finding, Kind, Note, Outcome, RunResult, StopReason, Verdict
@@ -93,10 +94,23 @@ def covered(result: RunResult) -> int:
     return result.states.executed + result.states.pruned
 
 
+def standing(finding: Finding) -> str:
+    """What sets a finding apart from one that simply counts: `suppressed`, `known`, `in the diff`, or nothing."""
+    if finding.suppressed:
+        return "suppressed"
+    return "known" if not finding.new else "in the diff" if finding.in_diff else ""
+
+
 def headline(result: RunResult) -> str:
     """The first line of every report; it says what was looked at, so that it cannot be read as a proof."""
     count = len(result.findings)
     what = plural(count, "finding") if count else "No findings"
+    counted = Counter(standing(finding) for finding in result.findings)
+    if count and set(counted) != {""}:
+        fresh = sum(finding.new and not finding.suppressed for finding in result.findings)
+        told = [f"{human(fresh)} new"] if counted["known"] or counted["suppressed"] else []
+        told += [f"{human(counted[word])} {word}" for word in ("in the diff", "known", "suppressed") if counted[word]]
+        what += f" ({', '.join(told)})"
     known = covered(result)
     if not count and result.states.feasible_is_exact and known == result.states.feasible:
         scope = f"all {human(known)} feasible crash states" if known != 1 else "the only feasible crash state"
