@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +11,10 @@ from crashcheck.analyzer.ir.facts import ProgramFacts, Site
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.result import Frame, Location
 from crashcheck.source import SourceTree, source_line
+
+# Where systems and compilers keep headers, libstdc++'s and clang's own among them. What is included from elsewhere
+# (a structure in a header of its own, a .c file of another folder) is under test as much as what includes it.
+_INSTALLED = re.compile(r"^/(usr/(local/)?(include|lib\w*)|opt|nix/store)/|/(lib/clang|include/c\+\+|ziglang/lib)/")
 
 
 class Places(Protocol):
@@ -37,9 +42,9 @@ class NoPlaces:
 class TracePlaces:
     """Places from the program facts; files relative to `folder` where they lie inside it.
 
-    A store that a library's header made (std::atomic, a container) is placed where the project called it:
-    at the innermost link of the inlining and call chain that lies in `folder` or beside a source that crashcheck-cc
-    compiled (a library built elsewhere for the test is under test as well), else at the innermost of all.
+    A store that an installed header made (std::atomic, a container) is placed where the project called it: at the
+    innermost link of the inlining and call chain that lies in `folder`, beside a source that crashcheck-cc compiled, or
+    anywhere but where systems and compilers keep headers; else at the innermost of all.
     """
 
     def __init__(self, trace: Trace, facts: ProgramFacts, folder: Path) -> None:
@@ -105,7 +110,9 @@ class TracePlaces:
 
     def _inside(self, path: str) -> bool:
         file = self._file(path)
-        return bool(path) and (not file.startswith("/") or str(Path(file).parent) in self._folders)
+        if not path or not file.startswith("/"):
+            return bool(path)
+        return not _INSTALLED.search(file) or str(Path(file).parent) in self._folders
 
     def _file(self, path: str) -> str:
         if path not in self._files:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from crashcheck.analyzer.ir.debuginfo import Position
 from crashcheck.analyzer.ir.facts import ProgramFacts, Site, UnitFacts
 from crashcheck.checker.places import NoPlaces, TracePlaces
@@ -68,11 +70,15 @@ def test_equal_lines_of_one_function_are_told_apart_by_their_order(tmp_path: Pat
     assert [places.ordinal(events[name]) for name in ("first", "second", "unknown")] == [0, 1, 0]
 
 
-def test_a_store_in_a_librarys_header_is_placed_where_the_project_called_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "header",
+    ["/usr/include/c++/12/atomic", "/usr/lib/llvm-14/lib/clang/14.0.6/include/emmintrin.h", "/opt/boost/atomic.hpp"],
+)
+def test_a_store_in_an_installed_header_is_placed_where_the_project_called_it(tmp_path: Path, header: str) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "a.c").write_text(SOURCE)
-    header, source = str(tmp_path / "include" / "atomic"), str(project / "a.c")
+    source = str(project / "a.c")
     store = Site("store", (Position(header, 464, 2, "store"), Position(header, 70, 2, "operator=")), "entry.valid")
     calls = [Site("call", (Position(source, line, 5, "put"),), callee="operator=") for line in (2, 3)]
     unit = UnitFacts(source, str(project), "clang", "llvmlite", (store, *calls), key=7)
@@ -115,4 +121,23 @@ def test_a_library_that_was_built_elsewhere_for_the_test_is_placed_in_its_own_so
     )
     assert places.of(len(t.records) - 1) == Location(
         str(library / "a.h"), 9, 3, "fill", "", (Frame("main", inner, 6), Frame("main", "a.c", 6)), ""
+    )
+
+
+def test_a_header_of_another_folder_is_under_test_as_much_as_what_includes_it(tmp_path: Path) -> None:
+    project, header = tmp_path / "tests", tmp_path / "include" / "tree.h"
+    for folder in (project, header.parent):
+        folder.mkdir()
+    header.write_text(SOURCE)
+    (project / "driver.cpp").write_text(SOURCE)
+    source = str(project / "driver.cpp")
+    store = Site("store", (Position(str(header), 2, 14, "put"), Position(source, 6, 5, "main")), "entry.valid")
+    unit = UnitFacts(source, str(project), "clang", "llvmlite", (store,), key=7)
+    t = TraceBuilder(tmp_path / "t.cct")
+    t.file("p", size=4096)
+    t.site = t.unit(7, 1, "/bin/a")
+    t.store("p", 0, 8, 1)
+    places = TracePlaces(t.trace(), ProgramFacts({7: unit}, (), (), ()), project)
+    assert places.of(len(t.records) - 1) == Location(
+        str(header), 2, 14, "put", "entry.valid", (Frame("main", "driver.cpp", 6),), "e->valid = 1;"
     )
