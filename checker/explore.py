@@ -16,7 +16,7 @@ from pathlib import Path
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.executor import DiskFull, Executor
-from crashcheck.checker.findings import Draft, Register, Snapshot
+from crashcheck.checker.findings import MOST_CASES, Draft, Register, Snapshot
 from crashcheck.checker.hangs import LAG, MOST_PUT_OFF, Hangs, enough
 from crashcheck.checker.kinds import Cause, Kinds
 from crashcheck.checker.probe import OutOfProbes, Prober, symptom
@@ -64,6 +64,14 @@ class Exploration:
     groups: tuple[GroupRow, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """What the check said to images, by fingerprint: those that passed, and those that failed twice."""
+
+    passed: set[bytes]
+    failed: set[bytes]
+
+
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     """A choice whose verdict is awaited. `place`: in the order of choices; `ticket`: None if the verdict is known."""
@@ -108,6 +116,8 @@ class Exploring:
         self._put_off: deque[tuple[int, Choice, bytes]] = deque()
         self._executed = self._pruned = self._skipped = 0
         self._failing = self._flaky = self._uncertain = 0
+        self._passed: set[bytes] = set()
+        self._failed: set[bytes] = set()
         self._warnings: list[str] = []
         self._flaky_tokens: list[str] = []
         self._last_shown = 0.0
@@ -139,6 +149,14 @@ class Exploring:
         for place, choice, _ in self._put_off:
             self._leave(place, choice)
         return self._result(stop)
+
+    @property
+    def register(self) -> Register:
+        return self._register
+
+    def tried(self) -> Tried:
+        """What the check said to images, by fingerprint."""
+        return Tried(self._passed, self._failed)
 
     def token(self, state: CrashState) -> str:
         """To replay one of this search's states."""
@@ -212,6 +230,7 @@ class Exploring:
         self._executed += 1
         self._tally.executed(waiting.place, waiting.choice)
         if verdict.passed:
+            self._passed.add(waiting.fingerprint)
             self._took(verdict)
         else:
             failing = self._failing
@@ -245,9 +264,14 @@ class Exploring:
                     self._hangs.learn(waiting.place, waiting.choice)
             self._failing += 1
             self._prober.know(state, verdict)
-            self._gather(state, verdict)
+            self._failed.add(waiting.fingerprint)
+            self._case(state, self._gather(state, verdict))
         except OutOfProbes:
-            self._add(self._kinds.guess(state, verdict))
+            self._case(state, self._add(self._kinds.guess(state, verdict)))
+
+    def _case(self, state: CrashState, draft: Draft | None) -> None:
+        if draft is not None and len(draft.cases) < MOST_CASES:
+            draft.cases.append(state)
 
     def _again(self, choice: Choice, verdict: Verdict) -> Verdict:
         """A second verdict; with all the time there is if the first was a time-out, and none like it is known."""
@@ -261,18 +285,16 @@ class Exploring:
         if len(self._flaky_tokens) < _FLAKY_SHOWN:
             self._flaky_tokens.append(self.token(state))
 
-    def _gather(self, state: CrashState, verdict: Verdict) -> None:
-        """Find the finding that a failing state belongs to, or make one."""
+    def _gather(self, state: CrashState, verdict: Verdict) -> Draft | None:
+        """The finding that a failing state belongs to, known or new; None where it was flaky after all."""
         point = state.point
         moment = int(self._subject.space.points[point].event)
         if not self._subject.space.lost(state):
-            self._prefix(moment)
-            return
+            return self._prefix(moment)
         whole = self._kinds.whole_fails(point)
         if whole is not None and symptom(whole) == symptom(verdict):
             # Fails with nothing lost as well: not because of what it lost.
-            self._prefix(moment)
-            return
+            return self._prefix(moment)
         known = [
             (draft, mine)
             for draft, mine in self._register.applicable(state)
@@ -281,8 +303,8 @@ class Exploring:
         explained, state, verdict = self._explained(state, verdict, known)
         if explained is not None:
             explained.states += 1
-            return
-        self._add(self._kinds.decide(state, verdict))
+            return explained
+        return self._add(self._kinds.decide(state, verdict))
 
     def _fails_before(self, piece: int) -> bool:
         """Whether nothing after a lost piece is needed to fail, nor any promise made since: a prefix fails already."""
@@ -311,19 +333,19 @@ class Exploring:
                     return draft, state, verdict
         return known[0][0], state, verdict
 
-    def _prefix(self, moment: int) -> None:
+    def _prefix(self, moment: int) -> Draft | None:
         """ "Everything persisted" fails at a moment: part of a known stretch of the program, or of a new one."""
         known = self._register.by_moment(moment)
         if known is not None:
             known.states += 1
-            return
-        self._add(self._kinds.prefix_cause(moment), moment)
+            return known
+        return self._add(self._kinds.prefix_cause(moment), moment)
 
-    def _add(self, cause: Cause, moment: int | None = None) -> None:
+    def _add(self, cause: Cause, moment: int | None = None) -> Draft | None:
         if not self._register.knows(cause) and self._passes_now(cause):
             self._failing -= 1
             self._is_flaky(cause.state)
-            return
+            return None
         draft, new = self._register.add(cause)
         if cause.moment is not None:
             draft.stretches.update((cause.moment, cause.moment if moment is None else moment))
@@ -331,6 +353,7 @@ class Exploring:
             with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
                 self._register.doubt(draft, self._snapshot, self._executor.write_image, Path(folder))
             self._show(now=True)
+        return draft
 
     def _passes_now(self, cause: Cause) -> bool:
         """What is shown as a finding has failed twice."""

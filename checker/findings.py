@@ -23,6 +23,7 @@ NO_SNAPSHOT = "no snapshot of the files at this point was to be had, so an updat
 NOT_REPLAYED = "the trace is incomplete: replayed up to this point it does not give the files as they were then"
 UNEXPLAINED = "it touches bytes that something untraced also wrote"
 
+MOST_CASES = 10_000
 _ALSO_SHOWN = 5
 
 WriteImage = Callable[[CrashState, Path], None]
@@ -38,6 +39,15 @@ class Draft:
     states: int = 1
     uncertain: str = ""
     stretches: set[int] = field(default_factory=set)
+    cases: list[CrashState] = field(default_factory=list)  # failing states of it, the first MOST_CASES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bug:
+    """A finding and the drafts that it was made of, the one that it is told by first."""
+
+    finding: Finding
+    drafts: tuple[Draft, ...]
 
 
 class Register:
@@ -172,13 +182,20 @@ class Register:
     def findings(self, *, depth: int = 1, outer: tuple[Level, ...] = ()) -> tuple[list[Finding], list[Finding]]:
         """(proved, uncertain), one a bug. `outer`: levels of the token before this one, for a crash of the check."""
         out: tuple[list[Finding], list[Finding]] = ([], [])
+        for bug in self.bugs(depth=depth, outer=outer):
+            out[bool(bug.finding.uncertain)].append(bug.finding)
+        return out
+
+    def bugs(self, *, depth: int = 1, outer: tuple[Level, ...] = ()) -> list[Bug]:
+        """All findings, proved or not, with what they were made of."""
+        out: list[Bug] = []
         taken: dict[str, int] = {}
         for draft, others in self._bugs():
             finding = self._value(draft, others, depth, outer)
             count = taken[finding.id] = taken.get(finding.id, 0) + 1
             if count > 1:
                 finding = replace(finding, id=f"{finding.id}-{count}")
-            out[bool(draft.uncertain)].append(finding)
+            out.append(Bug(finding, (draft, *others)))
         return out
 
     def _bugs(self) -> list[tuple[Draft, list[Draft]]]:

@@ -126,6 +126,7 @@ class RecordConfig:
 @dataclass(frozen=True, slots=True)
 class ReportConfig:
     notes: bool = False  # flushes, fences and syncs that made nothing durable
+    fixes: bool = True  # for each finding, what would mend it, tried on the recorded run
     fail_on: str = "warning"  # the least grave level of a finding that makes the exit code 1
 
 
@@ -209,7 +210,7 @@ def parse(text: str, path: Path) -> Config:
     model = section("model", ("name", "tear", "files"))
     strategy = section("strategy", ("name", "deviations"))
     budget = section("budget", ("seconds", "states"))
-    report = section("report", ("notes", "fail_on"))
+    report = section("report", ("notes", "fixes", "fail_on"))
     record = section("record", ("mapping", "memory"))
     config = Config(
         path=path.absolute(),
@@ -250,7 +251,9 @@ def parse(text: str, path: Path) -> Config:
             mapping=record.choice("mapping", MAPPINGS, "fixed"),
             memory=record.choice("memory", MEMORIES, "persistent"),
         ),
-        report=ReportConfig(report.flag("notes"), report.choice("fail_on", FAIL_ON, "warning")),
+        report=ReportConfig(
+            report.flag("notes"), report.flag("fixes", True), report.choice("fail_on", FAIL_ON, "warning")
+        ),
         suppress=_suppressions(path, document.get("suppress", [])),
     )
     _check_operations(config)
@@ -267,6 +270,7 @@ def override(
     budget: str | None = None,
     states: int | None = None,
     notes: bool = False,
+    fixes: bool | None = None,
     fail_on: str | None = None,
 ) -> Config:
     """`config` with what the command line said; None leaves a value as it is. `budget` is a duration ("60s").
@@ -306,7 +310,11 @@ def override(
             seconds=config.budget.seconds if budget is None else parse_duration(budget),
             states=config.budget.states if states is None else line.whole("--states", 1, least=1),
         ),
-        report=ReportConfig(config.report.notes or notes, line.choice("--fail-on", FAIL_ON, config.report.fail_on)),
+        report=ReportConfig(
+            config.report.notes or notes,
+            config.report.fixes if fixes is None else fixes,
+            line.choice("--fail-on", FAIL_ON, config.report.fail_on),
+        ),
     )
 
 
@@ -383,8 +391,8 @@ class _Section:
             raise _type_error(self.path, self.label(key), value, expected)
         return tuple(item.strip() for item in value)
 
-    def flag(self, key: str) -> bool:
-        value = self.values.get(key, False)
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self.values.get(key, default)
         if not isinstance(value, bool):
             raise _type_error(self.path, self.label(key), value, "true or false")
         return value

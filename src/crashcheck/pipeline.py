@@ -27,6 +27,8 @@ from crashcheck.checker.depth import Deeper, Recovery
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Exploration, Exploring, Progress, uncrashed
 from crashcheck.checker.findings import Snapshot
+from crashcheck.checker.fixes import Fixes
+from crashcheck.checker.mutation import source_chain
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.places import TracePlaces
@@ -41,11 +43,16 @@ from crashcheck.checker.subject import Subject
 from crashcheck.checker.tokens import Token, digest
 from crashcheck.config import Command, Config
 from crashcheck.diff import Diff
+from crashcheck.edits import Writer
 from crashcheck.errors import CrashcheckError
 from crashcheck.policy_files import rules
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import Recording, record, tail
+from crashcheck.source import SourceTree
 from crashcheck.touched import Touched
+
+FIXES_S = 10.0  # for trying fixes, at most
+FIXES_SHARE = 0.2  # of the budget
 
 OnProgress = Callable[[str, Progress | None], None]
 
@@ -234,6 +241,8 @@ def search(
             snapshot=snapshots_of(config, loaded, run_folder.path),
         )
         first = exploring.run()
+        if config.report.fixes:
+            first = _with_fixes(config, loaded, executor, exploring, first, tell)
         if depth < 2:
             return first, oracle.notes
         if first.stop_reason is not StopReason.EXHAUSTED:
@@ -250,6 +259,33 @@ def search(
         second = deeper.explore(subject, executor, _distinct(subject, plan), left)
         idle = ("--depth 2: the check updated no watched file of any crash image: there was no recovery to crash",)
         return evidence.both(first, second), idle if not second.states.feasible and not second.warnings else ()
+
+
+def _with_fixes(
+    config: Config, loaded: Loaded, executor: Executor, exploring: Exploring, found: Exploration, tell: OnProgress
+) -> Exploration:
+    """What was found, with what would mend it; in a fifth of the budget, and 10 s at most."""
+    bugs = [bug for bug in exploring.register.bugs() if not bug.finding.uncertain]
+    if not bugs or found.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL):
+        return found
+    tell("trying fixes", None)
+    subject = loaded.subject
+    chain = source_chain(subject.trace, loaded.facts, SourceTree(config.folder).relative)
+    trying = Fixes(
+        subject,
+        executor,
+        strategy_of(config, loaded.facts),
+        exploring.register,
+        exploring.tried(),
+        chain,
+        Writer(subject, chain, config.folder).write,
+    )
+    seconds = FIXES_S if config.budget.seconds is None else min(FIXES_S, config.budget.seconds * FIXES_SHARE)
+    ends = time.monotonic() + seconds
+    proposed = {}
+    for left, bug in zip(range(len(bugs), 0, -1), bugs, strict=True):
+        proposed[bug.finding.id] = trying.propose(bug, (ends - time.monotonic()) / left)
+    return replace(found, findings=tuple(replace(one, fix=proposed.get(one.id)) for one in found.findings))
 
 
 def summarise(

@@ -1,0 +1,371 @@
+"""A fix as an edit of the source: with the program's own flush, fence and sync where it has some (docs/fixes.md)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from crashcheck.analyzer.trace.format import FenceKind, SyncKind
+from crashcheck.analyzer.trace.format import Kind as Event
+from crashcheck.checker.mutation import Place, out_of_helpers, storing_functions
+from crashcheck.checker.remedies import Step
+from crashcheck.checker.result import Edit
+from crashcheck.checker.subject import Subject
+from crashcheck.ctext import NotUnderstood, Region, Source, Statement, calls_in, macros_of, stored
+from crashcheck.errors import CrashcheckError
+
+_PURE = r"\b{}\s*\([^;{{}}]*\)\s*\{{\s*return\s[^;{{}}]*;\s*\}}"
+_SYSTEM = ("msync", "fsync", "fdatasync", "sync", "syncfs")
+_LINE_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """How the program flushes or syncs. `before`: arguments that all calls begin with; `ranged`: a size comes last."""
+
+    name: str
+    before: tuple[str, ...] = ()
+    ranged: bool = True
+
+    def call(self, region: Region, spaced: bool) -> str:
+        size = region.size if spaced else re.sub(r"^sizeof ([^(].*)$", r"sizeof(\1)", region.size)
+        return f"{self.name}({', '.join((*self.before, region.address, *((size,) if self.ranged else ())))});"
+
+
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """A call that flushed, fenced or synced, outside of helpers that do nothing else."""
+
+    file: str
+    name: str
+    arguments: tuple[str, ...]
+    does: frozenset[str]
+
+
+class Writer:
+    """Writes the steps of remedies into the source of one program; nothing is changed on disk."""
+
+    def __init__(self, subject: Subject, chain: Place, folder: Path) -> None:
+        self._subject = subject
+        self._chain = chain
+        self._folder = folder
+        self._sources: dict[str, Source | None] = {}
+
+    def write(self, steps: Sequence[Step]) -> tuple[tuple[Edit, ...], str]:
+        """The edits, or none and the reason."""
+        made: list[Edit] = []
+        try:
+            for step in steps:
+                made += self._step(step)
+        except NotUnderstood as error:
+            return (), f"{step.place.file}:{step.place.line}: {error}"
+        return tuple(dict.fromkeys(made)), ""
+
+    # -- one step
+
+    def _step(self, step: Step) -> list[Edit]:
+        source = self._source(step.place.file)
+        statement = source.statement(step.place.line, step.place.column)
+        first, last = source.line_of(statement.start), source.line_of(statement.end - 1)
+        lines, includes = self._lines(step, source, statement)
+        tail = source.code[statement.end : source.position(last, 1) + len(source.line(last))]
+        if tail.strip():
+            raise NotUnderstood("other code follows on the line")
+        return [*self._included(step.place.file, includes), *_put(step, source, statement, first, last, lines)]
+
+    def _lines(self, step: Step, source: Source, statement: Statement) -> tuple[list[str], list[str]]:
+        """What is put in, and the headers that it needs."""
+        file = step.place.file
+        if step.sync is not None:
+            return self._sync(step, source, statement)
+        if not step.flush:
+            return self._fence(file)
+        region = self._region(step, source, statement)
+        both = self._primitive(file, {"flush", "fence"})
+        flush = self._primitive(file, {"flush"}) if not step.fence or both is None else None
+        chosen = flush or both
+        if chosen is None:
+            lines = [f"_mm_clflush({one.address});" for one in self._by_line(step, region)]
+            fence, headers = self._fence(file) if step.fence else ([], [])
+            return lines + fence, ["immintrin.h", *headers]
+        if not chosen.ranged:
+            lines = [chosen.call(one, True) for one in self._by_line(step, region)]
+        else:
+            lines = [chosen.call(region, self._spaced(file))]
+        if step.fence and chosen is flush:
+            fence, headers = self._fence(file)
+            return lines + fence, headers
+        return lines, []
+
+    def _region(self, step: Step, source: Source, statement: Statement) -> Region:
+        at = source.position(step.place.line, step.place.column)
+        region = stored(source, statement, at, self._macros(step.place.file))
+        for name in (*calls_in(region.address), *calls_in(region.size)):
+            if name != "sizeof" and not self._harmless(step.place.file, name):
+                raise NotUnderstood(f"`{region.address}` calls `{name}`, which may have side effects")
+        return region
+
+    def _by_line(self, step: Step, region: Region) -> list[Region]:
+        """For a primitive that flushes one line: once, or for the first and the last byte if it may lie on two."""
+        events = self._subject.trace.events
+        rows = list(step.rows)
+        offset, size = events["offset"][rows].astype(np.int64), np.maximum(events["size"][rows].astype(np.int64), 1)
+        most = int(((offset + size - 1) // _LINE_BYTES - offset // _LINE_BYTES).max())
+        if most == 0:
+            return [region]
+        if most == 1 and region.lvalue:
+            return [region, Region(f"(char *)(&{region.lvalue} + 1) - 1", "1")]
+        raise NotUnderstood("it spans several cache lines, and the program flushes one at a time")
+
+    def _fence(self, file: str) -> tuple[list[str], list[str]]:
+        own = self._primitive(file, {"fence"})
+        if own is not None:
+            return [f"{own.name}({', '.join(own.before)});"], []
+        if any(call.name.startswith("pmem_") for call in self._calls):
+            return ["pmem_drain();"], []
+        return ["_mm_sfence();"], ["immintrin.h"]
+
+    def _sync(self, step: Step, source: Source, statement: Statement) -> tuple[list[str], list[str]]:
+        if step.sync != SyncKind.MSYNC:
+            code = source.text[statement.start : statement.end]
+            found = re.search(r"\b(?:pwrite|write|writev|pwritev|ftruncate|fallocate)(?:64)?\s*\(\s*(\w+)\s*,", code)
+            if found is None:
+                raise NotUnderstood("which file descriptor it writes to is not known")
+            return [f"fsync({found.group(1)});"], ["unistd.h"]
+        region = self._region(step, source, statement)
+        own = self._primitive(step.place.file, {"sync"})
+        if own is not None and own.name not in _SYSTEM:
+            return [own.call(region, self._spaced(step.place.file))], []
+        address = (
+            f"(uintptr_t){region.address}" if re.match(r"[&\w]", region.address) else f"(uintptr_t)({region.address})"
+        )
+        call = f"msync((void *)({address} & ~(uintptr_t)4095), ({address} & 4095) + {region.size}, MS_SYNC);"
+        return [call], ["sys/mman.h", "stdint.h"]
+
+    # -- what the program has
+
+    @cached_property
+    def _calls(self) -> list[_Called]:
+        trace = self._subject.trace
+        events = trace.events
+        storing = storing_functions(trace, self._chain)
+        kinds = {
+            "flush": events["kind"] == Event.FLUSH,
+            "fence": (events["kind"] == Event.FENCE) & (events["aux"] != FenceKind.LOCKED),
+            "sync": events["kind"] == Event.SYNC_BEGIN,
+        }
+        found: dict[tuple[str, int, int], set[str]] = {}
+        for what, chosen in kinds.items():
+            rows = np.flatnonzero(chosen)
+            pairs = events["site"][rows].astype(np.uint64) << np.uint64(32) | events["stack"][rows]
+            for row in rows[np.unique(pairs, return_index=True)[1]].tolist():
+                places = self._chain(row)
+                at = out_of_helpers(places, storing)
+                if at >= 0:
+                    here = places[at]
+                    found.setdefault((here.file, here.line, here.column), set()).add(what)
+        calls = []
+        for (file, line, column), does in sorted(found.items()):
+            try:
+                call = self._source(file).call(line, column)
+            except NotUnderstood:
+                continue
+            if call is not None and not call[0].startswith("__asm"):
+                calls.append(_Called(file, *call, frozenset(does)))
+        return calls
+
+    def _primitive(self, file: str, does: set[str]) -> Primitive | None:
+        """The one most often seen in `file`, or in a file that it can see; None if there is none."""
+        near = [call for call in self._calls if call.does == does and self._sees(file, call)]
+        names = Counter(call.name for call in near)
+        for name, _ in sorted(names.items(), key=lambda one: (-one[1], one[0])):
+            primitive = _pattern([call for call in near if call.name == name], does)
+            if primitive is not None:
+                return primitive
+        return None
+
+    def _sees(self, file: str, call: _Called) -> bool:
+        if call.file == file:
+            return True
+        return any(re.search(rf"\b{re.escape(call.name)}\s*\(", source.code) for source in self._seen_by(file))
+
+    def _spaced(self, file: str) -> bool:
+        """Whether the program writes `sizeof x` rather than `sizeof(x)`."""
+        return any(re.search(r"\bsizeof [^(]", source.code) for source in self._seen_by(file))
+
+    def _macros(self, file: str) -> Mapping[str, tuple[tuple[str, ...], str]]:
+        out: dict[str, tuple[tuple[str, ...], str]] = {}
+        for source in self._seen_by(file):
+            out.update(macros_of(source.text))
+        return out
+
+    def _harmless(self, file: str, name: str) -> bool:
+        """A macro, or a function of one return statement that assigns nothing."""
+        if name in self._macros(file):
+            return True
+        for source in self._seen_by(file):
+            found = re.search(_PURE.format(re.escape(name)), source.code)
+            if found and not re.search(r"\+\+|--|[^=!<>]=[^=]", found.group()):
+                return True
+        return False
+
+    def _seen_by(self, file: str, known: set[str] | None = None) -> list[Source]:
+        """A file and the headers of the project that it includes."""
+        known = {file} if known is None else known
+        try:
+            source = self._source(file)
+        except NotUnderstood:
+            return []
+        out = [source]
+        for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', source.text, re.MULTILINE):
+            path = (self._folder / file).parent / name
+            if path.is_file() and str(path) not in known:
+                known.add(str(path))
+                out += self._seen_by(str(path), known)
+        return out
+
+    def _included(self, file: str, headers: Iterable[str]) -> list[Edit]:
+        """Edits that include what is not included yet."""
+        texts = [source.text for source in self._seen_by(file)]
+        out = []
+        for header in dict.fromkeys(headers):
+            pattern = rf'^[ \t]*#[ \t]*include[ \t]*[<"]{re.escape(header)}[>"]'
+            if any(re.search(pattern, text, re.MULTILINE) for text in texts):
+                continue
+            lines = self._source(file).text.split("\n")
+            at = next((n for n, line in enumerate(lines, 1) if re.match(r"[ \t]*#[ \t]*include\b", line)), 1)
+            out.append(Edit(file, at, True, f"#include <{header}>"))
+        return out
+
+    def _source(self, file: str) -> Source:
+        if file not in self._sources:
+            try:
+                self._sources[file] = Source((self._folder / file).read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError):
+                self._sources[file] = None
+        found = self._sources[file]
+        if found is None:
+            raise NotUnderstood("the source file cannot be read")
+        return found
+
+
+def _pattern(calls: Sequence[_Called], does: set[str]) -> Primitive | None:
+    """What the arguments of one function's calls are; None where they are not understood."""
+    name, many = calls[0].name, {len(call.arguments) for call in calls}
+    if len(many) != 1:
+        return None
+    (count,) = many
+    firsts = {call.arguments[0] for call in calls if call.arguments}
+    if does == {"fence"}:
+        same = len({call.arguments for call in calls}) == 1
+        return Primitive(name, calls[0].arguments, False) if same and count <= 1 else None
+    if does == {"sync"} and name in _SYSTEM:
+        return Primitive(name)
+    if count == 1:
+        return Primitive(name, (), False)
+    if count == 2:
+        second = any(call.arguments[1].startswith("&") for call in calls)
+        first = any(call.arguments[0].startswith("&") for call in calls)
+        return Primitive(name, tuple(firsts), False) if second and not first and len(firsts) == 1 else Primitive(name)
+    if count == 3 and len(firsts) == 1:
+        return Primitive(name, tuple(firsts))
+    return None
+
+
+def _put(step: Step, source: Source, statement: Statement, first: int, last: int, lines: list[str]) -> list[Edit]:
+    """The edits that put lines before or after a statement, in braces where it stands alone under an `if` or `for`."""
+    file = step.place.file
+    own = source.indent(first)
+    if statement.header < 0:
+        head = source.code[source.position(first, 1) : statement.start]
+        if head.strip() and not re.fullmatch(r"\s*(case\b[^{};]*|default\s*|\w+\s*):\s*", head):
+            raise NotUnderstood("other code stands before it on the line")
+        if head.strip() and step.before:
+            raise NotUnderstood("a label stands before it on the line")
+        text = "\n".join(own + line for line in lines)
+        return [Edit(file, first if step.before else last, step.before, text)]
+    above = source.line_of(statement.header - 1)
+    if above == last:
+        line = source.line(above)
+        split = statement.header - source.position(above, 1)
+        inner = own + _unit(source)
+        body = [inner + line[split:].strip()]
+        added = [inner + text for text in lines]
+        whole = [line[:split].rstrip() + " {", *(added + body if step.before else body + added), own + "}"]
+        return [Edit(file, above, True, "\n".join(whole), line)]
+    if above == first:
+        raise NotUnderstood("the statement begins on the line of its condition")
+    line = source.line(above)
+    split = statement.header - source.position(above, 1)
+    opened = Edit(file, above, True, line[:split] + " {" + line[split:], line)
+    closed = source.indent(source.line_of(_keyword(source, statement.header))) + "}"
+    if step.before:
+        return [opened, Edit(file, first, True, "\n".join(own + t for t in lines)), Edit(file, last, False, closed)]
+    return [opened, Edit(file, last, False, "\n".join([*(own + text for text in lines), closed]))]
+
+
+def _keyword(source: Source, header: int) -> int:
+    """Where the `if`, `for` or `else` begins whose head ends at a position."""
+    if source.code[header - 1] != ")":
+        return header - 1
+    depth = 0
+    for position in range(header - 1, -1, -1):
+        depth += (source.code[position] == ")") - (source.code[position] == "(")
+        if depth == 0:
+            return position - 1
+    return header - 1
+
+
+def _unit(source: Source) -> str:
+    """One step of indentation."""
+    indents = [len(m.group(1)) for m in re.finditer(r"^( +)\S", source.text, re.MULTILINE)]
+    return "\t" if re.search(r"^\t", source.text, re.MULTILINE) else " " * min((n for n in indents if n > 1), default=4)
+
+
+# -- whole edits
+
+
+def applied(edits: Iterable[Edit], read: Callable[[str], str]) -> dict[str, tuple[str, str]]:
+    """Text before and after, by file. Raises CrashcheckError(fix-source-changed) where a line is not as it was."""
+    by_file: dict[str, list[Edit]] = {}
+    for edit in dict.fromkeys(edits):
+        by_file.setdefault(edit.file, []).append(edit)
+    out = {}
+    for file, mine in by_file.items():
+        before = read(file)
+        lines = before.split("\n")
+        above: dict[int, list[str]] = {}
+        below: dict[int, list[str]] = {}
+        for edit in mine:
+            if not 1 <= edit.line <= len(lines) or (edit.replaces and lines[edit.line - 1] != edit.replaces):
+                raise CrashcheckError(
+                    "fix-source-changed",
+                    f"{file}:{edit.line} is not what it was when the program was built",
+                    "Run `crashcheck run` again, and then `crashcheck fix`.",
+                )
+            if not edit.replaces:
+                (above if edit.insert_before else below).setdefault(edit.line, []).append(edit.text)
+        changed = {edit.line: edit.text for edit in mine if edit.replaces}
+        after = []
+        for number, line in enumerate(lines, 1):
+            after += [*above.get(number, ()), changed.get(number, line), *below.get(number, ())]
+        out[file] = (before, "\n".join(after))
+    return out
+
+
+def diff(changed: Mapping[str, tuple[str, str]]) -> str:
+    """The changes as a unified diff."""
+    out = []
+    for file, (before, after) in sorted(changed.items()):
+        lines = difflib.unified_diff(
+            before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{file}", f"b/{file}"
+        )
+        out += [line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines]
+    return "".join(out)
