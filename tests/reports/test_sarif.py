@@ -95,6 +95,13 @@ def test_a_result_is_at_the_store_and_links_to_its_partner() -> None:
     assert "[its partner, lost: entry.value](1)" in result["message"]["text"]
 
 
+@pytest.mark.parametrize("result", [FULL, hostile()], ids=["full", "hostile"])
+def test_each_link_of_a_message_leads_to_a_related_location(result: RunResult) -> None:
+    for found in log(result)["results"]:
+        links = re.findall(r"(?<!\\)\]\((\d+)\)", found["message"]["text"])
+        assert links == [str(related["id"]) for related in found.get("relatedLocations", ())]
+
+
 def test_the_code_flow_is_the_crash_schedule_and_ends_with_the_crash() -> None:
     (flow,) = log(ONE)["results"][0]["codeFlows"]
     (thread,) = flow["threadFlows"]
