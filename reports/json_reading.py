@@ -9,7 +9,9 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from crashcheck.checker.result import (
+    Edit,
     Finding,
+    Fix,
     Frame,
     GraphEdge,
     GraphNode,
@@ -266,8 +268,34 @@ def _finding(found: _Reader) -> Finding:
         note=found.text("note"),
         new=found.flag("new") if found.has("new") else True,
         suppressed=found.text("suppressed") if found.has("suppressed") else "",
+        fix=found.maybe("fix", _fix) if found.has("fix") else None,
         likenesses=found.texts("likenesses") if found.has("likenesses") else (),
         in_diff=found.flag("in_diff") if found.has("in_diff") else False,
+    )
+
+
+def _fix(fix: _Reader) -> Fix:
+    return Fix(
+        kind=fix.text("kind"),
+        words=fix.text("words"),
+        edits=fix.each("edits", _edit),
+        before_failing=fix.count("before_failing"),
+        after_failing=fix.count("after_failing"),
+        verified=fix.text("verified"),
+        extra_flushes=fix.count("extra_flushes"),
+        extra_fences=fix.count("extra_fences"),
+        extra_syncs=fix.count("extra_syncs"),
+        no_edit=fix.text("no_edit"),
+    )
+
+
+def _edit(edit: _Reader) -> Edit:
+    return Edit(
+        file=edit.text("file"),
+        line=edit.whole("line", 1, _LINE_MOST),
+        insert_before=edit.flag("insert_before"),
+        text=edit.text("text"),
+        replaces=edit.text("replaces"),
     )
 
 

@@ -130,8 +130,35 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "level": finding.level,
         "new": finding.new,
         "suppressed": _text(finding.suppressed) or None,
+        "fix": _fix(finding.fix) if finding.fix is not None else None,
         "likenesses": list(finding.likenesses),
         "in_diff": finding.in_diff,
+    }
+
+
+def _fix(fix: Fix) -> dict[str, Any]:
+    # A shortened line must never be put into a source file.
+    whole = all(len(edit.text) <= TEXT_CHARS and len(edit.replaces) <= TEXT_CHARS for edit in fix.edits)
+    return {
+        "kind": _text(fix.kind),
+        "words": _text(fix.words),
+        "edits": [
+            {
+                "file": _text(edit.file),
+                "line": edit.line,
+                "insert_before": edit.insert_before,
+                "text": _text(edit.text),
+                "replaces": _text(edit.replaces) or None,
+            }
+            for edit in (fix.edits if whole else ())
+        ],
+        "before_failing": json_count(fix.before_failing),
+        "after_failing": json_count(fix.after_failing),
+        "verified": _text(fix.verified) or None,
+        "extra_flushes": json_count(fix.extra_flushes),
+        "extra_fences": json_count(fix.extra_fences),
+        "extra_syncs": json_count(fix.extra_syncs),
+        "no_edit": _text(fix.no_edit or ("" if whole else "its lines are too long for a report")) or None,
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crashcheck.checker.result import Note, RunResult
+from crashcheck.checker.result import Edit, Fix, Note, RunResult
 from crashcheck.errors import CrashcheckError
 from crashcheck.reports import json_report
 
@@ -23,6 +23,18 @@ ROLES = replace(
     schedule=(*LEVEL_HASH.schedule[:-1], replace(LEVEL_HASH.schedule[-1], role="other")),
     new=False,
     suppressed="known since 2019",
+    fix=Fix(
+        "flush-fence",
+        "Flush and fence `entry` before the flag is set.",
+        (Edit("src/level_hash.c", 9, True, "    clwb(entry);\n    sfence();"), Edit("a.c", 1, False, "x", "y")),
+        6,
+        0,
+        "0 of 6 states fail",
+        3,
+        2,
+        1,
+        "no",
+    ),
 )
 EVERYTHING = replace(
     FULL,
@@ -45,12 +57,19 @@ def test_text_that_had_to_be_cut_is_read_back_cut() -> None:
     assert json_report.render(json_report.load(text)) == text
 
 
+def test_an_edit_is_kept_whole_or_not_at_all() -> None:
+    fix = Fix("fence", "Fence.", (Edit("a.c", 1, True, "x" * 1001),))
+    (read,) = json_report.load(json_report.render(run(replace(LEVEL_HASH, fix=fix)))).findings
+    assert read.fix == Fix("fence", "Fence.", no_edit="its lines are too long for a report")
+
+
 def test_a_report_of_before_the_later_fields_is_read() -> None:
     document = json.loads(json_report.render(ONE))
     del document["groups"]
     del document["run"]["notes"]
     for finding in document["findings"]:
-        del finding["new"], finding["suppressed"], finding["level"]
+        for later in ("new", "suppressed", "level", "fix", "likenesses", "in_diff"):
+            del finding[later]
         for step in finding["schedule"]:
             del step["role"]
     assert json_report.load(json.dumps(document)) == ONE
