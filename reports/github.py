@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crashcheck.checker import policy
-from crashcheck.checker.result import Level, RunResult
+from crashcheck.checker.result import Edit, Finding, Level, Location, RunResult
 from crashcheck.reports import markdown, markup, words
 from crashcheck.reports.annotations import Remark
 from crashcheck.reports.placement import Name
@@ -21,6 +21,8 @@ TITLE_MAX = 255  # characters of an annotation's title
 MESSAGE_MAX = 60_000  # bytes of its message: GitHub takes 64 KB
 WORKFLOW_COMMANDS_SHOWN = 10  # of each level and step; a check run shows any number
 CHECK_NAME_MAX = 100
+SUGGESTED_LINES_MAX = 20
+SUGGESTED_COLUMNS_MAX = 500
 _LEVEL: Mapping[Level, Literal["failure", "warning", "notice"]] = {
     "error": "failure",
     "warning": "warning",
@@ -143,9 +145,73 @@ def review_body(view: RunView, comments: int) -> str:
 def suggestions(
     result: RunResult, marked: str, name: Name, texts: Mapping[str, Mapping[int, str]]
 ) -> tuple[ReviewComment, ...]:
-    """A comment for each edit of a verified fix whose line the diff shows; `texts`: file → line → its text there.
+    """A comment for each line that a verified fix edits; `texts`: file → line → its text on GitHub, for what it shows.
 
     A finding is suggested whole or not at all: half of a fix would be taken for one. Where the line on GitHub is not
-    the one that was recorded (the branch moved on), nothing is suggested.
+    the one that was recorded (the branch moved on), nothing is suggested. Findings with the same edits share a comment.
     """
-    return ()
+    told: dict[tuple[str, int, str], list[Finding]] = {}
+    for finding in filter(policy.counts, result.findings):
+        for path, number, suggestion in _suggested(finding, name, texts) or ():
+            told.setdefault((path, number, suggestion), []).append(finding)
+    return tuple(
+        ReviewComment(path, number, "\n".join((marked, *_words(findings), suggestion)))
+        for (path, number, suggestion), findings in sorted(told.items(), key=lambda item: item[0])
+    )
+
+
+def _suggested(
+    finding: Finding, name: Name, texts: Mapping[str, Mapping[int, str]]
+) -> list[tuple[str, int, str]] | None:
+    """(file, line, suggestion) of each line that the fix edits; None if the fix cannot be suggested whole."""
+    fix = finding.fix
+    if fix is None or not fix.edits or not fix.verified or fix.after_failing:
+        return None
+    recorded = {(at.file, at.line): at.text for at in _places(finding) if at.text}
+    lines: dict[tuple[str, int], list[Edit]] = {}
+    for edit in fix.edits:
+        lines.setdefault((edit.file, edit.line), []).append(edit)
+    found: list[tuple[str, int, str]] = []
+    for (file, number), edits in lines.items():
+        text = texts.get(name(file), {}).get(number)
+        if text is None or text.strip() != recorded.get((file, number), text).strip():
+            return None
+        if any(edit.replaces and edit.replaces.strip() != text.strip() for edit in edits):
+            return None
+        rows = _edited(text, edits)
+        if len(rows) > SUGGESTED_LINES_MAX or any(len(row) > SUGGESTED_COLUMNS_MAX for row in rows):
+            return None
+        found.append((name(file), number, markup.block(rows, "suggestion")))
+    return found
+
+
+def _places(finding: Finding) -> Iterable[Location]:
+    places = (finding.location, finding.other, finding.crash_location, *(step.location for step in finding.schedule))
+    return (place for place in places if place is not None)
+
+
+def _edited(text: str, edits: Sequence[Edit]) -> list[str]:
+    """The rows that take the place of the line `text`, with its own line end."""
+    end = "\r" if text.endswith("\r") else ""
+
+    def rows(before: bool) -> list[str]:
+        put = [edit.text for edit in edits if edit.insert_before is before and not edit.replaces]
+        return [row.rstrip("\r") + end for text in put for row in text.split("\n")]
+
+    changed = [edit.text for edit in edits if edit.replaces]
+    own = [row.rstrip("\r") + end for text in changed[:1] for row in text.split("\n")] if changed else [text]
+    return [*rows(True), *own, *rows(False)]
+
+
+def _words(findings: Sequence[Finding]) -> Iterable[str]:
+    """Which findings a suggestion mends, and what was tried of it."""
+    first = findings[0].fix
+    assert first is not None
+    for finding in findings:
+        yield f"**crashcheck, {words.KIND_TITLE[finding.kind].lower()}:** {markup.told(finding.message, 400)}."
+        yield ""
+    yield f"{markup.told(first.words, 600)} {markup.told(first.verified, 600)}"
+    yield ""
+    if len(first.edits) > 1:
+        yield f"This is one of {len(first.edits)} edits that belong together."
+        yield ""
