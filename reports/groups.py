@@ -31,7 +31,7 @@ class GroupView:
     members: str
     representative: str  # "table.pm+448, operation 13"
     updates: str
-    states: str  # "8 of 6"
+    states: str  # "8, feasible 6"
     explored: str  # "to the end" | "cut off"
     verdict: str
     tone: str  # "bad" | "warn" | ""
@@ -87,7 +87,7 @@ def _view(row: GroupRow, graph: GraphView | None) -> GroupView:
         members=human(row.members),
         representative=", ".join(where),
         updates=human(row.updates),
-        states=f"{human(row.executed)} of {'' if row.feasible_is_exact else '≤ '}{human(row.feasible)}",
+        states=f"{human(row.executed)}, feasible {'' if row.feasible_is_exact else '≤ '}{human(row.feasible)}",
         explored="to the end" if row.complete else "cut off",
         verdict=VERDICT[row.verdict],
         tone="bad" if bad else "warn" if row.verdict is GroupVerdict.UNTESTED else "",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -44,9 +46,14 @@ def _environment() -> Environment:
     )
     environment.filters["code"] = _code
     environment.filters["sup"] = superscript
+    environment.filters["of"] = _of
     environment.globals["schedule_picture"] = pictures.schedule_picture
     environment.globals["graph_picture"] = pictures.graph_picture
     return environment
+
+
+def _of(index: int, values: Sequence[Any]) -> Any:
+    return values[index]
 
 
 def _asset(name: str) -> str:

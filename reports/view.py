@@ -25,7 +25,7 @@ from crashcheck.reports.numbers import human, percent, seconds_text
 from crashcheck.reports.text import block, line, valid
 from crashcheck.reports.walk import WalkFile, walk
 
-STEPS_ALL_FINDINGS = 1400  # schedule steps shown in one report; keeps 100 findings under 2 MiB of HTML
+STEPS_ALL_FINDINGS = 1200  # schedule steps shown in one report; keeps 100 findings under 2 MiB of HTML
 STEPS_MIN = 12
 STACK_MAX = 8
 CONTEXT_LINES = 2
@@ -148,7 +148,9 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
     caveats = words.caveats(result)
     whole = result.states.feasible_is_exact and words.covered(result) == result.states.feasible
     open_ = any(finding.new and not finding.suppressed for finding in result.findings)
-    status: Status = "findings" if open_ else "partial" if result.findings else "clean" if whole and not caveats else "partial"
+    status: Status = (
+        "findings" if open_ else "partial" if result.findings else "clean" if whole and not caveats else "partial"
+    )
     return RunView(
         status=status,
         headline=words.headline(result),

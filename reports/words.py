@@ -109,7 +109,9 @@ def headline(result: RunResult) -> str:
     if count and set(counted) != {""}:
         fresh = sum(finding.new and not finding.suppressed for finding in result.findings)
         told = [f"{human(fresh)} new"] if counted["known"] or counted["suppressed"] else []
-        told += [f"{human(counted[word])} {word}" for word in ("in the diff", "known", "suppressed") if counted[word]]
+        if counted["in the diff"]:
+            told = [" of which ".join([*told, f"{human(counted['in the diff'])} in the diff"])]
+        told += [f"{human(counted[word])} {word}" for word in ("known", "suppressed") if counted[word]]
         what += f" ({', '.join(told)})"
     known = covered(result)
     if not count and result.states.feasible_is_exact and known == result.states.feasible:

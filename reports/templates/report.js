@@ -31,6 +31,12 @@
 
   const schedules = new Map();
   const set_up = sched => {
+    const parts = document.getElementById("stepper").content.cloneNode(true);
+    const board = parts.querySelector(".board");
+    const stage = sched.querySelector(".stage");
+    sched.insertBefore(parts.querySelector(".player"), stage);
+    stage.prepend(board);
+    if (sched.dataset.cache) board.querySelector("h4").firstElementChild.nextSibling.textContent = `${sched.dataset.cache} `;
     const marks = [...sched.querySelectorAll("svg.pic > g.s")];
     const rows = [...sched.querySelectorAll("tbody tr.r")];
     const said = sched.querySelector("output");
@@ -42,21 +48,89 @@
     const wrap = sched.querySelector(".tablewrap");
     const sites = sched.querySelectorAll(".sites > li");
     const site = sched.querySelector(".site");
-    let at = marks.length;
+    const last = marks.length + 1; /* the crash stands at marks.length, what the check says after it */
+    const walk = sched.querySelector(".walk");
+    const lines = [...sched.querySelectorAll(".walk .l[data-at]")].map(line => ({ line, note: line.querySelector("em"), steps: line.dataset.at.split(" ").map(Number) }));
+    const columns = new Map([...board.querySelectorAll("section")].map(column => [column.dataset.c, column]));
+    const spoken = new Map([...columns].map(([key, column]) => [key, column.querySelector("h4").firstElementChild.nextSibling.textContent.trim().toLowerCase()]));
+    const glyphs = { cache: "#c", pending: "#w", durable: "#d", persisted: "#p", lost: "#l" };
+    let at = last;
     const text = (row, of) => (row.querySelector(of)?.textContent ?? "").trim();
+    /* Where the update of a mark is after step `now`; null for what is no update, or has not happened. */
+    const phase = (mark, index, now) => {
+      const { s, p, d } = mark.dataset;
+      if (!s || index > now) return null;
+      if (now >= marks.length) return s;
+      return d !== undefined && Number(d) <= now ? "durable" : p !== undefined && Number(p) <= now ? "pending" : "cache";
+    };
+    const tally = now => {
+      const found = new Map([...columns.keys()].map(key => [key, []]));
+      marks.forEach((mark, index) => { found.get(phase(mark, index, now))?.push(index); });
+      return found;
+    };
+    const number = index => text(rows[index], "td");
     const tell = index => {
       const row = rows[index];
-      if (row.classList.contains("boom")) return `Crash ${text(row, "td:last-child").replace("crash ", "")}`;
-      const parts = [text(row, ".what"), text(row, ".fate"), text(row, ".at")].filter(Boolean);
-      return `Step ${text(row, "td")}: ${parts.join(" · ")}`;
+      if (index === marks.length) return `Crash ${text(row, "td:last-child").replace("crash ", "")}`;
+      if (index === last) return `Check: ${text(row, "td:last-child").replace("check ", "")}`;
+      const parts = [text(row, ".what"), spoken.get(phase(marks[index], index, Math.min(index, at))), text(row, ".at")].filter(Boolean);
+      return `Step ${number(index)}: ${parts.join(" · ")}`;
     };
+    const SHOWN = 9;
+    const set_out = now => {
+      const found = tally(now);
+      for (const [key, column] of columns) {
+        const inside = found.get(key);
+        column.querySelector("b").textContent = inside.length;
+        column.classList.toggle("none", inside.length === 0);
+        const rest = inside.length - SHOWN;
+        const chips = inside.slice(-SHOWN).map(index => {
+          const chip = document.createElement("li");
+          const name = document.createElement("b");
+          name.textContent = number(index);
+          chip.append(name, ` ${marks[index].dataset.l}`);
+          const tag = marks[index].querySelector(".badge")?.textContent;
+          if (tag) { const pin = document.createElement("b"); pin.className = "tag"; pin.textContent = tag; chip.append(" ", pin); }
+          chip.classList.toggle("fresh", index === now || marks[index].dataset.p === String(now) || marks[index].dataset.d === String(now));
+          return chip;
+        });
+        if (rest > 0) { const more = document.createElement("li"); more.className = "more"; more.textContent = `and ${rest} before`; chips.unshift(more); }
+        column.querySelector("ol").replaceChildren(...chips);
+      }
+      board.querySelector(".judged").hidden = now !== last;
+      marks.forEach((mark, index) => {
+        const where = phase(mark, index, now);
+        mark.classList.toggle("open", where === "cache" || where === "pending");
+        if (mark.dataset.s) mark.querySelector("use").setAttribute("href", glyphs[where ?? mark.dataset.s]);
+      });
+      for (const { line, note, steps } of lines) {
+        const here = steps.includes(now);
+        line.classList.toggle("now", here);
+        line.classList.toggle("later", steps[0] > now);
+        const latest = steps.filter(step => step <= now && step < marks.length).pop();
+        line.dataset.phase = (latest === undefined ? null : phase(marks[latest], latest, now)) ?? "";
+        if (steps.includes(marks.length) && now >= marks.length) note.textContent = "crash before this";
+        else if (latest === undefined) note.textContent = "";
+        else note.textContent = [`step ${number(latest)}`, spoken.get(line.dataset.phase)].filter(Boolean).join(": ");
+      }
+      const here = lines.find(each => each.line.classList.contains("now"))?.line;
+      if (here && walk) {
+        const top = here.offsetTop - walk.offsetTop;
+        if (top < walk.scrollTop || top + 24 > walk.scrollTop + walk.clientHeight) walk.scrollTop = top - walk.clientHeight / 2;
+      }
+    };
+    const counts = now => [...tally(now)].filter(([, inside]) => inside.length).map(([key, inside]) => `${spoken.get(key)} ${inside.length}`).join(", ");
     const say = index => {
       said.textContent = tell(index);
+      const more = document.createElement("span");
+      more.className = "vh";
+      more.textContent = index === at ? `. Now ${counts(at) || "nothing written"}.` : "";
+      said.append(more);
       site.replaceChildren(...(sites[rows[index].dataset.w]?.cloneNode(true).childNodes ?? []));
     };
     const show = (index, follow) => {
-      at = Math.max(0, Math.min(marks.length, index));
-      const done = at === marks.length;
+      at = Math.max(0, Math.min(last, index));
+      const done = at >= marks.length;
       marks.forEach((mark, i) => { mark.classList.toggle("future", i > at); mark.classList.toggle("now", i === at); });
       rows.forEach((row, i) => {
         row.classList.toggle("now", i === at);
@@ -68,10 +142,11 @@
       crash.classList.toggle("future", !done);
       const x = done ? crash_x : Number(marks[at].dataset.x);
       cursor.x.baseVal.value = x - width / 2;
+      set_out(at);
       say(at);
       for (const button of sched.querySelectorAll(".player button")) {
         const go = button.dataset.go;
-        button.setAttribute("aria-disabled", String(done ? go === "on" || go === "crash" : at === 0 && (go === "first" || go === "back")));
+        button.setAttribute("aria-disabled", String(go === "crash" ? at === marks.length : at === last ? go === "on" || go === "check" : at === 0 && (go === "first" || go === "back")));
       }
       if (!follow) return;
       const left = x - scroll.scrollLeft;
@@ -81,10 +156,10 @@
       if (row.offsetTop - head < wrap.scrollTop) wrap.scrollTop = row.offsetTop - head;
       else if (row.offsetTop + row.offsetHeight > wrap.scrollTop + wrap.clientHeight) wrap.scrollTop = row.offsetTop + row.offsetHeight - wrap.clientHeight;
     };
-    const moves = { first: () => 0, back: () => at - 1, on: () => at + 1, crash: () => marks.length };
-    const keys = { ArrowLeft: "back", ArrowRight: "on", Home: "first", End: "crash" };
+    const moves = { first: () => 0, back: () => at - 1, on: () => at + 1, crash: () => marks.length, check: () => last };
+    const keys = { ArrowLeft: "back", ArrowRight: "on", Home: "first", End: "check" };
     const table_keys = { ArrowUp: "back", ArrowDown: "on", ...keys };
-    sched.querySelector(".player").hidden = false;
+    board.querySelector(".judged span").textContent = text(rows[last], "td:last-child").replace("check ", "");
     sched.addEventListener("click", event => {
       const button = event.target.closest("[data-go]");
       if (button) return show(moves[button.dataset.go](), true);

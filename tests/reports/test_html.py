@@ -16,8 +16,19 @@ from crashcheck.reports.view import build_view
 
 from . import golden
 from .browser import Browser
-from .fixtures import CLEAN, FULL, ONE, SOURCES, hostile, long_names, many
+from .fixtures import CLEAN, FULL, LEVEL_HASH, ONE, SOURCES, hostile, long_names, many
 
+DRAWN = replace(
+    FULL,
+    groups=(
+        replace(
+            FULL.groups[0],
+            nodes=tuple(replace(node, state="") for node in LEVEL_HASH.nodes),
+            edges=LEVEL_HASH.edges,
+        ),
+        *FULL.groups[1:],
+    ),
+)
 VOID = {"meta", "link", "br", "input"}
 
 
@@ -94,6 +105,37 @@ def test_the_same_run_gives_the_same_bytes() -> None:
     golden.check("full.html", body)
 
 
+def test_a_group_is_a_row_with_its_reasons_and_its_graph() -> None:
+    page = html.render(build_view(DRAWN, SOURCES))
+    groups = page[page.index('<section class="groups">') :]
+    assert groups.count("<details") == 2
+    assert groups.count('<svg class="pic graph"') == 1
+    first = re.sub(r"<[^>]*>", "|", groups[groups.index("<summary>") : groups.index("</summary>")])
+    assert [part for part in first.split("|") if part.strip()] == [
+        *("rank ", "1", "token, entry", "members ", "40", "table.pm+448, operation 13", "updates ", "3"),
+        *("states run ", "8, feasible 6", "explored ", "to the end", "fails"),
+    ]
+    assert "No graph is drawn here" in groups
+
+
+def test_what_is_known_suppressed_or_in_the_diff_is_named_and_listed() -> None:
+    hash_, pages, record = FULL.findings
+    marked = (replace(hash_, in_diff=True), replace(pages, new=False), replace(record, suppressed="old (a.c:1)"))
+    page = html.render(build_view(replace(FULL, findings=marked)))
+    assert "3 findings (1 new of which 1 in the diff, 1 known, 1 suppressed) in" in page
+    assert "Suppressed: old (a.c:1)" in page
+    assert page.count('class="standing"') == 6
+    quiet = build_view(replace(FULL, findings=marked[1:]))
+    assert quiet.status == "partial"
+
+
+def test_without_a_script_the_steps_are_a_list_that_says_what_each_does() -> None:
+    page = html.render(build_view(ONE, SOURCES))
+    assert '<b>fence</b> <code>sfence</code> <span class="effect">→ durable now: 2, 3, 4</span>' in page
+    assert page.count("<output") == 1  # in the template that the script takes its controls from
+    assert '<span class="l hit" data-at="3 11"><i>9</i>' in page
+
+
 @pytest.fixture
 def browser(tmp_path: Path) -> Browser:
     if shutil.which("chromedriver") is None:
@@ -111,24 +153,161 @@ AT = "return document.querySelector('#f1 .sched').dataset.at"
 SAID = "return document.querySelector('#f1 output').textContent"
 
 
+BOARD = """
+return Object.fromEntries([...document.querySelectorAll('#f1 .board section')].map(column =>
+  [column.dataset.c, [...column.querySelectorAll('li')].map(chip => chip.textContent).join(', ')]))"""
+HERE = """
+return [...document.querySelectorAll('#f1 .walk .l.now')].map(line =>
+  line.querySelector('i').textContent + ' ' + line.querySelector('em').textContent)"""
+OLD = "2 entry.key, 3 entry.value, 4 token.valid"
+STEPS = (
+    # said, in the cache, on its way, durable, source line
+    ("Step 1: mark operation 2 begins. Now nothing written.", "", "", "", ""),
+    (
+        "Step 2: store entry.key = 29 00 00 00 00 00 00 00 · in the cache · src/level_hash.c:7. Now in the cache 1.",
+        "2 entry.key",
+        "",
+        "",
+        "7 step 2: in the cache",
+    ),
+    (
+        "Step 3: store entry.value = 29 29 00 00 00 00 00 00 · in the cache · src/level_hash.c:8. Now in the cache 2.",
+        "2 entry.key, 3 entry.value",
+        "",
+        "",
+        "8 step 3: in the cache",
+    ),
+    (
+        "Step 4: store token.valid = 01 · in the cache · src/level_hash.c:9. Now in the cache 3.",
+        OLD,
+        "",
+        "",
+        "9 step 4: in the cache",
+    ),
+    (
+        "Step 5: flush clwb → on the way: 2, 3 · src/level_hash.c:10. Now in the cache 1, on its way 2.",
+        "4 token.valid",
+        "2 entry.key, 3 entry.value",
+        "",
+        "10 step 5",
+    ),
+    ("Step 6: flush clwb → on the way: 4 · src/level_hash.c:11. Now on its way 3.", "", OLD, "", "11 step 6"),
+    ("Step 7: fence sfence → durable now: 2, 3, 4 · src/level_hash.c:12. Now durable 3.", "", "", OLD, "12 step 7"),
+    ("Step 8: mark operation 2 ends. Now durable 3.", "", "", OLD, ""),
+    ("Step 9: mark operation 3 begins. Now durable 3.", "", "", OLD, ""),
+    (
+        "Step 10: store entry.key = 2a 00 00 00 00 00 00 00 · in the cache · src/level_hash.c:7. "
+        "Now in the cache 1, durable 3.",
+        "10 entry.key",
+        "",
+        OLD,
+        "7 step 10: in the cache",
+    ),
+    (
+        "Step 11: store entry.value = 2a 2a 00 00 00 00 00 00 · in the cache · src/level_hash.c:8. "
+        "Now in the cache 2, durable 3.",
+        "10 entry.key, 11 entry.value B",
+        "",
+        OLD,
+        "8 step 11: in the cache",
+    ),
+    (
+        "Step 12: store token.valid = 01 · in the cache · src/level_hash.c:9. Now in the cache 3, durable 3.",
+        "10 entry.key, 11 entry.value B, 12 token.valid A",
+        "",
+        OLD,
+        "9 step 12: in the cache",
+    ),
+    (
+        "Step 13: flush clwb → on the way: 10, 11 · src/level_hash.c:10. Now in the cache 1, on its way 2, durable 3.",
+        "12 token.valid A",
+        "10 entry.key, 11 entry.value B",
+        OLD,
+        "10 step 13",
+    ),
+    (
+        "Step 14: flush clwb → on the way: 12 · src/level_hash.c:11. Now on its way 3, durable 3.",
+        "",
+        "10 entry.key, 11 entry.value B, 12 token.valid A",
+        OLD,
+        "11 step 14",
+    ),
+)
+LEFT = {
+    "cache": "",
+    "pending": "",
+    "durable": OLD,
+    "persisted": "12 token.valid A",
+    "lost": "10 entry.key, 11 entry.value B",
+}
+
+
 @pytest.mark.slow
-def test_the_schedule_is_stepped_with_keys_and_buttons(tmp_path: Path, browser: Browser) -> None:
+def test_each_step_shows_where_every_update_is_then_what_the_crash_left_then_what_the_check_says(
+    tmp_path: Path, browser: Browser
+) -> None:
     with browser:
         browser.open(write(tmp_path, FULL))
-        assert browser.run(AT) == "14"
-        assert browser.run(SAID).startswith("Crash before the fence at src/level_hash.c:12")
+        assert browser.run(AT) == "15"  # the end, until somebody steps
         browser.run("document.querySelector('#f1 .scroll').focus()")
-        browser.press("ArrowLeft", "ArrowLeft", "ArrowLeft")
-        assert browser.run(SAID) == "Step 12: store token.valid = 01 · survived · src/level_hash.c:9"
-        assert browser.run("return document.querySelector('#f1 tr[aria-current=step] td').textContent") == "12"
-        assert browser.run("return document.querySelectorAll('#f1 svg g.s.future').length") == 2
         browser.press("Home")
+        for said, cache, pending, durable, source in STEPS:
+            assert browser.run(SAID) == said
+            shown = {"cache": cache, "pending": pending, "durable": durable, "persisted": "", "lost": ""}
+            assert browser.run(BOARD) == shown
+            assert browser.run(HERE) == ([source] if source else [])
+            number = said.removeprefix("Step ").split(":")[0]
+            assert browser.run("return document.querySelector('#f1 tr[aria-current=step] td').textContent") == number
+            browser.press("ArrowRight")
+        assert browser.run(SAID) == (
+            "Crash before the fence at src/level_hash.c:12, in operation 3; 2 operations acknowledged. "
+            "Now durable 3, survived 1, lost 2."
+        )
+        assert browser.run(BOARD) == LEFT
+        assert browser.run(HERE) == ["12 crash before this"]
+        assert browser.run("return document.querySelector('#f1 .judged').hidden") is True
+        browser.press("ArrowRight")
+        assert browser.run(SAID) == "Check: the check exited with status 3. Now durable 3, survived 1, lost 2."
+        assert browser.run("return document.querySelector('#f1 .judged').textContent") == (
+            "Check the check exited with status 3"
+        )
+        browser.press("ArrowRight")
+        assert browser.run(AT) == "15"
+        assert browser.complaints() == []
+
+
+@pytest.mark.slow
+def test_keys_and_buttons_step_back_and_forth_and_say_when_there_is_no_further(
+    tmp_path: Path, browser: Browser
+) -> None:
+    with browser:
+        browser.open(write(tmp_path, FULL))
+        browser.run("document.querySelector('#f1 .scroll').focus()")
+        browser.press("ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowLeft")
+        assert browser.run(AT) == "11"
+        assert browser.run("return document.querySelectorAll('#f1 svg g.s.future').length") == 2
+        browser.press("Home", "ArrowLeft")
         assert browser.run(AT) == "0"
+        stopped = "return [...document.querySelectorAll('#f1 [data-go][aria-disabled=true]')].map(b => b.dataset.go)"
+        assert browser.run(stopped) == ["first", "back"]
         browser.run("document.querySelector('#f1 [data-go=on]').click()")
-        assert browser.run(SAID).startswith("Step 2: store entry.key = 29")
-        browser.press("End")
+        assert browser.run(AT) == "1"
+        browser.run("document.querySelector('#f1 [data-go=crash]').click()")
         assert browser.run(AT) == "14"
+        browser.press("End")
+        assert browser.run(AT) == "15"
+        assert browser.run(stopped) == ["on", "check"]
         assert browser.run("return document.querySelectorAll('#f1 g.future').length") == 0
+
+
+@pytest.mark.slow
+def test_a_group_opens_by_keyboard_and_shows_its_graph(tmp_path: Path, browser: Browser) -> None:
+    with browser:
+        browser.open(write(tmp_path, DRAWN))
+        browser.run("document.querySelector('.group summary').focus()")
+        browser.press("Enter")
+        assert browser.run("return document.querySelector('.group').open") is True
+        assert browser.run("return document.querySelectorAll('.group[open] g.node').length") == 6
         assert browser.complaints() == []
 
 
