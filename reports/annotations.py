@@ -8,7 +8,7 @@ from crashcheck.checker.result import LEVELS, Level, RunResult
 from crashcheck.diff import Diff
 from crashcheck.reports.placement import Name, Placement, place
 from crashcheck.reports.text import line, shorten
-from crashcheck.reports.view import FindingView, RunView
+from crashcheck.reports.view import FindingView, FixView, RunView
 
 TITLE_CHARS = 200
 MESSAGE_CHARS = 4000
@@ -54,5 +54,13 @@ def message(finding: FindingView, placement: Placement) -> str:
     if finding.uncertain:
         rows.append(f"Not proved: {finding.uncertain}.")
     rows += [f"Crash {finding.crash_point}: {finding.outcome}.", *finding.notes]
+    if finding.fix is not None:
+        rows.append(f"Fix: {fix_text(finding.fix)}")
+        rows += finding.fix.patch
     rows.append(f"See it again: {shorten(finding.replay, 1000)}  ({finding.id})")
     return shorten("\n".join(rows), MESSAGE_CHARS)
+
+
+def fix_text(fix: FixView) -> str:
+    """What would mend it, what was tried of that, and what it costs, in a line."""
+    return "; ".join(filter(None, (fix.words, fix.verified, fix.cost))) + "."

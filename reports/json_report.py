@@ -9,6 +9,7 @@ from typing import Any
 
 from crashcheck.checker.result import (
     Finding,
+    Fix,
     GraphEdge,
     GraphNode,
     GroupRow,

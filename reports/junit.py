@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
+from crashcheck.reports.annotations import fix_text
 from crashcheck.reports.markdown import schedule_rows
 from crashcheck.reports.text import line, shorten
 from crashcheck.reports.view import FindingView, RunView
@@ -83,6 +84,8 @@ def _told(finding: FindingView) -> list[str]:
     rows = ["", finding.kind_sentence, finding.model_sentence, *finding.notes, ""]
     rows += [f"{spot.tag or '-'} {spot.role}: {spot.where}  {spot.function}" for spot in finding.places]
     rows += ["", *schedule_rows(finding), "", f"After it, {finding.outcome}; {finding.states}.", ""]
+    if finding.fix is not None:
+        rows += [f"Fix: {fix_text(finding.fix)}", *finding.fix.patch, ""]
     return [*rows, f"See it again: {finding.replay}", ""]
 
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from crashcheck.checker.result import Finding, Kind, Location, RunResult, StopReason
 from crashcheck.reports import words
+from crashcheck.reports.annotations import fix_text
 from crashcheck.reports.behaviour import StepView
 from crashcheck.reports.excerpts import Sources
 from crashcheck.reports.fingerprints import line_hashes
@@ -239,6 +240,8 @@ def _message(shown: FindingView, placed: Placement, related: list[dict[str, Any]
         rows.append(f"Not proved: {_escaped(shown.uncertain)}.")
     rows.append(f"Crash {_escaped(shown.crash_point)}: {_escaped(shown.outcome)}.")
     rows += [_escaped(note) for note in shown.notes]
+    if shown.fix is not None:
+        rows.append(f"Fix: {_escaped(fix_text(shown.fix))}")
     rows.append(f"See it again: {_escaped(shorten(shown.replay, 600))}")
     return " ".join(rows)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crashcheck.checker.result import (
+    Edit,
     Finding,
+    Fix,
     Frame,
     GraphEdge,
     GraphNode,
@@ -145,6 +147,20 @@ LEVEL_HASH = Finding(
     ),
     replay="cc1-aaaacmjrf2hqyq3wo5sgk3tfmq",
     states=6,
+)
+
+FIXED = replace(
+    LEVEL_HASH,
+    fix=Fix(
+        "flush-fence",
+        "flush and fence `entry.value` before `token.valid` is stored",
+        (Edit("src/level_hash.c", 9, True, "    clwb(entry);\n    sfence();"),),
+        6,
+        0,
+        "with this edit: 0 of 6 failing states fail on this trace",
+        100,
+        100,
+    ),
 )
 
 _MDB = (Frame("mdb_txn_commit", "mdb.c", 4021), Frame("put_batch", "workload.c", 88), Frame("main", "workload.c", 140))
@@ -374,6 +390,7 @@ def hostile() -> RunResult:
         crash_location=place,
         replay=NASTY,
         note=NASTY,
+        fix=Fix(NASTY, NASTY, (Edit(NASTY, 3, True, NASTY * 5), Edit(NASTY, 3, True, NASTY, NASTY)), verified=NASTY),
         verdict=replace(FAIL, output=(NASTY + "y" * 10_000_000) * 2),
         schedule=tuple(
             replace(s, detail=NASTY, file=NASTY if s.file else "", location=place) for s in LEVEL_HASH.schedule

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from crashcheck.checker.result import Finding, RunResult
+from crashcheck.checker.result import Edit, Finding, Fix, RunResult
 from crashcheck.reports import markdown, markup
 from crashcheck.reports.markdown import COMMENT, SUMMARY, Limit
 from crashcheck.reports.view import build_view
 
 from . import golden
-from .fixtures import CLEAN, FULL, LEVEL_HASH, LMDB, ONE, RECORD, SOURCES, hostile, long_names, many, run
+from .fixtures import CLEAN, FIXED, FULL, LEVEL_HASH, LMDB, ONE, RECORD, SOURCES, hostile, long_names, many, run
 
 MADE = {"details", "summary", "span", "p", "code", "pre", "h3", "ul", "li", "strong"}
 MADE |= {"table", "thead", "tbody", "tr", "th", "td", "br"}
@@ -63,7 +63,7 @@ class Page(HTMLParser):
             self.plain += data
 
 
-@pytest.mark.parametrize(("name", "result"), [("clean", CLEAN), ("one", ONE), ("full", FULL)])
+@pytest.mark.parametrize(("name", "result"), [("clean", CLEAN), ("one", ONE), ("full", FULL), ("fixed", run(FIXED))])
 def test_what_was_found_is_told_as_it_was_when_somebody_last_looked(name: str, result: RunResult) -> None:
     golden.check(f"{name}.md", rendered(result))
 
@@ -144,6 +144,7 @@ def everywhere(trick: str) -> RunResult:
         replay=trick,
         id=trick,
         model=trick,
+        fix=Fix(trick, trick, (Edit(trick, 1, True, trick),), verified=trick, extra_flushes=1, no_edit=trick),
         verdict=replace(LEVEL_HASH.verdict, output=f"{trick}\n" * 3),
         schedule=tuple(replace(step, detail=trick, location=place) for step in LEVEL_HASH.schedule),
     )

@@ -21,6 +21,7 @@ from crashcheck.reports.view import build_view
 from . import golden
 from .fixtures import (
     CLEAN,
+    FIXED,
     FULL,
     KILLED,
     LEVEL_HASH,
@@ -135,6 +136,14 @@ def test_a_deeper_call_is_nested() -> None:
     schedule = (*LEVEL_HASH.schedule[:-1], replace(LEVEL_HASH.schedule[-1], location=deep))
     (flow,) = log(run(replace(LEVEL_HASH, schedule=schedule)))["results"][0]["codeFlows"]
     assert [step.get("nestingLevel") for step in flow["threadFlows"][0]["locations"]][-3:] == [0, 1, None]
+
+
+def test_a_fix_is_told_in_the_message() -> None:
+    (result,) = log(run(FIXED))["results"]
+    assert (
+        "Fix: flush and fence `entry.value` before `token.valid` is stored; with this edit: 0 of 6 failing states fail"
+        in result["message"]["text"]
+    )
 
 
 def test_how_grave_it_is() -> None:

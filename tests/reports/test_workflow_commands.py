@@ -15,7 +15,7 @@ from crashcheck.reports.annotations import remarks
 from crashcheck.reports.view import build_view
 
 from . import golden
-from .fixtures import CLEAN, FULL, LEVEL_HASH, LMDB, ONE, RECORD, UNCERTAIN, hostile, many, run
+from .fixtures import CLEAN, FIXED, FULL, LEVEL_HASH, LMDB, ONE, RECORD, UNCERTAIN, hostile, many, run
 
 
 def rendered(result: RunResult, diff: Diff | None = None) -> str:
@@ -48,6 +48,16 @@ def test_a_finding_is_an_error_at_its_line() -> None:
     assert name == "error"
     assert properties == {"file": "src/level_hash.c", "line": "9", "title": "crashcheck: Ordering [px86]"}
     assert message.startswith("`token.valid` at src/level_hash.c:9 may persist before `entry.value`")
+
+
+def test_a_fix_is_told_with_its_edit() -> None:
+    _, _, message = read(rendered(run(FIXED)).strip())
+    assert message.splitlines()[2:5] == [
+        "Fix: flush and fence `entry.value` before `token.valid` is stored; with this edit: 0 of 6 failing states fail "
+        "on this trace; 100 flushes and 100 fences more in the recorded run.",
+        "src/level_hash.c:9 +     clwb(entry);",
+        "src/level_hash.c:9 +     sfence();",
+    ]
 
 
 def test_a_clean_run_says_nothing() -> None:
