@@ -246,8 +246,12 @@ class Writer:
 
     def _source(self, file: str) -> Source:
         if file not in self._sources:
+            path = self._folder / file
             try:
-                self._sources[file] = Source((self._folder / file).read_text(encoding="utf-8"))
+                # What the program was built from was there before it ran.
+                if path.stat().st_mtime_ns > self._subject.trace.path.stat().st_mtime_ns:
+                    raise NotUnderstood(f"{file} has changed since the program ran")
+                self._sources[file] = Source(path.read_bytes().decode("utf-8"))
             except (OSError, UnicodeDecodeError):
                 self._sources[file] = None
         found = self._sources[file]

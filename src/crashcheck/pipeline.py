@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import crashcheck
-from crashcheck import evidence, oracles
+from crashcheck import evidence, oracles, proposals
 from crashcheck.analyzer.invariants import infer
 from crashcheck.analyzer.invariants.predecessors import deviance
 from crashcheck.analyzer.ir.facts import ProgramFacts
@@ -120,6 +120,7 @@ def run(
                 result = touched.mark(result)
             found = rules(config, loaded.facts, result)
             result = judge(result, found.suppressions, baseline)
+            proposals.save(proposals.of(result, config.folder), run_folder.path)
             return Ran(replace(result, warnings=(*result.warnings, *found.warnings)), run_folder.path)
     finally:
         run_folder.close()

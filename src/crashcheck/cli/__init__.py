@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Each is a module of this package with `add_parser(subparsers) -> None` and `main(args) -> int`. A subcommand imports
 # what it needs inside `main`, so that `crashcheck --help` does not load LLVM.
 SUBCOMMANDS = (
-    *("run", "replay", "open", "report", "publish", "groups", "invariants"),
+    *("run", "replay", "open", "fix", "report", "publish", "groups", "invariants"),
     *("learn", "mutate", "trace", "ops", "init", "version"),
 )
 
@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="crashcheck",
         description="Finds crash-consistency bugs in C and C++ programs that write mapped files.",
-        epilog="Exit codes: 0 clean, 1 findings, 2 could not do its job.",
+        epilog="Exit codes: 0 clean, 1 findings that count (run --fail-on), 2 could not do its job.",
     )
     parser.add_argument("--version", action="version", version=f"crashcheck {__version__}")
     subparsers = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
