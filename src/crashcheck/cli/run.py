@@ -44,6 +44,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--fail-on", metavar="LEVEL", help=f"exit 1 from this level on: {', '.join(FAIL_ON)} (default: warning)"
     )
+    parser.add_argument(
+        "--no-fixes", action="store_true", help="do not look for what would mend each finding (10 s at most)"
+    )
     add_format(parser, "terminal; an HTML file is kept in the run's folder anyway, for `crashcheck open`")
 
 
@@ -70,6 +73,7 @@ def main(args: argparse.Namespace) -> int:
         budget=args.budget,
         states=args.states,
         notes=args.notes,
+        fixes=False if args.no_fixes else None,
         fail_on=args.fail_on,
     )
     if args.update_baseline and args.baseline is None:
