@@ -253,7 +253,7 @@ def _related(finding: Finding, shown: FindingView, paths: _Paths, at_store: bool
     told += [(f"its partner, {spot.role}", spot) for spot in shown.places[1:]]
     if shown.crash_place is not None:
         told.append(("what the crash came before", shown.crash_place))
-    made = []
+    made: list[dict[str, Any]] = []
     for what, spot in told:
         where = paths.physical(spot.file, spot.line, spot.column)
         if where is not None:
