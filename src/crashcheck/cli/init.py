@@ -63,6 +63,14 @@ name = "px86"
 # [record]
 # mapping = "fixed"      # files reopen at the address where they were mapped, as raw pointers in them need
 # memory = "persistent"  # or "all": volatile memory's loads and stores as well; slower
+
+# [report]
+# fail_on = "warning"    # the exit code is 1 from this level on: "none", "note", "warning" or "error"
+
+# [[suppress]]           # findings to live with; also by a comment in the source (docs/policy.md)
+# file = "third_party/*"
+# kinds = ["ordering"]
+# reason = "why"
 """
 
 
