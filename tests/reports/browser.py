@@ -23,7 +23,14 @@ QUIET = (
     "--disable-component-update",
     "--disable-sync",
 )
-KEYS = {"ArrowLeft": "\ue012", "ArrowRight": "\ue014", "Home": "\ue011", "End": "\ue010", "Tab": "\ue004", "Enter": "\ue007"}
+KEYS = {
+    "ArrowLeft": "\ue012",
+    "ArrowRight": "\ue014",
+    "Home": "\ue011",
+    "End": "\ue010",
+    "Tab": "\ue004",
+    "Enter": "\ue007",
+}
 
 
 class Browser:
