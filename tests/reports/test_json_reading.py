@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
+import enum
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crashcheck.checker.result import Edit, Fix, Note, RunResult
@@ -182,3 +184,39 @@ def test_how_grave_a_finding_is_follows_from_what_it_needs() -> None:
     assert replace(LMDB, model="page-cache tear=512").level == "warning"
     assert replace(LMDB, model="page-cache files=posix").level == "warning"
     assert replace(LEVEL_HASH, depth=2, uncertain="not read again").level == "note"
+
+
+TEXTS = st.text(alphabet=st.characters(codec="utf-8"), max_size=8)
+WORDS = {
+    "state": st.sampled_from(["", "durable", "persisted", "lost", "unreached"]),
+    "role": st.sampled_from(["", "location", "other"]),
+    "waste": st.sampled_from(["clean-flush", "repeated-flush", "empty-fence", "empty-sync"]),
+    "granule": st.integers(-1, 2**40),
+    "durable_from": st.integers(-1, 2**40),
+    "feasible": st.integers(0, 10**30),
+    "seconds": st.integers(0, 10**6).map(lambda thousandths: thousandths / 1000),
+    "score": st.floats(0, 10, allow_nan=False),
+}
+
+
+def values(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
+    """Any value of a field's type."""
+    if name in WORDS:
+        return WORDS[name]
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return st.builds(kind, **{f.name: values(hints[f.name], f.name) for f in dataclasses.fields(kind)})
+    if get_origin(kind) is tuple:
+        return st.lists(values(get_args(kind)[0]), max_size=2).map(tuple)
+    if get_args(kind):  # one of the values that may be missing
+        (inner,) = (one for one in get_args(kind) if one is not type(None))
+        return st.none() | values(inner)
+    if issubclass(kind, enum.Enum):
+        return st.sampled_from(kind)
+    return {str: TEXTS, bool: st.booleans(), int: st.integers(1, 2**31 - 1)}[kind]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(values(RunResult))
+def test_every_field_of_every_value_is_read_back(result: RunResult) -> None:
+    assert json_report.load(json_report.render(result)) == result
