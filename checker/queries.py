@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import tee
 
 import numpy as np
 
@@ -43,25 +43,45 @@ def states_of(places: Places, query: Query) -> Violation | tuple[()]:
 def violating(places: Places, queries: Iterable[Query]) -> tuple[Iterator[CrashState], Iterator[CrashState]]:
     """Of the first feasible query of each signature, the largest states and then the smallest; those of all others.
 
-    The largest come first because they have found more planted bugs sooner.
+    The largest come first because they have found more planted bugs sooner. States are made when they are asked for:
+    looking for a new signature among many queries of known ones costs little.
     """
-    one, other = tee(_feasible(places, queries))
+    both = _Both(places, queries)
+    return both.first(), both.again()
 
-    def first() -> Iterator[CrashState]:
+
+class _Both:
+    """One pass over the queries for two readers; what one of them comes across is kept for the other."""
+
+    def __init__(self, places: Places, queries: Iterable[Query]) -> None:
+        self._places = places
+        self._queries = iter(queries)
+        self._seen: set[object] = set()  # signatures that were feasible
+        self._fresh: deque[Violation] = deque()
+        self._known: deque[Query] = deque()
+
+    def first(self) -> Iterator[CrashState]:
         small = []
-        for is_first, (smallest, largest) in one:
-            if is_first:
+        while self._fresh or self._advance():
+            while self._fresh:
+                smallest, largest = self._fresh.popleft()
                 small.append(smallest)
                 yield largest
         yield from small
 
-    return first(), (state for is_first, states in other if not is_first for state in reversed(states))
+    def again(self) -> Iterator[CrashState]:
+        while self._known or self._advance():
+            while self._known:
+                yield from reversed(states_of(self._places, self._known.popleft()))
 
-
-def _feasible(places: Places, queries: Iterable[Query]) -> Iterator[tuple[bool, Violation]]:
-    seen: set[object] = set()
-    for query in queries:
-        states = states_of(places, query)
-        if states:
-            yield query.signature not in seen, states
-            seen.add(query.signature)
+    def _advance(self) -> bool:
+        """Look at one more query; False if there is none."""
+        query = next(self._queries, None)
+        if query is None:
+            return False
+        if query.signature in self._seen:
+            self._known.append(query)
+        elif states := states_of(self._places, query):
+            self._seen.add(query.signature)
+            self._fresh.append(states)
+        return True

@@ -150,11 +150,13 @@ class StateSpace:
         return state.pieces if state.dropped else self._other(state)
 
     def _other(self, state: CrashState) -> Ids:
-        parts = tuple(id_ for id_ in state.pieces if id_ >= len(self.graph))
-        listed = {id_ for id_ in state.pieces if id_ < len(self.graph)}
-        listed.update(self.graph.whole(part)[0] for part in parts)
-        rest = tuple(id_ for id_ in self.pending(state.point) if id_ not in listed)
-        return rest + parts
+        many = len(self.graph)
+        listed = set(state.pieces)
+        parts: Ids = ()
+        if state.pieces and state.pieces[-1] >= many:
+            parts = tuple(id_ for id_ in state.pieces if id_ >= many)
+            listed.update(self.graph.whole(part)[0] for part in parts)
+        return tuple(id_ for id_ in self.pending(state.point) if id_ not in listed) + parts
 
     def state(self, point: int, persisted: Iterable[int]) -> CrashState:
         """The state that holds exactly the given pending pieces.
@@ -219,7 +221,8 @@ class StateSpace:
     def without(self, point: int, lost: Ids) -> CrashState:
         """The state that lacks exactly `lost`, which must be what some ideal lacks (not checked)."""
         state = CrashState(point, True, tuple(sorted(lost)))
-        parts = sum(id_ >= len(self.graph) for id_ in lost)
+        many = len(self.graph)
+        parts = sum(id_ >= many for id_ in lost)
         if 2 * len(lost) <= len(self.pending(point)) + parts:
             return state
         return CrashState(point, False, self._other(state))
@@ -227,7 +230,8 @@ class StateSpace:
     def with_(self, point: int, kept: Ids) -> CrashState:
         """The state that holds exactly `kept`, which must be an ideal (not checked)."""
         state = CrashState(point, False, tuple(sorted(kept)))
-        parts = sum(id_ >= len(self.graph) for id_ in kept)
+        many = len(self.graph)
+        parts = sum(id_ >= many for id_ in kept)
         if 2 * len(kept) < len(self.pending(point)) + parts:
             return state
         return CrashState(point, True, self._other(state))
