@@ -13,7 +13,7 @@ from crashcheck.analyzer.behaviours.lives import fills, lives
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.behaviours.sites import StaticSites
 from crashcheck.analyzer.behaviours.updates import Updates, distinct, numbered, ranges, unique, updates_of
-from crashcheck.analyzer.ir.facts import Site
+from crashcheck.analyzer.ir.facts import Site, TypeLayout
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.format import NO_INSTANCE
@@ -195,7 +195,7 @@ def place_all(trace: Trace, facts: Facts | None, updates: Updates, names: Names,
         if site is not None:
             known[number] = site
             members[number] = order[bounds[at] : bounds[at + 1]]
-    layout = Layout(known.values())
+    layout = Layout(known.values(), _declared(trace, facts))
     none = np.zeros(len(updates.event), dtype=np.bool_)
     kinds = Kinds(none.copy(), ~none, none, layout)
     for number, site in known.items():
@@ -214,6 +214,18 @@ def place_all(trace: Trace, facts: Facts | None, updates: Updates, names: Names,
     for one in placed:
         _tell(one, updates, layout, names, rows)
     return kinds
+
+
+def _declared(trace: Trace, facts: Facts | None) -> list[TypeLayout]:
+    """Types that the units of a run declare; not those whose name stands for several."""
+    found: dict[str, TypeLayout] = {}
+    twice: set[str] = set()
+    for key in sorted({unit.key for unit in trace.units}) if facts is not None else ():
+        unit = facts.unit(key) if facts is not None else None
+        for layout in getattr(unit, "layouts", ()):
+            if found.setdefault(layout.name, layout) != layout:
+                twice.add(layout.name)
+    return [layout for name, layout in sorted(found.items()) if name not in twice]
 
 
 def _place(site: Site, mine: Ints, updates: Updates, layout: Layout) -> _Placed:

@@ -1,12 +1,12 @@
-"""What the program's sites tell of its types: fields and where they lie, and how far apart array elements are."""
+"""What a program's debug metadata and sites tell of its types: fields, where they lie, how far apart elements are."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from crashcheck.analyzer.ir.facts import Site
+from crashcheck.analyzer.ir.facts import Site, TypeLayout
 
 BULK_KINDS = ("copy", "fill", "model")
 ANONYMOUS = "(anonymous)"
@@ -57,10 +57,15 @@ def is_bulk(site: Site) -> bool:
     return site.kind in BULK_KINDS
 
 
-class Layout:
-    """Types as the sites of a program know them: a field that no site writes is not known."""
+_DEEPEST = 6
+_MOST_PATHS = 1024  # of one type
 
-    def __init__(self, sites: Iterable[Site]) -> None:
+
+class Layout:
+    """Types of a program: as its debug metadata declares them; else what its sites know, which is what they write."""
+
+    def __init__(self, sites: Iterable[Site], declared: Iterable[TypeLayout] = ()) -> None:
+        self._declared = {layout.name: layout for layout in declared}
         self._fields: dict[str, dict[str, tuple[int, int]]] = {}
         self._extent: dict[str, int] = {}
         self._seen: dict[tuple[str, str], int] = {}
@@ -73,15 +78,57 @@ class Layout:
                     low, high = low + level.offset, high + level.offset
                 self._fields.setdefault(level.type, {}).setdefault(level.path, (low, high))
                 self._extent[level.type] = max(self._extent.get(level.type, 0), level.offset + level.size)
+        self._whole: set[str] = set()
+
+    def size(self, type_: str) -> int:
+        """Bytes of a declared type; 0 if it is not known."""
+        layout = self._declared.get(type_)
+        return layout.size if layout is not None else 0
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of all declared types."""
+        return {name: layout.size for name, layout in self._declared.items()}
+
+    def _known(self, type_: str) -> dict[str, tuple[int, int]]:
+        """Where each field that is not itself a struct lies; the whole array for those of its elements."""
+        fields = self._fields.setdefault(type_, {})
+        if type_ not in self._whole:
+            self._whole.add(type_)
+            for path, low, high in self._leaves(type_, _DEEPEST):
+                if len(fields) >= _MOST_PATHS:
+                    break
+                fields.setdefault(path, (low, high))
+        return fields
+
+    def _leaves(self, type_: str, depth: int) -> Iterator[tuple[str, int, int]]:
+        layout = self._declared.get(type_)
+        for field in layout.fields if layout is not None else ():
+            part = (field.name or ANONYMOUS) + ("[]" if field.count else "")
+            end = field.offset + field.size
+            if not depth or field.type not in self._declared:
+                yield part, field.offset, end
+                continue
+            for path, low, high in self._leaves(field.type, depth - 1):
+                if field.count:
+                    low, high = 0, field.size
+                yield f"{part}.{path}", field.offset + low, field.offset + high
 
     def extent(self, type_: str) -> int:
-        """Bytes up to the end of the last field known; 0 for an unknown type. The struct may be larger."""
-        return self._extent.get(type_, 0)
+        """Bytes of a type; of one that is not declared up to the end of the last field known, 0 if there is none."""
+        return self.size(type_) or self._extent.get(type_, 0)
 
     def covered(self, type_: str, low: int, high: int) -> tuple[str, ...]:
         """Paths of the fields that overlap [low, high) of a type."""
-        fields = self._fields.get(type_, {})
+        fields = self._known(type_)
         return tuple(sorted(path for path, (a, b) in fields.items() if a < high and low < b))
+
+    def element(self, type_: str, field: str) -> int:
+        """Bytes of an element of an array that a declared type holds; 0 if there is no such array."""
+        layout = self._declared.get(type_)
+        for one in layout.fields if layout is not None else ():
+            if one.name == field and one.count:
+                return one.size // one.count
+        return 0
 
     def learn(self, array: Level, distance: int) -> None:
         """An element of an array was seen to begin `distance` bytes from its first."""
@@ -89,11 +136,14 @@ class Layout:
         self._seen[key] = math.gcd(self._seen.get(key, 0), distance)
 
     def stride(self, array: Level, element: str) -> int:
-        """Bytes from one element of an array to the next, as well as can be told.
+        """Bytes from one element of an array to the next, as well as can be told where it is not declared.
 
-        It divides the array's size and the distances learned, and an element's known fields fit in it: the smallest
+        It then divides the array's size and the distances learned, and an element's known fields fit in it: the smallest
         such number. Where it divides the true one, an access to a known field falls into the right element.
         """
+        declared = self.element(array.type, array.field) or self.size(element)
+        if declared:
+            return declared
         whole = math.gcd(array.size, self._seen.get((array.type, array.field), 0))
         least = max(self.extent(element), 1)
         small = [d for d in range(1, math.isqrt(whole) + 1) if whole % d == 0]

@@ -217,6 +217,10 @@ class DebugInfo:
             candidates = fitting or ([] if len(candidates) > 1 else candidates)
         return candidates[0] if candidates else None
 
+    def named_composites(self, name: str) -> tuple[int, ...]:
+        """All structs, classes and unions whose `name_of` this is."""
+        return tuple(number for number in self._names().get(name, ()) if self.name_of(number) == name)
+
     def by_identifier(self, identifier: str) -> int | None:
         """The C++ type with this mangled name (also TBAA's name for it)."""
         self._names()

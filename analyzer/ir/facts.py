@@ -17,7 +17,7 @@ from crashcheck.errors import CrashcheckError
 SECTION = "crashcheck_facts"
 PLAIN_SECTION = "crashcheck_plain"  # not loaded: facts of units that were compiled without hooks
 MAGIC = b"CRSHFCT\n"
-VERSION = 2
+VERSION = 3
 _HEADER = struct.Struct("<8sIIQQ")  # magic, version, compressed bytes, raw bytes, key
 
 
@@ -59,6 +59,26 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldLayout:
+    """A member of a struct, class or union; offset and size in bytes, of a bit-field the bytes that it touches."""
+
+    name: str  # of a base class: its type's; "" if it has none
+    offset: int
+    size: int
+    type: str  # the struct, class or union that it is, or that its elements are; "" for others
+    count: int  # elements of an array; 0: it is none
+
+
+@dataclass(frozen=True, slots=True)
+class TypeLayout:
+    """A struct, class or union by the name that sites give it. `size` in bytes."""
+
+    name: str
+    size: int
+    fields: tuple[FieldLayout, ...]  # as declared
+
+
+@dataclass(frozen=True, slots=True)
 class NotUnderstood:
     """A construct that may write memory and gets no hook."""
 
@@ -80,6 +100,7 @@ class UnitFacts:
     not_instrumented: str = ""  # why the unit has no hooks, else empty
     notes: tuple[str, ...] = ()  # flags that were ignored
     dependences: str = ""  # packed; what dependence_text.unpack reads when somebody asks
+    layouts: tuple[TypeLayout, ...] = ()  # of types that its sites name, and of their parts; sorted by name
     key: int = 0
 
 
@@ -115,6 +136,14 @@ def _pack(facts: UnitFacts) -> bytes:
         "not_instrumented": facts.not_instrumented,
         "notes": list(facts.notes),
         "dependences": facts.dependences,
+        "layouts": [
+            [
+                text(layout.name),
+                layout.size,
+                [[text(one.name), one.offset, one.size, text(one.type), one.count] for one in layout.fields],
+            ]
+            for layout in facts.layouts
+        ],
         "strings": list(strings),
     }
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode()
@@ -157,6 +186,12 @@ def _unpack(raw: bytes, key: int) -> UnitFacts:
         not_instrumented=document["not_instrumented"],
         notes=tuple(document["notes"]),
         dependences=document["dependences"],
+        layouts=tuple(
+            TypeLayout(
+                strings[name], size, tuple(FieldLayout(strings[f[0]], f[1], f[2], strings[f[3]], f[4]) for f in fields)
+            )
+            for name, size, fields in document["layouts"]
+        ),
         key=key,
     )
 

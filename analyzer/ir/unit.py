@@ -17,6 +17,7 @@ from crashcheck.analyzer.ir.debuginfo import DebugInfo
 from crashcheck.analyzer.ir.dialect import for_clang_19
 from crashcheck.analyzer.ir.facts import SECTION, UnitFacts, encode
 from crashcheck.analyzer.ir.instrument import Rewriter
+from crashcheck.analyzer.ir.layouts import layouts_of
 from crashcheck.analyzer.ir.module import NAME, IRSyntaxError, matching, read_module, type_end
 from crashcheck.analyzer.ir.strip import metadata_without_debug
 from crashcheck.errors import CrashcheckError
@@ -125,6 +126,7 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
         not_understood=result.not_understood,
         notes=options.notes,
         dependences=dependence_text.pack(functions),
+        layouts=layouts_of(debug, result.sites),
     )
     key, blob = encode(facts)
     body = result.text
