@@ -1,0 +1,254 @@
+"""Which fix is proposed for which bug, and what is said of it, on small recorded runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from checker.worlds import World, place, words
+from crashcheck.checker.budget import Budget
+from crashcheck.checker.explore import Exploring
+from crashcheck.checker.fixes import Fixes
+from crashcheck.checker.remedies import Step
+from crashcheck.checker.result import Edit, Fix, Location
+from crashcheck.checker.strategies import Exhaustive
+from support.tracing import TraceBuilder
+
+VALUE, VALID, MORE = place(40, "entry.value"), place(42, "entry.valid"), place(41, "entry.more")
+Propose = Callable[..., list[Fix]]
+
+
+@pytest.fixture
+def propose(tmp_path: Path, clauses: Path) -> Propose:
+    """The fixes for what an exhaustive search finds in a script whose check makes the given claims."""
+
+    def search(script: Callable[[TraceBuilder], None], *claims: str, unwritten: int = 0, **more: object) -> list[Fix]:
+        check = words([str(clauses), "{pool}/p", "{acked}", *claims])
+        sites = {1: VALUE, 2: VALID, 3: MORE}
+        world = World(tmp_path / "world", check, script, sites=sites, **more)  # type: ignore[arg-type]
+
+        def chain(row: int) -> tuple[Location, ...]:
+            here = world.subject.places.of(row)
+            return () if here is None else (here,)
+
+        def write(steps: Sequence[Step]) -> tuple[tuple[Edit, ...], str]:
+            if any(step.place.line == unwritten for step in steps):
+                return (), "a macro"
+            return tuple(Edit(s.place.file, s.place.line, s.before, "flush or fence") for s in steps), ""
+
+        with world.executor() as executor:
+            exploring = Exploring(world.subject, executor, Exhaustive(), Budget())
+            exploring.run()
+            fixes = Fixes(
+                world.subject, executor, Exhaustive(), exploring.register, exploring.tried(), chain, write
+            )
+            return [fixes.propose(bug, 60) for bug in exploring.register.bugs()]
+
+    return search
+
+
+def put(
+    t: TraceBuilder, at: int, flush: bool = False, fence: bool = False, late: bool = True, acked: bool = False
+) -> None:
+    """A value (site 1, its own line), then a flag (site 2, the next line), with or without what orders them."""
+    t.site = 1
+    t.store("p", at, 8, 7)
+    t.site = 4
+    if flush:
+        t.clwb("p", at)
+    if fence:
+        t.sfence()
+    t.site = 2
+    t.store("p", at + 64, 8, 1)
+    t.site = 0
+    t.clwb("p", at + 64)
+    if late:
+        t.clwb("p", at)
+    t.sfence()
+
+
+def each(**how: bool) -> Callable[[TraceBuilder], None]:
+    def script(t: TraceBuilder) -> None:
+        for number in range(1, 4):
+            t.begin(number)
+            put(t, 256 * (number - 1), **how)
+            t.end(number)
+
+    return script
+
+
+ORDERED = ("64>0", "320>256", "576>512")
+
+
+def costs(fix: Fix) -> tuple[int, int, int]:
+    return fix.extra_flushes, fix.extra_fences, fix.extra_syncs
+
+
+def test_where_the_flush_is_there_only_a_fence_is_added(propose: Propose) -> None:
+    (fix,) = propose(each(flush=True, late=False), *ORDERED)
+    assert (fix.kind, costs(fix)) == ("fence", (0, 3, 0))
+    assert fix.words == "a fence before `entry.valid` at hash.c:42"
+    assert (fix.before_failing, fix.after_failing) == (3, 0)
+    assert fix.verified == "with this edit: 0 of 3 failing states fail on this trace; explored again by exhaustive to its end, 10 states"
+
+
+def test_where_the_fence_is_there_only_a_flush_is_added(propose: Propose) -> None:
+    (fix,) = propose(each(fence=True), *ORDERED)
+    assert (fix.kind, costs(fix)) == ("flush", (3, 0, 0))
+    assert fix.words == "a flush of `entry.value` at hash.c:40 right after it is stored: a fence follows already"
+    assert fix.after_failing == 0
+
+
+def test_where_neither_is_there_both_are_added(propose: Propose) -> None:
+    (fix,) = propose(each(), *ORDERED)
+    assert (fix.kind, costs(fix), fix.after_failing) == ("flush-fence", (3, 3, 0), 0)
+    assert [(edit.line, edit.insert_before) for edit in fix.edits][0] == (40, False)
+
+
+def test_what_is_acknowledged_but_not_flushed_is_flushed(propose: Propose) -> None:
+    def script(t: TraceBuilder) -> None:
+        for number in (1, 2):
+            t.begin(number)
+            t.site = 1
+            t.store("p", 256 * (number - 1), 8, 7)
+            t.site = 0
+            t.sfence()
+            t.end(number)
+
+    (fix,) = propose(script, "1:0", "2:256")
+    assert (fix.kind, costs(fix), fix.after_failing) == ("flush", (2, 0, 0), 0)
+
+
+def test_in_a_page_cache_a_sync_is_added(propose: Propose) -> None:
+    def script(t: TraceBuilder) -> None:
+        t.site = 1
+        t.store("p", 0, 8, 7)
+        t.site = 2
+        t.store("p", 2048, 8, 1)
+        t.site = 0
+        t.msync("p")
+
+    (fix,) = propose(script, "2048>0", model="page-cache", options=_tear())
+    assert (fix.kind, costs(fix), fix.after_failing) == ("sync", (0, 0, 1), 0)
+    assert fix.words == "a sync of `entry.value` at hash.c:40 right after it is stored"
+
+
+def _tear() -> object:
+    from crashcheck.analyzer.persistence.graph import Options
+
+    return Options(tear=512)
+
+
+def test_of_several_stores_each_is_flushed_and_one_fence_is_enough(propose: Propose) -> None:
+    """Two lines must persist before the flag: two flushes and one fence, not two of each."""
+
+    def script(t: TraceBuilder) -> None:
+        t.site = 1
+        t.store("p", 0, 8, 7)
+        t.site = 3
+        t.store("p", 64, 8, 7)
+        t.site = 2
+        t.store("p", 128, 8, 1)
+        t.site = 0
+        for at in (0, 64, 128):
+            t.clwb("p", at)
+        t.sfence()
+
+    for fix in propose(script, "128>0", "128>64"):
+        assert fix.after_failing == 0
+        assert costs(fix) == (2, 1, 0)
+
+
+def test_an_edit_that_can_be_written_comes_before_a_cheaper_one_that_cannot(propose: Propose) -> None:
+    (fix,) = propose(each(flush=True, late=False), *ORDERED, unwritten=42)
+    assert fix.edits
+    assert fix.words == "a fence after the store at hash.c:40" or fix.edits[0].line != 42
+    assert fix.after_failing == 0
+
+
+def test_without_a_way_to_write_it_the_cheapest_is_told_in_words(propose: Propose) -> None:
+    (fix,) = propose(each(fence=True), *ORDERED, unwritten=40)
+    assert (fix.edits, fix.after_failing) == ((), 0)
+    assert fix.no_edit == "a macro"
+
+
+def test_another_bug_is_not_held_against_a_fix(propose: Propose) -> None:
+    """The value is to persist before the flag, and `more` at the latest when the operation is acknowledged."""
+
+    def script(t: TraceBuilder) -> None:
+        t.begin(1)
+        t.site = 3
+        t.store("p", 1024, 8, 7)
+        put(t, 0)
+        t.end(1)
+
+    fixes = propose(script, "64>0", "1:1024")
+    assert [(fix.kind, fix.after_failing) for fix in fixes] == [("flush-fence", 0), ("flush", 0)] or [
+        (fix.kind, fix.after_failing) for fix in fixes
+    ] == [("flush", 0), ("flush-fence", 0)]
+    assert any("fail for another reason" in fix.verified for fix in fixes)
+
+
+def test_two_updates_of_one_line_in_the_wrong_order_are_to_be_swapped(propose: Propose) -> None:
+    def script(t: TraceBuilder) -> None:
+        for at in (0, 256):
+            t.site = 2
+            t.store("p", at + 8, 8, 1)
+            t.site = 1
+            t.store("p", at, 8, 7)
+            t.site = 0
+            t.clwb("p", at)
+            t.sfence()
+
+    for fix in propose(script, "8>0", "264>256"):
+        assert fix.kind == "atomic"
+        assert fix.words.startswith("no flush is needed: store `entry.valid` at hash.c:42 last, after `entry.value`")
+        assert fix.verified == "with the two swapped, the check passes on 2 of 2 crashes between them"
+        assert fix.edits == ()
+
+
+def test_two_updates_that_must_persist_together_need_one_store_or_a_log(propose: Propose) -> None:
+    def script(t: TraceBuilder) -> None:
+        t.site = 1
+        t.store("p", 0, 8, 7)
+        t.clwb("p", 0)
+        t.sfence()
+        t.site = 2
+        t.store("p", 64, 8, 7)
+        t.clwb("p", 64)
+        t.sfence()
+
+    (fix,) = propose(script, "0=64")
+    assert fix.kind == "atomic"
+    assert fix.words == (
+        "no flush can help: `entry.value` at hash.c:40 and `entry.valid` at hash.c:42 must persist together; "
+        "put both into one 8-byte store, or into a log"
+    )
+
+
+def test_a_store_that_may_persist_in_part_cannot_be_mended_by_a_flush(propose: Propose) -> None:
+    def script(t: TraceBuilder) -> None:
+        t.site = 1
+        t.store("p", 0, 16, b"\7" + bytes(7) + b"\7" + bytes(7))
+        t.clwb("p", 0)
+        t.sfence()
+
+    (fix,) = propose(script, "0=8")
+    assert fix.words.startswith("no flush can help: `entry.value` at hash.c:40 persists in pieces of 8 bytes")
+
+
+def test_what_was_not_stored_when_it_was_acknowledged_is_told_so(propose: Propose) -> None:
+    def script(t: TraceBuilder) -> None:
+        t.begin(1)
+        t.end(1)
+        t.site = 1
+        t.store("p", 0, 8, 7)
+        t.clwb("p", 0)
+        t.sfence()
+
+    (fix,) = propose(script, "1:0")
+    assert fix.words == (
+        "no flush can help: `entry.value` at hash.c:40 is stored only after the acknowledgement; acknowledge later"
+    )
