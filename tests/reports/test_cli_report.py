@@ -93,6 +93,26 @@ def test_what_cannot_be_done_is_said(
     assert f"[{slug}]" in err
 
 
+def test_on_github_no_line_of_an_error_acts(project: Path, environment: dict[str, str]) -> None:
+    (project / "crashcheck.toml").write_text(
+        '[build]\ncommand = "echo ::error::pwned; exit 1"\n[workload]\ncommand = "true"\n[pool]\nfiles = ["x"]\n'
+        '[check]\ncommand = "true"\n'
+    )
+    done = subprocess.run(
+        ["crashcheck", "run"],
+        cwd=project,
+        env={**environment, "GITHUB_ACTIONS": "true"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    first, *rows = done.stderr.decode().splitlines()
+    assert any(row.startswith("::error::pwned") for row in rows[:-1])
+    token = first.removeprefix("::stop-commands::")
+    assert re.fullmatch("[0-9a-f]{32}", token)
+    assert rows[-1] == f"::{token}::"
+
+
 def test_with_a_diff_an_annotation_stands_at_a_line_of_it(project: Path, environment: dict[str, str]) -> None:
     def git(*arguments: str) -> None:
         subprocess.run(

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with interruptible():
             return int(subcommands()[args.subcommand].main(args))
     except CrashcheckError as error:
-        print(f"crashcheck: {error}", file=sys.stderr)
+        _tell(f"crashcheck: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         print("crashcheck: interrupted", file=sys.stderr)
@@ -71,3 +71,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         print("crashcheck: this is a defect of crashcheck; please report it with the lines above", file=sys.stderr)
         return EXIT_FAILED
+
+
+def _tell(error: str) -> None:
+    """On GitHub both outputs of a step are read for commands, and an error may quote the output of a build."""
+    import os
+
+    before = after = ""
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        from crashcheck.reports.workflow_commands import silence
+
+        before, after = silence()
+    print(f"{before}{error}\n{after}", end="", file=sys.stderr)
