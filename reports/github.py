@@ -21,6 +21,7 @@ TITLE_MAX = 255  # characters of an annotation's title
 MESSAGE_MAX = 60_000  # bytes of its message: GitHub takes 64 KB
 WORKFLOW_COMMANDS_SHOWN = 10  # of each level and step; a check run shows any number
 CHECK_NAME_MAX = 100
+ANNOTATIONS_MAX = 1000  # of a check run: a request takes 50, and nobody reads more
 SUGGESTED_LINES_MAX = 20
 SUGGESTED_COLUMNS_MAX = 500
 _LEVEL: Mapping[Level, Literal["failure", "warning", "notice"]] = {
@@ -96,7 +97,8 @@ def conclusion(result: RunResult, fails: bool) -> Conclusion:
 
 
 def check_annotations(remarks: Iterable[Remark]) -> tuple[Annotation, ...]:
-    """An annotation for each remark that has a line in the repository, in the order given."""
+    """An annotation for each of the first remarks that have a line in the repository, in the order given."""
+    placed = [remark for remark in remarks if remark.placement.file and remark.placement.line]
     return tuple(
         Annotation(
             remark.placement.file,
@@ -105,8 +107,7 @@ def check_annotations(remarks: Iterable[Remark]) -> tuple[Annotation, ...]:
             f"crashcheck: {remark.title}",
             remark.message,
         )
-        for remark in remarks
-        if remark.placement.file and remark.placement.line
+        for remark in placed[:ANNOTATIONS_MAX]
     )
 
 

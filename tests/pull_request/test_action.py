@@ -57,16 +57,28 @@ runs:
       shell: bash
       run: echo 'python-path={sys.executable}' >> "$GITHUB_OUTPUT"
 """,
-    "actions/cache": """
-name: cache
-description: keeps nothing; the folder stays on this machine
+    "actions/cache/restore": """
+name: restore
+description: finds nothing; the folder stays on this machine
+inputs: {key: {description: x, required: true}, path: {description: x, required: true}}
+outputs: {cache-hit: {description: x, value: ""}}
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      env: {KEY: "${{ inputs.key }}"}
+      run: echo "cache looked up $KEY"
+""",
+    "actions/cache/save": """
+name: save
+description: keeps nothing
 inputs: {key: {description: x, required: true}, path: {description: x, required: true}}
 runs:
   using: composite
   steps:
     - shell: bash
       env: {KEY: "${{ inputs.key }}"}
-      run: echo "cache key $KEY"
+      run: echo "cache saved $KEY"
 """,
     "actions/upload-artifact": """
 name: upload-artifact
@@ -109,7 +121,10 @@ class Act:
             where = folder / name
             where.mkdir(parents=True)
             (where / "action.yml").write_text(text, encoding="utf-8")
-            self.options += ["--local-repository", f"{pinned()[name]}={where}"]
+            owner, repository = name.split("/")[:2]
+            option = f"{owner}/{repository}@{pinned()[name]}={folder / owner / repository}"
+            if option not in self.options:
+                self.options += ["--local-repository", option]
 
     def git(self, *arguments: str) -> None:
         who = ("-c", "user.name=octocat", "-c", "user.email=octocat@example.org")
@@ -154,9 +169,9 @@ class Act:
 
 
 def pinned() -> dict[str, str]:
-    """The actions that action.yml uses, by name, as act takes them: owner/name@ref."""
+    """The actions that action.yml uses: name → commit."""
     steps = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
-    return {step["uses"].split("@")[0]: step["uses"] for step in steps if "uses" in step}
+    return dict(step["uses"].split("@") for step in steps if "uses" in step)
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +226,7 @@ def test_a_second_run_installs_nothing_and_updates_the_comment(act: Act, github:
     act.run(".github/workflows/try-buggy.yml", github)
     log = act.run(".github/workflows/try-buggy.yml", github)
     assert "crashcheck is installed in" in log
+    assert re.findall(r"cache (\w+ \w+)", log)[:1] == ["looked up"]
     assert len(github.comments) == 1
 
 

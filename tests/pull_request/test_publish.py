@@ -107,7 +107,9 @@ def test_annotations_go_to_the_log_and_above_ten_to_a_check_run_as_well(
     assert job.outputs.read_text() == (
         f"findings={count}\nnew-findings={count}\nconclusion={'failure' if count else 'success'}\n"
     )
-    assert github.comments == [] or github.comments[0]["body"].startswith("<!-- crashcheck comment ")
+    assert all(one["body"].startswith("<!-- crashcheck comment ") for one in github.comments)
+    assert all(len(one["body"]) <= 65_536 for one in github.comments)
+    assert all(len(run["output"]["summary"]) <= 65_535 for run in github.check_runs)
 
 
 def test_a_check_run_may_be_asked_for_and_belongs_to_the_branchs_newest_commit(job: Job, github: FakeGitHub) -> None:

@@ -212,7 +212,6 @@ def _prepare(
     from crashcheck.diff import git_diff
     from crashcheck.pull_request import Refused
     from crashcheck.reports.annotations import remarks
-    from crashcheck.reports.excerpts import read_sources
     from crashcheck.reports.markdown import github_links
     from crashcheck.reports.text import line
     from crashcheck.reports.view import build_view
@@ -221,7 +220,7 @@ def _prepare(
     root = Path(os.path.realpath(environment.get("GITHUB_WORKSPACE") or "."))
     folder, config = _places(root, args.folder, result.config_path)
     repository = Repository(root, folder)
-    view = build_view(result, read_sources(result, root / folder))
+    view = build_view(result)  # without sources: a report of a stranger could name any file that lies here
     number = event.number if event else None
     shown = None
     try:
@@ -249,7 +248,7 @@ def _places(root: Path, folder: str | None, config: str) -> tuple[str, str]:
     """
     name = os.path.basename(config)
     if folder is None:
-        inside = os.path.relpath(os.path.dirname(config) or ".", root) if os.path.isabs(config) else "."
+        inside = os.path.relpath(os.path.dirname(os.path.abspath(config)), root)
         folder = "" if inside == "." or inside.startswith("..") else inside
     else:
         folder = os.path.normpath(folder)
