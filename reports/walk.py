@@ -39,8 +39,8 @@ def walk(finding: Finding, schedule: ScheduleView, sources: Sources) -> tuple[Wa
     told: list[tuple[int, Location]] = []
     for at, step in enumerate(schedule.steps):
         place = finding.schedule[step.number - 1].location
-        if place is not None and place.file and place.line:
-            told.append((at, place))
+        if place is not None:
+            told += [(at, each) for each in (place, _from(finding.location.file, place)) if each and _is_somewhere(each)]
     if finding.crash_location is not None and finding.crash_location.line:
         told.append((len(schedule.steps), finding.crash_location))
     texts: dict[str, dict[int, str]] = {}
@@ -63,6 +63,18 @@ def walk(finding: Finding, schedule: ScheduleView, sources: Sources) -> tuple[Wa
         WalkFile(line(spoken(file), 120), _lines(file, lines, steps, tags))
         for file, lines in sorted(texts.items(), key=lambda item: -len(item[1]))
     )
+
+
+def _is_somewhere(place: Location) -> bool:
+    return bool(place.file) and place.line > 0
+
+
+def _from(file: str, place: Location) -> Location | None:
+    """Where `file`, the culprit's, calls what leads to a place elsewhere, as to a flush in a helper's header."""
+    if place.file == file:
+        return None
+    frame = next((frame for frame in place.stack if frame.file == file), None)
+    return Location(frame.file, frame.line, 0, frame.function, "", ()) if frame is not None else None
 
 
 def _lines(

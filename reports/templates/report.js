@@ -88,9 +88,10 @@
           const chip = document.createElement("li");
           const name = document.createElement("b");
           name.textContent = number(index);
-          chip.append(name, ` ${marks[index].dataset.l}`);
+          chip.append(name, " ");
           const tag = marks[index].querySelector(".badge")?.textContent;
-          if (tag) { const pin = document.createElement("b"); pin.className = "tag"; pin.textContent = tag; chip.append(" ", pin); }
+          if (tag) { const pin = document.createElement("b"); pin.className = "tag"; pin.textContent = tag; chip.append(pin, " "); }
+          chip.append(marks[index].dataset.l);
           chip.classList.toggle("fresh", index === now || marks[index].dataset.p === String(now) || marks[index].dataset.d === String(now));
           return chip;
         });
@@ -124,7 +125,7 @@
       said.textContent = tell(index);
       const more = document.createElement("span");
       more.className = "vh";
-      more.textContent = index === at ? `. Now ${counts(at) || "nothing written"}.` : "";
+      more.textContent = index === at ? `. Now ${counts(at) || "no update yet"}.` : "";
       said.append(more);
       site.replaceChildren(...(sites[rows[index].dataset.w]?.cloneNode(true).childNodes ?? []));
     };

@@ -162,7 +162,7 @@ return [...document.querySelectorAll('#f1 .walk .l.now')].map(line =>
 OLD = "2 entry.key, 3 entry.value, 4 token.valid"
 STEPS = (
     # said, in the cache, on its way, durable, source line
-    ("Step 1: mark operation 2 begins. Now nothing written.", "", "", "", ""),
+    ("Step 1: mark operation 2 begins. Now no update yet.", "", "", "", ""),
     (
         "Step 2: store entry.key = 29 00 00 00 00 00 00 00 · in the cache · src/level_hash.c:7. Now in the cache 1.",
         "2 entry.key",
@@ -206,29 +206,29 @@ STEPS = (
     (
         "Step 11: store entry.value = 2a 2a 00 00 00 00 00 00 · in the cache · src/level_hash.c:8. "
         "Now in the cache 2, durable 3.",
-        "10 entry.key, 11 entry.value B",
+        "10 entry.key, 11 B entry.value",
         "",
         OLD,
         "8 step 11: in the cache",
     ),
     (
         "Step 12: store token.valid = 01 · in the cache · src/level_hash.c:9. Now in the cache 3, durable 3.",
-        "10 entry.key, 11 entry.value B, 12 token.valid A",
+        "10 entry.key, 11 B entry.value, 12 A token.valid",
         "",
         OLD,
         "9 step 12: in the cache",
     ),
     (
         "Step 13: flush clwb → on the way: 10, 11 · src/level_hash.c:10. Now in the cache 1, on its way 2, durable 3.",
-        "12 token.valid A",
-        "10 entry.key, 11 entry.value B",
+        "12 A token.valid",
+        "10 entry.key, 11 B entry.value",
         OLD,
         "10 step 13",
     ),
     (
         "Step 14: flush clwb → on the way: 12 · src/level_hash.c:11. Now on its way 3, durable 3.",
         "",
-        "10 entry.key, 11 entry.value B, 12 token.valid A",
+        "10 entry.key, 11 B entry.value, 12 A token.valid",
         OLD,
         "11 step 14",
     ),
@@ -237,8 +237,8 @@ LEFT = {
     "cache": "",
     "pending": "",
     "durable": OLD,
-    "persisted": "12 token.valid A",
-    "lost": "10 entry.key, 11 entry.value B",
+    "persisted": "12 A token.valid",
+    "lost": "10 entry.key, 11 B entry.value",
 }
 
 
