@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from crashcheck.analyzer.ir import library
 from crashcheck.analyzer.ir.debuginfo import DebugInfo, Position
 from crashcheck.analyzer.ir.facts import NotUnderstood, Site
 from crashcheck.analyzer.ir.hooks import ACCESS_BYTES, ACCESS_WRITES, ATOMIC_READ, NO_INSTANCE, Hooks
-from crashcheck.analyzer.ir.module import ModuleText, Operand
+from crashcheck.analyzer.ir.module import ModuleText, Operand, matching, operand, split_commas
 from crashcheck.analyzer.ir.typemap import Slots, Target, TypeMap
 
 DBG = re.compile(r", !dbg !(\d+)")
@@ -187,6 +188,21 @@ class Emitter:
             self.hook(
                 f"  call void {self.hooks.load_string()}(ptr {pointer}, i64 {bound}, i32 {site}, i32 %cc.depth)", line
             )
+
+    def read_by(self, line: str, callee: str, parenthesis: int) -> None:
+        """What a library function reads that is called without a model of it."""
+        arguments = split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])
+        pointers, bound, string = library.READS[callee]
+        if len(arguments) <= max(*pointers, -1 if bound is None else bound):
+            return
+        size = None if bound is None else operand(arguments[bound])
+        for pointer in (operand(arguments[index]) for index in pointers):
+            if pointer.type != "ptr":
+                continue
+            if string:
+                self.load_string(line, pointer.value, size)
+            elif size is not None:
+                self.load_range(line, pointer.value, size)
 
     def locked_elsewhere(self, line: str, locked: bool) -> None:
         if locked:

@@ -38,103 +38,6 @@ _STORE = re.compile(r"  store (atomic )?(volatile )?")
 _LOAD = re.compile(r" load (atomic )?(volatile )?")
 _ATOMIC_TAIL = re.compile(r'(?: syncscope\("([^"]*)"\))? (\w+)(?: (\w+))?, align (\d+)')
 _OPAQUE_LINKAGE = re.compile(r"^define (?:weak|linkonce|extern_weak|available_externally|common)\b")
-# External functions that never call back into the program and that no model records.
-QUIET_EXTERNALS = frozenset(
-    [
-        "strlen",
-        "strnlen",
-        "strcmp",
-        "strncmp",
-        "strcasecmp",
-        "strncasecmp",
-        "strchr",
-        "strrchr",
-        "strstr",
-        "strspn",
-        "strcspn",
-        "strpbrk",
-        "memcmp",
-        "memchr",
-        "memrchr",
-        "malloc",
-        "calloc",
-        "free",
-        "aligned_alloc",
-        "posix_memalign",
-        "abort",
-        "_exit",
-        "__assert_fail",
-        "__errno_location",
-        "__stack_chk_fail",
-        "isatty",
-        "getpid",
-        "getppid",
-        "gettid",
-        "time",
-        "clock_gettime",
-        "gettimeofday",
-        "sched_yield",
-        "usleep",
-        "nanosleep",
-        "pthread_mutex_lock",
-        "pthread_mutex_unlock",
-        "pthread_mutex_trylock",
-        "pthread_rwlock_rdlock",
-        "pthread_rwlock_wrlock",
-        "pthread_rwlock_unlock",
-        "pthread_self",
-        "pthread_getspecific",
-        "printf",
-        "puts",
-        "putchar",
-        "fprintf",
-        "fputs",
-        "fputc",
-        "fwrite",
-        "fflush",
-        "perror",
-        "strerror",
-        "rand",
-        "srand",
-        "random",
-        "srandom",
-        "atoi",
-        "atol",
-        "strtol",
-        "strtoul",
-        "strtoll",
-        "strtoull",
-        "strtod",
-        "getenv",
-        "abs",
-        "labs",
-        "sqrt",
-        "pow",
-        "floor",
-        "ceil",
-        "log",
-        "exp",
-        "_Znwm",
-        "_Znam",
-        "_ZdlPv",
-        "_ZdlPvm",
-        "_ZdaPv",
-        "_ZdaPvm",
-        "__cxa_allocate_exception",
-        "__cxa_free_exception",
-        "__cxa_begin_catch",
-        "__cxa_throw",
-        "__cxa_rethrow",
-        "__cxa_guard_acquire",
-        "__cxa_guard_release",
-        "__cxa_guard_abort",
-        "__clang_call_terminate",
-        "_ZSt9terminatev",
-        "_ZSt17__throw_bad_allocv",
-        "_ZSt20__throw_length_errorPKc",
-        "__cxa_pure_virtual",
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,7 +394,7 @@ class Rewriter(Emitter):
         if callee not in library.READS and not callee.startswith("llvm."):
             self._give_turn()
         if callee in library.READS and callee in self.module.declared:
-            self._read_by(line, callee, found.end() - 1 if found else 0)
+            self.read_by(line, callee, found.end() - 1 if found else 0)
         if callee in self.models:
             site = self.site("model", whole, self._destination(line, callee, found.end() - 1 if found else 0), callee)
             self.hook(f"  call void {self.hooks.at()}(i32 {site}, i32 %cc.depth)", whole)
@@ -500,7 +403,7 @@ class Rewriter(Emitter):
         elif musttail:
             self.function.hooked = True  # its callee may be anything, and no frame stands for this call
             self._leave_here(True)
-        elif callee not in QUIET_EXTERNALS or callee not in self.module.declared:
+        elif callee not in library.QUIET or callee not in self.module.declared:
             dbg = DBG.search(whole)
             self.function.calls.append((len(self.out), callee, dbg.group(1) if dbg else "", self._line))
             self.out.append("")
@@ -522,21 +425,6 @@ class Rewriter(Emitter):
         if pointer.type != "ptr" or self.is_local(pointer.value):
             return None
         return self.types.resolve(pointer.value, self.definitions, self._slots, "", line, self.fresh)
-
-    def _read_by(self, line: str, callee: str, parenthesis: int) -> None:
-        """What a library function reads that is called without a model of it."""
-        arguments = split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])
-        pointers, bound, string = library.READS[callee]
-        if len(arguments) <= max(*pointers, -1 if bound is None else bound):
-            return
-        size = None if bound is None else operand(arguments[bound])
-        for pointer in (operand(arguments[index]) for index in pointers):
-            if pointer.type != "ptr":
-                continue
-            if string:
-                self.load_string(line, pointer.value, size)
-            elif size is not None:
-                self.load_range(line, pointer.value, size)
 
     def _intrinsic(self, line: str, following: list[str], callee: str, parenthesis: int) -> None:
         handler: Intrinsic | None = None
