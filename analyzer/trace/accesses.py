@@ -54,7 +54,7 @@ def renumbered(
     units: list[tuple[int, UnitDef]],
     stacks: dict[int, tuple[int, int]],
 ) -> tuple[Events, Events, Events]:
-    """(loads of watched files, accesses to other memory, gaps between loads), with threads, sites and stacks as events have them.
+    """(loads of watched files, accesses to other memory, gaps), with threads, sites and stacks as events have them.
 
     What no event knows gets numbers that none uses; such units and stacks are added to `units` and `stacks`.
     """

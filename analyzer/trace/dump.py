@@ -10,7 +10,7 @@ import numpy as np
 
 from crashcheck.analyzer.trace import format as fmt
 from crashcheck.analyzer.trace.format import FenceKind, FlushKind, Kind, MapFlag, StoreFlag, SyncKind, WriteFlag
-from crashcheck.analyzer.trace.reader import Facts, Trace, read
+from crashcheck.analyzer.trace.reader import Events, Facts, Trace, read
 
 _SHOWN_BYTES = 16
 
@@ -21,11 +21,12 @@ def dump(path: Path | str, out: TextIO, facts: Facts | None = None) -> None:
         out.write(line + "\n")
 
 
-def lines(trace: Trace, facts: Facts | None = None) -> Iterator[str]:
+def lines(trace: Trace, facts: Facts | None = None, loads: bool = False) -> Iterator[str]:
     """First what the trace is about, then its events in order.
 
     An event is `seq T<thread> <what happened>`, followed by ` @ file:line function` where `facts` know
-    the site and ` < caller < …` for its stack.
+    the site and ` < caller < …` for its stack. With `loads`, reads and accesses to other memory stand before the event
+    that has their number.
     """
     yield f"# crashcheck trace, version {fmt.VERSION}: {len(trace)} events, {len(trace.files)} files"
     for number in sorted(trace.files):
@@ -38,10 +39,44 @@ def lines(trace: Trace, facts: Facts | None = None) -> Iterator[str]:
         yield f"# cut short: {trace.truncated}"
     processes = len(np.unique(trace.events["pid"])) > 1
     width = len(str(int(trace.events["seq"][-1]))) if len(trace) else 1
-    for index in range(len(trace)):
-        event = trace.events[index]
+
+    def line(event: np.void, what: str) -> str:
         who = f"T{int(event['thread'])}" + (f"/{int(event['pid'])}" if processes else "")
-        yield f"{int(event['seq']):>{width}} {who} {describe(trace, index)}{place(trace, event, facts)}".rstrip()
+        return f"{int(event['seq']):>{width}} {who} {what}{place(trace, event, facts)}".rstrip()
+
+    others = _others(trace) if loads else trace.loads[:0]
+    until = np.searchsorted(others["seq"], trace.events["seq"], side="right").tolist()
+    at = 0
+    for index in range(len(trace)):
+        for other in others[at : until[index]]:
+            yield line(other, _access(trace, other))
+        at = max(at, until[index])
+        yield line(trace.events[index], describe(trace, index))
+    for other in others[at:]:
+        yield line(other, _access(trace, other))
+
+
+def _others(trace: Trace) -> Events:
+    """Loads, other memory and gaps between loads, in order."""
+    rows = np.concatenate([trace.gaps, trace.loads, trace.elsewhere])
+    # among loads of one number a gap stands where its offset says
+    rank = np.concatenate(
+        [
+            2 * trace.gaps["offset"].astype(np.int64),
+            2 * np.arange(len(trace.loads)) + 1,
+            np.zeros(len(trace.elsewhere), dtype=np.int64),
+        ]
+    )
+    return rows[np.lexsort((rank, rows["seq"]))]
+
+
+def _access(trace: Trace, access: np.void) -> str:
+    kind, flags = int(access["kind"]), _flags(int(access["flags"]), _STORE_FLAGS)
+    if kind == Kind.LOAD_GAP:
+        return "loads are left out from here" if int(access["aux"]) else "loads are recorded again"
+    if kind == Kind.LOAD:
+        return f"load {_range(trace, access)}{flags}"
+    return f"{_name(Kind, kind)} {int(access['offset']):#x},{int(access['size'])}{flags}"
 
 
 def describe(trace: Trace, index: int) -> str:

@@ -48,6 +48,30 @@ def test_a_line_says_what_an_event_did(tmp_path: Path) -> None:
     ]
 
 
+def test_reads_are_told_on_demand_before_the_event_that_follows(tmp_path: Path) -> None:
+    t = TraceBuilder(tmp_path / "t")
+    t.file("a", 4096)
+    t.store("a", 0, 1, 7)
+    t.load("a", 32, 4)
+    t._access(Kind.LOAD_GAP, t.seq + 1, aux=1)
+    t.store("a", 8, 1, 7)
+    t._access(Kind.LOAD_GAP, t.seq + 1, aux=0)
+    t.load("a", 64)
+    t.volatile(Kind.VOLATILE_LOAD, 0x1000)
+    trace = t.trace()
+    assert list(lines(trace, loads=True))[2:] == [
+        "1 T1 file 1 is a",
+        "2 T1 store a+0x0,1 = 07",
+        "3 T1 load a+0x20,4",
+        "3 T1 loads are left out from here",
+        "3 T1 store a+0x8,1 = 07",
+        "4 T1 volatile-load 0x1000,8",
+        "4 T1 loads are recorded again",
+        "4 T1 load a+0x40,8",
+    ]
+    assert len(list(lines(trace))) == 5
+
+
 def test_places_come_from_facts_and_stacks(tmp_path: Path) -> None:
     t = TraceBuilder(tmp_path / "t")
     base = t.unit(5, 2, "prog")

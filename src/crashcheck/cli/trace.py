@@ -12,6 +12,7 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     dump = actions.add_parser("dump", help="print a trace as text, one event a line")
     dump.add_argument("file", type=Path, help="a trace file (trace.cct)")
+    dump.add_argument("--loads", action="store_true", help="recorded reads and accesses to other memory, too")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -22,6 +23,6 @@ def main(args: argparse.Namespace) -> int:
     trace = read(args.file)
     # Source places come from the program's binary; a trace is readable without it.
     facts = ProgramFacts.load(unit.module_path for unit in trace.units if Path(unit.module_path).is_file())
-    for line in lines(trace, facts):
+    for line in lines(trace, facts, args.loads):
         print(line)
     return 0
