@@ -13,7 +13,7 @@ from crashcheck.analyzer.behaviours.updates import Updates, mix, ranges, unique
 from crashcheck.analyzer.ir.dependences import SiteRef
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 from crashcheck.analyzer.trace.format import Kind
-from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.analyzer.trace.reader import Events, Trace
 
 Bools = NDArray[np.bool_]
 
@@ -58,6 +58,7 @@ class Accesses:
     load: Bools
     thread: Ints
     process: Ints
+    stretch: Ints  # of its thread: no load of a stretch was left out of the trace; -1 where they were
 
     def __len__(self) -> int:
         return len(self.load)
@@ -76,6 +77,7 @@ class Accesses:
             self.load[rows],
             self.thread[rows],
             self.process[rows],
+            self.stretch[rows],
         )
 
 
@@ -101,7 +103,22 @@ def accesses(trace: Trace, stores: Ints) -> Accesses:
         np.concatenate([load for _, _, load in parts])[order],
         column("thread")[order],
         column("pid")[order],
+        np.concatenate([_stretches(trace.gaps, rows, load) for rows, _, load in parts])[order],
     )
+
+
+def _stretches(gaps: Events, rows: Events, loads: Bools) -> Ints:
+    """Of accesses from one array of a trace, the stretch of their thread between gaps that they lie in."""
+    out = np.zeros(len(rows), dtype=np.int32)
+    of_files = bool(loads.all()) and bool((rows["kind"] == Kind.LOAD).all())
+    for thread in np.unique(gaps["thread"]).tolist():
+        mine = np.flatnonzero(rows["thread"] == thread)
+        theirs = gaps[gaps["thread"] == thread]
+        place, at = (theirs["offset"], mine) if of_files else (theirs["seq"], rows["seq"][mine])
+        before = np.searchsorted(place.astype(np.int64), at.astype(np.int64), side="right")
+        begun = np.concatenate([[0], np.cumsum(theirs["aux"] == 0)])
+        out[mine] = np.where(before > 0, np.where(theirs["aux"][np.maximum(before - 1, 0)] == 1, -1, begun[before]), 0)
+    return out
 
 
 class Frames:
@@ -176,7 +193,8 @@ class Binder:
 
     An access at site S that depends statically on a load at site L depends on the latest execution of L before it in
     its thread, of those whose call stack shares with its own the innermost frame under which L was executed at all:
-    its own function and what that calls, else its caller and what that calls, and so on.
+    its own function and what that calls, else its caller and what that calls, and so on. Where loads were left out of
+    the trace, that execution may be missing: nothing is joined across such a gap.
     """
 
     def __init__(self, trace: Trace, rows: Accesses, dependences: Dependences) -> None:
@@ -228,6 +246,8 @@ class Binder:
                 at = np.searchsorted(keys, self._time(some)) - 1
                 found = keys[np.maximum(at, 0)]
                 fits = (at >= 0) & (found // len(self.rows) == self._thread[some])
+                stretch = self.rows.stretch[some]
+                fits &= (stretch >= 0) & (self.rows.stretch[found % len(self.rows)] == stretch)
                 if fits.any():
                     yield some[fits], found[fits] % len(self.rows), how
 
