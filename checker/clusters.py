@@ -8,11 +8,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES
+from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES, WORD_BYTES
 from crashcheck.analyzer.trace.format import Kind as EventKind
-from crashcheck.checker.identity import Identities, PlaceKey
+from crashcheck.checker.identity import AT, Identities, PlaceKey
 from crashcheck.checker.kinds import Cause
-from crashcheck.checker.result import Kind, Location
+from crashcheck.checker.result import Kind, Location, Outcome
 from crashcheck.checker.subject import Subject
 
 
@@ -34,11 +34,19 @@ class Trait:
     kept: PlaceKey
     object: tuple[str, ...]  # function and enclosing object of what was lost; empty if not known
     line: tuple[int, int]  # crash point and granule of what was lost
+    beside: frozenset[PlaceKey] = frozenset()  # places of what one flush, early enough, would have persisted with it
+    left: PlaceKey = ()  # of the update whose value stays where X is lost
+    outcome: Outcome = Outcome.FAIL
+
+    @property
+    def together(self) -> bool:
+        """Whether two updates must persist together: no flush or fence is missing."""
+        return self.lacks is None and self.kind in (Kind.ATOMICITY, Kind.RECOVERY_FAILURE)
 
     @property
     def section(self) -> bool:
-        """Whether two updates of different stores must persist together."""
-        return self.lacks is None and self.kind in (Kind.ATOMICITY, Kind.RECOVERY_FAILURE) and self.lost != self.kept
+        """Whether they are of different stores."""
+        return self.together and self.lost != self.kept
 
 
 def trait(subject: Subject, identities: Identities, cause: Cause) -> Trait:
@@ -48,7 +56,26 @@ def trait(subject: Subject, identities: Identities, cause: Cause) -> Trait:
     missing = cause.kind in (Kind.ORDERING, Kind.UNPERSISTED) and not cause.prefix and piece is not None
     line = (-1, -1) if piece is None else (cause.state.point, int(subject.graph.granule[piece]))
     lacks = lacking(subject, cause, piece) if missing and piece is not None else None
-    return Trait(cause.kind, lacks, lost, kept, _object(here), line)
+    beside = _beside(subject, identities, cause, piece) if lacks is Lacks.FLUSH and piece is not None else frozenset()
+    left = () if piece is None or not missing else _left(subject, identities, piece)
+    return Trait(cause.kind, lacks, lost, kept, _object(here), line, beside, left, cause.verdict.outcome)
+
+
+def _beside(subject: Subject, identities: Identities, cause: Cause, piece: int) -> frozenset[PlaceKey]:
+    """Places of what was pending on the lost update's line before what must come later."""
+    graph = subject.graph
+    until = len(subject.trace.events) if cause.kept is None else subject.event_of(cause.kept)
+    granule = int(graph.granule[piece])
+    near = (id_ for id_ in subject.space.pending(cause.state.point) if int(graph.granule[id_]) == granule)
+    return frozenset(identities.place(id_) for id_ in near if int(graph.event[id_]) < until)
+
+
+def _left(subject: Subject, identities: Identities, piece: int) -> PlaceKey:
+    """The place of the update before the lost one at the same word; empty if there is none."""
+    graph = subject.graph
+    same = (graph.file[:piece] == graph.file[piece]) & (graph.kind[:piece] == DATA)
+    before = np.flatnonzero(same & (graph.offset[:piece] // WORD_BYTES == graph.offset[piece] // WORD_BYTES))
+    return identities.place(int(before[-1])) if len(before) and int(graph.kind[piece]) == DATA else ()
 
 
 def lacking(subject: Subject, cause: Cause, piece: int) -> Lacks:
@@ -70,18 +97,44 @@ def lacking(subject: Subject, cause: Cause, piece: int) -> Lacks:
 
 def alike(one: Trait, other: Trait) -> bool:
     """Whether a single fix would mend both."""
-    if one.lacks is None or other.lacks is None:
-        # A chain of updates, each of which must persist with the next: one section that is not atomic.
-        return one.section and other.section and (one.lost == other.kept or other.lost == one.kept)
-    if one.lacks is not other.lacks:
+    if one.together and other.together:
+        return (one.section or other.section) and _one_section(one, other)
+    if one.section or other.section:
+        section, loss = (one, other) if one.section else (other, one)
+        return loss.lacks is not None and _of_section(section, loss)
+    if one.lacks is None or one.lacks is not other.lacks:
         return False
     if one.lost == other.lost:
         return True  # persisted right after the store, it is so before whatever must come later
+    if one.lost in other.beside and other.lost in one.beside:
+        return True  # one flush of their line, before either is needed
     if one.kind is not other.kind or one.kept != other.kept:
         return False
     if one.kind is Kind.ORDERING and one.lacks is not Lacks.FLUSH:
         return True  # one fence (sync) before what was kept
     return one.line == other.line or (one.object == other.object != ())
+
+
+def _one_section(one: Trait, other: Trait) -> bool:
+    """A chain of updates, each of which must persist with the next; or what one update leaves is not mended, whatever
+    comes after it."""
+    if one.lost == other.kept or other.lost == one.kept:
+        return True
+    return one.section and other.section and one.kept == other.kept and _named(one.kept)
+
+
+def _of_section(section: Trait, loss: Trait) -> bool:
+    """A lost update whose loss is the same harm: of two that must persist together the other one, or what should have
+    replaced the value that the section's first update leaves."""
+    if {section.lost, section.kept} == {loss.lost, loss.kept}:
+        return True
+    replaced = loss.left == section.kept != loss.lost and _named(loss.left)
+    return replaced and section.outcome is loss.outcome
+
+
+def _named(place: PlaceKey) -> bool:
+    """Whether a place says which variable it changes: helpers that store through any pointer do not."""
+    return place[:1] == (AT,) and place[-1] != ""
 
 
 def groups(traits: Sequence[Trait]) -> list[list[int]]:

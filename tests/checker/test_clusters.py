@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from crashcheck.checker.clusters import Lacks, Trait, alike
 from crashcheck.checker.explore import Exploration
-from crashcheck.checker.result import Kind
+from crashcheck.checker.identity import AT
+from crashcheck.checker.result import Kind, Outcome
 from support.tracing import TraceBuilder
 
 from .worlds import World, place, words
@@ -105,6 +108,59 @@ def test_a_chain_of_updates_that_belong_together_is_one_section(explore: Explore
     found = explore(script, "!0=64", "64=128", snapshot=True, sites=SITES)
     (finding,) = found.findings
     assert (finding.location.line, finding.other and finding.other.line) == (1, 2)
+
+
+@pytest.mark.parametrize(("variable", "bugs"), [("node.a", 1), ("", 2)])
+def test_what_one_update_leaves_is_one_bug_whatever_comes_after_it(explore: Explore, variable: str, bugs: int) -> None:
+    def script(t: TraceBuilder) -> None:
+        for at, then in ((0, 3), (256, 4)):
+            for site, offset in ((1, at), (then, at + 64)):
+                store(t, site, offset)
+                persist(t, offset)
+
+    found = explore(script, "!0=64", "!256=320", snapshot=True, sites={**SITES, 1: place(1, variable)})
+    assert [finding.kind for finding in found.findings] == [Kind.RECOVERY_FAILURE] * bugs
+
+
+@pytest.mark.parametrize(("late", "bugs"), [(False, 1), (True, 2)])
+def test_one_flush_of_a_line_mends_all_that_needs_it_later_if_all_is_stored_by_then(
+    explore: Explore, late: bool, bugs: int
+) -> None:
+    def script(t: TraceBuilder) -> None:
+        store(t, 1, 0)
+        if not late:
+            store(t, 2, 8)
+        store(t, 3, 64)
+        persist(t, 64)
+        if late:
+            store(t, 2, 8)
+        store(t, 4, 128)
+        persist(t, 128)
+
+    found = explore(script, "64>0", "128>8", sites={**SITES, 2: place(2, "other.b")})
+    assert [finding.kind for finding in found.findings] == [Kind.ORDERING] * bugs
+
+
+def of(*where: str) -> tuple[str, ...]:
+    return (AT, "hash.c", "1", "1", *where)
+
+
+LOCK, UNLOCK, VALUE = of("lock", "bucket.lock"), of("unlock", "bucket.lock"), of("insert", "bucket.value")
+HELD = Trait(Kind.RECOVERY_FAILURE, None, VALUE, LOCK, (), (3, 1), outcome=Outcome.TIMEOUT)
+RELEASED = Trait(Kind.UNPERSISTED, Lacks.FLUSH, UNLOCK, ("",), (), (5, 1), left=LOCK, outcome=Outcome.TIMEOUT)
+
+
+def test_a_loss_that_leaves_what_recovery_cannot_bear_is_that_bug_again() -> None:
+    assert alike(HELD, RELEASED)
+    assert not alike(HELD, replace(RELEASED, outcome=Outcome.FAIL))
+    assert not alike(HELD, replace(RELEASED, left=UNLOCK))
+    assert not alike(HELD, replace(RELEASED, lost=LOCK))
+
+
+def test_two_that_must_persist_together_are_one_bug_whichever_is_lost() -> None:
+    too_early = Trait(Kind.ORDERING, Lacks.FLUSH, LOCK, VALUE, (), (3, 1))
+    assert alike(HELD, too_early)
+    assert not alike(HELD, replace(too_early, kept=UNLOCK))
 
 
 def test_what_is_uncertain_stays_apart(explore: Explore) -> None:
