@@ -140,7 +140,7 @@ def needs_check_run(remarks: Sequence[Remark]) -> bool:
 
 def review_body(view: RunView, comments: int) -> str:
     """What a review says above its comments."""
-    return f"crashcheck: {markup.inline(view.headline)}. {words.plural(comments, 'verified fix', 'verified fixes')}."
+    return f"crashcheck: {markup.inline(view.headline)}. {words.plural(comments, 'suggestion')}."
 
 
 def suggestions(
@@ -211,7 +211,7 @@ def _words(findings: Sequence[Finding]) -> Iterable[str]:
     for finding in findings:
         yield f"**crashcheck, {words.KIND_TITLE[finding.kind].lower()}:** {markup.told(finding.message, 400)}."
         yield ""
-    yield f"{markup.told(first.words, 600)} {markup.told(first.verified, 600)}"
+    yield f"Proposed: {markup.told(first.words, 600)}. Tried: {markup.told(first.verified, 600)}."
     yield ""
     if len(first.edits) > 1:
         yield f"This is one of {len(first.edits)} edits that belong together."

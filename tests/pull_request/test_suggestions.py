@@ -16,7 +16,7 @@ FENCE = Edit(FILE, 9, True, "    clwb(entry);\n    sfence();")
 
 
 def fixed(*edits: Edit, **changes: object) -> Finding:
-    made = Fix("flush-fence", "Flush and fence `entry` first.", edits, 6, 0, "With this edit: 0 of 6 states fail.")
+    made = Fix("flush-fence", "a flush of `entry` and a fence", edits, 6, 0, "with this edit: 0 of 6 states fail")
     return replace(LEVEL_HASH, fix=replace(made, **changes))  # type: ignore[arg-type]
 
 
@@ -28,7 +28,7 @@ def test_an_edit_becomes_a_suggestion_that_keeps_the_line() -> None:
     (comment,) = suggested(fixed(FENCE))
     assert (comment.path, comment.line) == (FILE, 9)
     assert comment.body.startswith(f"{MARK}\n**crashcheck, ordering:** `token.valid` at src/level")
-    assert "Flush and fence `entry` first. With this edit: 0 of 6 states fail." in comment.body
+    assert "Proposed: a flush of `entry` and a fence. Tried: with this edit: 0 of 6 states fail." in comment.body
     assert comment.body.endswith("```suggestion\n    clwb(entry);\n    sfence();\n    b->tokens[slot].valid = 1;\n```")
 
 
