@@ -98,6 +98,7 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
       has a type: of those of the same object.
     * A site without static type: the types of the last typed update of each word before it, else of the first after it;
       for a fill (memory made ready for use) the other way round.
+    * What lies in an instance of a declared type, at a word that no typed update ever writes: that type's field.
     * What is still unknown: its call stack.
 
     A new life begins with a fill that covers all known fields of an instance, and with a typed update of a word that an
@@ -117,6 +118,16 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
     node_update = np.searchsorted(updates.event, nodes.event)
     wants = kinds.wants[node_update] & nodes.data
     found_node, found_instance, found_field = evidence.inherited(graph, nodes, node_update, wants, kinds.fill)
+
+    bare = wants.copy()
+    bare[found_node] = False
+    bare &= ~np.isin(updates.event[node_update], updates.event[update])
+    more = _enclosed(
+        np.flatnonzero(bare), node_update, updates, (heads_type, heads_file, heads_start), kinds.layout, names
+    )
+    found_node, found_instance, found_field = (
+        np.concatenate([old, new]) for old, new in zip((found_node, found_instance, found_field), more, strict=True)
+    )
 
     # own types hold for all nodes of an update
     first = np.searchsorted(nodes.event, updates.event[update])
@@ -214,6 +225,52 @@ def place_all(trace: Trace, facts: Facts | None, updates: Updates, names: Names,
     for one in placed:
         _tell(one, updates, layout, names, rows)
     return kinds
+
+
+def _enclosed(
+    asked: Ints, node_update: Ints, updates: Updates, heads: tuple[Ints, Ints, Ints], layout: Layout, names: Names
+) -> tuple[Ints, Ints, Ints]:
+    """(node, instance, field) for nodes at words that no typed update wrote, but that lie in instances of declared
+    types; not where the innermost of these is one of several."""
+    update = node_update[asked]
+    low, high = updates.offset[update], updates.offset[update] + updates.size[update]
+    parts = []
+    for type_, name in enumerate(list(names.types)):
+        mine = np.flatnonzero(heads[0] == type_)
+        size = layout.size(name)
+        if not size or not len(mine) or not len(asked):
+            continue
+        key = heads[1][mine] << 40 | heads[2][mine]
+        order = np.argsort(key)
+        at = np.searchsorted(key[order], updates.file[update] << 40 | low, side="right") - 1
+        instance = mine[order[np.maximum(at, 0)]]
+        fits = (at >= 0) & (heads[1][instance] == updates.file[update]) & (high <= heads[2][instance] + size)
+        parts.append((np.flatnonzero(fits), instance[fits], np.full(int(fits.sum()), size, dtype=np.int64)))
+    rows: list[tuple[int, int, int]] = []
+    which, instance, size_ = (np.concatenate([np.zeros(0, dtype=np.int64), *column]) for column in _columns(parts))
+    order = np.lexsort((size_, which))
+    paths: dict[tuple[int, int, int], list[int]] = {}
+    previous = -1
+    for place, row in enumerate(order.tolist()):
+        node = int(which[row])
+        if node != previous:
+            previous = node
+            follower = order[place + 1] if place + 1 < len(order) else row
+            unique_ = follower == row or which[follower] != node or size_[follower] != size_[row]
+        if not unique_:
+            continue
+        type_, start = int(heads[0][instance[row]]), int(heads[2][instance[row]])
+        shape = type_, int(low[node]) - start, int(high[node]) - start
+        if shape not in paths:
+            covered = layout.covered(tuple(names.types)[type_], *shape[1:])
+            paths[shape] = [names.field(type_, path) for path in covered]
+        rows += [(int(asked[node]), int(instance[row]), field) for field in paths[shape]]
+    out = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    return out[:, 0], out[:, 1], out[:, 2]
+
+
+def _columns(parts: list[tuple[Ints, Ints, Ints]]) -> tuple[list[Ints], list[Ints], list[Ints]]:
+    return [part[0] for part in parts], [part[1] for part in parts], [part[2] for part in parts]
 
 
 def _declared(trace: Trace, facts: Facts | None) -> list[TypeLayout]:

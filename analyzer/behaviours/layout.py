@@ -138,8 +138,8 @@ class Layout:
     def stride(self, array: Level, element: str) -> int:
         """Bytes from one element of an array to the next, as well as can be told where it is not declared.
 
-        It then divides the array's size and the distances learned, and an element's known fields fit in it: the smallest
-        such number. Where it divides the true one, an access to a known field falls into the right element.
+        It then divides the array's size and the distances learned, and an element's known fields fit in it: the
+        smallest such number. Where it divides the true one, an access to a known field falls into the right element.
         """
         declared = self.element(array.type, array.field) or self.size(element)
         if declared:

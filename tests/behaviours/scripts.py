@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crashcheck.analyzer.behaviours import Behaviours, behaviours
 from crashcheck.analyzer.ir.debuginfo import Position
-from crashcheck.analyzer.ir.facts import ProgramFacts, Site, TypeStep, UnitFacts
+from crashcheck.analyzer.ir.facts import ProgramFacts, Site, TypeLayout, TypeStep, UnitFacts
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.analyzer.trace.format import Kind
 from support.tracing import TraceBuilder
@@ -26,11 +26,11 @@ def site(
 class Script:
     """A trace under construction. `sites` get the numbers 1, 2, … in the order given."""
 
-    def __init__(self, folder: Path, *sites: Site, size: int = 1 << 16) -> None:
+    def __init__(self, folder: Path, *sites: Site, size: int = 1 << 16, layouts: tuple[TypeLayout, ...] = ()) -> None:
         self.trace = TraceBuilder(folder / "trace.cct")
         self.trace.file("f", size)
         self.trace.unit(KEY, len(sites), "/bin/program")
-        unit = UnitFacts(SOURCE, "/src", "clang", "llvmlite", tuple(sites), key=KEY)
+        unit = UnitFacts(SOURCE, "/src", "clang", "llvmlite", tuple(sites), layouts=layouts, key=KEY)
         self.facts = ProgramFacts({KEY: unit}, (), (), ())
         self.value = 0
 
