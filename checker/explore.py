@@ -17,9 +17,10 @@ from pathlib import Path
 from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.executor import DiskFull, Executor
 from crashcheck.checker.findings import MOST_CASES, Draft, Register, Snapshot
-from crashcheck.checker.hangs import LAG, MOST_PUT_OFF, Hangs, enough
+from crashcheck.checker.hangs import LAG, MOST_PUT_OFF, Hangs, Looks, enough
 from crashcheck.checker.kinds import Cause, Kinds
 from crashcheck.checker.probe import OutOfProbes, Prober, symptom
+from crashcheck.checker.recognised import Recognised
 from crashcheck.checker.result import Finding, GroupRow, Outcome, StateCounts, StopReason, Verdict
 from crashcheck.checker.states import CrashState
 from crashcheck.checker.strategies import Choice, Strategy
@@ -111,7 +112,9 @@ class Exploring:
         self._prober = Prober(executor, subject.content, self._meter)
         self._kinds = Kinds(subject, self._prober)
         self._register = Register(subject)
-        self._hangs = Hangs(subject)
+        looks = Looks(subject)
+        self._hangs = Hangs(looks)
+        self._recognised = Recognised(subject, looks)
         self._waiting: deque[_Waiting] = deque()
         self._put_off: deque[tuple[int, Choice, bytes]] = deque()
         self._executed = self._pruned = self._skipped = 0
@@ -248,6 +251,13 @@ class Exploring:
 
     def _fails(self, waiting: _Waiting, verdict: Verdict) -> None:
         state = waiting.choice.state
+        finding = self._recognised.finding(waiting.choice, verdict)
+        if finding is not None:
+            self._failing += 1
+            self._failed.add(waiting.fingerprint)
+            finding.states += 1
+            self._case(state, finding)
+            return
         self._prober.allow(PROBES)
         try:
             again = self._again(waiting.choice, verdict)
@@ -265,7 +275,10 @@ class Exploring:
             self._failing += 1
             self._prober.know(state, verdict)
             self._failed.add(waiting.fingerprint)
-            self._case(state, self._gather(state, verdict))
+            draft = self._gather(state, verdict)
+            self._case(state, draft)
+            if draft is not None and draft.cause.complete:
+                self._recognised.explained(waiting.choice, verdict, draft)
         except OutOfProbes:
             self._case(state, self._add(self._kinds.guess(state, verdict)))
 

@@ -21,28 +21,13 @@ def enough(seconds: float) -> float:
     return max(LEAST_S, TIMES * seconds)
 
 
-class Hangs:
-    """A look: the group that a state tests, the static sites that it lost, and those that it kept of what was pending.
-
-    Only hangs that the full time limit has confirmed are learnt.
-    """
+class Looks:
+    """A look: the group that a state tests, the static sites that it lost, those that it kept of what was pending."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._learnt: dict[Hashable, int] = {}  # the place of the first choice that looks like that
 
-    def learn(self, place: int, choice: Choice) -> None:
-        self._learnt.setdefault(self._look(choice), place)
-
-    def known(self, choice: Choice) -> bool:
-        """Whether one that looks like it is known to hang."""
-        return bool(self._learnt) and self._look(choice) in self._learnt
-
-    def known_at(self, place: int, choice: Choice) -> bool:
-        """Whether that was known LAG choices before it."""
-        return bool(self._learnt) and self._learnt.get(self._look(choice), place) <= place - LAG
-
-    def _look(self, choice: Choice) -> Hashable:
+    def of(self, choice: Choice) -> Hashable:
         space = self._subject.space
         return choice.group, self._sites(space.lost(choice.state)), self._sites(space.persisted(choice.state))
 
@@ -54,3 +39,22 @@ class Hangs:
         # without a site, the place in the file must do
         sites = np.where(events["site"] > 0, sites, -1 - graph.granule[rows])
         return tuple(np.unique(sites).tolist())
+
+
+class Hangs:
+    """Only hangs that the full time limit has confirmed are learnt."""
+
+    def __init__(self, looks: Looks) -> None:
+        self._looks = looks
+        self._learnt: dict[Hashable, int] = {}  # the place of the first choice that looks like that
+
+    def learn(self, place: int, choice: Choice) -> None:
+        self._learnt.setdefault(self._looks.of(choice), place)
+
+    def known(self, choice: Choice) -> bool:
+        """Whether one that looks like it is known to hang."""
+        return bool(self._learnt) and self._looks.of(choice) in self._learnt
+
+    def known_at(self, place: int, choice: Choice) -> bool:
+        """Whether that was known LAG choices before it."""
+        return bool(self._learnt) and self._learnt.get(self._looks.of(choice), place) <= place - LAG
