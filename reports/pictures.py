@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from crashcheck.reports.behaviour import GraphView, ScheduleView, StepView
 
 CHAR_PX = 6.6  # widest average of an 11 px label in the fonts that the page asks for
-BAND_PX = 90  # above the lanes: names of fences, syncs and marks
+BAND_PX = 100  # above the lanes: names of fences, syncs and marks
 LANE_PX = 62
 LEFT_PX = 36
 WIDTH_MIN = 1072  # the room that the page gives on a wide screen
