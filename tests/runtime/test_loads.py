@@ -315,6 +315,19 @@ def test_with_all_memory_the_recorded_order_explains_what_racing_threads_left(co
     assert number[int(last["thread"])] == heap // 100000
 
 
+@pytest.mark.parametrize("sanitizer", ["address", "undefined"])
+def test_reads_of_a_sanitized_program_are_told_as_of_any_other(compiled: Build, sanitizer: str) -> None:
+    program = compiled(NODES, "-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
+    trace, _ = run(program, loads=True)
+    plain = compiled(NODES, "-O1")
+    expected, _ = run(plain, loads=True)
+
+    def ordinary(of: Trace, made_by: Path) -> list[str]:
+        return [line for line in said(of, made_by, of.loads) if line.startswith(("node.key", "node.next"))]
+
+    assert ordinary(trace, program) == ordinary(expected, plain) != []
+
+
 def test_code_compiled_for_loads_runs_under_sanitizers(compiled: Build) -> None:
     program = compiled(NODES, "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")
     done = subprocess.run([str(program), str(program.parent)], check=False)
