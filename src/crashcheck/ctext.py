@@ -207,6 +207,9 @@ def stored(
     text = source.text[statement.start : statement.end - 1]
     operators = _assignments(code)
     at = column_at - statement.start
+    called = _CALL.match(code, at) if at >= 0 else None
+    if called is not None and (_ATOMICS.match(called.group(1)) or _COPIES.search(called.group(1))):
+        return _of_call(text[at:].strip(), macros)
     if operators:
         exact = [pair for pair in operators if pair[0] <= at < pair[1]]
         if len(operators) > 1 and not exact:
@@ -245,7 +248,7 @@ def _assignments(code: str) -> list[tuple[int, int]]:
 def _of_call(text: str, macros: Mapping[str, tuple[tuple[str, ...], str]], deep: int = 0) -> Region:
     source = Source(text)
     found = re.match(
-        r"(?:\(void\)\s*)?(?:[\w:*&<>\s]+\s+[\w]+\s*=\s*)?([A-Za-z_][\w:]*(?:\s*(?:\.|->)\s*\w+|\[[^\]]*\])*)\s*\(",
+        r"(?:\(void\)\s*)?([A-Za-z_][\w:]*(?:\s*(?:\.|->)\s*\w+|\[[^\]]*\])*)\s*\(",
         source.code,
     )
     if found is None:

@@ -41,9 +41,7 @@ def propose(tmp_path: Path, clauses: Path) -> Propose:
         with world.executor() as executor:
             exploring = Exploring(world.subject, executor, Exhaustive(), Budget())
             exploring.run()
-            fixes = Fixes(
-                world.subject, executor, Exhaustive(), exploring.register, exploring.tried(), chain, write
-            )
+            fixes = Fixes(world.subject, executor, Exhaustive(), exploring.register, exploring.tried(), chain, write)
             return [fixes.propose(bug, 60) for bug in exploring.register.bugs()]
 
     return search
@@ -91,7 +89,10 @@ def test_where_the_flush_is_there_only_a_fence_is_added(propose: Propose) -> Non
     assert (fix.kind, costs(fix)) == ("fence", (0, 3, 0))
     assert fix.words == "a fence before `entry.valid` at hash.c:42"
     assert (fix.before_failing, fix.after_failing) == (3, 0)
-    assert fix.verified == "with this edit: 0 of 3 failing states fail on this trace; explored again by exhaustive to its end, 10 states"
+    assert (
+        fix.verified
+        == "with this edit: 0 of 3 failing states fail on this trace; explored again by exhaustive to its end, 10 states"
+    )
 
 
 def test_where_the_fence_is_there_only_a_flush_is_added(propose: Propose) -> None:

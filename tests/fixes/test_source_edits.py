@@ -1,0 +1,140 @@
+"""Where an edit goes in C and C++ source, what it says, and where none is made."""
+
+from __future__ import annotations
+
+import pytest
+
+from crashcheck.checker.remedies import Step
+from crashcheck.checker.result import Edit, Location
+from crashcheck.ctext import NotUnderstood, Source, macros_of, stored
+from crashcheck.edits import _put, applied, diff
+from crashcheck.errors import CrashcheckError
+
+
+def region(text: str, mark: str = "§", macros: str = "") -> tuple[str, str]:
+    """Address and size of what the statement at the mark stores to."""
+    at = text.index(mark)
+    text = text.replace(mark, "")
+    source = Source(text)
+    line = source.line_of(at)
+    column = at - source.position(line, 1) + 1
+    statement = source.statement(line, column)
+    found = stored(source, statement, at, macros_of(macros))
+    return found.address, found.size
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "size"),
+    [
+        ("{ p->f §= v; }", "&p->f", "sizeof p->f"),
+        ("{ a[i].f §= g(x, y) == 3; }", "&a[i].f", "sizeof a[i].f"),
+        ("{ *p §= v; }", "p", "sizeof(*p)"),
+        ("{ *(p + 1) §= v; }", "(p + 1)", "sizeof(*(p + 1))"),
+        ("{ ((struct s *)p)->f §= v; }", "&((struct s *)p)->f", "sizeof(((struct s *)p)->f)"),
+        ("{ p->n §+= 2; }", "&p->n", "sizeof p->n"),
+        ("{ p->n <<§= 2; }", "&p->n", "sizeof p->n"),
+        ("{ p->n§++; }", "&p->n", "sizeof p->n"),
+        ("{ §--p->n; }", "&p->n", "sizeof p->n"),
+        ("{ a->x = b->y §= 0; }", "&b->y", "sizeof b->y"),
+        ("{ a->x §= b->y = 0; }", "&a->x", "sizeof a->x"),
+        ("{ §memcpy(&log->data[at], from, n); }", "&log->data[at]", "n"),
+        ("{ §memset(p, 0, sizeof *p); }", "p", "sizeof *p"),
+        ("{ §__atomic_store_n(&p->f, v, __ATOMIC_RELEASE); }", "&p->f", "sizeof p->f"),
+        ("{ uint64_t old = §atomic_fetch_add(&q->tail, 1); }", "&q->tail", "sizeof q->tail"),
+        ("{ left.bitmap.§store(stay, std::memory_order_release); }", "&left.bitmap", "sizeof left.bitmap"),
+        ("{ node->next.§store(at); }", "&node->next", "sizeof node->next"),
+        ("{ p->text[0] §= '='; /* = */ }", "&p->text[0]", "sizeof p->text[0]"),
+        ("if (x == 1)\n    p->f §= v;\n", "&p->f", "sizeof p->f"),
+        ("for (i = 0; i < n; i++)\n    p[i] §= i;\n", "&p[i]", "sizeof p[i]"),
+        ("case 3:\n    p->f §= v;\n", "&p->f", "sizeof p->f"),
+        ("x = 1;\np->f\n    §= long_name(\n        v);\n", "&p->f", "sizeof p->f"),
+    ],
+)
+def test_what_a_statement_stores_to_is_read_off_it(text: str, address: str, size: str) -> None:
+    assert region(text) == (address, size)
+
+
+def test_a_macro_is_looked_into() -> None:
+    macros = "#define PUBLISH(place, value) \\\n    __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)\n#define SET(p, v) PUBLISH(p, v)"
+    assert region("{ §PUBLISH(undo->entry, OFFSET(entry)); }", macros=macros) == ("&undo->entry", "sizeof undo->entry")
+    assert region("{ §SET(b->f, 1); }", macros=macros) == ("&b->f", "sizeof b->f")
+    assert region("{ §PUT(b->f, 1); }", macros="#define PUT(a, b) (a) = (b)") == ("&b->f", "sizeof b->f")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{ p[n++] §= v; }", "side effect"),
+        ("if (§set(p, 1))\n    f();\n", "part of a condition"),
+        ("while (!§atomic_compare_exchange_weak(&p->f, &a, b))\n    ;\n", "part of a condition"),
+        ("do {\n    f();\n} while (!§cas(&p->f, a, b));\n", "part of a condition|holds others|no assignment"),
+        ("{ return p->f §= v; }", "part of a return"),
+        ("{ §put(p, v); }", "`put`, whose arguments are not understood"),
+        ("{ struct s x §= {0}; }", "declares a variable"),
+    ],
+)
+def test_what_cannot_be_repeated_is_refused(text: str, why: str) -> None:
+    with pytest.raises(NotUnderstood, match=why):
+        region(text)
+
+
+def put(text: str, before: bool = False) -> str:
+    """The text with `flush();` put in at the statement of the line with the mark."""
+    at = text.index("§")
+    text = text.replace("§", "")
+    source = Source(text)
+    line = source.line_of(at)
+    statement = source.statement(line, at - source.position(line, 1) + 1)
+    place = Location("f.c", line, 1, "f", "", ())
+    first, last = source.line_of(statement.start), source.line_of(statement.end - 1)
+    edits = _put(Step(place, (), before), source, statement, first, last, ["flush();"])
+    return applied(edits, lambda file: text)["f.c"][1]
+
+
+def test_a_line_is_put_after_the_whole_statement_and_indented_as_it() -> None:
+    assert put("{\n    x\n        §= 1; /* why */\n    y = 2;\n}\n") == (
+        "{\n    x\n        = 1; /* why */\n    flush();\n    y = 2;\n}\n"
+    )
+    assert put("{\n\tx §= 1;\n}\n", before=True) == "{\n\tflush();\n\tx = 1;\n}\n"
+
+
+def test_a_body_without_braces_gets_them() -> None:
+    assert (
+        put("    if (a)\n        x §= 1;\n    y();\n")
+        == "    if (a) {\n        x = 1;\n        flush();\n    }\n    y();\n"
+    )
+    assert (
+        put("    if (a)\n        x §= 1;\n", before=True) == "    if (a) {\n        flush();\n        x = 1;\n    }\n"
+    )
+    assert (
+        put("    for (;;) /* on */\n        x §= 1;\n")
+        == "    for (;;) { /* on */\n        x = 1;\n        flush();\n    }\n"
+    )
+    assert (
+        put("    if (a) {\n    } else\n        x §= 1;\n")
+        == "    if (a) {\n    } else {\n        x = 1;\n        flush();\n    }\n"
+    )
+    assert put("    if (a) x §= 1;\n") == "    if (a) {\n        x = 1;\n        flush();\n    }\n"
+
+
+def test_code_that_shares_its_line_is_left_alone() -> None:
+    with pytest.raises(NotUnderstood, match="other code stands before it"):
+        put("    a(); x §= 1;\n")
+
+
+def test_edits_of_one_file_are_made_together_and_equal_ones_once() -> None:
+    edits = [
+        Edit("f.c", 2, False, "b"),
+        Edit("f.c", 1, True, "0"),
+        Edit("f.c", 2, False, "b"),
+        Edit("f.c", 2, False, "c"),
+    ]
+    changed = applied(edits, lambda file: "1\n2\n3\n")
+    assert changed["f.c"][1] == "0\n1\n2\nb\nc\n3\n"
+    assert diff(changed) == "--- a/f.c\n+++ b/f.c\n@@ -1,3 +1,6 @@\n+0\n 1\n 2\n+b\n+c\n 3\n"
+
+
+def test_a_line_that_is_no_longer_what_it_was_is_not_replaced() -> None:
+    with pytest.raises(CrashcheckError) as caught:
+        applied([Edit("f.c", 1, True, "if (b) {", "if (a)")], lambda file: "if (c)\n")
+    assert caught.value.slug == "fix-source-changed"
