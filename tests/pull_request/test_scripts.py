@@ -43,7 +43,7 @@ def run(name: str, step: dict[str, str]) -> tuple[int, str, dict[str, str]]:
     return done.returncode, done.stdout, dict(row.split("=", 1) for row in rows)
 
 
-@pytest.mark.parametrize("name", ["CONFIG", "BUDGET", "MODEL", "STRATEGY", "BASELINE", "FAIL_ON", "WORKING_DIRECTORY"])
+@pytest.mark.parametrize("name", ["CONFIG", "BUDGET", "FAIL_ON", "WORKING_DIRECTORY"])
 def test_an_input_is_never_run_and_a_wrong_one_is_an_error_and_no_finding(
     step: dict[str, str], tmp_path: Path, name: str
 ) -> None:
