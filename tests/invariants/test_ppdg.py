@@ -215,3 +215,35 @@ def test_a_test_on_the_way_through_volatile_memory_makes_it_control(tmp_path: Pa
     ]
     static_ = (VOLATILE_STORE, 1, "c", False), (3, VOLATILE_LOAD, "v", False)
     assert edges_of(tmp_path, run, *static_) == {(3, 0): CONTROL}
+
+
+def test_nothing_is_joined_across_a_gap_between_loads_nor_in_one(tmp_path: Path) -> None:
+    trace = TraceBuilder(tmp_path / "trace.cct")
+    trace.file("f", 4096)
+    trace.unit(KEY, 8, "/bin/program")
+
+    def load(site: int, offset: int) -> None:
+        trace.load("f", offset, 8, site=site)
+
+    def store(offset: int) -> None:
+        trace.event(Kind.STORE, data=bytes(8), file=1, offset=offset, site=3)
+
+    load(1, 0)
+    store(64)
+    trace.loads_left_out(True)
+    store(72)
+    trace.loads_left_out(False)
+    load(2, 8)
+    store(80)
+    load(1, 16)
+    load(2, 24)
+    store(88)
+    run = trace.trace()
+    rows = accesses(run, np.flatnonzero(run.events["kind"] == Kind.STORE))
+    joined = edges(Binder(run, rows, dependences_given(dependence(3, 1, "v"), dependence(2, 1, "c"))))
+    offset = rows.columns.offset
+    assert [(int(offset[a]), int(offset[b])) for a, b in zip(joined.access, joined.on, strict=True)] == [
+        (64, 0),
+        (24, 16),
+        (88, 16),
+    ]

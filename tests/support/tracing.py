@@ -109,6 +109,10 @@ class TraceBuilder:
         self.seq += 1
         return self._access(kind, self.seq, file=0, offset=address, size=size, **fields)
 
+    def loads_left_out(self, begins: bool) -> int:
+        """A gap between loads of this thread begins, or ends."""
+        return self._access(Kind.LOAD_GAP, self.seq + 1, aux=int(begins))
+
     def _access(self, kind: Kind, seq: int, **fields: int) -> int:
         fields = {"site": self.site, "stack": self.stack, "instance_delta": fmt.NO_INSTANCE} | fields
         self.accesses.append((self.current_thread, self.pid, fields | {"seq": seq, "kind": int(kind)}))
