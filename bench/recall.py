@@ -22,7 +22,7 @@ from typing import Any
 from bench.measure import scratch
 from bench.programs import CHECKOUT
 from bench.remember import Remembering
-from crashcheck import oracles, pipeline
+from crashcheck import mutants, oracles, pipeline
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.explore import Exploration, Exploring, Progress
 from crashcheck.config import Config, override
@@ -71,6 +71,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each search (default: 60)")
     parser.add_argument("--strategies", default=",".join(STRATEGIES), help=f"default: {','.join(STRATEGIES)}")
     parser.add_argument("--whole", action="store_true", help="let `ranked` use up its time, and count its findings")
+    parser.add_argument("--mutants", action="store_true", help="search the mutants of the fixed builds instead")
     parser.add_argument("--output", type=Path, default=OUTPUT, help=f"default: {OUTPUT}")
     args = parser.parse_args()
     strategies = tuple(args.strategies.split(","))
@@ -79,6 +80,8 @@ def main() -> int:
         for bug in planted()
         if (not args.program or bug.program in args.program) and (not args.bug or bug.number in args.bug)
     ]
+    if args.mutants:
+        return _mutate([bug for bug in bugs if not bug.number], args)
     rows: list[Row] = []
     for bug in bugs:
         with scratch(512) as folder:
@@ -183,6 +186,41 @@ def _search(
     return explored if to_the_end else None
 
 
+def _mutate(fixed: Sequence[Bug], args: argparse.Namespace) -> int:
+    """Each flush and fence of the builds without a bug deleted or moved; `--seconds` for each mutant."""
+    rows: list[dict[str, Any]] = []
+    for bug in fixed:
+        with scratch(512) as folder:
+            os.environ["BUG"] = "0"
+            config = override(_prepared(bug, folder, args.operations), budget=f"{args.seconds}s")
+            for result in mutants.mutate(config).results:
+                place = result.location
+                rows.append(
+                    {
+                        "program": bug.program,
+                        "site": f"{place.file}:{place.line} ({place.function})",
+                        "change": result.words,
+                        "verdict": result.fate.value,
+                        "states": result.states,
+                    }
+                )
+        _show_mutants(bug.program, [row for row in rows if row["program"] == bug.program])
+        # Beside what is known of the planted bugs, if that was measured before.
+        report = json.loads(args.output.read_text(encoding="utf-8")) if args.output.exists() else {"schema": 1}
+        report["mutants"] = rows
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return 1 if any(row["verdict"] == mutants.Fate.SURVIVED.value for row in rows) else 0
+
+
+def _show_mutants(program: str, rows: Sequence[dict[str, Any]]) -> None:
+    counts = "  ".join(f"{fate.value} {sum(row['verdict'] == fate.value for row in rows):3}" for fate in mutants.Fate)
+    print(f"{program:16} mutants {len(rows):3}  {counts}", flush=True)
+    for row in rows:
+        if row["verdict"] in (mutants.Fate.SURVIVED.value, mutants.Fate.HARMLESS.value):
+            print(f"{'':21}{row['verdict']} after {row['states']} states: {row['change']} at {row['site']}")
+
+
 # -- what is shown and kept
 
 
@@ -205,7 +243,8 @@ def _table(rows: Sequence[Row], strategies: Sequence[str]) -> Iterator[str]:
         median = figures["median_states"]
         yield (
             f"{name:12} found {figures['found']:3} of {figures['bugs']}   "
-            f"median {'-' if median is None else median:>6} states   area {figures['area_1000']:.3f} (to 1,000)  {figures['area_10000']:.3f} (to 10,000)"
+            f"median {'-' if median is None else median:>6} states   "
+            f"area {figures['area_1000']:.3f} (to 1,000)  {figures['area_10000']:.3f} (to 10,000)"
         )
 
 
@@ -259,6 +298,10 @@ def _write(output: Path, rows: Sequence[Row], strategies: Sequence[str], args: a
         ],
         "summary": _summary(rows, strategies),
     }
+    if output.exists():
+        known = json.loads(output.read_text(encoding="utf-8"))
+        if "mutants" in known:
+            report["mutants"] = known["mutants"]
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
