@@ -1,0 +1,64 @@
+"""Which reads get a hook, and which site a line of a function's body has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from crashcheck.analyzer.ir.debuginfo import DebugInfo
+from crashcheck.analyzer.ir.instrument import Rewriter
+from crashcheck.analyzer.ir.module import read_module
+
+Run = Callable[..., list[str]]
+READS = """
+struct pair { long a; int b; };
+int main(void)
+{
+    struct pair *p = (struct pair *)pool;
+    long local = 4;
+    OPAQUE(p);
+    watch(pool, sizeof pool);
+    local += p->a;
+    watch_loads();
+    local += p->a;
+    local += p->b;
+    local += (long)strlen((char *)p + 64);
+    unwatch();
+    local += p->a;
+    return local == 4 ? 0 : 1;
+}
+"""
+LINES = """
+define i64 @f(ptr %p, ptr %q) {
+  %local = alloca i64
+  %a = load i64, ptr %p
+  store i64 %a, ptr %local
+  %b = load i64, ptr %local
+  store i64 %b, ptr %q
+  call void @llvm.memcpy.p0.p0.i64(ptr %q, ptr %p, i64 24, i1 false)
+  %old = atomicrmw add ptr %q, i64 1 seq_cst
+  %c = call i64 @g(ptr %p)
+  ret i64 %c
+}
+
+declare i64 @g(ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+
+
+def test_reads_reach_the_recorder_only_while_it_wants_them(told: Run, clang: str) -> None:
+    lines = [line for line in told(READS, "-O1", "-g", clang=clang) if line.startswith(("load", "string"))]
+    assert [line.split("|")[1] for line in lines] == [" pair.a at main:11", " pair.b at main:12", " at main:13"]
+    assert [line.split("|")[0].split()[:3] for line in lines] == [
+        ["load", "@0", "8"],
+        ["load", "@8", "4"],
+        ["string", "@64", "-1"],
+    ]
+
+
+def test_a_line_of_the_body_has_the_site_of_what_it_writes_and_those_of_what_it_reads() -> None:
+    module = read_module(LINES)
+    result = Rewriter(module, DebugInfo(module.metadata), frozenset(), True).run()
+    kinds = {line: result.sites[site].kind for line, site in result.sites_of["f"].items()}
+    assert kinds == {1: "load", 4: "store", 5: "copy", 6: "atomic", 7: "call"}
+    reads = {line: [result.sites[site].kind for site in sites] for line, sites in result.reads_of["f"].items()}
+    assert reads == {1: ["load"], 5: ["load"]}
