@@ -52,7 +52,7 @@ def _analyse(work: Path) -> dict[str, object]:
     from crashcheck.checker.states import StateSpace
     from crashcheck.checker.strategies.exhaustive import Exhaustive
 
-    interpreter = _peak_mib()
+    interpreter = peak_mib()
     times = [time.perf_counter()]
     trace = read(work / "trace.cct")
     graph = build(trace, "px86")
@@ -67,7 +67,7 @@ def _analyse(work: Path) -> dict[str, object]:
         made += 1
     times.append(time.perf_counter())
     return {
-        "peak_mib": _peak_mib(),
+        "peak_mib": peak_mib(),
         "interpreter_mib": interpreter,
         "events": len(trace.events),
         "digits": len(str(feasible.value)),
@@ -76,7 +76,7 @@ def _analyse(work: Path) -> dict[str, object]:
     }
 
 
-def _peak_mib() -> float:
+def peak_mib() -> float:
     """Of this process image: ru_maxrss would keep the peak of the process that started it."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
