@@ -21,7 +21,7 @@ from crashcheck.checker.subject import Subject
 
 _MOST_EXPLORED = 4  # remedies whose edited traces are explored; the others only meet the failing states
 _MOST_SWAPPED = 32
-_LOOK_EVERY = 16  # states between two looks at the clock
+_LOOK_EVERY = 16  # states between two looks at the clock, where none is run
 
 Write = Callable[[Sequence[Step]], tuple[tuple[Edit, ...], str]]  # edits of the source, or why there are none
 
@@ -136,14 +136,16 @@ class Fixes:
         seen: set[bytes] = set()
         failing = others = 0
         mine = self._lost_spots(bug)
+        ran = False
         for number, choice in enumerate(self.strategy.plan(space).choices()):
-            if number % _LOOK_EVERY == 0 and time.monotonic() > ends:
+            if (ran or number % _LOOK_EVERY == 0) and time.monotonic() > ends:
                 return _Explored(failing, others, len(seen), False)
             state = counterparts.recorded(choice.state, space)
             fingerprint = self.subject.content.fingerprint(state)
             if fingerprint in seen:
                 continue
             seen.add(fingerprint)
+            ran = fingerprint not in self.tried.passed and fingerprint not in self.tried.failed
             if not self._fails(state, fingerprint):
                 continue
             if fingerprint in cases or (fingerprint not in self.tried.failed and self._is_of(bug, state, mine)):

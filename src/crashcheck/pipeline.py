@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from crashcheck.checker.budget import Budget
 from crashcheck.checker.command import CheckCommand, CheckSetup
 from crashcheck.checker.content import Content
 from crashcheck.checker.depth import Deeper, Recovery
-from crashcheck.checker.executor import Executor
+from crashcheck.checker.executor import DiskFull, Executor
 from crashcheck.checker.explore import Exploration, Exploring, Progress, uncrashed
 from crashcheck.checker.findings import Snapshot
 from crashcheck.checker.fixes import Fixes
@@ -45,6 +46,7 @@ from crashcheck.config import Command, Config
 from crashcheck.diff import Diff
 from crashcheck.edits import Writer
 from crashcheck.errors import CrashcheckError
+from crashcheck.interruption import interruptible
 from crashcheck.policy_files import rules
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import Recording, record, tail
@@ -284,8 +286,9 @@ def _with_fixes(
     seconds = FIXES_S if config.budget.seconds is None else min(FIXES_S, config.budget.seconds * FIXES_SHARE)
     ends = time.monotonic() + seconds
     proposed = {}
-    for left, bug in zip(range(len(bugs), 0, -1), bugs, strict=True):
-        proposed[bug.finding.id] = trying.propose(bug, (ends - time.monotonic()) / left)
+    with contextlib.suppress(KeyboardInterrupt, DiskFull), interruptible():  # what was found is told all the same
+        for left, bug in zip(range(len(bugs), 0, -1), bugs, strict=True):
+            proposed[bug.finding.id] = trying.propose(bug, (ends - time.monotonic()) / left)
     return replace(found, findings=tuple(replace(one, fix=proposed.get(one.id)) for one in found.findings))
 
 

@@ -89,9 +89,8 @@ def test_where_the_flush_is_there_only_a_fence_is_added(propose: Propose) -> Non
     assert (fix.kind, costs(fix)) == ("fence", (0, 3, 0))
     assert fix.words == "a fence before `entry.valid` at hash.c:42"
     assert (fix.before_failing, fix.after_failing) == (3, 0)
-    assert (
-        fix.verified
-        == "with this edit: 0 of 3 failing states fail on this trace; explored again by exhaustive to its end, 10 states"
+    assert fix.verified == (
+        "with this edit: 0 of 3 failing states fail on this trace; explored again by exhaustive to its end, 10 states"
     )
 
 
@@ -105,7 +104,7 @@ def test_where_the_fence_is_there_only_a_flush_is_added(propose: Propose) -> Non
 def test_where_neither_is_there_both_are_added(propose: Propose) -> None:
     (fix,) = propose(each(), *ORDERED)
     assert (fix.kind, costs(fix), fix.after_failing) == ("flush-fence", (3, 3, 0), 0)
-    assert [(edit.line, edit.insert_before) for edit in fix.edits][0] == (40, False)
+    assert (fix.edits[0].line, fix.edits[0].insert_before) == (40, False)
 
 
 def test_what_is_acknowledged_but_not_flushed_is_flushed(propose: Propose) -> None:

@@ -55,7 +55,8 @@ def test_what_a_statement_stores_to_is_read_off_it(text: str, address: str, size
 
 
 def test_a_macro_is_looked_into() -> None:
-    macros = "#define PUBLISH(place, value) \\\n    __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)\n#define SET(p, v) PUBLISH(p, v)"
+    macros = "#define PUBLISH(place, value) \\\n    __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)\n"
+    macros += "#define SET(p, v) PUBLISH(p, v)"
     assert region("{ §PUBLISH(undo->entry, OFFSET(entry)); }", macros=macros) == ("&undo->entry", "sizeof undo->entry")
     assert region("{ §SET(b->f, 1); }", macros=macros) == ("&b->f", "sizeof b->f")
     assert region("{ §PUT(b->f, 1); }", macros="#define PUT(a, b) (a) = (b)") == ("&b->f", "sizeof b->f")
