@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.behaviours.updates import Updates, mix, ranges, unique
 from crashcheck.analyzer.ir.dependences import SiteRef
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
+from crashcheck.analyzer.trace.accesses import Events
 from crashcheck.analyzer.trace.format import Kind
-from crashcheck.analyzer.trace.reader import Events, Trace
+from crashcheck.analyzer.trace.reader import Trace
 
 Bools = NDArray[np.bool_]
 
@@ -58,7 +59,7 @@ class Accesses:
     load: Bools
     thread: Ints
     process: Ints
-    stretch: Ints  # of its thread: no load of a stretch was left out of the trace; -1 where they were
+    stretch: NDArray[Any]  # of its thread: no load of a stretch was left out of the trace; -1 where they were
 
     def __len__(self) -> int:
         return len(self.load)
@@ -107,7 +108,7 @@ def accesses(trace: Trace, stores: Ints) -> Accesses:
     )
 
 
-def _stretches(gaps: Events, rows: Events, loads: Bools) -> Ints:
+def _stretches(gaps: Events, rows: Events, loads: Bools) -> NDArray[Any]:
     """Of accesses from one array of a trace, the stretch of their thread between gaps that they lie in."""
     out = np.zeros(len(rows), dtype=np.int32)
     of_files = bool(loads.all()) and bool((rows["kind"] == Kind.LOAD).all())

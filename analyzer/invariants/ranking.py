@@ -132,7 +132,8 @@ def ranked(
 
 
 def _trust(invariant: Invariant) -> float:
-    return invariant.held / max(1, invariant.held + invariant.violated)
+    """How likely the next update is to hold it (Laplace): one that is violated each time is doubted, not dismissed."""
+    return (invariant.held + 1) / (invariant.held + invariant.violated + 2)
 
 
 def _violated(
