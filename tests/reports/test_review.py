@@ -100,3 +100,10 @@ def test_what_a_change_touches_is_marked_and_ranked_first(project: Path) -> None
 def test_there_is_nothing_to_open_before_the_first_run(project: Path) -> None:
     code, _, told = main(["open", "-c", str(project / "buggy.toml")])
     assert (code, "[open-no-report]" in told) == (2, True)
+
+
+def test_a_fence_that_is_taken_out_is_a_change_of_the_function_that_it_stood_in(project: Path) -> None:
+    edit(project / "buggy.c", "        fence();\n", "")
+    report = check(project, "--diff", "main", "--states", "40", "--no-fixes")[1]
+    assert report["findings"]
+    assert all(finding["in_diff"] for finding in report["findings"])
