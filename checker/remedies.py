@@ -209,12 +209,14 @@ class Remedies:
         return self._stores.get(spot(place), [])
 
     def _lost(self, cause: Cause) -> list[int]:
-        """X, and what else the smallest state lost."""
+        """X, and what else the smallest state lost; of one line the first, which the others needed."""
         graph = self._subject.graph
-        lost = [graph.whole(piece)[0] for piece in self._subject.space.lost(cause.state)]
-        if cause.kept is not None:
-            lost = [piece for piece in lost if self._subject.event_of(piece) < self._subject.event_of(cause.kept)]
-        return [*lost, *([] if cause.lost is None else [cause.lost])]
+        until = None if cause.kept is None else self._subject.event_of(cause.kept)
+        first: dict[int, int] = {}
+        for piece in sorted({graph.whole(piece)[0] for piece in self._subject.space.lost(cause.state)}):
+            if until is None or int(graph.event[piece]) < until:
+                first.setdefault(int(graph.granule[piece]), piece)
+        return [*first.values(), *([] if cause.lost is None else [cause.lost])]
 
     def _places(self, pieces: Iterable[int]) -> list[Location]:
         """In program order, each once."""

@@ -16,12 +16,14 @@ from crashcheck.analyzer.trace.format import FenceKind, SyncKind
 from crashcheck.analyzer.trace.format import Kind as Event
 from crashcheck.checker.mutation import Place, out_of_helpers, storing_functions
 from crashcheck.checker.remedies import Step
-from crashcheck.checker.result import Edit
+from crashcheck.checker.result import Edit, Location
 from crashcheck.checker.subject import Subject
 from crashcheck.ctext import NotUnderstood, Region, Source, Statement, calls_in, macros_of, stored
 from crashcheck.errors import CrashcheckError
 
 _PURE = r"\b{}\s*\([^;{{}}]*\)\s*\{{\s*return\s[^;{{}}]*;\s*\}}"
+_ANY_ADDRESS = r"\b(void|char|u?int8_t|byte|uintptr_t|size_t|T)\b"
+_LIBRARIES = ("_mm_", "pmem_", "__builtin_ia32_")
 _SYSTEM = ("msync", "fsync", "fdatasync", "sync", "syncfs")
 _LINE_BYTES = 64
 
@@ -86,21 +88,21 @@ class Writer:
         if step.sync is not None:
             return self._sync(step, source, statement)
         if not step.flush:
-            return self._fence(file)
+            return self._fence(step.place)
         region = self._region(step, source, statement)
-        both = self._primitive(file, {"flush", "fence"})
-        flush = self._primitive(file, {"flush"}) if not step.fence or both is None else None
+        both = self._primitive(step.place, {"flush", "fence"})
+        flush = self._primitive(step.place, {"flush"}) if not step.fence or both is None else None
         chosen = flush or both
         if chosen is None:
             lines = [f"_mm_clflush({one.address});" for one in self._by_line(step, region)]
-            fence, headers = self._fence(file) if step.fence else ([], [])
+            fence, headers = self._fence(step.place) if step.fence else ([], [])
             return lines + fence, ["immintrin.h", *headers]
         if not chosen.ranged:
             lines = [chosen.call(one, True) for one in self._by_line(step, region)]
         else:
             lines = [chosen.call(region, self._spaced(file))]
         if step.fence and chosen is flush:
-            fence, headers = self._fence(file)
+            fence, headers = self._fence(step.place)
             return lines + fence, headers
         return lines, []
 
@@ -124,8 +126,8 @@ class Writer:
             return [region, Region(f"(char *)(&{region.lvalue} + 1) - 1", "1")]
         raise NotUnderstood("it spans several cache lines, and the program flushes one at a time")
 
-    def _fence(self, file: str) -> tuple[list[str], list[str]]:
-        own = self._primitive(file, {"fence"})
+    def _fence(self, place: Location) -> tuple[list[str], list[str]]:
+        own = self._primitive(place, {"fence"})
         if own is not None:
             return [f"{own.name}({', '.join(own.before)});"], []
         if any(call.name.startswith("pmem_") for call in self._calls):
@@ -140,7 +142,7 @@ class Writer:
                 raise NotUnderstood("which file descriptor it writes to is not known")
             return [f"fsync({found.group(1)});"], ["unistd.h"]
         region = self._region(step, source, statement)
-        own = self._primitive(step.place.file, {"sync"})
+        own = self._primitive(step.place, {"sync"})
         if own is not None and own.name not in _SYSTEM:
             return [own.call(region, self._spaced(step.place.file))], []
         address = (
@@ -181,9 +183,9 @@ class Writer:
                 calls.append(_Called(file, *call, frozenset(does)))
         return calls
 
-    def _primitive(self, file: str, does: set[str]) -> Primitive | None:
-        """The one most often seen in `file`, or in a file that it can see; None if there is none."""
-        near = [call for call in self._calls if call.does == does and self._sees(file, call)]
+    def _primitive(self, place: Location, does: set[str]) -> Primitive | None:
+        """The one most often seen in a file, of those that are declared before a place; None if there is none."""
+        near = [call for call in self._calls if call.does == does and self._takes_any(place, call.name)]
         names = Counter(call.name for call in near)
         for name, _ in sorted(names.items(), key=lambda one: (-one[1], one[0])):
             primitive = _pattern([call for call in near if call.name == name], does)
@@ -191,10 +193,20 @@ class Writer:
                 return primitive
         return None
 
-    def _sees(self, file: str, call: _Called) -> bool:
-        if call.file == file:
+    def _takes_any(self, place: Location, name: str) -> bool:
+        """Whether a function or macro is declared before a place, and takes the address of any object."""
+        if name in _SYSTEM or name.startswith(_LIBRARIES):
             return True
-        return any(re.search(rf"\b{re.escape(call.name)}\s*\(", source.code) for source in self._seen_by(file))
+        if name in self._macros(place.file):
+            return True
+        for number, source in enumerate(self._seen_by(place.file)):
+            end = source.position(place.line, 1) if number == 0 else len(source.code)
+            pattern = rf"(\w+|[*&>])\s*\b{re.escape(name)}\s*\(([^()]*)\)\s*[;{{]"
+            for found in re.finditer(pattern, source.code[:end]):
+                if found.group(1) not in ("else", "return", "do"):
+                    given = found.group(2)
+                    return given.strip() in ("", "void") or re.search(_ANY_ADDRESS, given) is not None
+        return False
 
     def _spaced(self, file: str) -> bool:
         """Whether the program writes `sizeof x` rather than `sizeof(x)`."""
