@@ -40,7 +40,9 @@ def walk(finding: Finding, schedule: ScheduleView, sources: Sources) -> tuple[Wa
     for at, step in enumerate(schedule.steps):
         place = finding.schedule[step.number - 1].location
         if place is not None:
-            told += [(at, each) for each in (place, _from(finding.location.file, place)) if each and _is_somewhere(each)]
+            told += [
+                (at, each) for each in (place, _from(finding.location.file, place)) if each and _is_somewhere(each)
+            ]
     if finding.crash_location is not None and finding.crash_location.line:
         told.append((len(schedule.steps), finding.crash_location))
     texts: dict[str, dict[int, str]] = {}
