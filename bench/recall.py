@@ -198,7 +198,7 @@ def _mutate(fixed: Sequence[Bug], args: argparse.Namespace) -> int:
                 rows.append(
                     {
                         "program": bug.program,
-                        "site": f"{place.file}:{place.line} ({place.function})",
+                        "site": f"{Path(place.file).name}:{place.line} ({place.function})",
                         "change": result.words,
                         "verdict": result.fate.value,
                         "states": result.states,
