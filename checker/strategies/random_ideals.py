@@ -35,6 +35,13 @@ class Random:
 
     def states(self, space: StateSpace) -> Iterator[CrashState]:
         chosen = Chosen()
+        yield from self.drawn(space, chosen)
+        for state in Exhaustive().states(space):
+            if chosen.place(state) is None:
+                yield state
+
+    def drawn(self, space: StateSpace, chosen: Chosen) -> Iterator[CrashState]:
+        """Those that chance gives, while new ones are not rare; `chosen` remembers them."""
         places, sweep, chance = Places(space), Sweep(space), random.Random(self.seed)
         repeats = 0
         while repeats < _REPEATS and len(chosen) < MOST:
@@ -47,9 +54,6 @@ class Random:
             if chosen.new(choice, None):
                 repeats = 0
                 yield choice.state
-        for state in Exhaustive().states(space):
-            if chosen.place(state) is None:
-                yield state
 
 
 def _any(ideals: Ideals, sweep: Sweep, chance: random.Random) -> Ids:

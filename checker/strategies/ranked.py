@@ -17,15 +17,18 @@ from crashcheck.checker.representative import Places, Representative
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.plan import Choice, Chosen, Planned
+from crashcheck.checker.strategies.random_ideals import Random
 
 MOST = 1 << 20  # states that are remembered so that each comes once; beyond them only the exhaustive search goes on
 _HEAD = 64  # violating states before anything else
+_BETWEEN = 7  # violating states of these first ones between two random states
 _FIRST_TURN = 32  # states of a group in its first turn of a phase; twice as many in each further one
 
 # How often each phase has its turn while it lasts, so that none holds up the others for long.
 WEIGHTS = {
     "invariants": 12,
     "cheap": 12,
+    "random": 6,
     "carry": 4,
     "members": 4,
     "alone": 3,
@@ -108,7 +111,10 @@ class RankedPlan:
         phases = self._phases()
         rest = Exhaustive().states(self._space)
         turn = _Turns({name: WEIGHTS[name] for name in (*phases, "rest")})
-        yield from self._fresh(phases["invariants"], by_number, _HEAD)
+        for number, choice in enumerate(self._fresh(phases["invariants"], by_number, _HEAD), 1):
+            yield choice
+            if not number % _BETWEEN:
+                yield from self._fresh(phases["random"], by_number, 1)
         while phases and len(self._chosen) < MOST:
             name = turn.next()
             if name == "rest":
@@ -169,6 +175,7 @@ class RankedPlan:
         return {
             "invariants": (Choice(state, 0, "invariant") for state in first),
             "invariants again": (Choice(state, 0, "invariant") for state in again),
+            "random": (Choice(state, 0, "random") for state in Random().drawn(self._space, Chosen())),
             "cheap": _in_turns([(number, one.cheap()) for number, one in representatives]),
             "carry": (Choice(state, 0, "carry") for state in carry.states()),
             "alone": _in_turns([(number, _named("alone", one.alone())) for number, one in representatives]),

@@ -169,7 +169,7 @@ def test_a_group_that_violates_an_invariant_is_ranked_first_and_says_so(tmp_path
         (2, ("other",), ("1 update",)),
         (3, ("third",), ("1 update",)),
     ]
-    assert [planned.ranked.score for planned in plan.groups] == [1.4, 1.0, 1.0]
+    assert [planned.ranked.score for planned in plan.groups] == [1.333333, 1.0, 1.0]
 
 
 def test_changed_code_comes_first(tmp_path: Path) -> None:
