@@ -152,7 +152,9 @@ def test_notes_are_told_on_demand(tmp_path: Path, environment: dict[str, str]) -
     source = tmp_path / "e" / "fixed.c"
     text = source.read_text(encoding="utf-8")
     line = next(number for number, row in enumerate(text.splitlines(), 1) if "write_entry(&bucket" in row) + 1
-    source.write_text(text.replace("value);\n    fence();", "value);\n    fence(); flush(bucket, 8); fence();", 1), encoding="utf-8")
+    source.write_text(
+        text.replace("value);\n    fence();", "value);\n    fence(); flush(bucket, 8); fence();", 1), encoding="utf-8"
+    )
     found = []
     for options in (["--notes"], []):
         report = tmp_path / "report.json"
