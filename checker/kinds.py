@@ -122,7 +122,9 @@ class Kinds:
             if (now.acked, now.stdout_bytes) != (then.acked, then.stdout_bytes):
                 return Cause(Kind.UNPERSISTED, state, verdict, first, None, since=int(then.acked))
             # Nothing was promised meanwhile: what is needed with the loss is durable already.
-            return Cause(Kind.ORDERING, state, verdict, first, subject.update_before(int(now.event)))
+            durable = [piece for piece in space.durable(state.point).tolist() if subject.event_of(piece) > event]
+            known = max(durable, key=subject.in_order) if durable else subject.update_before(int(now.event))
+            return Cause(Kind.ORDERING, state, verdict, first, known)
         later = [p for p in space.persisted(state) if subject.event_of(p) >= event]
         _, needed = minimise.fewest_persisted(space, state, later, fails)
         kept = max(needed, key=subject.in_order)

@@ -136,6 +136,26 @@ def test_a_value_that_is_persisted_first_is_clean(world: Make) -> None:
     assert (found.findings, found.uncertain, found.states.failing) == ((), (), 0)
 
 
+def test_what_had_persisted_for_sure_is_told_as_the_partner_not_a_later_bystander(world: Make) -> None:
+    """Losing the value fails at first as the half-done pair does, and so is seen only once the flag is durable."""
+
+    def pair_and_flag(t: TraceBuilder) -> None:
+        for t.site, offset in ((1, 0), (3, 128), (2, 64)):
+            t.store("p", offset, 8, 1)
+        t.site = 0
+        persist(t, 128, 64)
+        for t.site, offset in ((4, 192), (5, 256)):
+            t.store("p", offset, 8, 1)
+        t.site = 0
+        persist(t, 192)
+
+    sites = {1: VALUE, 2: VALID, **{site: place(40 + site, f"entry.field{site}") for site in (3, 4, 5)}}
+    found = world(pair_and_flag, "64>0", "128>192", sites=sites).explore()
+    assert "`entry.valid` at hash.c:42 may persist before `entry.value` at hash.c:40" in [
+        finding.message for finding in found.findings
+    ]
+
+
 def test_two_bugs_in_one_state_become_two_findings(world: Make) -> None:
     def both(t: TraceBuilder) -> None:
         for site, offset in ((1, 0), (2, 64), (3, 128), (4, 192)):
