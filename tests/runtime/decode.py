@@ -10,7 +10,7 @@ from pathlib import Path
 KINDS = {
     1: "STORE", 2: "WRITE", 3: "TRUNCATE", 4: "CREATE", 5: "FLUSH", 6: "FENCE", 7: "SYNC_BEGIN", 8: "SYNC_END",
     9: "MARK_BEGIN", 10: "MARK_END", 11: "OUTPUT", 16: "FILE_DEF", 17: "UNIT_DEF", 18: "STACK_DEF", 19: "THREAD_START",
-    12: "LOAD", 13: "VOLATILE_LOAD", 14: "VOLATILE_STORE",
+    12: "LOAD", 13: "VOLATILE_LOAD", 14: "VOLATILE_STORE", 15: "LOAD_GAP",
     20: "MAP", 21: "UNMAP", 22: "FORK", 23: "EXEC", 24: "DLOPEN", 25: "EXIT", 26: "UNMODELLED",
 }  # fmt: skip
 BYTES = {"STORE", "WRITE", "FILE_DEF", "UNIT_DEF", "MAP", "UNMAP", "EXEC", "DLOPEN", "UNMODELLED"}
@@ -66,7 +66,7 @@ class Decoded:
 def decode(path: Path) -> Decoded:
     raw = path.read_bytes()
     magic, version, header, chunk_bytes, event_bytes = struct.unpack_from("<8sIIII", raw, 0)
-    assert (magic, version, header, chunk_bytes, event_bytes) == (b"CRSHTRC\n", 2, 4096, 262144, 48)
+    assert (magic, version, header, chunk_bytes, event_bytes) == (b"CRSHTRC\n", 3, 4096, 262144, 48)
     status, main_pid = struct.unpack_from("<II", raw, 56)
     return Decoded(tuple(sorted(_events(raw), key=lambda event: event.seq)), status, main_pid)
 
