@@ -50,7 +50,8 @@ class Bug:
     kind: str
     what: str
     function: str = ""
-    least: int = 0
+    least: int = 0  # operations
+    most: int = 1 << 30
 
 
 @dataclass(slots=True)
@@ -103,7 +104,8 @@ def planted() -> Iterator[Bug]:
         name = path.parent.name
         yield Bug(name, 0, "", "no bug")
         for bug in listed["bug"]:
-            yield Bug(name, bug["number"], bug["kind"], bug["what"], bug["function"], bug.get("least", 0))
+            bounds = bug.get("least", 0), bug.get("most", 1 << 30)
+            yield Bug(name, bug["number"], bug["kind"], bug["what"], bug["function"], *bounds)
 
 
 def _prepared(bug: Bug, folder: Path, operations: int) -> Config:
@@ -113,7 +115,7 @@ def _prepared(bug: Bug, folder: Path, operations: int) -> Config:
     own = structures / bug.program
     options = tomllib.loads((own / "bugs.toml").read_text(encoding="utf-8"))["operations"]
     words = shlex.split(options) if isinstance(options, str) else list(options)
-    many = max(operations, bug.least)
+    many = min(max(operations, bug.least), bug.most)
     made = subprocess.run(
         [sys.executable, "-m", "crashcheck", "ops", *words, "--length", str(many)],
         check=True,

@@ -67,15 +67,24 @@ def test_groups_are_listed_a_row_each_with_their_sites(copies: Path, environment
     command = ["crashcheck", "groups", "-c", "buggy.toml"]
     done = subprocess.run(command, cwd=copies / "level-hash", env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+    invariant = (
+        "`bucket.valid[]` must persist before `bucket.entry[].key`: buggy.c:41 writes the latter after buggy.c:39 has "
+        "tested the former (RO2; held 20 times, may be violated 24 times) and 1 more"
+    )
+    sites = [
+        "      buggy.c:41 insert_into bucket.entry[].key",
+        "      buggy.c:42 insert_into bucket.entry[].value",
+        "      buggy.c:43 insert_into bucket.valid[]",
+    ]
     assert done.stdout.splitlines() == [
         "48 update behaviours in 2 groups",
-        "#  type           members  updates  states  representative",
-        "1  bucket, entry       40        3       6  table.pm+448, operation 13",
-        "   buggy.c:41 insert_into bucket.entry[].key",
-        "   buggy.c:42 insert_into bucket.entry[].value",
-        "   buggy.c:43 insert_into bucket.valid[]",
-        "2  bucket, entry       40        3       6  table.pm+448, operation 17",
-        "   buggy.c:41 insert_into bucket.entry[].key",
-        "   buggy.c:42 insert_into bucket.entry[].value",
-        "   buggy.c:43 insert_into bucket.valid[]",
+        "rank  score  type           members  updates  states  representative",
+        "   1   1.27  bucket, entry       40        3       6  table.pm+448, operation 13",
+        f"      may violate {invariant}; 3 updates; `bucket.entry[].value` (buggy.c:42) has no predecessor here; "
+        "in 20 of 24 updates `bucket.entry[].key` precedes it",
+        *sites,
+        "   2   1.17  bucket, entry       40        3       6  table.pm+448, operation 17",
+        f"      may violate {invariant}; 3 updates; `bucket.valid[]` (buggy.c:43) has no predecessor here; "
+        "in 12 of 24 updates `bucket.entry[].value` precedes it",
+        *sites,
     ]

@@ -80,7 +80,7 @@ def test_a_search_that_is_cut_off_says_which_groups_it_cut_off(tmp_path: Path, c
     _, found = explore(tmp_path / "world", clauses, Ranked(), budget=Budget(states=2))
     assert found.states.executed == 2
     first, second = found.groups
-    assert (first.executed, first.complete) == (2, False)
+    assert (first.executed, first.complete) == (1, False)  # the other state was a random one
     assert (second.executed, second.complete, second.verdict) == (0, False, GroupVerdict.UNTESTED)
 
 
