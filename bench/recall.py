@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import shutil
 import statistics
@@ -15,7 +16,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,14 @@ from bench.remember import Remembering
 from crashcheck import mutants, oracles, pipeline
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.explore import Exploration, Exploring, Progress
+from crashcheck.checker.result import Finding
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
 
 STRUCTURES = CHECKOUT / "examples" / "structures"
 OUTPUT = CHECKOUT / "build" / "bench" / "recall.json"
+_MANY = 3  # findings of one bug: not told apart from there on
+_MARK = re.compile(r"/\* BUG ([\d, ]+) \*/")  # ends the line of each culprit (examples/structures/README.md)
 STRATEGIES = ("ranked", "pathfinder", "witcher", "bounded", "exhaustive", "random")
 
 
@@ -54,6 +58,15 @@ class Bug:
     most: int = 1 << 30
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a finding says. `at_culprit`: it names a line marked with the bug, or at least the bug's function."""
+
+    kind: str
+    message: str
+    at_culprit: bool
+
+
 @dataclass(slots=True)
 class Row:
     """What was measured of one bug. `states`: executed until the first finding, None if it was not found."""
@@ -61,7 +74,7 @@ class Row:
     bug: Bug
     states: dict[str, int | None] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    findings: tuple[str, ...] = ()  # of the whole budget of `ranked`
+    findings: tuple[Told, ...] | None = None  # of the whole budget of `ranked`; None if that was not spent
 
 
 def main() -> int:
@@ -89,7 +102,7 @@ def main() -> int:
             rows.append(_measure(bug, folder, args.operations, args.seconds, strategies, args.whole))
         _show(rows[-1])
         _write(args.output, rows, strategies, args)
-    for line in _table(rows, strategies):
+    for line in (*_table(rows, strategies), *_findings_table(rows)):
         print(line)
     print(f"Written to {args.output}.")
     missed = [row.bug for row in rows if row.bug.number and row.states.get(strategies[0]) is None]
@@ -143,12 +156,21 @@ def _measure(bug: Bug, folder: Path, operations: int, seconds: float, strategies
             executor.settle()
             row.seconds[name] = round(time.perf_counter() - started, 1)
             if isinstance(found, Exploration):
-                told = tuple(f"{finding.kind.value}: {finding.message}" for finding in found.findings)
-                row.findings += told
+                told = tuple(_told(finding, bug) for finding in found.findings)
+                row.findings = (row.findings or ()) + told
                 row.states[name] = found.states.executed if told and bug.number else len(told) or None
             else:
                 row.states[name] = found
     return row
+
+
+def _told(finding: Finding, bug: Bug) -> Told:
+    places = [place for place in (finding.location, finding.other) if place is not None]
+    marks = {number for place in places for marked in _MARK.findall(place.text) for number in marked.split(",")}
+    functions = {place.function for place in places}
+    functions |= {frame.function for place in places for frame in place.stack}
+    named = str(bug.number) in {number.strip() for number in marks} or bug.function in functions
+    return Told(finding.kind.value, finding.message, named)
 
 
 @contextmanager
@@ -231,8 +253,9 @@ def _show(row: Row) -> None:
     cells = "  ".join(f"{name} {'-' if states is None else states}" for name, states in row.states.items())
     seconds = " ".join(f"{value:.0f}" for value in row.seconds.values())
     print(f"{bug.program:16} {bug.number:3} {bug.kind or 'fixed':18} {cells}  [{seconds} s]", flush=True)
-    for message in row.findings:
-        print(f"{'':21}{message}")
+    for told in row.findings or ():
+        elsewhere = "" if told.at_culprit or not bug.number else "  (not at the culprit)"
+        print(f"{'':21}{told.kind}: {told.message}{elsewhere}")
 
 
 def _area(values: Sequence[int | None], most: int) -> float:
@@ -268,6 +291,41 @@ def _summary(rows: Sequence[Row], strategies: Sequence[str]) -> dict[str, dict[s
     return summary
 
 
+def _findings(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """A row a program: how many of its bugs gave no finding, one, two, three or more, and what the findings said."""
+    known = [(row.bug, row.findings) for row in rows if row.bug.number and row.findings is not None]
+    table = []
+    for program in dict.fromkeys(bug.program for bug, _ in known):
+        mine = [(bug, told) for bug, told in known if bug.program == program]
+        counts = [min(len(told), _MANY) for _, told in mine]
+        table.append(
+            {
+                "program": program,
+                "bugs": len(mine),
+                "findings": sum(len(told) for _, told in mine),
+                "bugs_by_findings": [counts.count(many) for many in range(_MANY + 1)],
+                "of_the_kind": sum({one.kind for one in told} == {bug.kind} for bug, told in mine),
+                "at_the_culprit": sum(bool(told) and all(one.at_culprit for one in told) for _, told in mine),
+            }
+        )
+    return table
+
+
+def _findings_table(rows: Sequence[Row]) -> Iterator[str]:
+    table = _findings(rows)
+    if not table:
+        return
+    yield f"{'findings a bug':16} bugs findings   with 0    1    2   3+   all of its kind   all at the culprit"
+    total = {name: sum(row[name] for row in table) for name in ("bugs", "findings", "of_the_kind", "at_the_culprit")}
+    by_findings = [sum(column) for column in zip(*(row["bugs_by_findings"] for row in table), strict=True)]
+    for row in (*table, {"program": "all", "bugs_by_findings": by_findings, **total}):
+        none, one, two, more = row["bugs_by_findings"]
+        yield (
+            f"{row['program']:16} {row['bugs']:4} {row['findings']:8}   {none:6} {one:4} {two:4} {more:4}   "
+            f"{row['of_the_kind']:15}   {row['at_the_culprit']:18}"
+        )
+
+
 def _write(output: Path, rows: Sequence[Row], strategies: Sequence[str], args: argparse.Namespace) -> None:
     report = {
         "schema": 1,
@@ -281,7 +339,7 @@ def _write(output: Path, rows: Sequence[Row], strategies: Sequence[str], args: a
                 "what": row.bug.what,
                 "states": row.states,
                 "seconds": row.seconds,
-                "findings": list(row.findings),
+                "findings": None if row.findings is None else [asdict(told) for told in row.findings],
             }
             for row in rows
             if row.bug.number
@@ -292,13 +350,14 @@ def _write(output: Path, rows: Sequence[Row], strategies: Sequence[str], args: a
                 "strategy": name,
                 "findings": row.states[name] or 0,
                 "seconds": row.seconds[name],
-                "told": list(row.findings),
+                "told": [told.message for told in row.findings or ()],
             }
             for row in rows
             if not row.bug.number
             for name in row.states
         ],
         "summary": _summary(rows, strategies),
+        "findings": _findings(rows),
     }
     if output.exists():
         known = json.loads(output.read_text(encoding="utf-8"))
