@@ -19,7 +19,7 @@ from crashcheck.checker.executor import DiskFull, Executor
 from crashcheck.checker.findings import MOST_CASES, Draft, Register, Snapshot
 from crashcheck.checker.hangs import LAG, MOST_PUT_OFF, Hangs, Looks, enough
 from crashcheck.checker.kinds import Cause, Kinds
-from crashcheck.checker.probe import OutOfProbes, Prober, symptom
+from crashcheck.checker.probe import OutOfProbes, Prober
 from crashcheck.checker.recognised import Recognised
 from crashcheck.checker.result import Finding, GroupRow, Outcome, StateCounts, StopReason, Verdict
 from crashcheck.checker.states import CrashState
@@ -144,11 +144,6 @@ class Exploring:
         for waiting in self._waiting:
             self._leave(waiting.place, waiting.choice)
         self._waiting.clear()
-        if self._put_off:
-            self._warnings.append(
-                f"{len(self._put_off)} states that look like ones on which the check hangs were put off to the end, "
-                "and then not executed"
-            )
         for place, choice, _ in self._put_off:
             self._leave(place, choice)
         return self._result(stop)
@@ -305,7 +300,7 @@ class Exploring:
         if not self._subject.space.lost(state):
             return self._prefix(moment)
         whole = self._kinds.whole_fails(point)
-        if whole is not None and symptom(whole) == symptom(verdict):
+        if whole is not None and verdict.shows_no_more_than(whole):
             # Fails with nothing lost as well: not because of what it lost.
             return self._prefix(moment)
         known = [
@@ -338,7 +333,7 @@ class Exploring:
         after = self._prober.verdict(mended)
         if not after.passed and self._subject.space.lost(mended):
             whole = self._kinds.whole_fails(mended.point)
-            if whole is None or symptom(whole) != symptom(after):
+            if whole is None or not after.shows_no_more_than(whole):
                 return None, mended, after
         if len(known) > 1:
             for draft, mine in known:
@@ -422,6 +417,7 @@ class Exploring:
             failing=self._failing,
             flaky=self._flaky,
             uncertain=doubtful,
+            put_off=len(self._put_off),
         )
         return Exploration(
             stop,

@@ -52,10 +52,19 @@ class Verdict:
     output: str  # standard output and error, bounded, decoded with replacement
     output_truncated: bool
     seconds: float
+    signs: frozenset[str] = frozenset()  # of a failure: what shows it, whatever the numbers (oracles/signs.py)
 
     @property
     def passed(self) -> bool:
         return self.outcome is Outcome.PASS
+
+    def shows_no_more_than(self, other: Verdict) -> bool:
+        """Whether a failure may be another one over again: it ended alike, and shows nothing that the other does not.
+
+        Which signal it died of does not count: damaged memory shows as one or another.
+        """
+        alike = self.outcome is other.outcome and self.exit_code == other.exit_code
+        return alike and self.signs <= other.signs
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +237,11 @@ class StateCounts:
     feasible_note: str  # names the bound where it is not exact
     executed: int
     pruned: int  # equal to a state already executed
-    skipped: int  # produced, but not executed (budget, interruption)
+    skipped: int  # without a verdict when the search ended: being checked, next in turn, or put off
     failing: int
     flaky: int
     uncertain: int
+    put_off: int = 0  # of the skipped ones: they look like states on which the check hangs
 
     def plus(self, other: StateCounts) -> StateCounts:
         """The counts of two searches as one."""
@@ -245,6 +255,7 @@ class StateCounts:
             self.failing + other.failing,
             self.flaky + other.flaky,
             self.uncertain + other.uncertain,
+            self.put_off + other.put_off,
         )
 
 

@@ -218,6 +218,7 @@ def _states(states: _Reader) -> StateCounts:
         failing=states.count("failing"),
         flaky=states.count("flaky"),
         uncertain=states.count("uncertain"),
+        put_off=states.count("put_off") if states.has("put_off") else 0,
     )
 
 

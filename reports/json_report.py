@@ -83,6 +83,7 @@ def _run(result: RunResult) -> dict[str, Any]:
             "failing": json_count(states.failing),
             "flaky": json_count(states.flaky),
             "uncertain": json_count(states.uncertain),
+            "put_off": json_count(states.put_off),
         },
         "trace": {
             "path": _text(trace.path),

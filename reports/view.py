@@ -176,12 +176,13 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
     exact = "" if states.feasible_is_exact else line(states.feasible_note, 200) or "a bound, not a count"
     known = words.covered(result)
     share = percent(known, states.feasible) if states.feasible_is_exact else "unknown"
+    put_off = FactView("put off", human(states.put_off), "look like hangs of the check; not executed", "warn")
     return (
         FactView("feasible", human(states.feasible), exact or "states that the model allows, counted exactly"),
         FactView("executed", human(states.executed), "images written and checked"),
         FactView("pruned", human(states.pruned), "equal to a state already executed"),
         FactView("covered", share, "executed or pruned, of the feasible ones"),
-        FactView("skipped", human(states.skipped), "produced, but not executed", "warn" if states.skipped else ""),
+        *((put_off,) if states.put_off else ()),
         FactView(
             "failing", human(states.failing), "the check did not accept the image", "bad" if states.failing else ""
         ),

@@ -154,8 +154,12 @@ def caveats(result: RunResult) -> tuple[str, ...]:
         found.append(f"{plural(len(result.uncertain), 'uncertain finding')} listed apart: fails, but not proved.")
     if states.flaky:
         found.append(f"{plural(states.flaky, 'state')} failed once and passed when run again.")
-    if states.skipped:
-        found.append(f"{plural(states.skipped, 'state')} produced but not executed.")
+    if states.put_off:
+        which = "looks like one" if states.put_off == 1 else "look like ones"
+        found.append(
+            f"{plural(states.put_off, 'state')} that {which} on which the check hangs had been put off to the end of "
+            "the search, which did not get there: not checked."
+        )
     if not states.feasible_is_exact:
         note = line(states.feasible_note, 200).rstrip(".")
         found.append(f"The number of feasible states is a bound{': ' + note if note else ''}.")

@@ -303,7 +303,7 @@ GROUP = GroupRow(
     nodes=(),
     edges=(),
 )
-SOME = StateCounts(10**77, True, "", 400, 12, 3, 7, 1, 1)
+SOME = StateCounts(10**77, True, "", 400, 12, 3, 7, 1, 1, put_off=2)
 
 
 def run(

@@ -72,6 +72,13 @@ def test_all_states_are_claimed_only_when_the_count_is_exact() -> None:
     )
 
 
+def test_states_are_told_of_that_were_put_off_as_likely_hangs_and_not_those_under_way_when_the_budget_ended() -> None:
+    cut = replace(ALL, executed=300, skipped=5)
+    assert words.caveats(run(states=cut)) == ()
+    (told,) = words.caveats(run(states=replace(cut, put_off=1)))
+    assert told.startswith("1 state that looks like one on which the check hangs had been put off")
+
+
 def test_one_is_told_in_the_singular() -> None:
     one = StateCounts(1, True, "", 1, 0, 0, 1, 0, 0)
     assert words.headline(run(LEVEL_HASH, states=one)) == "1 finding in 1 of 1 feasible crash state"
