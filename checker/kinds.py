@@ -7,13 +7,14 @@ issued before event t has persisted: what `kill -9` at that moment leaves, nothi
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from crashcheck.checker import minimise
 from crashcheck.checker.budget import OutOfTime
-from crashcheck.checker.probe import OutOfProbes, Prober, Symptom, symptom
+from crashcheck.checker.probe import OutOfProbes, Prober
 from crashcheck.checker.result import Kind, Outcome, Verdict
 from crashcheck.checker.states import CrashState
 from crashcheck.checker.subject import UPDATES, Subject
@@ -58,12 +59,9 @@ class Kinds:
         """For a state that loses something, and fails otherwise than its point's "everything persisted"."""
         smallest = state
         try:
-            like = symptom(verdict) if self.whole_fails(state.point) is not None else None
-            fails = self._prober.failing_as(like)
-            smallest = minimise.fewest_lost(self._subject.space, state, fails)
-            smallest = self._earliest(smallest, like)
-            smallest = minimise.fewest_lost(self._subject.space, smallest, fails)
-            return self._classify(smallest, like)
+            smallest = self._fewest_lost(state)
+            smallest = self._fewest_lost(self._earliest(smallest))
+            return self._classify(smallest)
         except (OutOfProbes, OutOfTime):
             return self.guess(smallest, verdict if smallest == state else self._prober_verdict(smallest, verdict))
 
@@ -88,7 +86,14 @@ class Kinds:
 
     # -- the steps
 
-    def _earliest(self, state: CrashState, like: Symptom | None) -> CrashState:
+    def _by_its_losses(self, point: int) -> Callable[[CrashState], bool]:
+        """Whether a state fails, and otherwise than the point's "everything persisted"."""
+        return self._prober.failing_unlike(self.whole_fails(point))
+
+    def _fewest_lost(self, state: CrashState) -> CrashState:
+        return minimise.fewest_lost(self._subject.space, state, self._by_its_losses(state.point))
+
+    def _earliest(self, state: CrashState) -> CrashState:
         """The same losses at the earliest point that shows them: there, what is needed with them is still pending."""
         subject, space = self._subject, self._subject.space
         lost = space.lost(state)
@@ -100,20 +105,16 @@ class Kinds:
 
         def fails(point: int) -> bool:
             candidate = at(point)
-            verdict = self._prober.verdict(candidate)
-            if verdict.passed or (like is not None and symptom(verdict) != like):
-                return False
-            whole = self.whole_fails(point)
-            return whole is None or symptom(whole) != symptom(verdict)
+            return not self._prober.verdict(candidate).passed and self._by_its_losses(point)(candidate)
 
         return at(minimise.earliest(min(low, state.point), state.point, fails))
 
-    def _classify(self, state: CrashState, like: Symptom | None) -> Cause:
+    def _classify(self, state: CrashState) -> Cause:
         subject, space = self._subject, self._subject.space
         verdict = self._prober.verdict(state)
         first = min(space.lost(state), key=subject.in_order)
         event = subject.event_of(first)
-        fails = self._prober.failing_as(like)
+        fails = self._by_its_losses(state.point)
         if fails(subject.prefix(event, state.point)):
             # Nothing later than X is needed. At the moment itself, before anything further was promised?
             if fails(subject.prefix(event)):

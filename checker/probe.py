@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,22 +13,12 @@ if TYPE_CHECKING:
     from crashcheck.checker.content import Content
     from crashcheck.checker.states import CrashState
 
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
-_SYMPTOM_CHARACTERS = 4000
 _REMEMBERED = 20_000  # verdicts; the oldest go first
 _TIMEOUT_COSTS = 20  # as many runs as that: looking into a check that hangs must not take hours
-
-Symptom = tuple[str, int | None, int | None, str]
 
 
 class OutOfProbes(Exception):
     """One failing state has used up what it may cost."""
-
-
-def symptom(verdict: Verdict) -> Symptom:
-    """What a failure looks like: how the check ended, and its output with every number masked."""
-    shown = _NUMBERS.sub("#", verdict.output[:_SYMPTOM_CHARACTERS])
-    return verdict.outcome.value, verdict.exit_code, verdict.signal, shown
 
 
 class Prober:
@@ -87,11 +76,11 @@ class Prober:
             self._left -= _TIMEOUT_COSTS
         return verdict
 
-    def failing_as(self, wanted: Symptom | None) -> Callable[[CrashState], bool]:
-        """Whether a state fails; with a symptom given, whether it fails like that."""
+    def failing_unlike(self, known: Verdict | None) -> Callable[[CrashState], bool]:
+        """Whether a state fails; with a known failure given, whether it shows more than that."""
 
         def fails(state: CrashState) -> bool:
             verdict = self.verdict(state)
-            return not verdict.passed and (wanted is None or symptom(verdict) == wanted)
+            return not verdict.passed and (known is None or not verdict.shows_no_more_than(known))
 
         return fails

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from crashcheck.checker.oracles import FINAL
+from crashcheck.checker.oracles.signs import signs
 from crashcheck.checker.process import Ended
 from crashcheck.checker.result import Outcome, Verdict
 
@@ -39,4 +40,6 @@ class ExitStatus:
             output = output.replace(path, name)
         if ended.limit:
             output += f"\n[crashcheck: ended by the {ended.limit} limit]\n"
-        return Verdict(outcome, code, died_of, output, ended.output_truncated, ended.seconds)
+        # How far a run got before it was ended from outside says nothing.
+        telling = signs(output.splitlines()) if outcome in (Outcome.FAIL, Outcome.SIGNAL) else frozenset()
+        return Verdict(outcome, code, died_of, output, ended.output_truncated, ended.seconds, telling)

@@ -13,6 +13,7 @@ from itertools import islice
 from crashcheck.checker.equivalence import MOST_OPEN, History, Operations, Standing, Standings
 from crashcheck.checker.oracles import FINAL
 from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.oracles.signs import differences, signs
 from crashcheck.checker.process import Ended
 from crashcheck.checker.references import Printed, Reference, References, how_it_ended
 from crashcheck.checker.result import Outcome, Verdict
@@ -91,6 +92,7 @@ class OutputEquivalence:
             output=self._told(plain, printed, standing, legal, ended),
             output_truncated=False,
             seconds=plain.seconds,
+            signs=self._signs(plain, printed, legal, ended),
         )
 
     def _likeliest_first(self, standing: Standing) -> list[History]:
@@ -136,6 +138,13 @@ class OutputEquivalence:
             )
         return tuple(out)
 
+    def _signs(self, plain: Verdict, printed: Printed, legal: list[Reference], ended: Ended) -> frozenset[str]:
+        if plain.passed:
+            return differences(printed.lines, [reference.printed.lines for reference in legal])
+        # What it had printed until it died depends on the operation.
+        said = ended.errors.decode("utf-8", "replace").splitlines()
+        return signs(said) if plain.outcome in (Outcome.FAIL, Outcome.SIGNAL) else frozenset()
+
     # -- telling
 
     def _told(self, plain: Verdict, printed: Printed, standing: Standing, legal: list[Reference], ended: Ended) -> str:
@@ -175,7 +184,7 @@ def _boundaries(standing: Standing) -> Iterator[int]:
 
 
 def _passed(plain: Verdict) -> Verdict:
-    return replace(plain, output=plain.output[:_PASSED_CHARACTERS])
+    return replace(plain, output=plain.output[:_PASSED_CHARACTERS], signs=frozenset())
 
 
 def _agreement(one: list[str], other: list[str]) -> int:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.findings import KILL_SHOWS_IT, NO_SNAPSHOT, NOT_REPLAYED, UNEXPLAINED
-from crashcheck.checker.process import Limits
-from crashcheck.checker.result import Finding, Kind, StopReason
+from crashcheck.checker.kinds import Kinds
+from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.probe import Prober
+from crashcheck.checker.process import Ended, Limits
+from crashcheck.checker.result import Finding, Kind, StopReason, Verdict
 from support.tracing import TraceBuilder
 
 from .worlds import World, place, words
@@ -154,6 +160,46 @@ def test_what_had_persisted_for_sure_is_told_as_the_partner_not_a_later_bystande
     assert "`entry.valid` at hash.c:42 may persist before `entry.value` at hash.c:40" in [
         finding.message for finding in found.findings
     ]
+
+
+class Verbose(ExitStatus):
+    """Tells in the output where the crash was, which is not the check's doing."""
+
+    def judge(self, ended: Ended, names: Mapping[str, str], point: int = 0) -> Verdict:
+        verdict = super().judge(ended, names, point)
+        return replace(verdict, output=f"crashed {'within' if self.begins <= point else 'before'}\n{verdict.output}")
+
+    begins = 0  # crash point
+
+
+def test_a_loss_seen_late_is_blamed_on_what_made_it_harmful_whatever_the_oracle_says_of_the_crash(world: Make) -> None:
+    """At the point where it is seen another bug makes the check fail with nothing lost as well."""
+
+    def late(t: TraceBuilder) -> None:
+        for t.site, offset in ((1, 0), (2, 64)):
+            t.store("p", offset, 8, 1)
+        t.site = 0
+        persist(t, 64)
+        t.begin(1)
+        for t.site, offset in ((3, 128), (4, 192)):
+            t.store("p", offset, 8, 1)
+            at, t.site = t.site, 0
+            persist(t, offset)
+            t.site = at
+        t.end(1)
+
+    sites = {1: VALUE, 2: VALID, 3: place(50, "pair.one"), 4: place(51, "pair.two")}
+    oracle = Verbose()
+    recorded = world(late, "!64>0", "128=192", sites=sites, oracle=oracle)
+    oracle.begins = int(np.flatnonzero(recorded.space.points.begun)[0])
+    between = next(p.index for p in recorded.space.points if p.event == recorded.subject.event_of(2) + 2)
+    with recorded.executor() as executor:
+        prober = Prober(executor, recorded.content, Meter(Budget()))
+        prober.allow(400)
+        state = recorded.space.drop(between, (0,))
+        assert not prober.verdict(recorded.space.full(between)).passed
+        cause = Kinds(recorded.subject, prober).decide(state, prober.verdict(state))
+    assert (cause.kind, cause.lost, cause.kept) == (Kind.ORDERING, 0, 1)
 
 
 def test_two_bugs_in_one_state_become_two_findings(world: Make) -> None:

@@ -18,6 +18,7 @@ from crashcheck.checker.content import Content
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Exploration, Exploring, Progress
 from crashcheck.checker.findings import Snapshot
+from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.process import Limits
 from crashcheck.checker.result import Location
@@ -69,6 +70,7 @@ class World:
     sites: dict[int, Location] = field(default_factory=dict)
     limits: Limits = field(default_factory=lambda: Limits(timeout_s=20))
     unexplained: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    oracle: Oracle = field(default_factory=ExitStatus)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -92,7 +94,7 @@ class World:
             self.content,
             self.space.points,
             self.setup,
-            ExitStatus(),
+            self.oracle,
             limits=self.limits,
             jobs=jobs,
             operations=operations,
