@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import LINE_BYTES
 from crashcheck.analyzer.trace.accesses import Events
 from crashcheck.analyzer.trace.format import NO_INSTANCE, FenceKind, FlushKind, Kind, SyncKind
 from crashcheck.checker.representative import Places
@@ -39,19 +40,43 @@ class Insertion:
     sync: SyncKind | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Edited:
-    """`at`: for each event of the recorded trace its index now; costs: how many there are more in the run."""
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """How many there are more in the run: flushes of a line each."""
 
-    graph: PersistenceGraph
-    at: Rows
     flushes: int = 0
     fences: int = 0
     syncs: int = 0
 
     @property
-    def cost(self) -> int:
+    def all(self) -> int:
         return self.flushes + self.fences + self.syncs
+
+
+def cost(events: Events, insertions: Iterable[Insertion]) -> Cost:
+    """What insertions into a trace would cost."""
+    flushed: list[int] = []
+    fences = syncs = 0
+    for insertion in insertions:
+        flushed += insertion.flushes
+        fences += insertion.fence
+        syncs += insertion.sync is not None
+    first, last = _lines(events, flushed)
+    return Cost(int((last - first + 1).sum()), fences, syncs)
+
+
+def _lines(events: Events, rows: list[int]) -> tuple[Rows, Rows]:
+    """The first and the last cache line of what each of these events touches."""
+    low = events["offset"][rows].astype(np.int64)
+    return low // LINE_BYTES, (low + np.maximum(events["size"][rows].astype(np.int64), 1) - 1) // LINE_BYTES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edited:
+    """`at`: for each event of the recorded trace its index now."""
+
+    graph: PersistenceGraph
+    at: Rows
 
 
 def edited(graph: PersistenceGraph, insertions: Iterable[Insertion]) -> Edited:
@@ -86,14 +111,7 @@ def edited(graph: PersistenceGraph, insertions: Iterable[Insertion]) -> Edited:
         elsewhere=_spread(trace.elsewhere, wide),
         gaps=_spread(trace.gaps, wide),
     )
-    kinds = [int(row["kind"]) for row in rows]
-    return Edited(
-        build(new, graph.model, graph.options),
-        at,
-        kinds.count(Kind.FLUSH),
-        kinds.count(Kind.FENCE),
-        kinds.count(Kind.SYNC_END),
-    )
+    return Edited(build(new, graph.model, graph.options), at)
 
 
 def _events(events: Events, insertion: Insertion) -> Iterator[np.void]:
@@ -107,11 +125,10 @@ def _events(events: Events, insertion: Insertion) -> Iterator[np.void]:
         return row
 
     for index in insertion.flushes:
-        source = events[index]
+        (first,), (last,) = _lines(events, [index])
         # A clwb, whatever this machine's flush was: a clflush would need no fence, and other machines have none such.
-        low, size = int(source["offset"]), max(1, int(source["size"]))
-        for line in range(low // 64, (low + size - 1) // 64 + 1):
-            yield made(Kind.FLUSH, FlushKind.CLWB, source, line * 64, 64)
+        for line in range(int(first), int(last) + 1):
+            yield made(Kind.FLUSH, FlushKind.CLWB, events[index], line * LINE_BYTES, LINE_BYTES)
     if insertion.fence:
         row = made(Kind.FENCE, FenceKind.SFENCE, anchor)
         row["file"] = 0

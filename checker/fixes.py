@@ -4,50 +4,44 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker import explain
-from crashcheck.checker.edited import Counterparts, Edited, edited
+from crashcheck.checker.edited import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Tried
 from crashcheck.checker.findings import Bug, Register
 from crashcheck.checker.mutation import Place
-from crashcheck.checker.remedies import Remedies, Remedy, Spot, Step, missing, spot
+from crashcheck.checker.remedies import Remedies, Remedy, Step, missing
 from crashcheck.checker.result import Edit, Fix, Kind
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.retrial import Outcome, Retrial
+from crashcheck.checker.states import CrashState
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
 
 _MOST_EXPLORED = 4  # remedies whose edited traces are explored; the others only meet the failing states
 _MOST_SWAPPED = 32
-_LOOK_EVERY = 16  # states between two looks at the clock, where none is run
 
 Write = Callable[[Sequence[Step]], tuple[tuple[Edit, ...], str]]  # edits of the source, or why there are none
 
 
 @dataclass(frozen=True, slots=True)
-class _Explored:
-    """What exploring an edited trace gave. `others`: failing states that are not the finding's."""
+class _Offer:
+    """A remedy, what it costs, and how it is written."""
 
-    failing: int
-    others: int
-    states: int
-    whole: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Rated:
     remedy: Remedy
-    edit: Edited
-    counterparts: Counterparts
-    left: int  # failing states of the finding that the edited trace still has
+    cost: Cost
     edits: tuple[Edit, ...]
     no_edit: str
 
-
-def _rank(one: _Rated) -> tuple[int, bool, int, int]:
-    return one.left, not one.edits, one.edit.cost, len(one.remedy.steps)
+    @property
+    def price(self) -> tuple[bool, int, int]:
+        """What can be written comes first; twice as many things put in are worth it if they run half as often."""
+        return not self.edits, self.cost.all * self.remedy.parts, self.cost.all
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +55,7 @@ class Fixes:
     tried: Tried
     chain: Place
     write: Write
+    facts: Facts | None = None
     _remedies: Remedies = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,48 +71,77 @@ class Fixes:
         if not any(missing(draft.cause) for draft in bug.drafts):
             return self._hopeless(bug)
         cases = self._cases(bug)
-        rated = sorted(self._rate(bug, cases, ends), key=_rank)
-        if not rated:
-            return Fix("atomic", "no place in the source is known where a flush or a fence could be added")
+        retrial = Retrial(self.subject, self.executor, self.strategy, self.register, self.tried, self.facts, bug, cases)
         best: Fix | None = None
-        for one in rated[:_MOST_EXPLORED]:
-            if best is not None and one.left >= best.after_failing:
+        for many, (left, offer, counterparts) in enumerate(self._nearest(bug, cases)):
+            if best is not None and (many == _MOST_EXPLORED or left >= best.after_failing):
                 break
-            fix = self._fix(one, len(cases), self._explore(bug, cases, one.counterparts, ends))
+            lost, about = self._about(bug, offer.remedy)
+            fix = self._fix(offer, left, len(cases), retrial.explore(counterparts, lost, about, ends))
             if best is None or fix.after_failing < best.after_failing:
                 best = fix
             if not best.after_failing:
                 break
-        assert best is not None
-        return best
+        return best or Fix("atomic", "no place in the source is known where a flush or a fence could be added")
 
-    def _rate(self, bug: Bug, cases: dict[bytes, CrashState], ends: float) -> Iterable[_Rated]:
-        for remedy in self._remedies.of([draft.cause for draft in bug.drafts]):
-            edit = edited(self.subject.graph, remedy.insertions())
-            counterparts = Counterparts(self.subject.space, edit)
-            left = sum(counterparts.feasible(state) for state in cases.values())
-            yield _Rated(remedy, edit, counterparts, left, *self.write(remedy.steps))
-            if time.monotonic() > ends and not left:
-                return
+    def _nearest(self, bug: Bug, cases: dict[bytes, CrashState]) -> Iterator[tuple[int, _Offer, Counterparts]]:
+        """Remedies by how many of the finding's failing states they leave, and then by price; that many come with them.
 
-    def _fix(self, one: _Rated, many: int, explored: _Explored) -> Fix:
-        failing = max(one.left, explored.failing)
-        verified = f"with this edit: {failing} of {many} failing state{'s' * (many != 1)} fail on this trace"
-        extent = "to its end" if explored.whole else "until the time for it was spent"
-        verified += f"; explored again by {self.strategy.name} {extent}, {explain.count(explored.states, 'state')}"
-        if explored.others:
-            verified += f", {explored.others} of which fail for another reason"
+        Those that leave none come as soon as they are met: the edited trace of what costs more need not be made.
+        """
+        events = self.subject.trace.events
+        remedies = self._remedies.of([draft.cause for draft in bug.drafts])
+        offers = sorted(
+            (_Offer(remedy, cost(events, remedy.insertions()), *self.write(remedy.steps)) for remedy in remedies),
+            key=lambda offer: offer.price,
+        )
+        short = []
+        for offer in offers:
+            counterparts = self._counterparts(offer)
+            left = sum(map(counterparts.feasible, cases.values()))
+            if left:
+                short.append((left, offer))
+            else:
+                yield 0, offer, counterparts
+        for left, offer in sorted(short, key=lambda pair: pair[0]):
+            yield left, offer, self._counterparts(offer)
+
+    def _counterparts(self, offer: _Offer) -> Counterparts:
+        return Counterparts(self.subject.space, edited(self.subject.graph, offer.remedy.insertions()))
+
+    def _about(self, bug: Bug, remedy: Remedy) -> tuple[Rows, Rows]:
+        """The updates at the places of what a finding loses; and at all its places, and those of an edit."""
+
+        def rows(pieces: Iterable[int | None]) -> list[int]:
+            return [row for piece in pieces if piece is not None for row in self._remedies.rows_of(piece)]
+
+        lost = rows(draft.cause.lost for draft in bug.drafts)
+        kept = rows(draft.cause.kept for draft in bug.drafts)
+        edited_ = [row for step in remedy.steps for row in step.rows]
+        return np.unique(np.array(lost, dtype=np.int64)), np.unique(np.array([*lost, *kept, *edited_], dtype=np.int64))
+
+    def _fix(self, offer: _Offer, left: int, many: int, outcome: Outcome) -> Fix:
+        verified = f"with this edit: {left} of {many} failing state{'s' * (many != 1)} fail on this trace"
+        if outcome.failing:
+            verified += f", and {outcome.failing} that had not been met before"
+        holding = f", {explain.count(outcome.groups, 'group')} with its places first," if outcome.groups else ""
+        verified += f"; explored again{holding} by {self.strategy.name}{' to its end' * outcome.whole}"
+        verified += f", {explain.count(outcome.states, 'state')}"
+        if not outcome.in_time:
+            verified += ", when the time for it was spent"
+        if outcome.others:
+            verified += f", {outcome.others} of which fail for another reason"
         return Fix(
-            kind=one.remedy.kind,
-            words=one.remedy.words,
-            edits=one.edits,
+            kind=offer.remedy.kind,
+            words=offer.remedy.words,
+            edits=offer.edits,
             before_failing=many,
-            after_failing=failing,
+            after_failing=left + outcome.failing,
             verified=verified,
-            extra_flushes=one.edit.flushes,
-            extra_fences=one.edit.fences,
-            extra_syncs=one.edit.syncs,
-            no_edit=one.no_edit,
+            extra_flushes=offer.cost.flushes,
+            extra_fences=offer.cost.fences,
+            extra_syncs=offer.cost.syncs,
+            no_edit=offer.no_edit,
         )
 
     def _cases(self, bug: Bug) -> dict[bytes, CrashState]:
@@ -127,56 +151,6 @@ class Fixes:
             for state in (draft.cause.state, *draft.cases):
                 found.setdefault(self.subject.content.fingerprint(state), state)
         return found
-
-    # -- exploring again
-
-    def _explore(self, bug: Bug, cases: dict[bytes, CrashState], counterparts: Counterparts, ends: float) -> _Explored:
-        """The edited trace by the search's strategy; the check is not asked again about images that it has seen."""
-        space = StateSpace(counterparts.edit.graph)
-        seen: set[bytes] = set()
-        failing = others = 0
-        mine = self._lost_spots(bug)
-        ran = False
-        for number, choice in enumerate(self.strategy.plan(space).choices()):
-            if (ran or number % _LOOK_EVERY == 0) and time.monotonic() > ends:
-                return _Explored(failing, others, len(seen), False)
-            state = counterparts.recorded(choice.state, space)
-            fingerprint = self.subject.content.fingerprint(state)
-            if fingerprint in seen:
-                continue
-            seen.add(fingerprint)
-            ran = fingerprint not in self.tried.passed and fingerprint not in self.tried.failed
-            if not self._fails(state, fingerprint):
-                continue
-            if fingerprint in cases or (fingerprint not in self.tried.failed and self._is_of(bug, state, mine)):
-                failing += 1
-            else:
-                others += 1
-        return _Explored(failing, others, len(seen), True)
-
-    def _fails(self, state: CrashState, fingerprint: bytes) -> bool:
-        if fingerprint in self.tried.failed:
-            return True
-        if fingerprint not in self.tried.passed and not self.executor.run(state).passed:
-            return not self.executor.run(state).passed
-        self.tried.passed.add(fingerprint)
-        return False
-
-    def _is_of(self, bug: Bug, state: CrashState, mine: set[Spot]) -> bool:
-        """Whether a failing state that the search had not met is due to this finding: it lost an update of its places,
-        does not fail with everything persisted, and no other finding explains it."""
-        lost = (self.subject.places.of(self.subject.event_of(piece)) for piece in self.subject.space.lost(state))
-        if not any(place is not None and spot(place) in mine for place in lost):
-            return False
-        if not self.executor.run(self.subject.space.full(state.point)).passed:
-            return False
-        others = [pair for pair in self.register.applicable(state) if not any(pair[0] is own for own in bug.drafts)]
-        return not any(self.executor.run(self.register.with_persisted(state, pieces)).passed for _, pieces in others)
-
-    def _lost_spots(self, bug: Bug) -> set[Spot]:
-        pieces = [draft.cause.lost for draft in bug.drafts if draft.cause.lost is not None]
-        places = (self.subject.places.of(self.subject.event_of(piece)) for piece in pieces)
-        return {spot(place) for place in places if place is not None}
 
     # -- where no flush can help
 

@@ -42,6 +42,11 @@ class Remedy:
     words: str
     steps: tuple[Step, ...]
 
+    @property
+    def parts(self) -> int:
+        """How many flushes, fences and syncs are put into the source."""
+        return sum(step.flush + step.fence + (step.sync is not None) for step in self.steps)
+
     def insertions(self) -> Iterator[Insertion]:
         for step in self.steps:
             for row in step.rows:

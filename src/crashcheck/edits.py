@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,9 @@ class Writer:
         self._chain = chain
         self._folder = folder
         self._sources: dict[str, Source | None] = {}
+        self._seen: dict[str, list[Source]] = {}
+        self._macros_of: dict[str, Mapping[str, tuple[tuple[str, ...], str]]] = {}
+        self._functions: dict[tuple[str, str], tuple[int, str] | None] = {}
 
     def write(self, steps: Sequence[Step]) -> tuple[tuple[Edit, ...], str]:
         """The edits, or none and the reason."""
@@ -199,24 +203,35 @@ class Writer:
             return True
         if name in self._macros(place.file):
             return True
-        for number, source in enumerate(self._seen_by(place.file)):
-            end = source.position(place.line, 1) if number == 0 else len(source.code)
-            pattern = rf"(\w+|[*&>])\s*\b{re.escape(name)}\s*\(([^()]*)\)\s*[;{{]"
-            for found in re.finditer(pattern, source.code[:end]):
-                if found.group(1) not in ("else", "return", "do"):
-                    given = found.group(2)
-                    return given.strip() in ("", "void") or re.search(_ANY_ADDRESS, given) is not None
-        return False
+        first = self._declared(place.file, name)
+        if first is None or first[0] > self._source(place.file).position(place.line, 1):
+            return False
+        return first[1].strip() in ("", "void") or re.search(_ANY_ADDRESS, first[1]) is not None
+
+    def _declared(self, file: str, name: str) -> tuple[int, str] | None:
+        """Where in a file a function is declared first, 0 if in a header of the project; and its parameters."""
+        if (file, name) not in self._functions:
+            found = None
+            pattern = re.compile(rf"(\w+|[*&>])\s*\b{re.escape(name)}\s*\(([^()]*)\)\s*[;{{]")
+            for number, source in enumerate(self._seen_by(file)):
+                every = (one for one in pattern.finditer(source.code) if one.group(1) not in ("else", "return", "do"))
+                for one in islice(every, 1):
+                    if found is None or number:
+                        found = (one.start() if number == 0 else 0, one.group(2))
+            self._functions[file, name] = found
+        return self._functions[file, name]
 
     def _spaced(self, file: str) -> bool:
         """Whether the program writes `sizeof x` rather than `sizeof(x)`."""
         return any(re.search(r"\bsizeof [^(]", source.code) for source in self._seen_by(file))
 
     def _macros(self, file: str) -> Mapping[str, tuple[tuple[str, ...], str]]:
-        out: dict[str, tuple[tuple[str, ...], str]] = {}
-        for source in self._seen_by(file):
-            out.update(macros_of(source.text))
-        return out
+        if file not in self._macros_of:
+            out: dict[str, tuple[tuple[str, ...], str]] = {}
+            for source in self._seen_by(file):
+                out.update(macros_of(source.text))
+            self._macros_of[file] = out
+        return self._macros_of[file]
 
     def _harmless(self, file: str, name: str) -> bool:
         """A macro, or a function of one return statement that assigns nothing."""
@@ -228,9 +243,13 @@ class Writer:
                 return True
         return False
 
-    def _seen_by(self, file: str, known: set[str] | None = None) -> list[Source]:
+    def _seen_by(self, file: str) -> list[Source]:
         """A file and the headers of the project that it includes."""
-        known = {file} if known is None else known
+        if file not in self._seen:
+            self._seen[file] = self._included_by(file, {file})
+        return self._seen[file]
+
+    def _included_by(self, file: str, known: set[str]) -> list[Source]:
         try:
             source = self._source(file)
         except NotUnderstood:
@@ -240,7 +259,7 @@ class Writer:
             path = (self._folder / file).parent / name
             if path.is_file() and str(path) not in known:
                 known.add(str(path))
-                out += self._seen_by(str(path), known)
+                out += self._included_by(str(path), known)
         return out
 
     def _included(self, file: str, headers: Iterable[str]) -> list[Edit]:

@@ -282,6 +282,7 @@ def _with_fixes(
         exploring.tried(),
         chain,
         Writer(subject, chain, config.folder).write,
+        loaded.facts,
     )
     seconds = FIXES_S if config.budget.seconds is None else min(FIXES_S, config.budget.seconds * FIXES_SHARE)
     ends = time.monotonic() + seconds

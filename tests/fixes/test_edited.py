@@ -12,7 +12,7 @@ from hypothesis import given
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.syncs import syncs
 from crashcheck.analyzer.trace.format import Kind, SyncKind
-from crashcheck.checker.edited import Counterparts, Insertion, edited
+from crashcheck.checker.edited import Cost, Counterparts, Insertion, cost, edited
 from crashcheck.checker.states import CrashState, StateSpace
 from states.test_against_reference import SETTINGS, memory_programs, page_programs
 from support.reference import First, Program
@@ -98,14 +98,15 @@ def test_what_is_put_in_stands_at_its_anchor_and_is_counted(builder: TraceBuilde
     with builder.thread(2):
         builder.store("a", 128, 8, 1)
     graph = build(builder.trace(), "px86")
-    edit = edited(graph, [Insertion(1, flushes=(1,)), Insertion(2, before=True, fence=True)])
+    insertions = [Insertion(1, flushes=(1,)), Insertion(2, before=True, fence=True)]
+    edit = edited(graph, insertions)
     events = edit.graph.trace.events
     assert events["kind"].tolist() == [Kind.FILE_DEF, Kind.STORE, Kind.FLUSH, Kind.FLUSH, Kind.FENCE, Kind.STORE]
     assert events["offset"][2:4].tolist() == [0, 64]
     assert events["thread"].tolist()[1:] == [1, 1, 1, 2, 2]
     assert events["site"].tolist()[1:4] == [4, 4, 4]
     assert edit.at.tolist() == [0, 1, 5]
-    assert (edit.flushes, edit.fences, edit.syncs, edit.cost) == (2, 1, 0, 3)
+    assert cost(graph.trace.events, insertions) == Cost(2, 1, 0)
 
 
 def test_numbers_still_ascend_and_syncs_and_loads_keep_their_neighbours(builder: TraceBuilder) -> None:

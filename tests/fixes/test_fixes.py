@@ -90,7 +90,8 @@ def test_where_the_flush_is_there_only_a_fence_is_added(propose: Propose) -> Non
     assert fix.words == "a fence before `entry.valid` at hash.c:42"
     assert (fix.before_failing, fix.after_failing) == (3, 0)
     assert fix.verified == (
-        "with this edit: 0 of 3 failing states fail on this trace; explored again by exhaustive to its end, 10 states"
+        "with this edit: 0 of 3 failing states fail on this trace; "
+        "explored again, 1 group with its places first, by exhaustive to its end, 10 states"
     )
 
 

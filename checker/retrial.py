@@ -1,0 +1,186 @@
+"""The edited trace explored again: the groups that hold what the edit is about first, then as the strategy does."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from crashcheck.analyzer.behaviours import Behaviour, behaviours, groups
+from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.edited import Counterparts, Rows
+from crashcheck.checker.executor import Executor
+from crashcheck.checker.explore import Tried
+from crashcheck.checker.findings import Bug, Register
+from crashcheck.checker.remedies import Spot, spot
+from crashcheck.checker.representative import Places, Representative
+from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.strategies import Strategy
+from crashcheck.checker.subject import Subject
+
+MOST_STATES = 500  # with different images, of one edit: bounded so and not by time, it is the same on every machine
+_OF_A_GROUP = 64  # of its representative's cheap states, before the next group has its turn
+_AHEAD = 8  # states submitted before the first of them is asked for
+_LOOK_EVERY = 16  # states between two looks at the clock, where none is run
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What exploring again gave. `groups` hold the edited places.
+
+    `failing`: states of the finding that fail and had not been met before; `others`: failing states that are not its.
+    `whole`: every state was looked at. `in_time`: not all that were to be looked at, because the time for it was spent.
+    """
+
+    failing: int
+    others: int
+    states: int
+    groups: int
+    whole: bool
+    in_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    state: CrashState
+    fingerprint: bytes
+    ticket: int | None  # None: the check has seen this image
+
+
+@dataclass(slots=True, eq=False)
+class Retrial:
+    """For the edits tried for one finding. `cases`: its failing states by fingerprint.
+
+    The check is not asked again about images that it has seen.
+    """
+
+    subject: Subject
+    executor: Executor
+    strategy: Strategy
+    register: Register
+    tried: Tried
+    facts: Facts | None
+    bug: Bug
+    cases: dict[bytes, CrashState]
+
+    def explore(self, counterparts: Counterparts, lost: Rows, about: Rows, ends: float) -> Outcome:
+        """`lost`: all updates at the places whose loss fails; `about`: those at all places of the finding and the edit.
+
+        `ends`: by the monotonic clock.
+        """
+        space = StateSpace(counterparts.edit.graph)
+        at = counterparts.edit.at
+        holding = self._holding(space, at[about])
+        seen: set[bytes] = set()
+        waiting: deque[_Waiting] = deque()
+        failing = others = 0
+        whole = in_time = True
+
+        def take() -> None:
+            nonlocal failing, others
+            one = waiting.popleft()
+            if one.fingerprint not in self.cases and self._fails(one):
+                mine = self._is_mine(one)
+                failing, others = failing + mine, others + (not mine)
+
+        ran = False
+        for number, state in enumerate(self._states(space, at[lost], holding)):
+            if (ran or number % _LOOK_EVERY == 0) and time.monotonic() > ends:
+                whole = in_time = False
+                break
+            same = counterparts.recorded(state, space)
+            fingerprint = self.subject.content.fingerprint(same)
+            if fingerprint in seen:
+                continue
+            if len(seen) == MOST_STATES:
+                whole = False
+                break
+            seen.add(fingerprint)
+            ran = fingerprint not in self.tried.passed and fingerprint not in self.tried.failed
+            waiting.append(_Waiting(same, fingerprint, self.executor.submit(same) if ran else None))
+            if len(waiting) > _AHEAD:
+                take()
+        while waiting:
+            take()
+        return Outcome(failing, others, len(seen), len(holding), whole, in_time)
+
+    def _holding(self, space: StateSpace, events: Rows) -> list[Behaviour]:
+        """The representatives of the groups that have one of these updates, from the smallest to the largest."""
+        found = behaviours(space.graph, self.facts)
+        sites = set(found.label[np.isin(found.nodes.event, events)].tolist())
+        made = groups(found)
+        return [group.representative for group in made if any(site.number in sites for site in group.sites)]
+
+    def _states(self, space: StateSpace, lost: Rows, holding: list[Behaviour]) -> Iterator[CrashState]:
+        places = Places(space)
+        for state in _losses(space, lost):
+            yield places.first(state)
+        for behaviour in holding:
+            for _, state in islice(Representative(places, behaviour).cheap(), _OF_A_GROUP):
+                yield state
+        for choice in self.strategy.plan(space).choices():
+            yield choice.state
+
+    def _fails(self, one: _Waiting) -> bool:
+        """Fails twice, if it had not been met."""
+        if one.ticket is None:
+            return one.fingerprint in self.tried.failed
+        verdict = self.executor.result(one.ticket)
+        assert verdict is not None
+        if not verdict.passed:
+            return not self.executor.run(one.state).passed
+        self.tried.passed.add(one.fingerprint)
+        return False
+
+    def _is_mine(self, one: _Waiting) -> bool:
+        """Whether a failing state is due to the finding: one that the search had not met lost an update of its places,
+        does not fail with everything persisted, and no other finding explains it."""
+        if one.fingerprint in self.tried.failed:
+            return False
+        subject, bug = self.subject, self.bug
+        lost = (subject.places.of(subject.event_of(piece)) for piece in subject.space.lost(one.state))
+        mine = self._lost_spots()
+        if not any(place is not None and spot(place) in mine for place in lost):
+            return False
+        if not self.executor.run(subject.space.full(one.state.point)).passed:
+            return False
+        others = [pair for pair in self.register.applicable(one.state) if not any(pair[0] is d for d in bug.drafts)]
+        return not any(
+            self.executor.run(self.register.with_persisted(one.state, pieces)).passed for _, pieces in others
+        )
+
+    def _lost_spots(self) -> set[Spot]:
+        pieces = [draft.cause.lost for draft in self.bug.drafts if draft.cause.lost is not None]
+        places = (self.subject.places.of(self.subject.event_of(piece)) for piece in pieces)
+        return {spot(place) for place in places if place is not None}
+
+
+def _losses(space: StateSpace, events: Rows) -> Iterator[CrashState]:
+    """Everything persisted but one of these updates, or all of them that may be lost: wherever another update may come
+    before they have persisted, each such pair of places once, and once more where an operation has ended meanwhile."""
+    graph, points = space.graph, space.points
+    rows = graph.trace.events
+    place = rows["site"].astype(np.uint64) << np.uint64(32) | rows["stack"].astype(np.uint64)
+    updates = np.unique(graph.event)
+    last = np.searchsorted(updates, points.event, side="left") - 1
+    mine = np.flatnonzero(np.isin(graph.event, events))
+    first = np.searchsorted(points.event, graph.event[mine], side="right")
+    end = np.searchsorted(points.event, graph.durable_from[mine], side="left")
+    seen: set[tuple[int, int, bool]] = set()
+    for piece, low, high in zip(mine.tolist(), first.tolist(), end.tolist(), strict=True):
+        own = int(place[int(graph.event[piece])])
+        told = points.acked[low:high] > (points.acked[low] if low < high else 0)
+        keys = np.stack([place[updates[last[low:high]]], told.astype(np.uint64)], axis=1)
+        _, firsts = np.unique(keys, axis=0, return_index=True)
+        for at in sorted(firsts.tolist()):
+            key = own, int(keys[at, 0]), bool(keys[at, 1])
+            if key in seen:
+                continue
+            seen.add(key)
+            point = low + at
+            yield space.drop(point, (piece,))
+            yield space.drop(point, tuple(np.intersect1d(space.pending(point), mine).tolist()))
