@@ -99,7 +99,8 @@ void cc_operation_leave(void);
 
 /* Library models: instrumented code that calls (or takes the address of) one of the functions in models.def
  * refers to cc_wrap_<name> instead, same signature, after telling the site of the call with cc_at (a cheap TLS store; the wrapper
- * consumes it). An indirect call has no site and gets site 0 with the stack of the caller. */
+ * consumes it), or to a function of its own unit that jumps there and refers to <name> as well, where libraries may lack
+ * that: it must fail to link where plain code would. An indirect call has no site and gets site 0 with the stack of the caller. */
 struct cc_call_site {
     struct cc_unit *unit;
     uint32_t index;

@@ -26,6 +26,7 @@ from crashcheck.analyzer.ir.module import (
     type_end,
 )
 from crashcheck.analyzer.ir.typemap import Slots, Target
+from crashcheck.analyzer.ir.wrapping import wrapped
 
 _HEADER = re.compile(rf"^define .*?@({NAME})\(")
 _CALLEE = re.compile(rf"(?:(@(?:{NAME})|%(?:{NAME}))\(| asm )")
@@ -147,11 +148,8 @@ class Rewriter(Emitter):
         text = "\n".join(piece for piece in out if piece)
         if not self.keep_debug:
             text = _DEFINED.sub("", _ATTACHED.sub("", text))
-        if self.models:
-            names = "|".join(re.escape(name) for name in sorted(self.models))
-            text = re.sub(rf"@(?:{names})(?![-\w.$])", lambda found: "@cc_wrap_" + found.group()[1:], text)
         return Instrumented(
-            text,
+            wrapped(text, self.models),
             tuple(self.sites),
             tuple(self.not_understood),
             self._hashes,

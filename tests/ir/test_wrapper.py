@@ -309,3 +309,24 @@ def test_every_section_name_is_known(project: Path) -> None:
     assert cc("-c", "main.c") == 0
     assert set(read_sections("main.o") or {}) == {SECTION}
     assert PLAIN_SECTION != SECTION
+
+
+CALLS_IT = "char pmem_persist();\nint main(void) { return pmem_persist(); }\n"
+TAKES_ITS_ADDRESS = "char pmem_persist();\nint main(int argc, char **argv) { return ((int *)&pmem_persist)[argc]; }\n"
+NEVER_CALLS_IT = "char pmem_persist();\nint main(void) { return 0 ? pmem_persist() : 0; }\n"
+
+
+@pytest.mark.parametrize("compiler", CLANGS)
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-fPIE", "-pie"), ("-O1", "-static")], ids=" ".join)
+def test_a_configure_script_finds_libpmem_only_where_it_is_linked(
+    project: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], compiler: str
+) -> None:
+    monkeypatch.delenv("CRASHCHECK_RUNTIME")  # the recorder itself, which has models of libpmem
+    monkeypatch.setenv("CRASHCHECK_CLANG", compiler)
+    (project / "absent.c").write_text("char pmem_persist() { return 7; }\n")
+    for source in (CALLS_IT, TAKES_ITS_ADDRESS, NEVER_CALLS_IT):
+        (project / "conftest.c").write_text(source)
+        plain = subprocess.run([compiler, *flags, "conftest.c", "-o", "plain"], check=False, stderr=subprocess.DEVNULL)
+        assert (plain.returncode == 0) == (source == NEVER_CALLS_IT)
+        assert cc(*flags, "conftest.c", "-o", "conftest") == plain.returncode
+        assert cc(*flags, "conftest.c", "absent.c", "-o", "conftest") == 0

@@ -1,0 +1,42 @@
+"""References to library functions that have a model: to the model, and linked only where the function is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+
+# In no libc, or not in every one that is in use: `configure` asks for them by linking a call.
+_MAYBE_ABSENT = re.compile(r"pmem_\w+|strlcpy|strlcat")
+
+# Hands on every register and the stack, for a declaration may lie (`char pmem_persist();`). What follows the jump is
+# never executed: it asks the linker for the function itself. As code that is dropped where nothing refers to it.
+_THUNK = """
+$cc.linked.{name} = comdat any
+define linkonce_odr hidden void @cc.linked.{name}() naked noinline uwtable comdat {{
+  call void asm sideeffect "jmp cc_wrap_{name}@PLT\\0Amovq {name}@GOTPCREL(%rip), %rax", ""()
+  unreachable
+}}
+"""
+
+
+def wrapped(text: str, models: Set[str]) -> str:
+    """IR in which each function of `models`, which it declares, is `cc_wrap_<name>` (runtime/hooks.h).
+
+    What a library may lack goes by way of a function that refers to it, so that a program that lacks it does not link.
+    """
+    if not models:
+        return text
+    names = "|".join(re.escape(name) for name in sorted(models))
+    absent: set[str] = set()
+
+    def other(found: re.Match[str]) -> str:
+        name = found.group()[1:]
+        if _MAYBE_ABSENT.fullmatch(name) is None:
+            return "@cc_wrap_" + name
+        absent.add(name)
+        return "@cc.linked." + name
+
+    text = re.sub(rf"@(?:{names})(?![-\w.$])", other, text)
+    if absent:
+        text = re.sub(r"^declare [^\n]*@cc\.linked\.[^\n]*\n?", "", text, flags=re.MULTILINE)
+    return text + "".join(_THUNK.format(name=name) for name in sorted(absent))
