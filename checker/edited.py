@@ -55,20 +55,22 @@ class Cost:
 
 def cost(events: Events, insertions: Iterable[Insertion]) -> Cost:
     """What insertions into a trace would cost."""
-    flushed: list[int] = []
-    fences = syncs = 0
+    flushes = fences = syncs = 0
     for insertion in insertions:
-        flushed += insertion.flushes
+        flushes += len(_lines(events, insertion.flushes))
         fences += insertion.fence
         syncs += insertion.sync is not None
-    first, last = _lines(events, flushed)
-    return Cost(int((last - first + 1).sum()), fences, syncs)
+    return Cost(flushes, fences, syncs)
 
 
-def _lines(events: Events, rows: list[int]) -> tuple[Rows, Rows]:
-    """The first and the last cache line of what each of these events touches."""
-    low = events["offset"][rows].astype(np.int64)
-    return low // LINE_BYTES, (low + np.maximum(events["size"][rows].astype(np.int64), 1) - 1) // LINE_BYTES
+def _lines(events: Events, rows: Iterable[int]) -> dict[tuple[int, int], int]:
+    """The cache lines that events touch, each once, by file and number: the first event that touches it."""
+    lines: dict[tuple[int, int], int] = {}
+    for row in rows:
+        low, size = int(events["offset"][row]), max(1, int(events["size"][row]))
+        for line in range(low // LINE_BYTES, (low + size - 1) // LINE_BYTES + 1):
+            lines.setdefault((int(events["file"][row]), line), row)
+    return lines
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,11 +126,9 @@ def _events(events: Events, insertion: Insertion) -> Iterator[np.void]:
         row["flags"], row["payload"], row["instance_delta"] = 0, 0, NO_INSTANCE
         return row
 
-    for index in insertion.flushes:
-        (first,), (last,) = _lines(events, [index])
+    for (_, line), first in _lines(events, insertion.flushes).items():
         # A clwb, whatever this machine's flush was: a clflush would need no fence, and other machines have none such.
-        for line in range(int(first), int(last) + 1):
-            yield made(Kind.FLUSH, FlushKind.CLWB, events[index], line * LINE_BYTES, LINE_BYTES)
+        yield made(Kind.FLUSH, FlushKind.CLWB, events[first], line * LINE_BYTES, LINE_BYTES)
     if insertion.fence:
         row = made(Kind.FENCE, FenceKind.SFENCE, anchor)
         row["file"] = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,11 @@ Spot = tuple[str, int, int]  # file, line, column
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One place of an edit, and what is put in there each time that it runs. `rows`: the events that are its anchor."""
+    """One place of an edit, and what is put in there each time that it runs. `rows`: the events that are its anchor.
+
+    `after_loop`: after the last of several that follow one another: of one statement, or of a loop that does nothing
+    else; `runs`: which they are.
+    """
 
     place: Location
     rows: tuple[int, ...]
@@ -32,6 +36,8 @@ class Step:
     flush: bool = False  # what the anchor stored
     fence: bool = False
     sync: SyncKind | None = None
+    after_loop: bool = False
+    runs: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +55,8 @@ class Remedy:
 
     def insertions(self) -> Iterator[Insertion]:
         for step in self.steps:
-            for row in step.rows:
-                yield Insertion(row, step.before, (row,) if step.flush else (), step.fence, step.sync)
+            for row, run in zip(step.rows, step.runs or ((row,) for row in step.rows), strict=True):
+                yield Insertion(row, step.before, run if step.flush else (), step.fence, step.sync)
 
 
 def spot(place: Location) -> Spot:
@@ -89,6 +95,16 @@ class Remedies:
     # -- with caches
 
     def _flushes(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Remedy]:
+        for remedy in self._flushes_at(causes, lost, kept):
+            yield remedy
+            together = self._after_loops(remedy.steps)
+            if together:
+                words = remedy.words.replace(
+                    f"right after {it(lost)}", f"once all of {'it' if len(lost) == 1 else 'each'} is stored"
+                )
+                yield replace(remedy, words=words, steps=together)
+
+    def _flushes_at(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Remedy]:
         names, before = listed(lost), listed(kept)
         fences = tuple(self._step(place, before=True, fence=True) for place in kept)
         if causes:
@@ -127,7 +143,9 @@ class Remedies:
             here = self._caller(row)
             if here is not None and spot(here) in found:
                 found[spot(here)][1].append(row)
-        return tuple(Step(at, tuple(self._ends(rows)), fence=True) for at, rows in found.values())
+        # One call flushes several lines, and a loop may make the calls: a fence is needed only after the last.
+        runs = [(at, self._runs(rows)) for at, rows in found.values()]
+        return tuple(Step(at, tuple(run[-1] for run in each), fence=True, after_loop=True) for at, each in runs)
 
     def _flush_of(self, cause: Cause) -> Location | None:
         subject = self._subject
@@ -150,16 +168,27 @@ class Remedies:
                 return self._caller(row)
         return None
 
-    def _ends(self, rows: list[int]) -> Iterator[int]:
-        """Of flushes that their thread made in a row, the last: one call flushes several lines."""
+    def _runs(self, rows: list[int]) -> list[tuple[int, ...]]:
+        """Those between which their thread did nothing else, together."""
         threads = self._subject.trace.events["thread"]
-        for row, following in zip(rows, [*rows[1:], None], strict=True):
-            if (
-                following is None
-                or bool(np.any(threads[row + 1 : following] == threads[row]))
-                or threads[following] != threads[row]
-            ):
-                yield row
+        runs: list[list[int]] = []
+        for row in rows:
+            before = runs[-1][-1] if runs else -1
+            if runs and threads[before] == threads[row] and not np.any(threads[before + 1 : row] == threads[row]):
+                runs[-1].append(row)
+            else:
+                runs.append([row])
+        return [tuple(run) for run in runs]
+
+    def _after_loops(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """The same where stores that follow one another are flushed together, after the last; () if none do."""
+        out = []
+        for step in steps:
+            runs = self._runs(list(step.rows)) if step.flush and not step.before else []
+            looped = len(runs) < len(step.rows) and bool(runs)
+            ends = tuple(run[-1] for run in runs)
+            out.append(replace(step, rows=ends, runs=tuple(runs), after_loop=True) if looped else step)
+        return tuple(out) if any(step.after_loop for step in out) else ()
 
     def _caller(self, row: int) -> Location | None:
         """Where a flush is called for, outside of helpers that only flush and fence."""

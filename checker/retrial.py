@@ -16,7 +16,6 @@ from crashcheck.checker.edited import Counterparts, Rows
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Tried
 from crashcheck.checker.findings import Bug, Register
-from crashcheck.checker.remedies import Spot, spot
 from crashcheck.checker.representative import Places, Representative
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.strategies import Strategy
@@ -137,14 +136,14 @@ class Retrial:
         return False
 
     def _is_mine(self, one: _Waiting) -> bool:
-        """Whether a failing state is due to the finding: one that the search had not met lost an update of its places,
-        does not fail with everything persisted, and no other finding explains it."""
+        """Whether a failing state is due to the finding: one that the search had not met lost an update of a function
+        that it blames, does not fail with everything persisted, and no other finding explains it."""
         if one.fingerprint in self.tried.failed:
             return False
         subject, bug = self.subject, self.bug
         lost = (subject.places.of(subject.event_of(piece)) for piece in subject.space.lost(one.state))
-        mine = self._lost_spots()
-        if not any(place is not None and spot(place) in mine for place in lost):
+        mine = self._lost_in()
+        if not any(place is not None and (place.file, place.function) in mine for place in lost):
             return False
         if not self.executor.run(subject.space.full(one.state.point)).passed:
             return False
@@ -153,10 +152,10 @@ class Retrial:
             self.executor.run(self.register.with_persisted(one.state, pieces)).passed for _, pieces in others
         )
 
-    def _lost_spots(self) -> set[Spot]:
+    def _lost_in(self) -> set[tuple[str, str]]:
         pieces = [draft.cause.lost for draft in self.bug.drafts if draft.cause.lost is not None]
         places = (self.subject.places.of(self.subject.event_of(piece)) for piece in pieces)
-        return {spot(place) for place in places if place is not None}
+        return {(place.file, place.function) for place in places if place is not None}
 
 
 def _losses(space: StateSpace, events: Rows) -> Iterator[CrashState]:

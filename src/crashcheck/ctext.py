@@ -42,6 +42,14 @@ class Statement:
     header: int
 
 
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`head`: what stands in the parentheses of its `for` or `while`."""
+
+    statement: Statement
+    head: str
+
+
 class Source:
     """One file's text, and the same with comments, literals and directives blanked out, so that positions agree."""
 
@@ -129,6 +137,59 @@ class Source:
         if before.endswith(("else", "do")):
             return start
         return start if before.endswith(")") else -1
+
+    def loop_around(self, statement: Statement) -> Loop | None:
+        """The `for` or `while` that has nothing but this statement as its body; None if there is none."""
+        code = self.code
+        end, header = statement.end, statement.header
+        if header < 0:
+            before = code[: statement.start].rstrip()
+            after = re.compile(r"\s*\}").match(code, end)
+            if not before.endswith("{") or after is None:
+                return None
+            header, end = len(before[:-1].rstrip()), after.end()
+        if code[header - 1 : header] != ")":
+            return None
+        opening = self._opening(header - 1)
+        found = re.search(r"\b(for|while)\s*$", code[max(0, opening - 12) : opening])
+        if found is None:
+            return None
+        start = opening - len(found.group())
+        outside = self._header(self._start(start))
+        return Loop(Statement(start, end, outside), self.text[opening + 1 : header - 1])
+
+    def in_loop(self, statement: Statement) -> bool:
+        """Whether a statement lies in a loop of its function."""
+        code, start, header = self.code, statement.start, statement.header
+        while True:
+            if header < 0:
+                brace = self._brace_around(start)
+                if brace < 0:
+                    return False
+                before = code[:brace].rstrip()
+                start, header = brace, len(before) if before.endswith((")", "else", "do")) else -1
+            elif code[:header].endswith("do"):
+                return True
+            elif code[:header].endswith("else"):
+                start, header = header - len("else"), -1
+            else:
+                opening = self._opening(header - 1)
+                found = _CONTROL.search(code[max(0, opening - 12) : opening])
+                if found is None:
+                    return False  # the function's own parameters
+                if found.group(1) in ("for", "while"):
+                    return True
+                start = opening - len(found.group())
+                header = self._header(self._start(start))
+
+    def _brace_around(self, position: int) -> int:
+        """The innermost `{` that is open at a position; -1 if none is."""
+        depth = 0
+        for at in range(position - 1, -1, -1):
+            depth += (self.code[at] == "}") - (self.code[at] == "{")
+            if depth < 0:
+                return at
+        return -1
 
     def _opening(self, closing: int) -> int:
         depth = 0
@@ -313,6 +374,32 @@ def _bare(text: str) -> str:
 
 def _squeezed(text: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)).strip()
+
+
+_COUNTED = re.compile(
+    r"\s*(?:[A-Za-z_]\w*\s+)*(\w+)\s*=\s*(\w+)\s*;\s*(\w+)\s*(?:<|!=)\s*([\w.]+(?:->\w+|\s*[-+*]\s*\w+)*)\s*;"
+    r"\s*(?:\+\+\s*(\w+)|(\w+)\s*\+\+)\s*"
+)
+
+
+def whole(region: Region, loop: Loop) -> Region:
+    """All that a loop stores to, whose body stores to `region`. Raises NotUnderstood.
+
+    It counts a variable up by one, and that is the index of an array where the body stores.
+    """
+    found = _COUNTED.fullmatch(Source(loop.head).code)
+    if found is None or len({found.group(1), found.group(3), found.group(5) or found.group(6)}) > 1:
+        raise NotUnderstood("how often its loop runs is not understood")
+    index, first, end = found.group(1), found.group(2), found.group(4)
+    at = re.search(rf"\[\s*{index}\s*\]", region.lvalue)
+    names = re.findall(rf"\b{index}\b", region.lvalue)
+    if at is None or len(names) != 1 or re.search(rf"\b{index}\b", end):
+        raise NotUnderstood("what its loop stores to is not understood")
+    element = f"{region.lvalue[: at.start()]}[{first}]"
+    many = (
+        end if first == "0" and re.fullmatch(r"[\w.>-]+", end) else f"({end} - {first})" if first != "0" else f"({end})"
+    )
+    return _checked(Region(f"&{element}", f"{many} * sizeof {element}"))
 
 
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)((?:[^\n\\]|\\.|\\\n)*)", re.MULTILINE)

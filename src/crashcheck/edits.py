@@ -19,7 +19,7 @@ from crashcheck.checker.mutation import Place, out_of_helpers, storing_functions
 from crashcheck.checker.remedies import Step
 from crashcheck.checker.result import Edit, Location
 from crashcheck.checker.subject import Subject
-from crashcheck.ctext import NotUnderstood, Region, Source, Statement, calls_in, macros_of, stored
+from crashcheck.ctext import NotUnderstood, Region, Source, Statement, calls_in, macros_of, stored, whole
 from crashcheck.errors import CrashcheckError
 
 _PURE = r"\b{}\s*\([^;{{}}]*\)\s*\{{\s*return\s[^;{{}}]*;\s*\}}"
@@ -38,7 +38,7 @@ class Primitive:
     ranged: bool = True
 
     def call(self, region: Region, spaced: bool) -> str:
-        size = region.size if spaced else re.sub(r"^sizeof ([^(].*)$", r"sizeof(\1)", region.size)
+        size = region.size if spaced else re.sub(r"\bsizeof ([^(].*)$", r"sizeof(\1)", region.size)
         return f"{self.name}({', '.join((*self.before, region.address, *((size,) if self.ranged else ())))});"
 
 
@@ -79,8 +79,15 @@ class Writer:
     def _step(self, step: Step) -> list[Edit]:
         source = self._source(step.place.file)
         statement = source.statement(step.place.line, step.place.column)
-        first, last = source.line_of(statement.start), source.line_of(statement.end - 1)
         lines, includes = self._lines(step, source, statement)
+        if step.after_loop:
+            loop = source.loop_around(statement)
+            if step.flush and loop is None and source.in_loop(statement):
+                raise NotUnderstood("its loop does more than that")
+            while loop is not None:
+                statement = loop.statement
+                loop = source.loop_around(statement) if not step.flush else None
+        first, last = source.line_of(statement.start), source.line_of(statement.end - 1)
         tail = source.code[statement.end : source.position(last, 1) + len(source.line(last))]
         if tail.strip():
             raise NotUnderstood("other code follows on the line")
@@ -116,10 +123,13 @@ class Writer:
         for name in (*calls_in(region.address), *calls_in(region.size)):
             if name != "sizeof" and not self._harmless(step.place.file, name):
                 raise NotUnderstood(f"`{region.address}` calls `{name}`, which may have side effects")
-        return region
+        loop = source.loop_around(statement) if step.after_loop else None
+        return region if loop is None else whole(region, loop)
 
     def _by_line(self, step: Step, region: Region) -> list[Region]:
         """For a primitive that flushes one line: once, or for the first and the last byte if it may lie on two."""
+        if step.after_loop:
+            raise NotUnderstood("the program flushes one cache line at a time")
         events = self._subject.trace.events
         rows = list(step.rows)
         offset, size = events["offset"][rows].astype(np.int64), np.maximum(events["size"][rows].astype(np.int64), 1)
