@@ -40,6 +40,11 @@ def remarks(result: RunResult, view: RunView, name: Name, diff: Diff | None = No
     return tuple(sorted(found, key=lambda remark: -LEVELS.index(remark.level)))
 
 
+def suppressed(view: RunView) -> tuple[FindingView, ...]:
+    """The findings that somebody chose to live with, proved ones first."""
+    return tuple(finding for finding in (*view.findings, *view.uncertain) if finding.suppressed)
+
+
 def title(finding: FindingView) -> str:
     """ "Ordering [px86]"."""
     uncertain = ", uncertain" if finding.uncertain else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from crashcheck.checker.result import RunResult
 from crashcheck.diff import Diff
 from crashcheck.reports import html, json_report, junit, markdown, sarif, terminal, workflow_commands
-from crashcheck.reports.annotations import remarks
+from crashcheck.reports.annotations import remarks, suppressed
 from crashcheck.reports.excerpts import Sources
 from crashcheck.reports.placement import Name
 from crashcheck.reports.view import RunView
@@ -40,5 +40,6 @@ class Rendering:
             case "junit":
                 return junit.render(self.view)
             case "github":
-                return workflow_commands.render(remarks(self.result, self.view, self.name, self.diff))
+                told = remarks(self.result, self.view, self.name, self.diff)
+                return workflow_commands.render(told, suppressed(self.view))
         raise ValueError(format_name)

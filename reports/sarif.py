@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from crashcheck.checker.result import Finding, Kind, Location, RunResult, StopReason
 from crashcheck.reports import words
-from crashcheck.reports.annotations import fix_text
+from crashcheck.reports.annotations import fix_text, suppressed
 from crashcheck.reports.behaviour import StepView
 from crashcheck.reports.excerpts import Sources
 from crashcheck.reports.fingerprints import line_hashes
@@ -26,6 +26,7 @@ RESULTS_MAX = 25_000  # GitHub refuses a run with more, and a file of more than 
 GZIP_MAX = 9_500_000
 FLOWS_MAX = (25_000, 1000, 100, 0)  # how many findings keep their schedule; the first that makes the file small enough
 MESSAGE_CHARS = 2000
+SUPPRESSED_MAX = 1000
 
 _HELP = {
     Kind.ORDERING: "Make the earlier update durable before the later one is made: write its line back and fence "
@@ -42,7 +43,8 @@ _HELP = {
 def render(result: RunResult, view: RunView, name: Name, sources: Sources | None = None) -> str:
     """The log, ending in a newline; the same run gives the same bytes. `view` is that of `result`.
 
-    Suppressed findings are left out, and counted in a notification: code scanning would show them.
+    Suppressed findings are notifications, with their reasons, and no results: code scanning ignores `suppressions`,
+    and would open an alert for each.
     """
     for flows in FLOWS_MAX:
         text = json.dumps(_log(result, view, name, sources or {}, flows), ensure_ascii=False, indent=1) + "\n"
@@ -52,21 +54,19 @@ def render(result: RunResult, view: RunView, name: Name, sources: Sources | None
 
 
 def _log(result: RunResult, view: RunView, name: Name, sources: Sources, flows: int) -> dict[str, Any]:
-    told = [
-        pair
-        for pair in zip((*result.findings, *result.uncertain), (*view.findings, *view.uncertain), strict=True)
-        if not pair[0].suppressed
-    ]
-    suppressed = len(result.findings) + len(result.uncertain) - len(told)
-    hashes = _Hashes(sources)
+    pairs = zip((*result.findings, *result.uncertain), (*view.findings, *view.uncertain), strict=True)
+    told = [(finding, shown) for finding, shown in pairs if not finding.suppressed]
+    hashes, paths = _Hashes(sources), _Paths(name, result.config_path)
     results = [
-        _result(finding, shown, _Paths(name, result.config_path), hashes, number < flows)
+        _result(finding, shown, paths, hashes, number < flows)
         for number, (finding, shown) in enumerate(told[:RESULTS_MAX])
     ]
     notes = [_note("warning", caveat) for caveat in (*view.caveats, *view.warnings)]
     notes += [_note("note", view.headline), _note("note", view.scope)]
-    if suppressed:
-        notes.append(_note("note", f"{words.plural(suppressed, 'suppressed finding')} left out."))
+    accepted = suppressed(view)
+    if accepted:
+        notes.append(_note("note", f"{words.plural(len(accepted), 'suppressed finding')} left out."))
+        notes += [_suppression(shown, paths) for shown in accepted[:SUPPRESSED_MAX]]
     if len(told) > RESULTS_MAX:
         notes.append(_note("warning", f"{len(told) - RESULTS_MAX:,} findings left out: a file holds {RESULTS_MAX:,}."))
     if len(results) > flows:
@@ -101,6 +101,15 @@ def _category(result: RunResult, name: Name) -> str:
 
 def _note(level: str, text: str) -> dict[str, Any]:
     return {"level": level, "message": {"text": _escaped(text)}}
+
+
+def _suppression(shown: FindingView, paths: _Paths) -> dict[str, Any]:
+    where = paths.physical(shown.places[0].file, shown.places[0].line)
+    return {
+        **_note("note", f"Suppressed ({shown.suppressed}): {shown.message} ({shown.id})."),
+        "associatedRule": {"id": rule_id(Kind(shown.kind))},
+        **({"locations": [{"physicalLocation": where}]} if where else {}),
+    }
 
 
 def rule_id(kind: Kind) -> str:

@@ -9,21 +9,23 @@ from collections.abc import Sequence
 from crashcheck.reports import words
 from crashcheck.reports.annotations import Remark
 from crashcheck.reports.text import line
+from crashcheck.reports.view import FindingView
 
 MOST_OF_A_LEVEL = 10  # GitHub shows ten errors, ten warnings and ten notices of a step, and drops the rest silently
+MOST_SUPPRESSED = 20
 PATH_CHARS = 1000
 _COMMAND = {"error": "error", "warning": "warning", "note": "notice"}
 
 
-def render(remarks: Sequence[Remark]) -> str:
-    """A command a line, the gravest first; what GitHub would drop is counted in a last notice. "" if there is nothing.
+def render(remarks: Sequence[Remark], suppressed: Sequence[FindingView] = ()) -> str:
+    """A command a line, the gravest first; "" if there is nothing.
 
+    What GitHub would drop, and what is `suppressed`, with its reasons, is told in a last notice.
     https://docs.github.com/actions/reference/workflow-commands-for-github-actions
     """
     counts = Counter(remark.level for remark in remarks)
-    more = any(count > MOST_OF_A_LEVEL for count in counts.values())
     left = dict.fromkeys(_COMMAND, MOST_OF_A_LEVEL)
-    if more:
+    if suppressed or any(count > MOST_OF_A_LEVEL for count in counts.values()):
         left["note"] -= 1  # the last notice is one of the ten
     rows: list[str] = []
     rest: Counter[str] = Counter()
@@ -33,11 +35,19 @@ def render(remarks: Sequence[Remark]) -> str:
             rows.append(_remark(remark))
         else:
             rest[remark.level] += 1
+    last: list[str] = []
     if rest:
         told = ", ".join(words.plural(rest[level], _COMMAND[level]) for level in _COMMAND if rest[level])
-        rows.append(
-            command("notice", f"{told} more: GitHub shows ten of each. All are in the summary.", title="crashcheck")
-        )
+        last.append(f"{told} more: GitHub shows ten of each. All are in the summary.")
+    if suppressed:
+        last.append(f"{words.plural(len(suppressed), 'suppressed finding')} not annotated:")
+        named = [
+            f"{finding.kind_title} at {finding.places[0].where}: {finding.suppressed} ({finding.id})"
+            for finding in suppressed
+        ]
+        last += words.names(named, MOST_SUPPRESSED, 300)
+    if last:
+        rows.append(command("notice", "\n".join(last), title="crashcheck"))
     return "".join(row + "\n" for row in rows)
 
 

@@ -159,7 +159,13 @@ def test_what_is_suppressed_is_left_out_and_counted_and_what_is_known_is_marked(
     made = log(run(LEVEL_HASH, replace(LMDB, new=False), replace(RECORD, suppressed="by design")))
     assert [result.get("baselineState") for result in made["results"]] == [None, "unchanged"]
     texts = [note["message"]["text"] for note in made["invocations"][0]["toolExecutionNotifications"]]
-    assert "1 suppressed finding left out." in texts
+    assert texts[-2] == "1 suppressed finding left out."
+    told = made["invocations"][0]["toolExecutionNotifications"][-1]
+    assert told["message"]["text"].startswith("Suppressed (by design): ")
+    assert RECORD.id in told["message"]["text"]
+    assert told["associatedRule"] == {"id": f"crash-{RECORD.kind.value}"}
+    (where,) = told["locations"]
+    assert where["physicalLocation"]["region"] == {"startLine": RECORD.location.line}
 
 
 def test_an_interrupted_run_was_not_successful_and_caveats_are_notifications() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from crashcheck.checker.result import RunResult
 from crashcheck.diff import Diff
 from crashcheck.reports import workflow_commands
-from crashcheck.reports.annotations import remarks
+from crashcheck.reports.annotations import remarks, suppressed
 from crashcheck.reports.view import build_view
 
 from . import golden
@@ -19,9 +19,9 @@ from .fixtures import CLEAN, FIXED, FULL, LEVEL_HASH, LMDB, ONE, RECORD, UNCERTA
 
 
 def rendered(result: RunResult, diff: Diff | None = None) -> str:
-    return workflow_commands.render(
-        remarks(result, build_view(result), lambda file: file if not file.startswith("/") else "", diff)
-    )
+    view = build_view(result)
+    told = remarks(result, view, lambda file: file if not file.startswith("/") else "", diff)
+    return workflow_commands.render(told, suppressed(view))
 
 
 COMMAND = re.compile(r"::(error|warning|notice)(?: ([^:]*))?::(.*)")
@@ -72,7 +72,23 @@ def test_the_gravest_come_first_and_what_is_not_proved_is_a_notice() -> None:
 
 def test_what_is_known_or_lived_with_is_not_annotated() -> None:
     known, accepted = replace(LMDB, new=False), replace(RECORD, suppressed="by design")
-    assert len(rendered(run(known, accepted, LEVEL_HASH)).splitlines()) == 1
+    error, last = (read(row) for row in rendered(run(known, accepted, LEVEL_HASH)).splitlines())
+    assert error[0] == "error"
+    assert last[0] == "notice"
+    assert "file" not in last[1]
+    assert last[2].splitlines()[0] == "1 suppressed finding not annotated:"
+    assert last[2].splitlines()[1].endswith(f": by design ({RECORD.id})")
+
+
+def test_one_last_notice_tells_what_github_drops_and_what_is_suppressed() -> None:
+    findings = many(11).findings
+    accepted = tuple(replace(RECORD, suppressed="by design") for _ in range(30))
+    *_, last = rendered(replace(many(11), findings=(*findings, *accepted))).splitlines()
+    rows = read(last)[2].splitlines()
+    assert rows[0].startswith("1 error more")
+    assert rows[1] == "30 suppressed findings not annotated:"
+    assert len(rows) == 23
+    assert rows[-1] == "… and 10 more"
 
 
 def test_no_more_are_written_than_github_shows_and_the_rest_is_counted() -> None:

@@ -132,7 +132,7 @@ class _Telling:
     def commands(self) -> str:
         from crashcheck.reports import workflow_commands
 
-        return workflow_commands.render(self.remarks)
+        return workflow_commands.render(self.remarks)  # what is suppressed stands in the summary
 
     def to_github(self, client: Client, event: Event) -> None:
         """The parts that need a token, each on its own: one that fails costs a line."""
