@@ -24,6 +24,10 @@ class NotUnderstood(Exception):
     """Why a place of the source cannot be edited, in words."""
 
 
+class SideEffect(NotUnderstood):
+    """What a statement stores to must not be evaluated a second time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """What a statement stores to: an address and a number of bytes, as expressions; `lvalue` where it has one."""
@@ -171,7 +175,7 @@ class Source:
             elif code[:header].endswith("do"):
                 return True
             elif code[:header].endswith("else"):
-                start, header = header - len("else"), -1
+                start, header = self._before_else(header - len("else"))
             else:
                 opening = self._opening(header - 1)
                 found = _CONTROL.search(code[max(0, opening - 12) : opening])
@@ -181,6 +185,15 @@ class Source:
                     return True
                 start = opening - len(found.group())
                 header = self._header(self._start(start))
+
+    def _before_else(self, position: int) -> tuple[int, int]:
+        """Start and header of what an `if` does, whose `else` stands at a position."""
+        end = len(self.code[:position].rstrip())
+        if self.code[end - 1 : end] == "}":
+            brace = self._brace_around(end - 1)
+            return brace, len(self.code[:brace].rstrip())
+        start = self._start(end - 1)
+        return start, self._header(start)
 
     def _brace_around(self, position: int) -> int:
         """The innermost `{` that is open at a position; -1 if none is."""
@@ -285,6 +298,16 @@ def stored(
     return _of_call(text.strip(), macros)
 
 
+def assignment(source: Source, statement: Statement) -> tuple[str, str]:
+    """Both sides of a statement that is one plain assignment. Raises NotUnderstood."""
+    code = source.code[statement.start : statement.end - 1]
+    operators = _assignments(code)
+    if len(operators) != 1 or operators[0][1] - operators[0][0] != 1:
+        raise NotUnderstood("it is no plain assignment")
+    text = source.text[statement.start : statement.end - 1]
+    return text[: operators[0][0]].strip(), text[operators[0][1] :].strip()
+
+
 def _assignments(code: str) -> list[tuple[int, int]]:
     """Assignment operators outside of parentheses."""
     out, depth, position = [], 0, 0
@@ -360,7 +383,7 @@ def _checked(region: Region) -> Region:
     for text in (region.address, region.size):
         code = Source(text).code
         if "++" in code or "--" in code or _assignments(code.replace("(", " ").replace(")", " ")):
-            raise NotUnderstood(f"`{text}` has a side effect")
+            raise SideEffect(f"`{text}` has a side effect")
     return region
 
 
@@ -393,7 +416,8 @@ def whole(region: Region, loop: Loop) -> Region:
     index, first, end = found.group(1), found.group(2), found.group(4)
     at = re.search(rf"\[\s*{index}\s*\]", region.lvalue)
     names = re.findall(rf"\b{index}\b", region.lvalue)
-    if at is None or len(names) != 1 or re.search(rf"\b{index}\b", end):
+    inside = at is None or region.lvalue[: at.start()].count("[") != region.lvalue[: at.start()].count("]")
+    if at is None or inside or len(names) != 1 or re.search(rf"\b{index}\b", end):
         raise NotUnderstood("what its loop stores to is not understood")
     element = f"{region.lvalue[: at.start()]}[{first}]"
     many = (

@@ -19,7 +19,18 @@ from crashcheck.checker.mutation import Place, out_of_helpers, storing_functions
 from crashcheck.checker.remedies import Step
 from crashcheck.checker.result import Edit, Location
 from crashcheck.checker.subject import Subject
-from crashcheck.ctext import NotUnderstood, Region, Source, Statement, calls_in, macros_of, stored, whole
+from crashcheck.ctext import (
+    NotUnderstood,
+    Region,
+    SideEffect,
+    Source,
+    Statement,
+    assignment,
+    calls_in,
+    macros_of,
+    stored,
+    whole,
+)
 from crashcheck.errors import CrashcheckError
 
 _PURE = r"\b{}\s*\([^;{{}}]*\)\s*\{{\s*return\s[^;{{}}]*;\s*\}}"
@@ -77,9 +88,16 @@ class Writer:
     # -- one step
 
     def _step(self, step: Step) -> list[Edit]:
+        if Path(step.place.file).is_absolute():
+            raise NotUnderstood("it lies outside of the project")
         source = self._source(step.place.file)
         statement = source.statement(step.place.line, step.place.column)
-        lines, includes = self._lines(step, source, statement)
+        try:
+            lines, includes = self._lines(step, source, statement)
+        except SideEffect:
+            if step.after_loop or step.sync is not None:
+                raise
+            return self._once(step, source, statement)
         if step.after_loop:
             loop = source.loop_around(statement)
             if step.flush and loop is None and source.in_loop(statement):
@@ -93,14 +111,33 @@ class Writer:
             raise NotUnderstood("other code follows on the line")
         return [*self._included(step.place.file, includes), *_put(step, source, statement, first, last, lines)]
 
+    def _once(self, step: Step, source: Source, statement: Statement) -> list[Edit]:
+        """Where the address that is stored to must not be found twice, it is kept in a variable."""
+        file, (left, right) = step.place.file, assignment(source, statement)
+        first, last = source.line_of(statement.start), source.line_of(statement.end - 1)
+        line, name = source.line(first), "stored"
+        start = statement.start - source.position(first, 1)
+        if first != last or line[:start].strip() or re.search(rf"\b{name}\b", left + right):
+            raise SideEffect(f"`{left}` has a side effect")
+        in_c = Path(file).suffix in (".c", ".h")
+        if not in_c and "(" in right:
+            raise SideEffect(f"`{left}` has a side effect, and is found after what is stored there")
+        kind = f"__typeof__({left}) *" if in_c else "auto *"
+        after, includes = self._persisted(step, Region(name, f"sizeof *{name}", f"*{name}"))
+        rest = line[statement.end - source.position(first, 1) :]
+        block = [f"{kind}{name} = &{left};", f"*{name} = {right};{rest}", *after]
+        return [*self._included(file, includes), *_instead(file, source, statement, first, block)]
+
     def _lines(self, step: Step, source: Source, statement: Statement) -> tuple[list[str], list[str]]:
         """What is put in, and the headers that it needs."""
-        file = step.place.file
         if step.sync is not None:
             return self._sync(step, source, statement)
         if not step.flush:
             return self._fence(step.place)
-        region = self._region(step, source, statement)
+        return self._persisted(step, self._region(step, source, statement))
+
+    def _persisted(self, step: Step, region: Region) -> tuple[list[str], list[str]]:
+        """The flush of a region, with the fence if the step has one, and the headers that they need."""
         both = self._primitive(step.place, {"flush", "fence"})
         flush = self._primitive(step.place, {"flush"}) if not step.fence or both is None else None
         chosen = flush or both
@@ -111,7 +148,7 @@ class Writer:
         if not chosen.ranged:
             lines = [chosen.call(one, True) for one in self._by_line(step, region)]
         else:
-            lines = [chosen.call(region, self._spaced(file))]
+            lines = [chosen.call(region, self._spaced(step.place.file))]
         if step.fence and chosen is flush:
             fence, headers = self._fence(step.place)
             return lines + fence, headers
@@ -122,7 +159,7 @@ class Writer:
         region = stored(source, statement, at, self._macros(step.place.file))
         for name in (*calls_in(region.address), *calls_in(region.size)):
             if name != "sizeof" and not self._harmless(step.place.file, name):
-                raise NotUnderstood(f"`{region.address}` calls `{name}`, which may have side effects")
+                raise SideEffect(f"`{region.address}` calls `{name}`, which may have side effects")
         loop = source.loop_around(statement) if step.after_loop else None
         return region if loop is None else whole(region, loop)
 
@@ -356,6 +393,22 @@ def _put(step: Step, source: Source, statement: Statement, first: int, last: int
     return [opened, Edit(file, last, False, "\n".join([*(own + text for text in lines), closed]))]
 
 
+def _instead(file: str, source: Source, statement: Statement, line: int, block: list[str]) -> list[Edit]:
+    """The edits that put a block in the place of a statement on a line of its own."""
+    own, old = source.indent(line), source.line(line)
+    if statement.header < 0:
+        inner = own + _unit(source)
+        return [Edit(file, line, True, "\n".join([own + "{", *(inner + text for text in block), own + "}"]), old)]
+    above = source.line_of(statement.header - 1)
+    head = source.line(above)
+    split = statement.header - source.position(above, 1)
+    closed = source.indent(source.line_of(_keyword(source, statement.header))) + "}"
+    return [
+        Edit(file, above, True, head[:split] + " {" + head[split:], head),
+        Edit(file, line, True, "\n".join([*(own + text for text in block), closed]), old),
+    ]
+
+
 def _keyword(source: Source, header: int) -> int:
     """Where the `if`, `for` or `else` begins whose head ends at a position."""
     if source.code[header - 1] != ")":
@@ -378,7 +431,11 @@ def _unit(source: Source) -> str:
 
 
 def applied(edits: Iterable[Edit], read: Callable[[str], str]) -> dict[str, tuple[str, str]]:
-    """Text before and after, by file. Raises CrashcheckError(fix-source-changed) where a line is not as it was."""
+    """Text before and after, by file.
+
+    Raises CrashcheckError: fix-source-changed where a line is not as it was, fix-conflict where two edits are to change
+    one line differently.
+    """
     by_file: dict[str, list[Edit]] = {}
     for edit in dict.fromkeys(edits):
         by_file.setdefault(edit.file, []).append(edit)
@@ -397,7 +454,14 @@ def applied(edits: Iterable[Edit], read: Callable[[str], str]) -> dict[str, tupl
                 )
             if not edit.replaces:
                 (above if edit.insert_before else below).setdefault(edit.line, []).append(edit.text)
-        changed = {edit.line: edit.text for edit in mine if edit.replaces}
+        changed: dict[int, str] = {}
+        for edit in mine:
+            if edit.replaces and changed.setdefault(edit.line, edit.text) != edit.text:
+                raise CrashcheckError(
+                    "fix-conflict",
+                    f"{file}:{edit.line} would have to be changed in two ways",
+                    "Apply one fix (`crashcheck fix ID --apply`), run again, and then apply the next.",
+                )
         after = []
         for number, line in enumerate(lines, 1):
             after += [*above.get(number, ()), changed.get(number, line), *below.get(number, ())]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from checker.worlds import World, words
 from crashcheck.checker.remedies import Step
 from crashcheck.checker.result import Edit, Location
-from crashcheck.ctext import NotUnderstood, Source, macros_of, stored
-from crashcheck.edits import _put, applied, diff
+from crashcheck.ctext import NotUnderstood, Source, macros_of, stored, whole
+from crashcheck.edits import Writer, _put, applied, diff
 from crashcheck.errors import CrashcheckError
 
 
@@ -79,6 +82,66 @@ def test_what_cannot_be_repeated_is_refused(text: str, why: str) -> None:
         region(text)
 
 
+def looped(text: str) -> tuple[str, str]:
+    """What the whole loop stores to whose body the mark is in."""
+    at = text.index("§")
+    text = text.replace("§", "")
+    source = Source(text)
+    line = source.line_of(at)
+    statement = source.statement(line, at - source.position(line, 1) + 1)
+    loop = source.loop_around(statement)
+    assert loop is not None
+    found = whole(stored(source, statement, at, {}), loop)
+    return found.address, found.size
+
+
+def test_what_a_counting_loop_stores_is_one_range() -> None:
+    assert looped("for (int i = 0; i < n; i++)\n    p->word[i] §= 0;\n") == ("&p->word[0]", "n * sizeof p->word[0]")
+    assert looped("for (size_t i = a; i != p->end; ++i) {\n    p->word[i].x §= q[i];\n}\n") == (
+        "&p->word[a]",
+        "(p->end - a) * sizeof p->word[a]",
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for (int i = n; i-- > 0;)\n    p[i] §= 0;\n",
+        "for (int i = 0; i < n && p[i]; i++)\n    p[i] §= 0;\n",
+        "for (int i = 0; i < n; i++)\n    p[at[i]] §= 0;\n",
+        "for (int i = 0; i < n; i++)\n    p[i][i] §= 0;\n",
+        "for (int i = 0; i < n; i++)\n    *p §= 0;\n",
+        "for (int i = 0; i < size(p); i++)\n    p[i] §= 0;\n",
+        "while (i < n)\n    p[i] §= f(&i);\n",
+    ],
+)
+def test_a_loop_that_does_not_count_through_an_array_is_refused(text: str) -> None:
+    with pytest.raises(NotUnderstood, match="its loop"):
+        looped(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "alone", "within"),
+    [
+        ("{\n    x §= 1;\n}\n", False, False),
+        ("void f(int a) {\n    if (a)\n        x §= 1;\n}\n", False, False),
+        ("for (;;)\n    x §= 1;\n", True, True),
+        ("while (a) {\n    x §= 1;\n}\n", True, True),
+        ("for (;;) {\n    x §= 1;\n    y = 1;\n}\n", False, True),
+        ("for (;;)\n    if (a) {\n        x §= 1;\n    }\n", False, True),
+        ("do {\n    x §= 1;\n} while (a);\n", False, True),
+        ("for (;;) {\n}\nx §= 1;\n", False, False),
+        ("for (;;)\n    if (a)\n        y = 1;\n    else\n        x §= 1;\n", False, True),
+    ],
+)
+def test_a_loop_around_a_statement_is_seen(text: str, alone: bool, within: bool) -> None:
+    at = text.index("§")
+    source = Source(text.replace("§", ""))
+    line = source.line_of(at)
+    statement = source.statement(line, at - source.position(line, 1) + 1)
+    assert (source.loop_around(statement) is not None, source.in_loop(statement)) == (alone, within)
+
+
 def put(text: str, before: bool = False) -> str:
     """The text with `flush();` put in at the statement of the line with the mark."""
     at = text.index("§")
@@ -135,7 +198,59 @@ def test_edits_of_one_file_are_made_together_and_equal_ones_once() -> None:
     assert diff(changed) == "--- a/f.c\n+++ b/f.c\n@@ -1,3 +1,6 @@\n+0\n 1\n 2\n+b\n+c\n 3\n"
 
 
+def test_two_different_changes_of_one_line_are_refused() -> None:
+    edits = [Edit("f.c", 1, True, "if (a) {", "if (a)"), Edit("f.c", 1, True, "if (a) x();", "if (a)")]
+    with pytest.raises(CrashcheckError) as caught:
+        applied(edits, lambda file: "if (a)\n    x();\n")
+    assert caught.value.slug == "fix-conflict"
+
+
 def test_a_line_that_is_no_longer_what_it_was_is_not_replaced() -> None:
     with pytest.raises(CrashcheckError) as caught:
         applied([Edit("f.c", 1, True, "if (b) {", "if (a)")], lambda file: "if (c)\n")
     assert caught.value.slug == "fix-source-changed"
+
+
+def writer(tmp_path: Path, text: str, name: str = "f.c") -> Writer:
+    """A writer for a program of one file, of whose run nothing is known."""
+    (tmp_path / name).write_text(text)
+    world = World(tmp_path / "world", words("true"), lambda t: t.store("p", 0, 8, 1))
+    return Writer(world.subject, lambda row: (), tmp_path)
+
+
+def written(writer: Writer, folder: Path, step: Step) -> str:
+    edits, why = writer.write([step])
+    assert edits, why
+    return applied(edits, lambda file: (folder / file).read_text())[step.place.file][1]
+
+
+def test_the_address_that_a_call_gives_is_taken_once(tmp_path: Path) -> None:
+    text = "#include <immintrin.h>\nvoid f(void) {\n    if (a)\n        change(n)->left = a; /* why */\n    g();\n}\n"
+    step = Step(Location("f.c", 4, 25, "f", "node.left", ()), (1,), flush=True, fence=True)
+    assert written(writer(tmp_path, text), tmp_path, step) == (
+        "#include <immintrin.h>\nvoid f(void) {\n    if (a) {\n"
+        "        __typeof__(change(n)->left) *stored = &change(n)->left;\n"
+        "        *stored = a; /* why */\n        _mm_clflush(stored);\n        _mm_sfence();\n    }\n    g();\n}\n"
+    )
+
+
+def test_where_what_is_stored_is_found_first_the_address_is_not_taken_before_it(tmp_path: Path) -> None:
+    """C++17 evaluates the right side of an assignment before the left one."""
+    text = "#include <immintrin.h>\nvoid f() {\n    change(n)->left = make();\n}\n"
+    step = Step(Location("f.cpp", 3, 21, "f", "node.left", ()), (1,), flush=True)
+    edits, why = writer(tmp_path, text, "f.cpp").write([step])
+    assert not edits
+    assert why == "f.cpp:3: `change(n)->left` has a side effect, and is found after what is stored there"
+
+
+def test_a_fence_after_flushes_in_a_loop_comes_after_the_loop(tmp_path: Path) -> None:
+    text = "#include <immintrin.h>\nvoid f(void) {\n    for (i = 0; i < n; i++)\n        flush(p[i]);\n    g();\n}\n"
+    step = Step(Location("f.c", 4, 9, "f", "", ()), (1,), fence=True, after_loop=True)
+    assert written(writer(tmp_path, text), tmp_path, step).endswith(
+        "        flush(p[i]);\n    _mm_sfence();\n    g();\n}\n"
+    )
+
+
+def test_a_file_outside_of_the_project_is_told_in_words(tmp_path: Path) -> None:
+    step = Step(Location("/usr/include/pool.h", 4, 9, "f", "", ()), (1,), fence=True)
+    assert writer(tmp_path, "").write([step]) == ((), "/usr/include/pool.h:4: it lies outside of the project")
