@@ -146,7 +146,7 @@ def _measure(bug: Bug, folder: Path, operations: int, seconds: float, strategies
     work.mkdir()
     pipeline.build(config, work)
     recording = pipeline.record_workload(config, work)
-    loaded = pipeline.load(config, recording)
+    loaded = pipeline.with_reads(config, pipeline.load(config, recording))
     with _checking(config, loaded, work) as executor:
         for name in strategies:
             wanted = override(config, strategy=name)
@@ -193,7 +193,7 @@ def _search(
         if progress.findings and not to_the_end:
             raise _Found(progress.executed)
 
-    plan = pipeline.strategy_of(config, loaded.facts)
+    plan = pipeline.strategy_of(config, loaded)
     search = Exploring(
         loaded.subject,
         executor,

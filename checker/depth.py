@@ -33,8 +33,7 @@ class Recovery:
     snapshot: Snapshot | None = None
 
 
-# (crash image, operations acknowledged, bytes printed, an empty folder to work in); None: the check failed on it or
-# updated nothing
+# (crash image, operations acknowledged, bytes printed, an empty folder to work in); None: the check failed on it
 RecordCheck = Callable[[Path, int, int, Path], Recovery | None]
 
 
@@ -44,7 +43,7 @@ class Deeper:
 
     record: RecordCheck
     setup: CheckSetup
-    oracle: Oracle
+    oracle: Callable[[int], Oracle]  # of crashes in the recovery from a crash at a point of the workload
     strategy: Strategy
     limits: Limits
     jobs: int = 1
@@ -52,7 +51,7 @@ class Deeper:
     progress: Callable[[Progress], None] | None = None
 
     def explore(self, outer: Subject, executor: Executor, states: Iterable[CrashState], budget: Budget) -> Exploration:
-        """Explore the recovery from each of `states` until the budget ends; those that fail the check are passed over.
+        """Explore the recovery from each of `states` until the budget ends; those that fail are passed over.
 
         Every finding has depth 2, kind recovery-failure, and a token with both states. Findings of
         several states with one id are one. A recovery after which the check fails although it was
@@ -84,9 +83,9 @@ class Deeper:
         work = folder / "record"
         work.mkdir()
         recovery = self.record(image, int(point.acked), int(point.stdout_bytes), work)
-        if recovery is None or not len(recovery.subject.graph):
+        if recovery is None or not len(recovery.subject.graph) or not executor.run(state, patient=True).passed:
             return None
-        with self.executor(recovery, int(point.acked), int(point.stdout_bytes)) as inner:
+        with self.executor(recovery, outer, state) as inner:
             level = Level(digest(outer.trace), state)
             search = Exploring(
                 recovery.subject,
@@ -106,16 +105,17 @@ class Deeper:
                 return _not_repeatable(token, again.output)
             return search.run()
 
-    def executor(self, recovery: Recovery, acked: int, stdout_bytes: int) -> Executor:
-        """Runs the check on states of a recorded recovery; what the workload had acknowledged stays so."""
+    def executor(self, recovery: Recovery, outer: Subject, state: CrashState) -> Executor:
+        """Runs the check on states of the recovery from `state`; what the workload had acknowledged then stays so."""
+        point = outer.space.points[state.point]
         return Executor(
             recovery.subject.content,
             recovery.subject.space.points,
             replace(self.setup, first=recovery.first),
-            self.oracle,
+            self.oracle(state.point),
             limits=self.limits,
             jobs=self.jobs,
-            told=(acked, stdout_bytes),
+            told=(int(point.acked), int(point.stdout_bytes)),
         )
 
 

@@ -51,11 +51,11 @@ def replay(token: Token, subject: Subject, executor: Executor, image: Path, deep
             f"the token crashes {len(token.levels) - 1} recoveries, and none can be recorded here",
             "Replay it with the crashcheck.toml of the run that found it.",
         )
-    recovery, point = _record(subject, executor, state, image, deeper), subject.space.points[state.point]
+    recovery = _record(subject, executor, state, image, deeper)
     inner = token.levels[1]
     _must_be_same_run(recovery, inner)
     _must_be_feasible(recovery.subject, inner.state)
-    with deeper.executor(recovery, int(point.acked), int(point.stdout_bytes)) as below:
+    with deeper.executor(recovery, subject, state) as below:
         below.write_image(inner.state, image)
         verdict = below.run(inner.state)
         return Replayed(recovery.subject, inner.state, image, verdict, below.shown_command(inner.state, str(image)))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.behaviours.updates import unique
+from crashcheck.analyzer.invariants.calls import indirect_calls
 from crashcheck.analyzer.invariants.keys import Keys, keys
 from crashcheck.analyzer.invariants.ppdg import (
     ADDRESS,
@@ -33,6 +32,7 @@ from crashcheck.analyzer.invariants.queries import (
     ordered_pairs,
     queries,
 )
+from crashcheck.analyzer.invariants.reads import CheckReads
 from crashcheck.analyzer.invariants.rules import (
     RULES,
     LikelyInvariant,
@@ -42,7 +42,7 @@ from crashcheck.analyzer.invariants.rules import (
     each,
     guardians,
 )
-from crashcheck.analyzer.ir.dependences import SiteRef, site_dependences
+from crashcheck.analyzer.ir.dependences import site_dependences
 from crashcheck.analyzer.ir.facts import ProgramFacts
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
@@ -64,61 +64,34 @@ class Inferred:
     note: str
 
 
-def infer(found: Behaviours, facts: Facts | None) -> Inferred:
-    """The likely invariants of a run whose loads were recorded. `facts` are those of its program (ProgramFacts)."""
+def infer(found: Behaviours, facts: Facts | None, reads: CheckReads | None = None) -> Inferred:
+    """The likely invariants of a run whose loads were recorded. `facts` are those of its program (ProgramFacts).
+
+    `reads`: what the check was seen to read, which is evidence for what must persist before what as well.
+    """
     trace = found.graph.trace
-    if not len(trace.loads):
+    if not len(trace.loads) and reads is None:
         return Inferred((), (), "no likely invariants: no reads of watched files were recorded")
     if not isinstance(facts, ProgramFacts):
         return Inferred((), (), "no likely invariants: the program has no facts (build it with crashcheck-cc)")
-    return infer_from(found, facts, site_dependences(facts, indirect_calls(trace, facts)))
+    return infer_from(found, facts, site_dependences(facts, indirect_calls(trace, facts)), reads)
 
 
-def indirect_calls(trace: Trace, facts: ProgramFacts) -> Mapping[SiteRef, frozenset[str]]:
-    """Of each call without a static callee, the functions that the accesses and calls right below it lie in."""
-    bases = {unit.base: unit for unit in trace.units}
-    called: dict[SiteRef, set[str]] = {}
-    pairs = unique(
-        np.concatenate(
-            [
-                rows["site"].astype(np.int64) << 32 | rows["stack"].astype(np.int64)
-                for rows in (trace.events, trace.loads, trace.elsewhere)
-            ]
-        )
-    )
-    found = {(pair >> 32, pair & 0xFFFFFFFF) for pair in pairs.tolist()}
-    for stack in sorted({stack for _, stack in found}):
-        chain = trace.stack(stack)
-        found.update(zip(chain, (0,) * len(chain), strict=True))
-        for inner, outer in pairwise(chain):
-            _called(trace, facts, bases, inner, outer, called)
-    for site, stack in sorted(found):
-        callers = trace.stack(stack)
-        if callers:
-            _called(trace, facts, bases, site, callers[0], called)
-    return {site: frozenset(names) for site, names in sorted(called.items())}
-
-
-def _called(
-    trace: Trace, facts: ProgramFacts, bases: Mapping[int, Any], site: int, caller: int, called: dict[SiteRef, set[str]]
-) -> None:
-    outer, inner = trace.site(caller, facts), trace.site(site, facts)
-    unit = trace.unit_of(caller)
-    if outer is None or inner is None or unit is None or outer.kind != "call" or outer.callee:
-        return
-    called.setdefault(SiteRef(unit.key, caller - unit.base), set()).add(inner.positions[-1].function)
-
-
-def infer_from(found: Behaviours, facts: ProgramFacts, dependences: Dependences) -> Inferred:
+def infer_from(
+    found: Behaviours, facts: ProgramFacts, dependences: Dependences, reads: CheckReads | None = None
+) -> Inferred:
     """The same from dependences that are known already. Near-linear in the trace."""
     trace = found.graph.trace
     nodes = found.nodes
     every = accesses(trace, np.unique(nodes.event[nodes.data]))
     joined = edges(Binder(trace, every, dependences))
-    if not len(joined):
+    if not len(joined) and (reads is None or not len(reads.joined)):
         return Inferred((), (), _nothing_joined(trace, facts))
     rows, joined = concerned(every, joined)
     del every
+    if reads is not None:
+        trace, rows, joined = reads.after(trace, rows, joined)
+        facts = reads.known_with(facts)
     known = keys(trace, facts, rows)
     updates = Updates(found, rows, known)
     drafts = [

@@ -7,6 +7,7 @@ done, or what it prints after it was not done; one of them throughout.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from itertools import islice
 
@@ -40,6 +41,7 @@ class OutputEquivalence:
         self._stages: dict[int, tuple[bytes, ...]] = {}
         # Asks more of a boundary before a crash state that rests on it fails.
         self.vouch: Callable[[int], None] = lambda ordinal: None
+        self._crash: int | None = None  # the crash point whose recovery is crashed
         self._crowded: dict[Standing, None] = {}
         self._unusable: dict[Reference, None] = {}
 
@@ -47,21 +49,30 @@ class OutputEquivalence:
         """Use the references of an oracle for the same operations."""
         self.references = other.references
 
+    def recovering(self, point: int) -> OutputEquivalence:
+        """The same for crashes in the recovery from a crash at `point`: operations stand where they stood then."""
+        other = copy(self)  # with the same references, and the same list of what could not be judged
+        other._crash = point
+        return other
+
+    def _standing(self, point: int) -> Standing:
+        return self.standings.at(point if self._crash is None else self._crash)
+
     def stages(self, point: int) -> tuple[bytes, ...]:
-        marks = self.standings.marks(point)
+        marks = self.standings.marks(point if self._crash is None else self._crash)
         if marks not in self._stages:
             if len(self._stages) >= _STAGES_KEPT:
                 self._stages.clear()
-            self._stages[marks] = (self.operations.text(self.operations.rest(self.standings.at(point))),)
+            self._stages[marks] = (self.operations.text(self.operations.rest(self._standing(point))),)
         return self._stages[marks]
 
     def arrived(self, ended: Ended, names: Mapping[str, str], point: int) -> None:
-        standing = self.standings.at(point)
+        standing = self._standing(point)
         if standing.unsettled == 1 and not self._as_if_nothing_crashed(standing, Printed.of(ended, names)):
             self.references.want(self._likeliest_first(standing)[0])
 
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
-        standing = self.standings.at(point)
+        standing = self._standing(point)
         printed = Printed.of(ended, names)
         if ended.status == 0 and not ended.timed_out and self._as_if_nothing_crashed(standing, printed):
             return Verdict(Outcome.PASS, 0, None, "", False, ended.seconds)
@@ -154,7 +165,8 @@ class OutputEquivalence:
         if not standing.open and standing.done:
             where = f"after {_named(standing.done[-1:], operations)}"
         what = f"the rest (operations {rest[0]} to {rest[-1]})" if rest else "the empty rest"
-        out = [f"crash {where}; {what} was then run on the image"]
+        again = "" if self._crash is None else ", and another in the recovery from it"
+        out = [f"crash {where}{again}; {what} was then run on the image"]
         if not plain.passed:
             out.append(f"and {how_it_ended(plain)}")
         elif legal:

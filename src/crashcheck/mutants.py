@@ -93,6 +93,7 @@ def mutate(
         tell("recording")
         loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path))
         oracles.must_be_marked(config, loaded.facts)
+        loaded = pipeline.with_reads(config, loaded)
         search = _Search(config, loaded, run_folder.path, jobs or pipeline.cores())
         tree = SourceTree(config.folder)
         trace = loaded.subject.trace
@@ -133,7 +134,7 @@ class _Search:
             with_first = config.check.first == "check" and evidence.has_files(loaded.recording.first)
             uncrashed(executor, first=with_first)
             oracles.judge_boundaries(self._oracle, executor, loaded.subject, loaded.completeness)
-            plan = pipeline.strategy_of(config, loaded.facts)
+            plan = pipeline.strategy_of(config, loaded)
             explored = Exploring(loaded.subject, executor, plan, self._budget, jobs=self._jobs).run()
         if explored.findings or explored.uncertain:
             first = (*explored.findings, *explored.uncertain)[0]
@@ -190,7 +191,7 @@ class _Search:
         space = loaded.subject.space
         if exposure is not None:
             yield from exposure.states(space)
-        for choice in pipeline.strategy_of(self._config, loaded.facts).plan(space).choices():
+        for choice in pipeline.strategy_of(self._config, loaded).plan(space).choices():
             yield choice.state
 
     def _mutated(self, mutant: Mutant, graph: PersistenceGraph) -> pipeline.Loaded:

@@ -83,6 +83,11 @@ def choose(config: Config, subject: Subject, recorded: Path) -> Oracle:
     return OutputEquivalence(operations, standings, References(operations))
 
 
+def in_recovery(oracle: Oracle, point: int) -> Oracle:
+    """For crashes in the recovery from a crash at `point` of the workload."""
+    return oracle.recovering(point) if isinstance(oracle, OutputEquivalence) else oracle
+
+
 def run_by(oracle: Oracle, executor: Executor) -> None:
     """What the oracle needs run, the executor of the crash states runs as well."""
     if isinstance(oracle, OutputEquivalence):

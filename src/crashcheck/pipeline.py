@@ -9,18 +9,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import crashcheck
 from crashcheck import evidence, oracles, proposals
 from crashcheck.analyzer.invariants import infer
 from crashcheck.analyzer.invariants.predecessors import deviance
+from crashcheck.analyzer.invariants.reads import CheckReads
 from crashcheck.analyzer.ir.facts import ProgramFacts
 from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.completeness import check as check_completeness
 from crashcheck.analyzer.trace.reader import read as read_trace
+from crashcheck.check_reads import reads_of_check
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.command import CheckCommand, CheckSetup
 from crashcheck.checker.content import Content
@@ -31,7 +34,6 @@ from crashcheck.checker.findings import Snapshot
 from crashcheck.checker.fixes import Fixes
 from crashcheck.checker.mutation import source_chain
 from crashcheck.checker.oracles import Oracle
-from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.places import TracePlaces
 from crashcheck.checker.policy import Known, judge
 from crashcheck.checker.process import Limits
@@ -69,12 +71,14 @@ class Ran:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """A recording, read and modelled."""
+    """A recording, read and modelled; `reads`: what the check reads after it, else `without_reads` may say why not."""
 
     recording: Recording
     subject: Subject
     facts: ProgramFacts
     completeness: Completeness
+    reads: CheckReads | None = None
+    without_reads: str = ""
 
 
 def run(
@@ -93,12 +97,6 @@ def run(
     Raises CrashcheckError where the job could not be done; Ctrl-C while searching ends with a partial result.
     """
     started = time.monotonic()
-    if depth > 1 and oracles.is_equivalence(config):
-        raise CrashcheckError(
-            "bad-option",
-            "--depth 2 crashes the check's own run, which output equivalence cuts into operations: not done together.",
-            "Leave --depth out, or use [check] oracle = 'exit-status'.",
-        )
     tell = on_progress or (lambda phase, progress: None)
     store = Store(config.folder)
     run_folder = store.new_run()
@@ -114,6 +112,7 @@ def run(
             tell("analysing", None)
             loaded = load(config, recording)
             oracles.must_be_marked(config, loaded.facts)
+            loaded = with_reads(config, loaded)
             run_folder.register(digest(loaded.subject.trace).hex(), run_folder.path)
             touched = Touched(change, config.folder, loaded.facts) if change is not None else None
             exploration, depth_warnings = search(config, loaded, run_folder, jobs or cores(), depth, tell, touched)
@@ -213,6 +212,17 @@ def load(config: Config, recording: Recording, program: Command | None = None) -
     return Loaded(recording, subject, facts, completeness)
 
 
+def with_reads(config: Config, loaded: Loaded, *, wanted: bool = False) -> Loaded:
+    """The same with what the check reads on the final image, if `wanted` or if the strategy rests on likely invariants.
+
+    That costs one run of the check; it tells what to look at first, and never what is a finding.
+    """
+    if not (wanted or _wants_loads(config)):
+        return loaded
+    reads, why = reads_of_check(config, loaded.recording, loaded.subject.trace)
+    return replace(loaded, reads=reads, without_reads=why)
+
+
 def search(
     config: Config,
     loaded: Loaded,
@@ -224,7 +234,7 @@ def search(
 ) -> tuple[Exploration, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; then recoveries."""
     subject = loaded.subject
-    plan = strategy_of(config, loaded.facts, touched)
+    plan = strategy_of(config, loaded, touched)
     budget = Budget(config.budget.seconds, config.budget.states)
     oracle = oracles.choose(config, subject, loaded.recording.trace.parent)
     with executor_of(config, loaded, run_folder.path, jobs, oracle) as executor:
@@ -254,7 +264,7 @@ def search(
         def tell_deeper(progress: Progress) -> None:
             tell("crashing the check", progress)
 
-        deeper = _deeper(config, loaded, run_folder.path, jobs, plan, tell_deeper)
+        deeper = _deeper(config, loaded, run_folder.path, jobs, plan, oracle, tell_deeper)
         left = Budget(
             None if budget.seconds is None else max(0.0, budget.seconds - first.seconds),
             None if budget.states is None else max(0, budget.states - first.states.executed),
@@ -277,7 +287,7 @@ def _with_fixes(
     trying = Fixes(
         subject,
         executor,
-        strategy_of(config, loaded.facts),
+        strategy_of(config, loaded),
         exploring.register,
         exploring.tried(),
         chain,
@@ -309,7 +319,12 @@ def summarise(
         findings=exploration.findings,
         uncertain=exploration.uncertain,
         not_instrumented=evidence.not_instrumented(facts, loaded.subject.trace, config.workload.command, config.folder),
-        warnings=(*evidence.recording_warnings(facts, loaded.recording), *exploration.warnings, *warnings),
+        warnings=(
+            *evidence.recording_warnings(facts, loaded.recording),
+            *filter(None, (loaded.without_reads,)),
+            *exploration.warnings,
+            *warnings,
+        ),
         seconds=seconds,
         version=crashcheck.__version__,
         groups=exploration.groups,
@@ -334,7 +349,7 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
     oracle = oracles.choose(wanted, loaded.subject, loaded.recording.trace.parent)
     with executor_of(wanted, loaded, work, 1, oracle) as executor:
         oracles.run_by(oracle, executor)
-        deeper = _deeper(wanted, loaded, work, 1, strategy_of(wanted, loaded.facts), None)
+        deeper = _deeper(wanted, loaded, work, 1, strategy_of(wanted, loaded), oracle, None)
         replayed = replay(token, loaded.subject, executor, image, deeper)
         return replace(replayed, operations=b"".join(oracle.stages(token.levels[0].state.point)))
 
@@ -344,16 +359,16 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def strategy_of(config: Config, facts: ProgramFacts, touched: Touched | None = None) -> Strategy:
+def strategy_of(config: Config, loaded: Loaded, touched: Touched | None = None) -> Strategy:
     """The strategy that [strategy] names, with what a recording tells it, and what was changed."""
     if config.strategy.name == "bounded":
         return strategy("bounded", deviations=config.strategy.deviations)
     if config.strategy.name == "ranked":
-        return ranked(facts, touched)
+        return ranked(loaded, touched)
     if config.strategy.name == "pathfinder":
-        return strategy("pathfinder", facts=facts)
+        return strategy("pathfinder", facts=loaded.facts)
     if config.strategy.name == "witcher":
-        return strategy("witcher", facts=facts, infer=infer)
+        return strategy("witcher", facts=loaded.facts, infer=partial(infer, reads=loaded.reads))
     return strategy(config.strategy.name)
 
 
@@ -362,9 +377,11 @@ def _wants_loads(config: Config) -> bool:
     return config.strategy.name in ("ranked", "witcher")
 
 
-def ranked(facts: ProgramFacts, touched: Touched | None = None) -> Ranked:
+def ranked(loaded: Loaded, touched: Touched | None = None) -> Ranked:
     """The ranked search with all that a recording tells."""
-    return Ranked(facts, infer, deviance, touched.site if touched is not None else None)
+    return Ranked(
+        loaded.facts, partial(infer, reads=loaded.reads), deviance, touched.site if touched is not None else None
+    )
 
 
 def _limits(config: Config) -> Limits:
@@ -444,18 +461,26 @@ def _deeper(
     work: Path,
     jobs: int,
     plan: Strategy,
+    oracle: Oracle,
     progress: Callable[[Progress], None] | None,
 ) -> Deeper:
-    """How the check's own run on a crash image is recorded and modelled."""
+    """How the check's own run on a crash image is recorded and modelled.
+
+    With output equivalence the driver is given no operation: it recovers what it opens, and ends.
+    """
 
     def record_check(image: Path, acked: int, stdout_bytes: int, folder: Path) -> Recovery | None:
         told = folder / "told"
         with loaded.recording.stdout.open("rb") as everything:
             told.write_bytes(everything.read(stdout_bytes))
+        none = folder / oracles.OPERATIONS
+        none.touch()
 
         def record_in(work: Path, seq: int | None = None) -> Recording:
             return record(
-                config.check.command.argv(pool=str(work.resolve() / "pool"), acked=str(acked), stdout=str(told)),
+                config.check.command.argv(
+                    pool=str(work.resolve() / "pool"), acked=str(acked), stdout=str(told), ops=str(none)
+                ),
                 config.pool.files,
                 work,
                 env=config.check.env,
@@ -479,7 +504,7 @@ def _deeper(
     return Deeper(
         record_check,
         _check_setup(config, loaded.recording, work),
-        ExitStatus(),
+        partial(oracles.in_recovery, oracle),
         plan,
         _limits(config),
         jobs,
@@ -510,4 +535,5 @@ __all__ = [
     "snapshots_of",
     "strategy_of",
     "summarise",
+    "with_reads",
 ]

@@ -190,7 +190,7 @@ def test_a_crash_of_the_recovery_is_found_at_depth_two(tmp_path: Path, clauses: 
         )
         return Recovery(inner.subject, image)
 
-    deeper = Deeper(record, outer.setup, ExitStatus(), Exhaustive(), Limits(timeout_s=60))
+    deeper = Deeper(record, outer.setup, lambda point: ExitStatus(), Exhaustive(), Limits(timeout_s=60))
     full = [outer.space.full(point) for point in range(len(outer.space.points))]
     with outer.executor() as executor:
         found = deeper.explore(outer.subject, executor, full, Budget())

@@ -170,15 +170,6 @@ def test_a_replay_gives_the_operations_that_belong_to_the_kept_image(
     assert by_hand.stdout.splitlines()[0] == "query 1: 0"
 
 
-def test_depth_two_is_refused(tmp_path: Path, drive: Drive, example: Example, environment: dict[str, str]) -> None:
-    drive(example("fixed"), TABLE)
-    done = subprocess.run(
-        ["crashcheck", "run", "--depth", "2"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert "[bad-option]" in done.stderr
-
-
 def test_functions_are_operations_by_name_without_a_change_to_the_source(drive: Drive, example: Example) -> None:
     """The marks in the source are taken out; the names do the same, and leave no frame in call stacks."""
     marked = drive(example("buggy"), TABLE)

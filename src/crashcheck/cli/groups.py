@@ -49,7 +49,7 @@ def lines(config: Config) -> Iterator[str]:
         if config.build.command is not None:
             pipeline.build(config, run_folder.path)
         loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path))
-        plan = pipeline.ranked(loaded.facts).plan(loaded.subject.space)
+        plan = pipeline.ranked(pipeline.with_reads(config, loaded)).plan(loaded.subject.space)
         yield from table(plan.rank(), plan.behaviours, SourceTree(config.folder))
         if plan.without:
             yield plan.without

@@ -57,8 +57,10 @@ def infer_afresh(config: Config) -> Inferred:
         if config.build.command is not None:
             pipeline.build(config, run_folder.path)
         loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path, loads=True))
-        inferred = infer(behaviours(loaded.subject.graph, loaded.facts), loaded.facts)
-        return Inferred(inferred.invariants, (), inferred.note or _sampled(loaded.subject.trace))
+        loaded = pipeline.with_reads(config, loaded, wanted=True)
+        inferred = infer(behaviours(loaded.subject.graph, loaded.facts), loaded.facts, loaded.reads)
+        notes = inferred.note, loaded.without_reads, _sampled(loaded.subject.trace)
+        return Inferred(inferred.invariants, (), "; ".join(filter(None, notes)))
     finally:
         run_folder.close()
 

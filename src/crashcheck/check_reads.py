@@ -1,0 +1,71 @@
+"""One run of the check on the image that the workload left, recorded for what it reads there (docs/invariants.md)."""
+
+from __future__ import annotations
+
+import shutil
+
+from crashcheck import evidence, oracles
+from crashcheck.analyzer.invariants.reads import CheckReads, check_reads
+from crashcheck.analyzer.ir.facts import ProgramFacts
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.analyzer.trace.reader import read as read_trace
+from crashcheck.config import Config
+from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.record import Recording, ending, record
+
+FOLDER = "reads"  # in a recording's folder, while it lasts
+
+
+def reads_of_check(config: Config, recording: Recording, trace: Trace) -> tuple[CheckReads | None, str]:
+    """What the check reads on the final image, or None and why that is not known.
+
+    It must pass, within its time, as on an uncrashed image it does; with output equivalence it is given all operations
+    once more. What it does to its copy of the image is thrown away.
+    """
+    work = recording.trace.parent / FOLDER
+    operations = recording.trace.parent / oracles.OPERATIONS
+    more = {"ops": str(operations)} if operations.exists() else {}
+    try:
+        done = record(
+            config.check.command.argv(
+                pool=str(work.resolve() / "pool"),
+                acked=str(evidence.operations(trace)),
+                stdout=str(recording.stdout),
+                **more,
+            ),
+            config.pool.files,
+            work,
+            env=config.check.env,
+            timeout_s=config.check.timeout_s,
+            cwd=config.folder,
+            first_from=recording.pool,
+            addresses_from=recording.addresses,
+            must_succeed=False,
+            must_update=False,
+            loads=True,
+            memory=config.record.memory,
+        )
+        if done.exit_code != 0:
+            return None, _unknown(f"with its reads recorded it {ending(done, config.check.timeout_s)}")
+        if not done.trace.exists():
+            return None, _unknown("the recorder does not run in it")
+        return _read(config, done)
+    except CrashcheckError as error:
+        return None, _unknown(error.message)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _read(config: Config, done: Recording) -> tuple[CheckReads | None, str]:
+    trace = read_trace(done.trace)
+    if not len(trace.loads):
+        return None, _unknown("no code built with crashcheck-cc read the files through a mapping")
+    facts = ProgramFacts.load(evidence.modules(trace, config.check.command, config.folder))
+    return check_reads(trace, facts), ""
+
+
+def _unknown(why: str) -> str:
+    return f"likely invariants rest on the workload's reads alone, for those of the check are not known: {why}"
+
+
+__all__ = ["reads_of_check"]
