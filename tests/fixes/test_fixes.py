@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from checker.worlds import World, place, words
+from crashcheck.checker import retrial
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.explore import Exploring
 from crashcheck.checker.fixes import Fixes
@@ -17,6 +18,7 @@ from crashcheck.checker.strategies import Exhaustive
 from support.tracing import TraceBuilder
 
 VALUE, VALID, MORE = place(40, "entry.value"), place(42, "entry.valid"), place(41, "entry.more")
+FLUSH = place(44, "")
 Propose = Callable[..., list[Fix]]
 
 
@@ -24,9 +26,16 @@ Propose = Callable[..., list[Fix]]
 def propose(tmp_path: Path, clauses: Path) -> Propose:
     """The fixes for what an exhaustive search finds in a script whose check makes the given claims."""
 
-    def search(script: Callable[[TraceBuilder], None], *claims: str, unwritten: int = 0, **more: object) -> list[Fix]:
+    def search(
+        script: Callable[[TraceBuilder], None],
+        *claims: str,
+        unwritten: int = 0,
+        states: int | None = None,
+        seconds: float = 60,
+        **more: object,
+    ) -> list[Fix]:
         check = words([str(clauses), "{pool}/p", "{acked}", *claims])
-        sites = {1: VALUE, 2: VALID, 3: MORE}
+        sites = {1: VALUE, 2: VALID, 3: MORE, 5: FLUSH}
         world = World(tmp_path / "world", check, script, sites=sites, **more)  # type: ignore[arg-type]
 
         def chain(row: int) -> tuple[Location, ...]:
@@ -39,10 +48,10 @@ def propose(tmp_path: Path, clauses: Path) -> Propose:
             return tuple(Edit(s.place.file, s.place.line, s.before, "flush or fence") for s in steps), ""
 
         with world.executor() as executor:
-            exploring = Exploring(world.subject, executor, Exhaustive(), Budget())
+            exploring = Exploring(world.subject, executor, Exhaustive(), Budget(states=states))
             exploring.run()
             fixes = Fixes(world.subject, executor, Exhaustive(), exploring.register, exploring.tried(), chain, write)
-            return [fixes.propose(bug, 60) for bug in exploring.register.bugs()]
+            return [fixes.propose(bug, seconds) for bug in exploring.register.bugs()]
 
     return search
 
@@ -92,6 +101,68 @@ def test_where_the_flush_is_there_only_a_fence_is_added(propose: Propose) -> Non
     assert fix.verified == (
         "with this edit: 0 of 3 failing states fail on this trace; "
         "explored again, 1 group with its places first, by exhaustive to its end, 10 states"
+    )
+
+
+def before_two_flags(t: TraceBuilder) -> None:
+    """A value whose flush has no fence, then a flag; and the same again with a flag of another place."""
+    for at, flag in ((0, 2), (256, 3)):
+        t.site = 1
+        t.store("p", at, 8, 7)
+        t.site = 5
+        t.clwb("p", at)
+        t.site = flag
+        t.store("p", at + 64, 8, 1)
+        t.site = 0
+        t.clwb("p", at + 64)
+        t.sfence()
+
+
+def test_an_edit_that_leaves_the_same_loss_open_elsewhere_is_not_enough(propose: Propose) -> None:
+    """The search ended before it had met the second flag: a fence before the first mends all that it had found."""
+    (fix,) = propose(before_two_flags, "64>0", "320>256", states=5)
+    assert fix.words == "a fence after the flush at hash.c:44"
+    assert (fix.before_failing, fix.after_failing, costs(fix)) == (1, 0, (0, 2, 0))
+
+
+def test_of_two_that_are_enough_the_one_that_runs_less_often_is_chosen(propose: Propose) -> None:
+    (fix,) = propose(before_two_flags, "64>0")
+    assert (fix.words, costs(fix)) == ("a fence before `entry.valid` at hash.c:42", (0, 1, 0))
+
+
+def test_how_many_states_are_explored_again_is_bounded_by_a_number(
+    propose: Propose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrial, "MOST_STATES", 7)
+    (fix,) = propose(each(flush=True, late=False), *ORDERED)
+    assert fix.verified.endswith("explored again, 1 group with its places first, by exhaustive, 7 states")
+
+
+def test_it_is_told_when_the_time_ended_first(propose: Propose) -> None:
+    (fix,) = propose(each(flush=True, late=False), *ORDERED, seconds=0)
+    assert fix.verified.endswith("by exhaustive, 0 states, when the time for it was spent")
+
+
+def test_what_a_run_of_stores_fills_is_flushed_once(propose: Propose) -> None:
+    """Four words of one line: one flush after the last, not one after each."""
+
+    def script(t: TraceBuilder) -> None:
+        t.site = 1
+        for at in range(0, 32, 8):
+            t.store("p", at, 8, 7)
+        t.site = 0
+        t.sfence()
+        t.site = 2
+        t.store("p", 64, 8, 1)
+        t.site = 0
+        t.clwb("p", 64)
+        t.sfence()
+
+    (fix,) = propose(script, "64>24")
+    assert (fix.words, costs(fix), fix.after_failing) == (
+        "a flush of `entry.value` at hash.c:40 once all of it is stored: a fence follows already",
+        (1, 0, 0),
+        0,
     )
 
 
