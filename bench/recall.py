@@ -217,7 +217,8 @@ def _mutate(fixed: Sequence[Bug], args: argparse.Namespace) -> int:
         with scratch(512) as folder:
             os.environ["BUG"] = "0"
             config = override(_prepared(bug, folder, args.operations), budget=f"{args.seconds}s")
-            for result in mutants.mutate(config).results:
+            done = mutants.mutate(config)
+            for result in done.results:
                 place = result.location
                 rows.append(
                     {
@@ -226,9 +227,13 @@ def _mutate(fixed: Sequence[Bug], args: argparse.Namespace) -> int:
                         "change": result.words,
                         "verdict": result.fate.value,
                         "states": result.states,
+                        "new_states": result.new,
+                        "because": result.because,
+                        "lost": [f"{Path(at.file).name}:{at.line} ({at.function})" for at in result.lost],
+                        "seconds": round(result.seconds, 3),
                     }
                 )
-        _show_mutants(bug.program, [row for row in rows if row["program"] == bug.program])
+        _show_mutants(bug.program, done.seconds, [row for row in rows if row["program"] == bug.program])
         # Beside what is known of the planted bugs, if that was measured before.
         report = json.loads(args.output.read_text(encoding="utf-8")) if args.output.exists() else {"schema": 1}
         report["mutants"] = rows
@@ -237,12 +242,13 @@ def _mutate(fixed: Sequence[Bug], args: argparse.Namespace) -> int:
     return 1 if any(row["verdict"] == mutants.Fate.SURVIVED.value for row in rows) else 0
 
 
-def _show_mutants(program: str, rows: Sequence[dict[str, Any]]) -> None:
+def _show_mutants(program: str, seconds: float, rows: Sequence[dict[str, Any]]) -> None:
     counts = "  ".join(f"{fate.value} {sum(row['verdict'] == fate.value for row in rows):3}" for fate in mutants.Fate)
-    print(f"{program:16} mutants {len(rows):3}  {counts}", flush=True)
+    print(f"{program:16} mutants {len(rows):3}  {counts}  [{seconds:.0f} s]", flush=True)
     for row in rows:
         if row["verdict"] in (mutants.Fate.SURVIVED.value, mutants.Fate.HARMLESS.value):
-            print(f"{'':21}{row['verdict']} after {row['states']} states: {row['change']} at {row['site']}")
+            of = "" if row["new_states"] is None else f" of {row['new_states']}"
+            print(f"{'':21}{row['verdict']} after {row['states']}{of} states: {row['change']} at {row['site']}")
 
 
 # -- what is shown and kept

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.fingerprint import Fingerprints, Words
 from crashcheck.checker.firstimage import FirstImage
+from crashcheck.checker.ideals import Ids
 from crashcheck.checker.states import CrashState, StateSpace
 
 
@@ -204,6 +206,24 @@ class Content:
         A state costs what its smaller side costs, whatever the length of the trace.
         """
         return self._prints().of(state)
+
+    def silent(self) -> NDArray[np.bool_]:
+        """For each piece whether no image shows if it persisted: it writes what was there already.
+
+        Not known where a file is ever cut, which puts other bytes there.
+        """
+        if self._ever_cut:
+            return np.zeros(len(self.graph), dtype=np.bool_)
+        return self._prints().silent()
+
+    def difference(self, lost: Ids) -> Hashable:
+        """Equal for two sets of pieces of one granule only if it does not matter which of them an image lacks.
+
+        Where a size, a name or a cut is involved, each set has its own.
+        """
+        if self._ever_cut or any(id_ >= len(self.graph) or self.graph.kind[id_] != DATA for id_ in lost):
+            return lost
+        return self._prints().sums(list(lost))
 
     def _prints(self) -> Fingerprints:
         if self._fingerprints is None:

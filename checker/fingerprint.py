@@ -128,6 +128,14 @@ class Fingerprints:
             out.append((number, words, self.entries.value[rows[last]]))
         return out
 
+    def silent(self) -> NDArray[np.bool_]:
+        """Data pieces that leave each of their words as it was."""
+        entries = self.entries
+        same = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(entries.value == entries.before)])
+        many = entries.start[1:] - entries.start[:-1]
+        whole: NDArray[np.bool_] = same[entries.start[1:]] - same[entries.start[:-1]] == many
+        return whole & np.equal(self.graph.kind, DATA)
+
     def _rows_of(self, pieces: Iterable[int]) -> list[tuple[int, Ints]]:
         """By file, the rows of some pieces in `entries`, in the pieces' order."""
         start = self.entries.start

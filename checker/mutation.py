@@ -7,25 +7,21 @@ that the mutated program would leave: nothing is built or recorded again (docs/m
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.persistence import NEVER, PersistenceGraph
 from crashcheck.analyzer.trace.format import FenceKind, Kind, SyncKind
 from crashcheck.analyzer.trace.reader import Facts, Trace
+from crashcheck.checker.exposure import MARKS
 from crashcheck.checker.result import Location
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.subject import UPDATES
 
 Rows = NDArray[np.int64]
 
-_NEAR = 6  # crash points tried from the first one on where an update may be lost
-_UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE)
-_MARKS = (Kind.MARK_BEGIN, Kind.MARK_END)
 _SYNCS = (SyncKind.MSYNC, SyncKind.FSYNC, SyncKind.FDATASYNC, SyncKind.SYNC, SyncKind.DIRSYNC)
 
 
@@ -119,7 +115,7 @@ def mutants(trace: Trace, all_persists: list[Persist]) -> Iterator[Mutant]:
     """Each deletion, and each move that changes something, in the order of `all_persists`."""
     threads = _Threads(trace)
     for persist in all_persists:
-        yield Mutant(persist, Change.DELETED, without(trace, _whole(threads, persist)))
+        yield Mutant(persist, Change.DELETED, without(trace, _with_ends(threads, persist.what, persist.rows)))
         moves = dict(filter(None, (threads.move(persist.what, row) for row in persist.rows)))
         if moves:
             yield Mutant(persist, Change.MOVED, _moved(trace, threads, persist.what, moves))
@@ -132,12 +128,21 @@ def without(trace: Trace, rows: list[int]) -> Trace:
     return dataclasses.replace(trace, events=trace.events[kept])
 
 
-def _whole(threads: _Threads, persist: Persist) -> list[int]:
+def bare(trace: Trace) -> Trace:
+    """The trace without anything that could be mutated, wherever it stands."""
+    threads = _Threads(trace)
+    gone: list[int] = []
+    for what, rows in _rows(trace.events["kind"], trace.events["aux"]):
+        gone += _with_ends(threads, what, rows.tolist())
+    return without(trace, gone)
+
+
+def _with_ends(threads: _Threads, what: What, rows: Iterable[int]) -> list[int]:
     """With the ends of syncs that returned."""
-    rows = list(persist.rows)
-    if persist.what is What.SYNC:
-        rows += [end for end in map(threads.end_of_sync, persist.rows) if end is not None]
-    return rows
+    out = list(rows)
+    if what is What.SYNC:
+        out += [end for end in map(threads.end_of_sync, out) if end is not None]
+    return out
 
 
 def _moved(trace: Trace, threads: _Threads, what: What, moves: dict[int, float]) -> Trace:
@@ -165,7 +170,7 @@ class _Threads:
 
     def __init__(self, trace: Trace) -> None:
         kinds = trace.events["kind"]
-        wanted = np.array([*_UPDATES, *_MARKS, Kind.FLUSH, Kind.FENCE, Kind.SYNC_BEGIN, Kind.SYNC_END], dtype=np.uint8)
+        wanted = np.array([*UPDATES, *MARKS, Kind.FLUSH, Kind.FENCE, Kind.SYNC_BEGIN, Kind.SYNC_END], dtype=np.uint8)
         rows = np.flatnonzero(np.isin(kinds, wanted))
         self._kinds = kinds
         self._of: dict[int, Rows] = {}
@@ -188,9 +193,9 @@ class _Threads:
             return None
         for other in self._from(start, 1):
             kind = int(self._kinds[other])
-            if kind in _MARKS:
+            if kind in MARKS:
                 return None
-            if kind == past or (past is None and kind in _UPDATES):
+            if kind == past or (past is None and kind in UPDATES):
                 return row, other + 0.5
         return None
 
@@ -208,92 +213,17 @@ class _Threads:
             at += step
 
 
-class Exposure:
-    """What a mutant leaves open that the original does not: each update's moment of durability, on a common clock.
-
-    The clock counts updates, marks and outputs, which the two have in common. Pieces and their order within granules
-    are the same, so a state of the mutant is one of the original's unless it loses a piece that is durable there; and
-    if no piece becomes durable at a later tick, the mutant has no crash state that the original does not have.
-    """
-
-    def __init__(self, original: PersistenceGraph, mutant: PersistenceGraph) -> None:
-        if len(original) != len(mutant):
-            raise ValueError("not a mutant of this graph")
-        self._ticks = _ticks(mutant.trace)
-        self._before = _on_clock(_ticks(original.trace), original.durable_from)
-        self._after = _on_clock(self._ticks, mutant.durable_from)
-
-    @property
-    def equivalent(self) -> bool:
-        return not self.pieces()
-
-    def pieces(self) -> int:
-        """How many pieces persist later than they did."""
-        return int((self._before < self._after).sum())
-
-    def holds(self, space: StateSpace, state: CrashState) -> bool:
-        """Whether a state of the mutant is none of the original's."""
-        now = int(np.searchsorted(self._ticks, int(space.points[state.point].event), side="left"))
-        lost = [space.graph.whole(piece)[0] for piece in space.lost(state)]
-        return bool((self._before[lost] < now).any())
-
-    def states(self, space: StateSpace) -> Iterator[CrashState]:
-        """States that only the mutant has, each place in the program first once, then twice, and so on.
-
-        Of each update that persists later, at some of the crash points where that shows: with it lost and all else
-        persisted; with all lost that persists later; and with it the only one of those that persisted.
-        """
-        graph = space.graph
-        events = graph.trace.events
-        clock = np.searchsorted(self._ticks, space.points.event, side="left")
-        exposed = np.flatnonzero(self._before < self._after)
-        first = np.searchsorted(clock, self._before[exposed], side="right")
-        end = np.searchsorted(space.points.event, graph.durable_from[exposed], side="left")
-        rounds: dict[int, list[int]] = {}
-        seen: dict[tuple[int, int], int] = {}
-        for index, piece in enumerate(exposed.tolist()):
-            event = events[int(graph.event[piece])]
-            place = (int(event["site"]), int(event["stack"]))
-            rounds.setdefault(seen.setdefault(place, 0), []).append(index)
-            seen[place] += 1
-        for number in sorted(rounds):
-            for index in rounds[number]:
-                low, high = int(first[index]), int(end[index])
-                for point in sorted({*range(low, min(high, low + _NEAR)), (low + high) // 2, high - 1}):
-                    if low <= point < high:
-                        around = self._around(space, point, int(exposed[index]), int(clock[point]))
-                        yield from (state for state in around if self.holds(space, state))
-
-    def _around(self, space: StateSpace, point: int, piece: int, now: int) -> Iterator[CrashState]:
-        yield space.drop(point, (piece,))
-        late = [other for other in space.pending(point) if self._before[other] < now]
-        yield space.drop(point, late)
-        kept = [other for other in space.pending(point) if self._before[other] >= now]
-        yield space.keep(point, (*kept, piece))  # of one line what came before it as well
-
-
-def _ticks(trace: Trace) -> Rows:
-    told = np.array([*_UPDATES, *_MARKS, Kind.OUTPUT], dtype=np.uint8)
-    return np.flatnonzero(np.isin(trace.events["kind"], told))
-
-
-def _on_clock(ticks: Rows, durable_from: Rows) -> Rows:
-    """How much had happened by the crash points from which on a piece is durable; NEVER stays."""
-    return np.where(durable_from < NEVER, np.searchsorted(ticks, durable_from, side="left"), NEVER)
-
-
 def source_chain(trace: Trace, facts: Facts, relative: Callable[[str], str]) -> Place:
     """Places of an event from program facts: inlined functions, then callers."""
 
     known: dict[tuple[int, int], tuple[Location, ...]] = {}
-    named = cache(relative)
 
     def places(site: int, stack: int) -> tuple[Location, ...]:
         sites = [
             found for found in (trace.site(id_, facts) for id_ in (site, *trace.stack(stack))) if found is not None
         ]
         return tuple(
-            Location(named(at.file), at.line, at.column, at.function, "", ())
+            Location(relative(at.file), at.line, at.column, at.function, "", ())
             for found in sites
             for at in found.positions
         )

@@ -16,30 +16,39 @@ from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.content import Content
 from crashcheck.checker.explore import Exploring, uncrashed
-from crashcheck.checker.mutation import Exposure, Mutant, Persist, mutants, persists, source_chain
+from crashcheck.checker.exposure import Common, Count, Exposure
+from crashcheck.checker.mutation import Mutant, Persist, bare, mutants, persists, source_chain
+from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
-from crashcheck.checker.places import TracePlaces
-from crashcheck.checker.result import Location, Outcome
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.places import NoPlaces
+from crashcheck.checker.result import Location, Outcome, Verdict
+from crashcheck.checker.states import CrashPoint, CrashState, StateSpace
 from crashcheck.checker.store import Store
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.source import SourceTree
 
 DEFAULT_SECONDS = 10.0  # for each mutant
+MOST_COUNTED = 1_000_000  # new states of a mutant
+_FEW = 5_000  # new states that are all run, in no order of likelihood
 _AHEAD = 4
 
 
 class Fate(StrEnum):
     FOUND = "found"  # a crash state failed, twice
     EQUIVALENT = "equivalent"  # it has no crash state that the original does not have, by the persistence graph
-    HARMLESS = "harmless"  # every state of the strategy that only the mutant has was checked, and none failed
-    SURVIVED = "survived"  # none failed until the budget was spent
+    HARMLESS = "harmless"  # every crash state that only the mutant has was checked, and none failed
+    SURVIVED = "survived"  # none failed until the budget was spent, or the strategy had no more
 
 
 @dataclass(frozen=True, slots=True)
 class MutantResult:
-    """`ran`: how often the place ran in the workload; `exposed`: updates that persist later than they did."""
+    """`ran`: how often the place ran in the workload; `exposed`: updates that persist later than they did.
+
+    `new`: how many crash states only the mutant has, None if more than MOST_COUNTED or if one was found before they
+    were counted; several may leave the same image. `lost`: where what they lose was written. `because`: what can be
+    said of them beyond that.
+    """
 
     what: str
     change: str
@@ -48,7 +57,10 @@ class MutantResult:
     ran: int
     fate: Fate
     exposed: int
-    states: int  # crash states executed; of one that was found, until then
+    states: int  # images that only the mutant leaves, checked; of one that was found, until then
+    new: int | None
+    lost: tuple[Location, ...]
+    because: str
     seconds: float
     outcome: Outcome | None
     output: str
@@ -79,7 +91,8 @@ def mutate(
 ) -> Mutation:
     """Record `config`'s program and search its mutants, each with [budget].
 
-    `aimed`: first the states that the persistence graph points to (Exposure.states); else the strategy's alone.
+    `aimed`: first the states that the persistence graph points to (Exposure.aimed), then the strategy's, then all that
+    are new; else the strategy's alone.
 
     Raises CrashcheckError: mutate-not-clean if the program fails without a mutation, mutate-nothing, and a run's.
     """
@@ -93,8 +106,6 @@ def mutate(
         tell("recording")
         loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path))
         oracles.must_be_marked(config, loaded.facts)
-        loaded = pipeline.with_reads(config, loaded)
-        search = _Search(config, loaded, run_folder.path, jobs or pipeline.cores())
         tree = SourceTree(config.folder)
         trace = loaded.subject.trace
         found = [p for p in persists(trace, source_chain(trace, loaded.facts, tree.relative)) if wanted(p)]
@@ -105,36 +116,69 @@ def mutate(
                 "Build the program with crashcheck-cc -g, so that places in the source are known.",
             )
         tell("searching the program as it is")
-        search.must_be_clean()
-        for mutant in mutants(trace, found):
-            if mutant.change == "moved" and not moves:
-                continue
-            place = mutant.persist.location
-            tell(f"{len(results) + 1}: {place.file}:{place.line} {mutant.words}")
-            results.append(search.fate(mutant, aimed))
-            on_result(results[-1])
+        with _Search(config, loaded, run_folder.path, jobs or pipeline.cores()) as search:
+            for mutant in mutants(trace, found):
+                if mutant.change == "moved" and not moves:
+                    continue
+                place = mutant.persist.location
+                tell(f"{len(results) + 1}: {place.file}:{place.line} {mutant.words}")
+                results.append(search.fate(mutant, aimed))
+                on_result(results[-1])
         return Mutation(tuple(results), config.strategy.name, config.model.name, time.monotonic() - started)
     finally:
         run_folder.close()
 
 
 class _Search:
+    """The search of all mutants, by the same workers: images, references and verdicts are those of one state space."""
+
     def __init__(self, config: Config, loaded: pipeline.Loaded, work: Path, jobs: int) -> None:
         self._config = config
         self._loaded = loaded
         self._work = work
         self._jobs = jobs
         self._budget = Budget(config.budget.seconds, config.budget.states)
-        self._oracle = oracles.choose(config, loaded.subject, loaded.recording.trace.parent)
+        self._known: dict[bytes, Verdict] = {}
+        self._failed_again: set[bytes] = set()
 
-    def must_be_clean(self) -> None:
+    def __enter__(self) -> _Search:
         config, loaded = self._config, self._loaded
-        with pipeline.executor_of(config, loaded, self._work, self._jobs, self._oracle) as executor:
-            oracles.make_ready(self._oracle, executor, lambda phase: None)
+        oracle = self._must_be_clean()
+        original = loaded.subject.graph
+        trace = bare(loaded.subject.trace)
+        space = StateSpace(build_graph(trace, original.model, original.options))
+        content = Content(space, loaded.recording.first)
+        subject = dataclasses.replace(
+            loaded.subject, trace=trace, graph=space.graph, space=space, content=content, places=NoPlaces()
+        )
+        self._common = Common(space, content)
+        self._chain = source_chain(trace, loaded.facts, SourceTree(config.folder).relative)
+        ground = dataclasses.replace(loaded, subject=subject)
+        follower = oracles.choose(config, subject, loaded.recording.trace.parent)
+        if isinstance(follower, OutputEquivalence) and isinstance(oracle, OutputEquivalence):
+            follower.follow(oracle)  # nothing uncrashed differs
+        self._executor = pipeline.executor_of(config, ground, self._work, self._jobs, follower)
+        self._executor.__enter__()
+        try:
+            oracles.run_by(follower, self._executor)
+            oracles.judge_boundaries(follower, self._executor, subject, loaded.completeness)
+        except BaseException:
+            self._executor.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.close()
+
+    def _must_be_clean(self) -> Oracle:
+        config, loaded = self._config, self._loaded
+        oracle = oracles.choose(config, loaded.subject, loaded.recording.trace.parent)
+        with pipeline.executor_of(config, loaded, self._work, self._jobs, oracle) as executor:
+            oracles.make_ready(oracle, executor, lambda phase: None)
             with_first = config.check.first == "check" and evidence.has_files(loaded.recording.first)
             uncrashed(executor, first=with_first)
-            oracles.judge_boundaries(self._oracle, executor, loaded.subject, loaded.completeness)
-            plan = pipeline.strategy_of(config, loaded)
+            oracles.judge_boundaries(oracle, executor, loaded.subject, loaded.completeness)
+            plan = pipeline.strategy_of(config, loaded.facts)
             explored = Exploring(loaded.subject, executor, plan, self._budget, jobs=self._jobs).run()
         if explored.findings or explored.uncertain:
             first = (*explored.findings, *explored.uncertain)[0]
@@ -143,105 +187,151 @@ class _Search:
                 f"the program fails without a mutation: {first.message}",
                 "Mend what `crashcheck run` finds first: a mutant could not be told from it.",
             )
+        return oracle
 
     def fate(self, mutant: Mutant, aimed: bool) -> MutantResult:
         started = time.monotonic()
         original = self._loaded.subject.graph
         graph = build_graph(mutant.trace, original.model, original.options)
-        exposure = Exposure(original, graph)
-        if exposure.equivalent:
-            return _result(mutant, Fate.EQUIVALENT, exposure, 0, started)
-        return self._run(mutant, graph, exposure, started, aimed)
-
-    def _run(
-        self, mutant: Mutant, graph: PersistenceGraph, exposure: Exposure, started: float, aimed: bool
-    ) -> MutantResult:
-        """The strategy's states that the original does not have, until one fails."""
-        loaded = self._mutated(mutant, graph)
-        subject = loaded.subject
-        oracle = oracles.choose(self._config, subject, loaded.recording.trace.parent)
-        if isinstance(oracle, OutputEquivalence) and isinstance(self._oracle, OutputEquivalence):
-            oracle.follow(self._oracle)  # nothing uncrashed differs
-        meter = Meter(self._budget)
-        executed, ahead = 0, _AHEAD * self._jobs
-        waiting: deque[tuple[CrashState, int]] = deque()
-        with pipeline.executor_of(self._config, loaded, self._work, self._jobs, oracle) as executor:
-            oracles.run_by(oracle, executor)
-            chosen = self._choices(loaded, exposure if aimed else None)
-            states = _only_here(chosen, subject.content, subject.space, exposure)
-            fate = Fate.HARMLESS
-            while True:
-                while fate is Fate.HARMLESS and len(waiting) < ahead:
-                    if meter.out_of_seconds() or meter.out_of_states(executed + len(waiting)):
-                        fate = Fate.SURVIVED
-                        break
-                    state = next(states, None)
-                    if state is None:
-                        break
-                    waiting.append((state, executor.submit(state)))
-                if not waiting:
-                    return _result(mutant, fate, exposure, executed, started)
-                state, ticket = waiting.popleft()
-                verdict = executor.result(ticket)
-                executed += 1
-                if verdict is not None and not verdict.passed and not executor.run(state).passed:
-                    return _result(mutant, Fate.FOUND, exposure, executed, started, verdict.outcome, verdict.output)
-
-    def _choices(self, loaded: pipeline.Loaded, exposure: Exposure | None) -> Iterator[CrashState]:
-        space = loaded.subject.space
-        if exposure is not None:
-            yield from exposure.states(space)
-        for choice in pipeline.strategy_of(self._config, loaded).plan(space).choices():
-            yield choice.state
-
-    def _mutated(self, mutant: Mutant, graph: PersistenceGraph) -> pipeline.Loaded:
-        loaded = self._loaded
-        space = StateSpace(graph)
-        subject = dataclasses.replace(
-            loaded.subject,
-            trace=mutant.trace,
-            graph=graph,
-            space=space,
-            content=Content(space, loaded.recording.first),
-            places=TracePlaces(mutant.trace, loaded.facts, self._config.folder),
+        one = _One(mutant, graph, Exposure(self._common, original, graph))
+        fate, verdict = self._search(one, aimed)
+        persist = mutant.persist
+        return MutantResult(
+            persist.what.value,
+            mutant.change.value,
+            mutant.words,
+            persist.location,
+            len(persist.rows),
+            fate,
+            one.exposure.pieces(),
+            one.states,
+            one.count.value if fate is not Fate.FOUND and one.count.whole else None,
+            self._places(one.exposure),
+            one.because(fate),
+            time.monotonic() - started,
+            None if verdict is None else verdict.outcome,
+            "" if verdict is None else verdict.output,
         )
-        return dataclasses.replace(loaded, subject=subject)
+
+    def _search(self, one: _One, aimed: bool) -> tuple[Fate, Verdict | None]:
+        meter = Meter(self._budget)
+        waiting: deque[tuple[CrashState, bytes, int | None]] = deque()
+        states = self._choices(one) if aimed else self._of_strategy(one)
+        spent = ended = False
+        try:
+            while True:
+                while not spent and not ended and len(waiting) < _AHEAD * self._jobs:
+                    if meter.out_of_seconds() or meter.out_of_states(one.states + len(waiting)):
+                        spent = True
+                        break
+                    try:
+                        state = next(states)
+                    except StopIteration:
+                        ended = True
+                        continue
+                    if state is not None and one.first_of(fingerprint := self._common.content.fingerprint(state)):
+                        ticket = None if fingerprint in self._known else self._executor.submit(state)
+                        waiting.append((state, fingerprint, ticket))
+                if not waiting:
+                    break
+                state, fingerprint, ticket = waiting.popleft()
+                verdict = self._verdict(fingerprint, ticket)
+                one.checked(self._common.space.points[state.point])
+                if not verdict.passed and self._fails_again(state, fingerprint):
+                    return Fate.FOUND, verdict
+        finally:
+            for _, fingerprint, ticket in waiting:
+                self._verdict(fingerprint, ticket)
+        if spent or not (aimed or self._is_all(one)):
+            return Fate.SURVIVED, None
+        return (Fate.HARMLESS if one.states else Fate.EQUIVALENT), None
+
+    def _verdict(self, fingerprint: bytes, ticket: int | None) -> Verdict:
+        if ticket is not None and fingerprint not in self._known:
+            verdict = self._executor.result(ticket)
+            assert verdict is not None
+            self._known[fingerprint] = dataclasses.replace(verdict, output="") if verdict.passed else verdict
+        return self._known[fingerprint]
+
+    def _fails_again(self, state: CrashState, fingerprint: bytes) -> bool:
+        if fingerprint not in self._failed_again and not self._executor.run(state).passed:
+            self._failed_again.add(fingerprint)
+        return fingerprint in self._failed_again
+
+    def _choices(self, one: _One) -> Iterator[CrashState | None]:
+        yield from one.exposure.aimed()
+        all_ = one.in_order()
+        if one.count.value > _FEW:
+            # The strategy knows what is likely to fail, but most of its states are no news.
+            for state in self._of_strategy(one):
+                yield state
+                yield next(all_, None)
+        yield from all_
+
+    def _of_strategy(self, one: _One) -> Iterator[CrashState | None]:
+        """Its states; None for one that the original has as well, so that the clock is looked at in between."""
+        space = StateSpace(one.graph)
+        for choice in pipeline.strategy_of(self._config, self._loaded.facts).plan(space).choices():
+            yield one.exposure.new(space, choice.state)
+
+    def _is_all(self, one: _One) -> bool:
+        """Whether the strategy's states were all that are new."""
+        if not one.count.whole:
+            return False
+        return all(not one.first_of(self._common.content.fingerprint(state)) for state in one.exposure.all())
+
+    def _places(self, exposure: Exposure) -> tuple[Location, ...]:
+        """Where the updates were made that a new state loses."""
+        chains = map(self._chain, self._common.graph.event[exposure.exposed].tolist())
+        return tuple(dict.fromkeys(chain[0] for chain in chains if chain))
 
 
-def _only_here(
-    states: Iterator[CrashState], content: Content, space: StateSpace, exposure: Exposure
-) -> Iterator[CrashState]:
-    """Each image once, and none that the original may leave as well."""
-    seen = set()
-    for state in states:
-        if not exposure.holds(space, state):
-            continue
-        fingerprint = content.fingerprint(state)
-        if fingerprint not in seen:
-            seen.add(fingerprint)
-            yield state
+class _One:
+    """A mutant being searched. `states`: images that were checked, among them all with losses in up to `granules`."""
 
+    def __init__(self, mutant: Mutant, graph: PersistenceGraph, exposure: Exposure) -> None:
+        self.mutant = mutant
+        self.graph = graph
+        self.exposure = exposure
+        self.states = 0
+        self.granules = 0
+        self._seen: set[bytes] = set()
+        self._before_any = True
+        self._count: Count | None = None
 
-def _result(
-    mutant: Mutant,
-    fate: Fate,
-    exposure: Exposure,
-    states: int,
-    started: float,
-    outcome: Outcome | None = None,
-    output: str = "",
-) -> MutantResult:
-    persist = mutant.persist
-    return MutantResult(
-        persist.what.value,
-        mutant.change.value,
-        mutant.words,
-        persist.location,
-        len(persist.rows),
-        fate,
-        exposure.pieces(),
-        states,
-        time.monotonic() - started,
-        outcome,
-        output,
-    )
+    def first_of(self, fingerprint: bytes) -> bool:
+        """Whether an image has not been met; now it has."""
+        if fingerprint in self._seen:
+            return False
+        self._seen.add(fingerprint)
+        return True
+
+    def checked(self, point: CrashPoint) -> None:
+        self.states += 1
+        self._before_any &= not point.begun
+
+    def in_order(self) -> Iterator[CrashState]:
+        """All new states, and how far that has come."""
+        for many in range(1, self.exposure.granules + 1):
+            yield from self.exposure.lacking(many)
+            self.granules = many
+
+    @property
+    def count(self) -> Count:
+        """How many new states there are."""
+        if self._count is None:
+            self._count = self.exposure.count(MOST_COUNTED)
+        return self._count
+
+    def because(self, fate: Fate) -> str:
+        if fate is Fate.EQUIVALENT:
+            if not self.exposure.pieces():
+                return "every update persists when it did"
+            if not len(self.exposure.exposed):
+                return "the updates that persist later write what was there already"
+            return "each image that it may leave, the program may leave as well"
+        if fate is Fate.FOUND:
+            return ""
+        if fate is Fate.SURVIVED and self.granules:
+            return f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)} are among them"
+        return "all of them before the first operation" if self._before_any else ""

@@ -9,22 +9,26 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from crashcheck import pipeline
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.trace.format import FenceKind, Kind
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.mutation import Change, Exposure, Mutant, What, mutants, persists, source_chain
+from crashcheck.checker.content import Content
+from crashcheck.checker.exposure import Common, Count, Exposure
+from crashcheck.checker.mutation import Change, Mutant, What, bare, mutants, persists, source_chain
 from crashcheck.checker.result import Location
+from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.config import load
 from crashcheck.source import SourceTree
 from states.test_against_reference import SETTINGS, memory_programs, page_programs
-from support.reference import First, Program
+from support.reference import First, Program, State
 from support.tracing import TraceBuilder
-from support.worlds import explored, record
+from support.worlds import World, apply, explored, frozen, record
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "examples" / "output-equivalence"
@@ -149,12 +153,28 @@ def test_a_second_flush_of_a_line_before_the_fence_is_equivalent(builder: TraceB
     builder.store("a", 64, 8, 1)
     trace = builder.trace()
     original = build(trace, "px86")
+    space = StateSpace(build(bare(trace), "px86"))
+    common = Common(space, Content(space))
     fates = [
-        Exposure(original, build(mutant.trace, "px86")).equivalent
+        Exposure(common, original, build(mutant.trace, "px86")).equivalent
         for mutant in mutants(trace, persists(trace, alone))
         if mutant.change is Change.DELETED
     ]
     assert fates == [True, True, False]
+
+
+def image_of(world: World, state: CrashState) -> State:
+    """By brute force: patches, applied one after the other from the first image on."""
+    image: dict[str, bytes | None] = dict(world.first)
+    for at in range(state.point + 1):
+        image = apply(image, world.content.durable(at - 1 if at else None, at))
+    point = world.space.points[state.point]
+    return frozen(apply(image, world.content.patches(state))), point.acked, point.stdout_bytes
+
+
+def common_of(trace: Trace, folder: Path, first: First, model: str) -> World:
+    space = StateSpace(build(bare(trace), model))
+    return World(space, Content(space, folder / "first"), [], [], first)
 
 
 def states_agree(first: First, program: Program, model: str) -> None:
@@ -162,16 +182,26 @@ def states_agree(first: First, program: Program, model: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         trace = record(Path(folder), first, program).trace()
         whole = explored(trace, Path(folder), first, model)
+        ground = common_of(trace, Path(folder), first, model)
+        common = Common(ground.space, ground.content)
         for mutant in mutants(trace, persists(trace, alone)):
             world = explored(mutant.trace, Path(folder), first, model)
-            exposure = Exposure(whole.space.graph, world.space.graph)
+            exposure = Exposure(common, whole.space.graph, world.space.graph)
+            every = list(exposure.all())
+            assert len(set(every)) == len(every), "each once"
+            assert exposure.count(1 << 30) == Count(len(every), True)
+            images = {state: image_of(ground, state) for state in every}
+            assert set(images.values()) <= world.distinct, "all are states of the mutant"
+            assert world.distinct - whole.distinct <= set(images.values()), "and no new one is missing"
+            assert exposure.equivalent == (not every)
+            assert {image_of(ground, state) for state in exposure.aimed()} <= set(images.values())
             for state, image in zip(world.states, world.images, strict=True):
-                assert exposure.holds(world.space, state) or image in whole.distinct
-            aimed = list(exposure.states(world.space))
-            assert all(exposure.holds(world.space, state) for state in aimed)
-            if exposure.equivalent:
-                assert not aimed
-                assert world.distinct <= whole.distinct
+                named = exposure.new(world.space, state)
+                if named is None:
+                    assert image in whole.distinct
+                else:
+                    assert image_of(ground, named) == image
+                    assert image in images.values()
 
 
 @SETTINGS
@@ -184,6 +214,65 @@ def test_a_state_that_loses_nothing_exposed_is_one_of_the_original(program: tupl
 @given(page_programs())
 def test_the_same_holds_of_pages(program: tuple[First, Program]) -> None:
     states_agree(*program, "page-cache")
+
+
+@settings(SETTINGS, max_examples=25)
+@given(memory_programs())
+def test_the_same_holds_where_contents_are_too_many_to_be_told_apart(program: tuple[First, Program]) -> None:
+    with patch("crashcheck.checker.exposure._MOST_CHOICES", 0):
+        states_agree(*program, "px86")
+
+
+def exposure_of(trace: Trace, what: What, change: Change = Change.DELETED) -> Exposure:
+    """Of the first such mutant."""
+    space = StateSpace(build(bare(trace), "px86"))
+    mutant = next(m for m in mutants(trace, persists(trace, alone)) if told(m)[:2] == (what, change))
+    return Exposure(Common(space, Content(space)), build(trace, "px86"), build(mutant.trace, "px86"))
+
+
+def test_a_flush_of_what_was_written_as_it_was_is_not_missed(builder: TraceBuilder) -> None:
+    for value in (0, 1):
+        builder.store("a", 0, 8, value)
+        builder.clwb("a", 0)
+        builder.sfence()
+        builder.store("a", 64, 8, 1)
+    exposure = exposure_of(builder.trace(), What.FLUSH)
+    assert exposure.pieces() == 1
+    assert exposure.equivalent
+    assert list(exposure.aimed()) == []
+
+
+def test_a_lock_that_is_free_again_is_as_if_it_had_never_been_taken(builder: TraceBuilder) -> None:
+    for value in (1, 0):
+        builder.store("a", 0, 8, value)
+    builder.clwb("a", 0)
+    builder.sfence()
+    builder.store("a", 64, 8, 1)
+    exposure = exposure_of(builder.trace(), What.FENCE)
+    assert exposure.count(100) == Count(1, True), "locked, and the store after it persisted"
+    (state,) = exposure.all()
+    assert state.pieces == (1,)
+
+
+def test_a_state_that_the_program_has_a_moment_earlier_is_not_new(builder: TraceBuilder) -> None:
+    builder.store("a", 0, 8, 1)
+    builder.clwb("a", 0)
+    builder.sfence()
+    assert exposure_of(builder.trace(), What.FENCE).equivalent
+    builder.end(1)
+    assert exposure_of(builder.trace(), What.FENCE).count(100) == Count(1, True), "lost although it was promised"
+
+
+def test_counting_stops_where_there_are_too_many(builder: TraceBuilder) -> None:
+    for line in range(12):
+        builder.store("a", 64 * line, 8, 1)
+        builder.clwb("a", 64 * line)
+    builder.sfence()
+    builder.end(1)
+    exposure = exposure_of(builder.trace(), What.FENCE)
+    assert exposure.count(1 << 12) == Count((1 << 12) - 1, True)
+    assert not exposure.count(1000).whole
+    assert sum(1 for _ in exposure.lacking(2)) == 66
 
 
 CHANGES: dict[tuple[What, Change, str], Callable[[str], str]] = {
@@ -257,13 +346,36 @@ def test_every_mutant_of_the_example_is_noticed(example: Path, environment: dict
     assert done.stdout.splitlines()[-1] == "10 mutants: 10 found  (strategy ranked, model px86)"
 
 
-def test_a_check_that_looks_at_nothing_lets_every_mutant_pass(example: Path, environment: dict[str, str]) -> None:
+@pytest.fixture
+def blind(example: Path) -> Path:
+    """The example with a check that looks at nothing."""
     config = example / "fixed.toml"
     text = config.read_text(encoding="utf-8").replace('"output-equivalence"', '"exit-status"')
     config.write_text(text.replace('command = "./fixed {pool}/table.pm {ops}"\noracle', 'command = "true"\noracle'))
-    done, report = run(example, environment, "--no-moves", "--at", "fixed.c:39")
+    return example
+
+
+def test_a_check_that_looks_at_nothing_lets_every_mutant_pass(blind: Path, environment: dict[str, str]) -> None:
+    done, report = run(blind, environment, "--no-moves", "--at", "fixed.c:39")
     assert done.returncode == 1, done.stderr
-    assert [(mutant["words"], mutant["fate"]) for mutant in report["mutants"]] == [("fence deleted", "harmless")]
+    (mutant,) = report["mutants"]
+    assert (mutant["words"], mutant["fate"]) == ("fence deleted", "harmless")
+    assert 0 < mutant["states"] <= mutant["new_states"]
+    assert f"all {mutant['states']} new crash states pass" in done.stdout
+
+
+def test_what_a_budget_or_a_strategy_leaves_out_has_survived(blind: Path, environment: dict[str, str]) -> None:
+    place = ("--no-moves", "--at", "fixed.c:39")
+    _, whole = run(blind, environment, *place)
+    for options in (("--states", "1"), ("--strategy", "pathfinder")):
+        done, report = run(blind, environment, *place, *options)
+        assert done.returncode == 1, done.stderr
+        (mutant,) = report["mutants"]
+        assert mutant["fate"] == "survived"
+        assert mutant["states"] < whole["mutants"][0]["states"]
+        assert mutant["new_states"] == whole["mutants"][0]["new_states"]
+    _, report = run(blind, environment, *place, "--strategy", "exhaustive")
+    assert [(m["fate"], m["states"]) for m in report["mutants"]] == [("harmless", whole["mutants"][0]["states"])]
 
 
 def test_a_program_that_fails_as_it_is_is_refused(example: Path, environment: dict[str, str]) -> None:

@@ -90,13 +90,15 @@ def row(result: MutantResult) -> str:
     from crashcheck.mutants import Fate
 
     here = result.location
+    many = "more than could be counted" if result.new is None else f"{result.new:,}"
     how = {
         Fate.FOUND: f"after {result.states} state{'s' * (result.states != 1)}",
         Fate.EQUIVALENT: "no crash state is new",
-        Fate.HARMLESS: f"all {result.states} further states of the strategy pass",
-        Fate.SURVIVED: f"{result.states} states passed, then the budget was spent",
+        Fate.HARMLESS: f"all {result.states:,} new crash states pass",
+        Fate.SURVIVED: f"{result.states:,} new crash states of {many} passed",
     }[result.fate]
-    return f"{result.fate.value:10}  {here.file}:{here.line}  {here.function}: {result.words}, {how}"
+    why = f": {result.because}" if result.because else ""
+    return f"{result.fate.value:10}  {here.file}:{here.line}  {here.function}: {result.words}, {how}{why}"
 
 
 def summary(done: Mutation) -> str:
@@ -130,6 +132,9 @@ def as_json(done: Mutation) -> dict[str, Any]:
                 "fate": result.fate.value,
                 "exposed": result.exposed,
                 "states": result.states,
+                "new_states": result.new,
+                "because": result.because,
+                "lost": [f"{place.file}:{place.line} ({place.function})" for place in result.lost],
                 "seconds": round(result.seconds, 3),
                 "outcome": None if result.outcome is None else result.outcome.value,
                 "output": result.output,
