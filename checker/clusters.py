@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum, StrEnum
 
 import numpy as np
 
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES, WORD_BYTES
 from crashcheck.analyzer.trace.format import Kind as EventKind
+from crashcheck.checker.flushers import Flushers, Spot
 from crashcheck.checker.identity import AT, Identities, PlaceKey
 from crashcheck.checker.kinds import Cause
 from crashcheck.checker.result import Kind, Location, Outcome
@@ -24,6 +26,14 @@ class Lacks(StrEnum):
     SYNC = "sync"  # page-cache: one call does both
 
 
+class Due(IntEnum):
+    """When what was lost should have persisted."""
+
+    AT_ONCE = 0  # before another update of the same operation
+    AT_THE_END = 1  # before the operation was acknowledged, or output printed
+    LATER = 2  # before an update of a later operation
+
+
 @dataclass(frozen=True, slots=True)
 class Trait:
     """What two causes are compared by."""
@@ -32,11 +42,19 @@ class Trait:
     lacks: Lacks | None  # None: no persist is missing
     lost: PlaceKey
     kept: PlaceKey
-    object: tuple[str, ...]  # function and enclosing object of what was lost; empty if not known
-    line: tuple[int, int]  # crash point and granule of what was lost
+    object: tuple[str, ...] = ()  # function and enclosing object of what was lost; empty if not known
+    line: tuple[int, int] = (-1, -1)  # crash point and granule of what was lost
     beside: frozenset[PlaceKey] = frozenset()  # places of what one flush, early enough, would have persisted with it
     left: PlaceKey = ()  # of the update whose value stays where X is lost
     outcome: Outcome = Outcome.FAIL
+    torn: bool = False  # one store, in part
+    until: PlaceKey = ()  # of a prefix: the update with which the program is right again; empty if not known
+    replaced: PlaceKey = ()  # the update whose value that one replaces
+    signs: frozenset[str] = frozenset()
+    usual: bool = False  # most places that store Y's field leave it so
+    missed: frozenset[Spot] = frozenset()  # flushes that usually persist what X's place stores, and here did not
+    due: Due = Due.AT_ONCE
+    states: int = 1
 
     @property
     def together(self) -> bool:
@@ -46,19 +64,50 @@ class Trait:
     @property
     def section(self) -> bool:
         """Whether they are of different stores."""
-        return self.together and self.lost != self.kept
+        return self.together and not self.torn
 
 
-def trait(subject: Subject, identities: Identities, cause: Cause) -> Trait:
-    lost, kept = identities.place(cause.lost), identities.place(cause.kept)
+def trait(subject: Subject, identities: Identities, flushers: Flushers, cause: Cause, states: int = 1) -> Trait:
+    """`states`: how many failing ones the cause explains."""
     piece = None if cause.lost is None else subject.graph.whole(cause.lost)[0]
-    here = None if piece is None else subject.places.of(int(subject.graph.event[piece]))
-    missing = cause.kind in (Kind.ORDERING, Kind.UNPERSISTED) and not cause.prefix and piece is not None
-    line = (-1, -1) if piece is None else (cause.state.point, int(subject.graph.granule[piece]))
-    lacks = lacking(subject, cause, piece) if missing and piece is not None else None
-    beside = _beside(subject, identities, cause, piece) if lacks is Lacks.FLUSH and piece is not None else frozenset()
-    left = () if piece is None or not missing else _left(subject, identities, piece)
-    return Trait(cause.kind, lacks, lost, kept, _object(here), line, beside, left, cause.verdict.outcome)
+    seen = Trait(
+        cause.kind,
+        None,
+        identities.place(cause.lost),
+        identities.place(cause.kept),
+        outcome=cause.verdict.outcome,
+        signs=cause.verdict.signs,
+        torn=cause.torn,
+        until=() if cause.until is None else identities.place(cause.until),
+        replaced=() if cause.until is None else _left(subject, identities, subject.graph.whole(cause.until)[0]),
+        due=_due(subject, cause),
+        states=states,
+    )
+    if piece is None:
+        return seen
+    here = subject.places.of(int(subject.graph.event[piece]))
+    seen = replace(seen, object=_object(here), line=(cause.state.point, int(subject.graph.granule[piece])))
+    if cause.kind not in (Kind.ORDERING, Kind.UNPERSISTED) or cause.prefix:
+        return seen
+    lacks = lacking(subject, cause, piece)
+    seen = replace(seen, lacks=lacks, left=_left(subject, identities, piece))
+    if lacks is not Lacks.FLUSH:
+        return seen
+    missed = flushers.missed(piece, _due_at(subject, cause))
+    return replace(seen, beside=_beside(subject, identities, cause, piece), missed=missed)
+
+
+def _due_at(subject: Subject, cause: Cause) -> int:
+    """The event before which what was lost should have persisted."""
+    return int(subject.space.points[cause.state.point].event) if cause.kept is None else subject.event_of(cause.kept)
+
+
+def _due(subject: Subject, cause: Cause) -> Due:
+    if cause.kept is None or cause.lost is None:
+        return Due.AT_THE_END
+    first, then = (subject.point_at(subject.event_of(piece)) for piece in (cause.lost, cause.kept))
+    same = int(subject.space.points.acked[first]) == int(subject.space.points.acked[then])
+    return Due.AT_ONCE if same else Due.LATER
 
 
 def _beside(subject: Subject, identities: Identities, cause: Cause, piece: int) -> frozenset[PlaceKey]:
@@ -71,7 +120,7 @@ def _beside(subject: Subject, identities: Identities, cause: Cause, piece: int) 
 
 
 def _left(subject: Subject, identities: Identities, piece: int) -> PlaceKey:
-    """The place of the update before the lost one at the same word; empty if there is none."""
+    """The place of the update before a piece at the same word; empty if there is none."""
     graph = subject.graph
     same = (graph.file[:piece] == graph.file[piece]) & (graph.kind[:piece] == DATA)
     before = np.flatnonzero(same & (graph.offset[:piece] // WORD_BYTES == graph.offset[piece] // WORD_BYTES))
@@ -86,8 +135,7 @@ def lacking(subject: Subject, cause: Cause, piece: int) -> Lacks:
     if int(graph.kind[piece]) == DATA and int(graph.mode[piece]) != IN_ORDER:
         return Lacks.FENCE
     low = int(graph.event[piece]) + 1
-    high = int(subject.space.points[cause.state.point].event) if cause.kept is None else subject.event_of(cause.kept)
-    between = events[low:high]
+    between = events[low : _due_at(subject, cause)]
     line = int(graph.offset[piece]) // LINE_BYTES
     first = between["offset"].astype(np.int64) // LINE_BYTES
     last = (between["offset"].astype(np.int64) + np.maximum(between["size"].astype(np.int64), 1) - 1) // LINE_BYTES
@@ -108,6 +156,8 @@ def alike(one: Trait, other: Trait) -> bool:
         return True  # persisted right after the store, it is so before whatever must come later
     if one.lost in other.beside and other.lost in one.beside:
         return True  # one flush of their line, before either is needed
+    if one.missed & other.missed:
+        return True  # the flush that persists both elsewhere
     if one.kind is not other.kind or one.kept != other.kept:
         return False
     if one.kind is Kind.ORDERING and one.lacks is not Lacks.FLUSH:
@@ -117,16 +167,40 @@ def alike(one: Trait, other: Trait) -> bool:
 
 def _one_section(one: Trait, other: Trait) -> bool:
     """A chain of updates, each of which must persist with the next; or what one update leaves is not mended, whatever
-    comes after it."""
-    if one.lost == other.kept or other.lost == one.kept:
+    comes after it; or the same pair, ended in another way or written once more for another branch."""
+    if one.lost == other.kept or other.lost == one.kept or (one.lost, one.kept) == (other.lost, other.kept):
         return True
-    return one.section and other.section and one.kept == other.kept and _named(one.kept)
+    if not (one.section and other.section):
+        return False
+    return _left_alike(one, other) or _written_twice(one, other)
+
+
+def _left_alike(one: Trait, other: Trait) -> bool:
+    """What one update leaves; or, until the same update makes it right, what most updates of one field leave, or what
+    the one's leaves in both."""
+    if one.kept == other.kept:
+        return _named(one.kept)
+    if one.until != other.until or not one.until:
+        return False
+    if one.usual and other.usual and one.kept[-1] == other.kept[-1]:
+        return True
+    return one.outcome is other.outcome and (one.kept == other.replaced or other.kept == one.replaced)
+
+
+def _written_twice(one: Trait, other: Trait) -> bool:
+    """The same two fields, in one function, with the same harm: of two branches that mirror each other."""
+    places = (one.kept, one.lost, other.kept, other.lost)
+    if not all(map(_named, places)) or len({place[1] for place in places}) > 1 or len({p[-2] for p in places}) > 1:
+        return False
+    fields = [{trait.kept[-1], trait.lost[-1]} for trait in (one, other)]
+    return fields[0] == fields[1] and len(fields[0]) > 1 and (one.outcome, one.signs) == (other.outcome, other.signs)
 
 
 def _of_section(section: Trait, loss: Trait) -> bool:
     """A lost update whose loss is the same harm: of two that must persist together the other one, or what should have
     replaced the value that the section's first update leaves."""
-    if {section.lost, section.kept} == {loss.lost, loss.kept}:
+    pairs = ({section.kept, section.lost}, {section.kept, section.until})
+    if {loss.lost, loss.kept} in pairs:
         return True
     replaced = loss.left == section.kept != loss.lost and _named(loss.left)
     return replaced and section.outcome is loss.outcome
@@ -135,6 +209,19 @@ def _of_section(section: Trait, loss: Trait) -> bool:
 def _named(place: PlaceKey) -> bool:
     """Whether a place says which variable it changes: helpers that store through any pointer do not."""
     return place[:1] == (AT,) and place[-1] != ""
+
+
+def usual(traits: Sequence[Trait], storing: Callable[[str], int]) -> list[Trait]:
+    """The traits, marked where most places that store Y's field leave it until the same update: recovery forgets it.
+
+    `storing`: how many places of the program store a field.
+    """
+    leaving: dict[tuple[str, PlaceKey], set[PlaceKey]] = {}
+    for one in traits:
+        if one.section and one.until and _named(one.kept):
+            leaving.setdefault((one.kept[-1], one.until), set()).add(one.kept)
+    rules = {key for key, places in leaving.items() if len(places) > 1 and 2 * len(places) > storing(key[0])}
+    return [replace(one, usual=one.section and (one.kept[-1], one.until) in rules) for one in traits]
 
 
 def groups(traits: Sequence[Trait]) -> list[list[int]]:
@@ -152,9 +239,20 @@ def groups(traits: Sequence[Trait]) -> list[list[int]]:
 
 
 def head(traits: Sequence[Trait], members: Sequence[int]) -> int:
-    """The member to tell the bug by: of a chain its beginning, else the first one found."""
+    """The member to tell the bug by, the first one found of equals.
+
+    Of updates that must persist together the beginning of a chain, of the kind that most of their failing states show;
+    of a missing persist the one that is due first.
+    """
+    together = [index for index in members if traits[index].lacks is None]
+    if not together:
+        return min(members, key=lambda index: traits[index].due)
     lost = {traits[index].lost for index in members}
-    return next((i for i in members if traits[i].lacks is None and traits[i].kept not in lost), members[0])
+    states: Counter[Kind] = Counter()
+    for index in together:
+        states[traits[index].kind] += traits[index].states
+    most = max(states, key=lambda kind: states[kind])
+    return min(together, key=lambda index: (traits[index].kind is not most, traits[index].kept in lost))
 
 
 def _root(root: list[int], index: int) -> int:

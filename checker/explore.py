@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime
@@ -358,6 +358,8 @@ class Exploring:
         if cause.moment is not None:
             draft.stretches.update((cause.moment, cause.moment if moment is None else moment))
         if new:
+            if cause.prefix and cause.complete and cause.moment is not None and cause.kept is not None:
+                draft.cause = replace(cause, until=self._kinds.right_again(cause.moment))
             with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
                 self._register.doubt(draft, self._snapshot, self._executor.write_image, Path(folder))
             self._show(now=True)

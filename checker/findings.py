@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.checker import clusters, explain, sparse
+from crashcheck.checker.flushers import Flushers
 from crashcheck.checker.identity import AT, FindingKey, Identities, PlaceKey
 from crashcheck.checker.kinds import CUT_SHORT, Cause
 from crashcheck.checker.result import Finding, Kind, Location
@@ -148,6 +149,14 @@ class Register:
             self._pieces[place] = np.flatnonzero(chosen)
         return self._pieces[place]
 
+    def _storing(self, variable: str) -> int:
+        """How many places store a field."""
+        graph, events = self.subject.graph, self.subject.trace.events
+        pairs = events["site"][graph.event].astype(np.uint64) << np.uint64(32) | events["stack"][graph.event]
+        firsts = np.unique(pairs, return_index=True)[1]
+        places = {self.identities.place(first) for first in firsts.tolist()}
+        return sum(place[0] == AT and place[-1] == variable for place in places)
+
     # -- what cannot be proved
 
     def doubt(self, draft: Draft, snapshot: Snapshot | None, write_image: WriteImage, folder: Path) -> None:
@@ -201,10 +210,14 @@ class Register:
     def _bugs(self) -> list[tuple[Draft, list[Draft]]]:
         """Each bug's draft, with the others that the same fix would mend; what is uncertain stays apart."""
         found: dict[int, tuple[Draft, list[Draft]]] = {}
+        flushers = Flushers(self.subject)
         for uncertain in (False, True):
             places = [index for index, draft in enumerate(self.drafts) if bool(draft.uncertain) is uncertain]
             drafts = [self.drafts[index] for index in places]
-            traits = [clusters.trait(self.subject, self.identities, draft.cause) for draft in drafts]
+            traits = [
+                clusters.trait(self.subject, self.identities, flushers, draft.cause, draft.states) for draft in drafts
+            ]
+            traits = clusters.usual(traits, self._storing)
             for members in clusters.groups(traits):
                 first = clusters.head(traits, members)
                 found[places[members[0]]] = (drafts[first], [drafts[i] for i in members if i != first])

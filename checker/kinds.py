@@ -20,6 +20,7 @@ from crashcheck.checker.states import CrashState
 from crashcheck.checker.subject import UPDATES, Subject
 
 _WALK_BACK = 256  # moments looked at for the beginning of a failing stretch of the program
+_WALK_ON = 4096  # moments within which its end is looked for
 _DIED = (Outcome.SIGNAL, Outcome.TIMEOUT)
 CUT_SHORT = "not minimised to the end: the budget was spent"
 
@@ -37,6 +38,7 @@ class Cause:
     torn: bool = False  # X and Y are pieces of one store or library call
     since: int | None = None  # of `unpersisted`: operations acknowledged before X was issued
     moment: int | None = None  # of a prefix: the event before which the program is killed
+    until: int | None = None  # of a prefix: the piece with which the program is right again; None if not known
     complete: bool = True  # False where the budget ended first
 
 
@@ -149,17 +151,48 @@ class Kinds:
         known = self._prober.known(self._subject.content.fingerprint(state))
         return known if known is not None else otherwise
 
+    def right_again(self, moment: int) -> int | None:
+        """The last piece issued in the stretch of failing moments that begins with `moment`; None if none is found.
+
+        Looked for up to the end of the operation under way, in steps that double, then by bisection.
+        """
+        space = self._subject.space
+        acked = int(space.points.acked[self._subject.point_at(moment)])
+        after = int(np.searchsorted(space.points.acked, acked, side="right"))
+        end = int(space.points.event[min(after, len(space.points) - 1)])
+
+        at = low = bisect_left(self._moments, moment)
+        last = min(bisect_left(self._moments, end), low + _WALK_ON)
+        step = 1
+        try:
+            while not self._passes(at):
+                if at == last:
+                    return None
+                low, at, step = at + 1, min(at + step, last), 2 * step
+            return self._subject.update_before(self._moments[minimise.earliest(low, at, self._passes)])
+        except (OutOfProbes, OutOfTime):
+            return None
+
     def first_of_stretch(self, event: int) -> tuple[int, int | None]:
         """The first of the consecutive failing moments that end with `event`, and the passing one before it if found.
 
-        Moments are the events of updates and of crash points; crashing at a moment is prefix(moment).
+        Moments are the events of updates and of crash points; crashing at a moment is prefix(moment). After a
+        time-out, which is dear, the next step back is twice as long, and what it went past is found by bisection.
         """
         at = bisect_left(self._moments, event)
+        step = 1
         for _ in range(_WALK_BACK):
             if at == 0:
                 return self._moments[0], None
-            before = self._moments[at - 1]
-            if self._prober.verdict(self._subject.prefix(before)).passed:
-                return self._moments[at], before
-            at -= 1
+            before = max(0, at - step)
+            verdict = self._prober.verdict(self._subject.prefix(self._moments[before]))
+            if verdict.passed:
+                at = minimise.earliest(before + 1, at, lambda index: not self._passes(index))
+                return self._moments[at], self._moments[at - 1]
+            step = 2 * step if verdict.outcome is Outcome.TIMEOUT else 1
+            at = before
         return self._moments[at], None
+
+    def _passes(self, index: int) -> bool:
+        """Whether the program may be killed at the moment with this index."""
+        return self._prober.verdict(self._subject.prefix(self._moments[index])).passed

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.clusters import Lacks, Trait, alike
+from crashcheck.checker.clusters import Due, Lacks, Trait, alike, groups, head, usual
 from crashcheck.checker.explore import Exploration
 from crashcheck.checker.identity import AT
-from crashcheck.checker.result import Kind, Outcome
+from crashcheck.checker.result import Kind, Location, Outcome
 from support.tracing import TraceBuilder
 
 from .worlds import World, place, words
@@ -141,6 +141,81 @@ def test_one_flush_of_a_line_mends_all_that_needs_it_later_if_all_is_stored_by_t
     assert [finding.kind for finding in found.findings] == [Kind.ORDERING] * bugs
 
 
+@pytest.mark.parametrize(("loop", "bugs"), [(9, 1), (8, 2)])
+def test_stores_that_one_flush_persists_but_for_a_few_lack_that_flush(explore: Explore, loop: int, bugs: int) -> None:
+    """`node.a` and `node.b` are stored by two functions, and flushed by a third in a loop, or each by its own."""
+
+    def script(t: TraceBuilder) -> None:
+        for forgotten, flushed, done in (((2, 256), (1, 0), 64), ((1, 512), (2, 384), 128)):
+            store(t, *flushed)
+            store(t, *forgotten)
+            t.site = 9 if flushed[0] == 1 else loop
+            t.clwb("p", flushed[1])
+            t.site = 0
+            t.sfence()
+            store(t, 3, done)
+            persist(t, done)
+
+    own = place(8, "", function="add") if loop == 8 else place(9, "", function="commit")
+    sites = {
+        1: place(1, "node.a", function="change"),
+        2: place(2, "item.b", function="add"),
+        3: place(3, "root.first", function="commit"),
+        8: own,
+        9: place(9, "", function="commit"),
+    }
+    found = explore(script, "64>256", "128>512", sites=sites)
+    assert [finding.kind for finding in found.findings] == [Kind.ORDERING] * bugs
+
+
+def test_a_pair_stored_by_one_line_is_one_bug_in_either_order(explore: Explore) -> None:
+    def script(t: TraceBuilder) -> None:
+        for offset in (0, 64):
+            store(t, 1, offset)
+            persist(t, offset)
+        store(t, 1, 256)
+        store(t, 1, 320)
+        persist(t, 256, 320)
+
+    found = explore(script, "0=64", "320>256", snapshot=True, sites=SITES)
+    (finding,) = found.findings
+    assert (finding.kind, finding.states) == (Kind.ATOMICITY, found.states.failing)
+
+
+@pytest.mark.parametrize(("last", "bugs"), [(3, 1), (4, 2)])
+def test_a_pair_is_one_bug_in_either_order_whatever_is_stored_between(explore: Explore, last: int, bugs: int) -> None:
+    def script(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (2, 128), (3, 64)):
+            store(t, site, offset)
+            persist(t, offset)
+        store(t, 1, 256)
+        store(t, last, 320)
+        persist(t, 256, 320)
+
+    found = explore(script, "0=64", "320>256", snapshot=True, sites=SITES)
+    assert [finding.kind for finding in found.findings] == [Kind.ATOMICITY, Kind.ORDERING][:bugs]
+
+
+@pytest.mark.parametrize(
+    ("third", "fourth", "bugs"),
+    [
+        (place(3, "node.b"), place(4, "node.a"), 1),  # the other branch
+        (place(3, "node.b", function="other"), place(4, "node.a", function="other"), 2),
+        (place(3, "node.b"), place(4, "node.c"), 2),
+    ],
+)
+def test_two_fields_stored_one_after_the_other_in_both_branches_are_one_bug(
+    explore: Explore, third: Location, fourth: Location, bugs: int
+) -> None:
+    def script(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (2, 64), (3, 256), (4, 320)):
+            store(t, site, offset)
+            persist(t, offset)
+
+    found = explore(script, "!0=64", "!256=320", snapshot=True, sites={**SITES, 3: third, 4: fourth})
+    assert [finding.kind for finding in found.findings] == [Kind.RECOVERY_FAILURE] * bugs
+
+
 def of(*where: str) -> tuple[str, ...]:
     return (AT, "hash.c", "1", "1", *where)
 
@@ -155,6 +230,39 @@ def test_a_loss_that_leaves_what_recovery_cannot_bear_is_that_bug_again() -> Non
     assert not alike(HELD, replace(RELEASED, outcome=Outcome.FAIL))
     assert not alike(HELD, replace(RELEASED, left=UNLOCK))
     assert not alike(HELD, replace(RELEASED, lost=LOCK))
+
+
+def test_what_a_lock_leaves_is_that_bug_also_where_it_shows_only_after_another_update() -> None:
+    held = replace(HELD, until=UNLOCK, replaced=LOCK)
+    later = replace(held, kept=of("insert", "bucket.next"), lost=of("insert", "bucket.key"))
+    assert alike(held, later)
+    assert not alike(held, replace(later, replaced=VALUE))
+    assert not alike(held, replace(later, until=VALUE))
+    assert not alike(held, replace(later, outcome=Outcome.FAIL))
+
+
+def test_a_field_that_most_places_leave_is_forgotten_by_recovery() -> None:
+    done = of("commit", "log.entries")
+    some = [
+        replace(HELD, kept=of(function, "node.parent"), lost=of(function, "node.color"), until=done)
+        for function in ("rotate", "insert")
+    ]
+    assert len(groups(usual(some, lambda field: 3))) == 1
+    assert len(groups(usual(some, lambda field: 4))) == 2
+    assert len(groups(usual([some[0], replace(some[1], until=VALUE)], lambda field: 2))) == 2
+
+
+def test_a_bug_is_told_by_what_most_of_its_states_show() -> None:
+    wrong = replace(HELD, kind=Kind.ATOMICITY, kept=VALUE, lost=UNLOCK, states=3)
+    assert head([replace(HELD, states=4), wrong], [0, 1]) == 0
+    assert head([replace(HELD, states=2), wrong], [0, 1]) == 1
+
+
+def test_a_missing_persist_is_told_by_what_it_is_due_before_first() -> None:
+    at_the_end = replace(RELEASED, due=Due.AT_THE_END)
+    causes = [replace(RELEASED, due=Due.LATER), at_the_end, replace(RELEASED, due=Due.AT_ONCE), at_the_end]
+    assert head(causes, [0, 1, 2, 3]) == 2
+    assert head(causes, [0, 1, 3]) == 1
 
 
 def test_two_that_must_persist_together_are_one_bug_whichever_is_lost() -> None:

@@ -294,6 +294,25 @@ def test_consecutive_failing_points_are_one_finding_and_like_states_there_are_dr
     assert finding.states == found.states.failing > 4
 
 
+@pytest.mark.parametrize(("how", "runs"), [("", 100), ("~", 30)])
+def test_the_ends_of_a_long_stretch_are_found_in_few_runs_where_each_hangs(world: Make, how: str, runs: int) -> None:
+    def long(t: TraceBuilder) -> None:
+        for offset in (0, *range(512, 512 + 8 * 120, 8), 64):
+            t.store("p", offset, 8, 1)
+            persist(t, offset)
+
+    recorded = world(long, f"{how}0=64", limits=Limits(timeout_s=0.3))
+    with recorded.executor() as executor:
+        prober = Prober(executor, recorded.content, Meter(Budget()))
+        prober.allow(1000)
+        kinds = Kinds(recorded.subject, prober)
+        cause = kinds.prefix_cause(recorded.subject.event_of(100))
+        assert (cause.kept, cause.lost, cause.complete) == (0, 1, True)
+        assert prober.runs <= runs + 5
+        assert cause.moment is not None
+        assert kinds.right_again(cause.moment) == len(recorded.graph) - 1
+
+
 @pytest.mark.parametrize("how", ["!", "~"])
 def test_a_prefix_on_which_the_check_dies_is_a_recovery_failure(world: Make, how: str) -> None:
     subject = world(two_steps, f"{how}0=64", sites=STEPS, limits=Limits(timeout_s=0.5))
