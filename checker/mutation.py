@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,13 +218,14 @@ def source_chain(trace: Trace, facts: Facts, relative: Callable[[str], str]) -> 
     """Places of an event from program facts: inlined functions, then callers."""
 
     known: dict[tuple[int, int], tuple[Location, ...]] = {}
+    named = cache(relative)
 
     def places(site: int, stack: int) -> tuple[Location, ...]:
         sites = [
             found for found in (trace.site(id_, facts) for id_ in (site, *trace.stack(stack))) if found is not None
         ]
         return tuple(
-            Location(relative(at.file), at.line, at.column, at.function, "", ())
+            Location(named(at.file), at.line, at.column, at.function, "", ())
             for found in sites
             for at in found.positions
         )

@@ -106,6 +106,7 @@ def mutate(
         tell("recording")
         loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path))
         oracles.must_be_marked(config, loaded.facts)
+        loaded = pipeline.with_reads(config, loaded)
         tree = SourceTree(config.folder)
         trace = loaded.subject.trace
         found = [p for p in persists(trace, source_chain(trace, loaded.facts, tree.relative)) if wanted(p)]
@@ -178,7 +179,7 @@ class _Search:
             with_first = config.check.first == "check" and evidence.has_files(loaded.recording.first)
             uncrashed(executor, first=with_first)
             oracles.judge_boundaries(oracle, executor, loaded.subject, loaded.completeness)
-            plan = pipeline.strategy_of(config, loaded.facts)
+            plan = pipeline.strategy_of(config, loaded)
             explored = Exploring(loaded.subject, executor, plan, self._budget, jobs=self._jobs).run()
         if explored.findings or explored.uncertain:
             first = (*explored.findings, *explored.uncertain)[0]
@@ -271,7 +272,7 @@ class _Search:
     def _of_strategy(self, one: _One) -> Iterator[CrashState | None]:
         """Its states; None for one that the original has as well, so that the clock is looked at in between."""
         space = StateSpace(one.graph)
-        for choice in pipeline.strategy_of(self._config, self._loaded.facts).plan(space).choices():
+        for choice in pipeline.strategy_of(self._config, self._loaded).plan(space).choices():
             yield one.exposure.new(space, choice.state)
 
     def _is_all(self, one: _One) -> bool:
