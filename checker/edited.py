@@ -57,13 +57,13 @@ def cost(events: Events, insertions: Iterable[Insertion]) -> Cost:
     """What insertions into a trace would cost."""
     flushes = fences = syncs = 0
     for insertion in insertions:
-        flushes += len(_lines(events, insertion.flushes))
+        flushes += len(lines_of(events, insertion.flushes))
         fences += insertion.fence
         syncs += insertion.sync is not None
     return Cost(flushes, fences, syncs)
 
 
-def _lines(events: Events, rows: Iterable[int]) -> dict[tuple[int, int], int]:
+def lines_of(events: Events, rows: Iterable[int]) -> dict[tuple[int, int], int]:
     """The cache lines that events touch, each once, by file and number: the first event that touches it."""
     lines: dict[tuple[int, int], int] = {}
     for row in rows:
@@ -126,7 +126,7 @@ def _events(events: Events, insertion: Insertion) -> Iterator[np.void]:
         row["flags"], row["payload"], row["instance_delta"] = 0, 0, NO_INSTANCE
         return row
 
-    for (_, line), first in _lines(events, insertion.flushes).items():
+    for (_, line), first in lines_of(events, insertion.flushes).items():
         # A clwb, whatever this machine's flush was: a clflush would need no fence, and other machines have none such.
         yield made(Kind.FLUSH, FlushKind.CLWB, events[first], line * LINE_BYTES, LINE_BYTES)
     if insertion.fence:

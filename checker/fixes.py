@@ -18,7 +18,7 @@ from crashcheck.checker.findings import Bug, Register
 from crashcheck.checker.mutation import Place
 from crashcheck.checker.remedies import Remedies, Remedy, Step, missing
 from crashcheck.checker.result import Edit, Fix, Kind
-from crashcheck.checker.retrial import Outcome, Retrial
+from crashcheck.checker.retrial import Order, Outcome, Retrial
 from crashcheck.checker.states import CrashState
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
@@ -57,8 +57,10 @@ class Fixes:
     write: Write
     facts: Facts | None = None
     _remedies: Remedies = field(init=False)
+    _order: Order = field(init=False)
 
     def __post_init__(self) -> None:
+        self._order = Order(choice.state for choice in self.strategy.plan(self.subject.space).choices())
         self._remedies = Remedies(self.subject, self.chain)
 
     def propose(self, bug: Bug, seconds: float) -> Fix:
@@ -71,13 +73,14 @@ class Fixes:
         if not any(missing(draft.cause) for draft in bug.drafts):
             return self._hopeless(bug)
         cases = self._cases(bug)
-        retrial = Retrial(self.subject, self.executor, self.strategy, self.register, self.tried, self.facts, bug, cases)
+        retrial = Retrial(self.subject, self.executor, self._order, self.register, self.tried, self.facts, bug, cases)
         best: Fix | None = None
         for many, (left, offer, counterparts) in enumerate(self._nearest(bug, cases)):
             if best is not None and (many == _MOST_EXPLORED or left >= best.after_failing):
                 break
             lost, about = self._about(bug, offer.remedy)
-            fix = self._fix(offer, left, len(cases), retrial.explore(counterparts, lost, about, ends))
+            outcome = retrial.explore(counterparts, lost, about, ends)
+            fix = self._fix(offer, left + outcome.failing, len(cases), outcome)
             if best is None or fix.after_failing < best.after_failing:
                 best = fix
             if not best.after_failing:
@@ -103,8 +106,9 @@ class Fixes:
                 short.append((left, offer))
             else:
                 yield 0, offer, counterparts
-        for left, offer in sorted(short, key=lambda pair: pair[0]):
-            yield left, offer, self._counterparts(offer)
+        for _, offer in sorted(short, key=lambda pair: pair[0]):
+            counterparts = self._counterparts(offer)
+            yield sum(map(counterparts.feasible, cases.values())), offer, counterparts
 
     def _counterparts(self, offer: _Offer) -> Counterparts:
         return Counterparts(self.subject.space, edited(self.subject.graph, offer.remedy.insertions()))
@@ -120,10 +124,8 @@ class Fixes:
         edited_ = [row for step in remedy.steps for row in step.rows]
         return np.unique(np.array(lost, dtype=np.int64)), np.unique(np.array([*lost, *kept, *edited_], dtype=np.int64))
 
-    def _fix(self, offer: _Offer, left: int, many: int, outcome: Outcome) -> Fix:
-        verified = f"with this edit: {left} of {many} failing state{'s' * (many != 1)} fail on this trace"
-        if outcome.failing:
-            verified += f", and {outcome.failing} that had not been met before"
+    def _fix(self, offer: _Offer, failing: int, many: int, outcome: Outcome) -> Fix:
+        verified = f"with this edit: {failing} of {many} failing state{'s' * (many != 1)} fail on this trace"
         holding = f", {explain.count(outcome.groups, 'group')} with its places first," if outcome.groups else ""
         verified += f"; explored again{holding} by {self.strategy.name}{' to its end' * outcome.whole}"
         verified += f", {explain.count(outcome.states, 'state')}"
@@ -136,7 +138,7 @@ class Fixes:
             words=offer.remedy.words,
             edits=offer.edits,
             before_failing=many,
-            after_failing=left + outcome.failing,
+            after_failing=failing,
             verified=verified,
             extra_flushes=offer.cost.flushes,
             extra_fences=offer.cost.fences,

@@ -10,7 +10,7 @@ import numpy as np
 from crashcheck.analyzer.persistence.pieces import DATA, LINE_BYTES
 from crashcheck.analyzer.trace.format import Kind as Event
 from crashcheck.analyzer.trace.format import SyncKind
-from crashcheck.checker.edited import Insertion
+from crashcheck.checker.edited import Insertion, lines_of
 from crashcheck.checker.kinds import Cause
 from crashcheck.checker.mutation import Place, out_of_helpers, storing_functions
 from crashcheck.checker.result import Kind, Location
@@ -95,6 +95,9 @@ class Remedies:
     # -- with caches
 
     def _flushes(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Remedy]:
+        needed = self._needed(lost)
+        if needed != lost:
+            yield from self._flushes((), needed, kept)
         for remedy in self._flushes_at(causes, lost, kept):
             yield remedy
             together = self._after_loops(remedy.steps)
@@ -179,6 +182,27 @@ class Remedies:
             else:
                 runs.append([row])
         return [tuple(run) for run in runs]
+
+    def _needed(self, places: list[Location]) -> list[Location]:
+        """Without those whose lines a flush at a later one always flushes as well, before any fence."""
+        events = self._subject.trace.events
+        ends = np.isin(events["kind"], np.array([Event.FENCE, Event.MARK_BEGIN, Event.MARK_END], dtype=np.uint8))
+        passed = {thread: np.cumsum(ends & (events["thread"] == thread)) for thread in np.unique(events["thread"])}
+
+        def until(row: int) -> tuple[int, int]:
+            thread = int(events["thread"][row])
+            return thread, int(passed[thread][row])
+
+        later: dict[tuple[object, ...], int] = {}  # by thread, stretch without a fence and line: the last flush
+        needed: list[Location] = []
+        for place in reversed(places):
+            rows = self._rows(place)
+            lines = [(row, (*until(row), *line)) for row in rows for line in lines_of(events, [row])]
+            if not needed or any(later.get(line, -1) < row for row, line in lines):
+                needed.append(place)
+                for row, line in lines:
+                    later[line] = max(row, later.get(line, -1))
+        return needed[::-1]
 
     def _after_loops(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """The same where stores that follow one another are flushed together, after the last; () if none do."""

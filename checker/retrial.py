@@ -1,4 +1,8 @@
-"""The edited trace explored again: the groups that hold what the edit is about first, then as the strategy does."""
+"""The edited trace explored again: the groups that hold what the edit is about first, then as the strategy does.
+
+Each crash state of the edited trace is one of the recorded trace. So the strategy need not be asked anew for each edit:
+its order for the recorded trace, without the states that the edit makes impossible, is one for the edited trace.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
@@ -18,10 +22,10 @@ from crashcheck.checker.explore import Tried
 from crashcheck.checker.findings import Bug, Register
 from crashcheck.checker.representative import Places, Representative
 from crashcheck.checker.states import CrashState, StateSpace
-from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
 
 MOST_STATES = 500  # with different images, of one edit: bounded so and not by time, it is the same on every machine
+_MOST_LOOKED = 5000  # states of the strategy's order
 _OF_A_GROUP = 64  # of its representative's cheap states, before the next group has its turn
 _AHEAD = 8  # states submitted before the first of them is asked for
 _LOOK_EVERY = 16  # states between two looks at the clock, where none is run
@@ -50,16 +54,36 @@ class _Waiting:
     ticket: int | None  # None: the check has seen this image
 
 
+class Order:
+    """The states that a strategy chooses of the recorded trace, asked for once however often they are gone through."""
+
+    def __init__(self, states: Iterator[CrashState]) -> None:
+        self._more = states
+        self._known: list[CrashState] = []
+
+    def __iter__(self) -> Iterator[CrashState]:
+        at = 0
+        while True:
+            if at == len(self._known):
+                following = next(self._more, None)
+                if following is None:
+                    return
+                self._known.append(following)
+            yield self._known[at]
+            at += 1
+
+
 @dataclass(slots=True, eq=False)
 class Retrial:
-    """For the edits tried for one finding. `cases`: its failing states by fingerprint.
+    """For the edits tried for one finding. `order`: the strategy's; `cases`: its failing states by fingerprint.
 
-    The check is not asked again about images that it has seen.
+    Those that come to light with one edit are there for the next. The check is not asked again about images that it has
+    seen.
     """
 
     subject: Subject
     executor: Executor
-    strategy: Strategy
+    order: Order
     register: Register
     tried: Tried
     facts: Facts | None
@@ -74,6 +98,8 @@ class Retrial:
         space = StateSpace(counterparts.edit.graph)
         at = counterparts.edit.at
         holding = self._holding(space, at[about])
+        near = self._near(space, at[lost], holding)
+        states = chain((counterparts.recorded(state, space) for state in near), self._far(counterparts))
         seen: set[bytes] = set()
         waiting: deque[_Waiting] = deque()
         failing = others = 0
@@ -82,17 +108,23 @@ class Retrial:
         def take() -> None:
             nonlocal failing, others
             one = waiting.popleft()
-            if one.fingerprint not in self.cases and self._fails(one):
-                mine = self._is_mine(one)
-                failing, others = failing + mine, others + (not mine)
+            if one.fingerprint in self.cases or not self._fails(one):
+                return
+            if self._is_mine(one):
+                self.cases[one.fingerprint] = one.state
+                failing += 1
+            else:
+                others += 1
 
         ran = False
-        for number, state in enumerate(self._states(space, at[lost], holding)):
+        for number, state in enumerate(states):
             if (ran or number % _LOOK_EVERY == 0) and time.monotonic() > ends:
                 whole = in_time = False
                 break
-            same = counterparts.recorded(state, space)
-            fingerprint = self.subject.content.fingerprint(same)
+            if state is None:
+                whole = False
+                break
+            fingerprint = self.subject.content.fingerprint(state)
             if fingerprint in seen:
                 continue
             if len(seen) == MOST_STATES:
@@ -100,7 +132,7 @@ class Retrial:
                 break
             seen.add(fingerprint)
             ran = fingerprint not in self.tried.passed and fingerprint not in self.tried.failed
-            waiting.append(_Waiting(same, fingerprint, self.executor.submit(same) if ran else None))
+            waiting.append(_Waiting(state, fingerprint, self.executor.submit(state) if ran else None))
             if len(waiting) > _AHEAD:
                 take()
         while waiting:
@@ -114,15 +146,22 @@ class Retrial:
         made = groups(found)
         return [group.representative for group in made if any(site.number in sites for site in group.sites)]
 
-    def _states(self, space: StateSpace, lost: Rows, holding: list[Behaviour]) -> Iterator[CrashState]:
+    def _near(self, space: StateSpace, lost: Rows, holding: list[Behaviour]) -> Iterator[CrashState]:
+        """Of the edited trace."""
         places = Places(space)
         for state in _losses(space, lost):
             yield places.first(state)
         for behaviour in holding:
             for _, state in islice(Representative(places, behaviour).cheap(), _OF_A_GROUP):
                 yield state
-        for choice in self.strategy.plan(space).choices():
-            yield choice.state
+
+    def _far(self, counterparts: Counterparts) -> Iterator[CrashState | None]:
+        """Of the recorded trace; None where so many have been looked at that it ends."""
+        for looked, state in enumerate(self.order):
+            if looked == _MOST_LOOKED:
+                yield None
+            if counterparts.feasible(state):
+                yield state
 
     def _fails(self, one: _Waiting) -> bool:
         """Fails twice, if it had not been met."""

@@ -122,7 +122,7 @@ def test_an_edit_that_leaves_the_same_loss_open_elsewhere_is_not_enough(propose:
     """The search ended before it had met the second flag: a fence before the first mends all that it had found."""
     (fix,) = propose(before_two_flags, "64>0", "320>256", states=5)
     assert fix.words == "a fence after the flush at hash.c:44"
-    assert (fix.before_failing, fix.after_failing, costs(fix)) == (1, 0, (0, 2, 0))
+    assert (fix.before_failing, fix.after_failing, costs(fix)) == (2, 0, (0, 2, 0))
 
 
 def test_of_two_that_are_enough_the_one_that_runs_less_often_is_chosen(propose: Propose) -> None:
@@ -324,3 +324,25 @@ def test_what_was_not_stored_when_it_was_acknowledged_is_told_so(propose: Propos
     assert fix.words == (
         "no flush can help: `entry.value` at hash.c:40 is stored only after the acknowledgement; acknowledge later"
     )
+
+
+def test_of_several_stores_to_one_line_only_the_last_is_flushed(propose: Propose) -> None:
+    def script(t: TraceBuilder) -> None:
+        t.site = 1
+        t.store("p", 0, 8, 7)
+        t.site = 0
+        t.store("p", 512, 8, 7)
+        t.site = 3
+        t.store("p", 8, 8, 7)
+        t.site = 2
+        t.store("p", 64, 8, 1)
+        t.site = 0
+        t.clwb("p", 64)
+        t.sfence()
+
+    for fix in propose(script, "64>0", "64>8"):
+        assert fix.words == (
+            "a flush of `entry.more` at hash.c:41 right after it is stored, "
+            "and a fence before `entry.valid` at hash.c:42"
+        )
+        assert (costs(fix), fix.after_failing) == ((1, 1, 0), 0)
