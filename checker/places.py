@@ -39,22 +39,42 @@ class NoPlaces:
         return 0
 
 
+class Project:
+    """Which files are under test: what lies in `folder`, beside a source that crashcheck-cc compiled, or anywhere but
+    where systems and compilers keep headers.
+    """
+
+    def __init__(self, facts: ProgramFacts, folder: Path) -> None:
+        self._tree = SourceTree(folder)
+        self._files: dict[str, str] = {}
+        self._folders = {str(Path(self.file(unit.source)).parent) for unit in facts.units.values()}
+
+    def file(self, path: str) -> str:
+        """How reports name it: relative to `folder` where it lies inside."""
+        if path not in self._files:
+            self._files[path] = self._tree.relative(path)
+        return self._files[path]
+
+    def has(self, path: str) -> bool:
+        file = self.file(path)
+        if not path or not file.startswith("/"):
+            return bool(path)
+        return not _INSTALLED.search(file) or str(Path(file).parent) in self._folders
+
+
 class TracePlaces:
     """Places from the program facts; files relative to `folder` where they lie inside it.
 
     A store that an installed header made (std::atomic, a container) is placed where the project called it: at the
-    innermost link of the inlining and call chain that lies in `folder`, beside a source that crashcheck-cc compiled, or
-    anywhere but where systems and compilers keep headers; else at the innermost of all.
+    innermost link of the inlining and call chain that the project has; else at the innermost of all.
     """
 
     def __init__(self, trace: Trace, facts: ProgramFacts, folder: Path) -> None:
         self._trace = trace
         self._facts = facts
-        self._tree = SourceTree(folder)
+        self._project = Project(facts, folder)
         self._known: dict[tuple[int, int], Location | None] = {}
         self._ordinals: dict[tuple[int, Location], int] = {}
-        self._files: dict[str, str] = {}
-        self._folders = {str(Path(self._file(unit.source)).parent) for unit in facts.units.values()}
 
     def of(self, event: int) -> Location | None:
         row = self._trace.events[event]
@@ -89,7 +109,7 @@ class TracePlaces:
             for place in site.positions
             if place.function == here.function
             and site.variable in (here.variable, "")
-            and self._file(place.file) == here.file
+            and self._project.file(place.file) == here.file
             and source_line(place.file, place.line).strip() == here.text
         }
         at = (here.line, here.column)
@@ -101,20 +121,9 @@ class TracePlaces:
         chain = [place for site in (own, *callers) if site is not None for place in site.positions]
         if not chain:
             return None
-        at = next((index for index, place in enumerate(chain) if self._inside(place.file)), 0)
+        at = next((index for index, place in enumerate(chain) if self._project.has(place.file)), 0)
         place = chain[at]
-        stack = tuple(Frame(above.function, self._file(above.file), above.line) for above in chain[at + 1 :])
+        stack = tuple(Frame(above.function, self._project.file(above.file), above.line) for above in chain[at + 1 :])
         variable = own.variable if own is not None else ""
         text = source_line(place.file, place.line).strip()
-        return Location(self._file(place.file), place.line, place.column, place.function, variable, stack, text)
-
-    def _inside(self, path: str) -> bool:
-        file = self._file(path)
-        if not path or not file.startswith("/"):
-            return bool(path)
-        return not _INSTALLED.search(file) or str(Path(file).parent) in self._folders
-
-    def _file(self, path: str) -> str:
-        if path not in self._files:
-            self._files[path] = self._tree.relative(path)
-        return self._files[path]
+        return Location(self._project.file(place.file), place.line, place.column, place.function, variable, stack, text)

@@ -288,6 +288,16 @@ class NotInstrumented:
 
 
 @dataclass(frozen=True, slots=True)
+class Unexercised:
+    """A function that stores to types which the files hold, of which the run showed no update of the files."""
+
+    function: str
+    file: str
+    line: int  # of its first such store
+    stores: int  # places in it
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Work that could go: flushes, fences or syncs of one place that made nothing durable."""
 
@@ -315,3 +325,4 @@ class RunResult:
     version: str
     groups: tuple[GroupRow, ...] = ()  # those that the strategy looked at, from the first in rank
     notes: tuple[Note, ...] = ()  # where [report] notes asks for them
+    unexercised: tuple[Unexercised, ...] = ()

@@ -27,6 +27,7 @@ from crashcheck.checker.result import (
     StateCounts,
     StopReason,
     TraceSummary,
+    Unexercised,
     Verdict,
 )
 from crashcheck.errors import CrashcheckError
@@ -204,6 +205,7 @@ def _run(top: _Reader) -> RunResult:
         version=top.inner("tool").text("version"),
         groups=top.each("groups", _group) if top.has("groups") else (),
         notes=run.each("notes", _note) if run.has("notes") else (),
+        unexercised=run.each("unexercised", _unexercised) if run.has("unexercised") else (),
     )
 
 
@@ -239,6 +241,10 @@ def _trace(trace: _Reader) -> TraceSummary:
         unmodelled_calls=trace.texts("unmodelled_calls"),
         truncated=trace.text("truncated"),
     )
+
+
+def _unexercised(one: _Reader) -> Unexercised:
+    return Unexercised(one.text("function"), one.text("file"), one.whole("line"), one.whole("stores", 1))
 
 
 def _note(note: _Reader) -> Note:

@@ -108,6 +108,10 @@ def _run(result: RunResult) -> dict[str, Any]:
             for note in result.notes
         ],
         "seconds": round(result.seconds, 3),
+        "unexercised": [
+            {"function": _text(one.function), "file": _text(one.file), "line": one.line, "stores": one.stores}
+            for one in result.unexercised
+        ],
     }
 
 

@@ -15,6 +15,7 @@ _FATE_STYLE = {"lost": "bold red", "survived": "bold cyan", "durable": "bold"}
 _TONE_STYLE = {"bad": "bold red", "warn": "yellow", "": ""}
 _STATUS_STYLE = {"findings": "bold red", "partial": "bold yellow", "clean": "bold green"}
 OUTPUT_LINES = 6
+UNEXERCISED_SHOWN = 5
 
 
 def print_report(view: RunView, console: Console, html_path: str = "") -> None:
@@ -145,6 +146,10 @@ def _summary(view: RunView, html_path: str) -> list[RenderableType]:
     trace.append(view.trace[0].value, _TONE_STYLE[view.trace[0].tone])
     trace.append(f" explained ({view.trace[0].note}), {view.trace[1].value} events: {view.trace[1].note}", "dim")
     parts.append(_indent(trace))
+    if view.unexercised:
+        shown = ", ".join(f"{one.label} ({one.value})" for one in view.unexercised[:UNEXERCISED_SHOWN])
+        more = " and others" if len(view.unexercised) > UNEXERCISED_SHOWN else ""
+        parts.append(_indent(Text().append("untried ", "dim").append(f"{view.unexercised_summary}: {shown}{more}")))
     if view.groups_summary:
         parts.append(_indent(Text().append("groups  ", "dim").append(view.groups_summary)))
     for label, value in (("time", next(f.value for f in view.run if f.label == "time")), ("html", html_path)):

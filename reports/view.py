@@ -30,6 +30,7 @@ STEPS_MIN = 12
 STACK_MAX = 8
 CONTEXT_LINES = 2
 PATCH_LINES = 24
+UNEXERCISED_MAX = 200
 
 Status = Literal["clean", "partial", "findings"]
 
@@ -132,6 +133,8 @@ class RunView:
     unmodelled: tuple[str, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    unexercised: tuple[FactView, ...]  # functions, where each stores first, and at how many places
+    unexercised_summary: str
     groups: tuple[GroupView, ...]
     groups_summary: str
     version: str
@@ -165,6 +168,11 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
         unmodelled=words.names(result.trace.unmodelled_calls, 100),
         warnings=words.names(result.warnings, 100, 400),
         notes=words.names(tuple(words.note(note) for note in result.notes), 200, 300),
+        unexercised=tuple(
+            FactView(line(one.function, 120), f"{line(one.file, 160)}:{one.line}", words.plural(one.stores, "store"))
+            for one in result.unexercised[:UNEXERCISED_MAX]
+        ),
+        unexercised_summary=words.unexercised(result.unexercised),
         groups=group_views(result),
         groups_summary=summary(result),
         version=line(result.version, 40),

@@ -6,7 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 
-from crashcheck.checker.result import Finding, Kind, Note, Outcome, RunResult, StopReason, Verdict
+from crashcheck.checker.result import Finding, Kind, Note, Outcome, RunResult, StopReason, Unexercised, Verdict
 from crashcheck.reports.numbers import human, percent
 from crashcheck.reports.text import line
 
@@ -186,6 +186,14 @@ def note(value: Note) -> str:
     here = value.location
     place = f"{here.file}:{here.line}" + (f" in {here.function}" if here.function else "")
     return f"{place}: {human(value.count)} of {human(value.total)} {_WASTE[value.waste]}"
+
+
+def unexercised(found: Sequence[Unexercised]) -> str:
+    """What functions that look as if they update the files, and did not, have in common; "" if there are none."""
+    if not found:
+        return ""
+    store = "stores" if len(found) == 1 else "store"
+    return f"{plural(len(found), 'function')} {store} to types that the files hold, but updated no file in this run"
 
 
 def names(values: Sequence[str], limit: int, each: int = 120) -> tuple[str, ...]:

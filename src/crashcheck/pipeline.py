@@ -54,6 +54,7 @@ from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import Recording, record, tail
 from crashcheck.source import SourceTree
 from crashcheck.touched import Touched
+from crashcheck.unexercised import unexercised
 
 FIXES_S = 10.0  # for trying fixes, at most
 FIXES_SHARE = 0.2  # of the budget
@@ -329,6 +330,7 @@ def summarise(
         version=crashcheck.__version__,
         groups=exploration.groups,
         notes=(evidence.performance_notes(loaded.subject, facts, config.folder) if config.report.notes else ()),
+        unexercised=unexercised(loaded.subject.trace, facts, config.folder),
     )
 
 

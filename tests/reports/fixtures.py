@@ -22,6 +22,7 @@ from crashcheck.checker.result import (
     StateCounts,
     StopReason,
     TraceSummary,
+    Unexercised,
     Verdict,
 )
 
@@ -315,6 +316,7 @@ def run(
     not_instrumented: tuple[NotInstrumented, ...] = (),
     warnings: tuple[str, ...] = (),
     groups: tuple[GroupRow, ...] = (),
+    unexercised: tuple[Unexercised, ...] = (),
 ) -> RunResult:
     """A run with these findings."""
     return RunResult(
@@ -331,6 +333,7 @@ def run(
         5.31,
         "0.1.0",
         groups,
+        unexercised=unexercised,
     )
 
 
@@ -352,6 +355,10 @@ FULL = run(
     ),
     not_instrumented=(NotInstrumented("third_party/zlib.c", "compiled plain: CRASHCHECK_FALLBACK=1"),),
     warnings=("the workload wrote to stderr: 3 lines",),
+    unexercised=(
+        Unexercised("level_expand", "src/level_hash.c", 120, 7),
+        Unexercised("level_hash::shrink(unsigned long)", "src/level_hash.cpp", 16, 1),
+    ),
     groups=(
         GROUP,
         replace(
@@ -404,6 +411,7 @@ def hostile() -> RunResult:
             uncertain=(replace(bad, uncertain=NASTY),),
             not_instrumented=(NotInstrumented(NASTY, NASTY),),
             warnings=(NASTY,),
+            unexercised=(Unexercised(NASTY * 3, NASTY, 3, 1),),
             groups=(replace(GROUP, types=(NASTY,), instance=NASTY, because=(NASTY,), sites=(place,)),),
             trace=replace(TRACE, path=NASTY, files=(NASTY,), unmodelled_calls=(NASTY,), truncated=NASTY),
         ),
