@@ -27,6 +27,7 @@ from crashcheck.checker.subject import Subject
 MOST_STATES = 500  # with different images, of one edit: bounded so and not by time, it is the same on every machine
 _MOST_LOOKED = 5000  # states of the strategy's order
 _OF_A_GROUP = 64  # of its representative's cheap states, before the next group has its turn
+_SOON = 1024  # crash points after an update at which its loss is looked at
 _AHEAD = 8  # states submitted before the first of them is asked for
 _LOOK_EVERY = 16  # states between two looks at the clock, where none is run
 
@@ -176,7 +177,7 @@ class Retrial:
 
     def _is_mine(self, one: _Waiting) -> bool:
         """Whether a failing state is due to the finding: one that the search had not met lost an update of a function
-        that it blames, does not fail with everything persisted, and no other finding explains it."""
+        that it blames, passes with everything persisted, but fails with all that other findings blame persisted."""
         if one.fingerprint in self.tried.failed:
             return False
         subject, bug = self.subject, self.bug
@@ -186,10 +187,13 @@ class Retrial:
             return False
         if not self.executor.run(subject.space.full(one.state.point)).passed:
             return False
-        others = [pair for pair in self.register.applicable(one.state) if not any(pair[0] is d for d in bug.drafts)]
-        return not any(
-            self.executor.run(self.register.with_persisted(one.state, pieces)).passed for _, pieces in others
-        )
+        blamed = [
+            piece
+            for draft, pieces in self.register.applicable(one.state)
+            if not any(draft is own for own in bug.drafts)
+            for piece in pieces
+        ]
+        return not blamed or not self.executor.run(self.register.with_persisted(one.state, blamed)).passed
 
     def _lost_in(self) -> set[tuple[str, str]]:
         pieces = [draft.cause.lost for draft in self.bug.drafts if draft.cause.lost is not None]
@@ -207,7 +211,7 @@ def _losses(space: StateSpace, events: Rows) -> Iterator[CrashState]:
     last = np.searchsorted(updates, points.event, side="left") - 1
     mine = np.flatnonzero(np.isin(graph.event, events))
     first = np.searchsorted(points.event, graph.event[mine], side="right")
-    end = np.searchsorted(points.event, graph.durable_from[mine], side="left")
+    end = np.minimum(np.searchsorted(points.event, graph.durable_from[mine], side="left"), first + _SOON)
     seen: set[tuple[int, int, bool]] = set()
     for piece, low, high in zip(mine.tolist(), first.tolist(), end.tolist(), strict=True):
         own = int(place[int(graph.event[piece])])
