@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from math import prod
+from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ MARKS = (Kind.MARK_BEGIN, Kind.MARK_END)
 _TOLD = (Kind.MARK_END, Kind.OUTPUT)
 _MOST_CHOICES = 1_024  # contents of one granule that are told apart; most lines have a dozen
 _CHOICES_KEPT = 10_000
+_DRAWN_FROM = 256  # choices of one granule
 _NEAR = 6  # crash points tried from the first one on where an update may be lost
 
 
@@ -276,6 +278,25 @@ class Exposure:
                 for lost in _together(some, many):
                     yield self._common.state(clock, lost)
 
+    def drawn(self) -> Iterator[CrashState | None]:
+        """New states at random, from those that lack little to those that hold little, without end.
+
+        Some come more than once; None where the dice give none.
+        """
+        drawing = Random(0)
+        open_ = [clock for clock in self._moments if any(each.all > each.alike for each in self._granules(clock))]
+        while open_:
+            clock = drawing.choice(open_)
+            some = self._granules(clock)
+            share = drawing.random()
+            chosen = [drawing.choice(each.some) if drawing.random() < share else () for each in some]
+            at = drawing.choice([at for at, each in enumerate(some) if each.all > each.alike])
+            exposing = [lost for lost in some[at].some if some[at].exposes(lost)]
+            chosen[at] = drawing.choice(exposing) if exposing else ()
+            newest = [each.drops(lost) for each, lost in zip(some, chosen, strict=True) if each.newest]
+            new = bool(exposing) and not (newest and all(newest))
+            yield self._common.state(clock, chain.from_iterable(chosen)) if new else None
+
     # -- where to look first
 
     def aimed(self) -> Iterator[CrashState]:
@@ -395,6 +416,11 @@ class _Granule:
 
     def __iter__(self) -> Iterator[Ids]:
         return iter(self._choices)
+
+    @cached_property
+    def some(self) -> tuple[Ids, ...]:
+        """Some of the choices but "nothing", or all."""
+        return tuple(islice(self._choices, _DRAWN_FROM))
 
     def exposes(self, lost: Ids) -> bool:
         return any(self._graph.whole(piece)[0] in self._exposed for piece in lost)

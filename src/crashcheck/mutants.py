@@ -30,7 +30,7 @@ from crashcheck.source import SourceTree
 
 DEFAULT_SECONDS = 10.0  # for each mutant
 MOST_COUNTED = 1_000_000  # new states of a mutant
-_FEW = 5_000  # new states that are all run, in no order of likelihood
+_FEW = 5_000  # new states that are likely to be all run
 _AHEAD = 4
 
 
@@ -91,8 +91,8 @@ def mutate(
 ) -> Mutation:
     """Record `config`'s program and search its mutants, each with [budget].
 
-    `aimed`: first the states that the persistence graph points to (Exposure.aimed), then the strategy's, then all that
-    are new; else the strategy's alone.
+    `aimed`: first the states that the persistence graph points to (Exposure.aimed), then all that are new; else the
+    new ones among the strategy's.
 
     Raises CrashcheckError: mutate-not-clean if the program fails without a mutation, mutate-nothing, and a run's.
     """
@@ -261,13 +261,14 @@ class _Search:
 
     def _choices(self, one: _One) -> Iterator[CrashState | None]:
         yield from one.exposure.aimed()
-        all_ = one.in_order()
+        in_order = one.in_order()
         if one.count.value > _FEW:
-            # The strategy knows what is likely to fail, but most of its states are no news.
-            for state in self._of_strategy(one):
+            # Most of a strategy's states would be no news, and it would have to be told of the mutant first.
+            drawn = one.exposure.drawn()
+            for state in in_order:
                 yield state
-                yield next(all_, None)
-        yield from all_
+                yield next(drawn, None)
+        yield from in_order
 
     def _of_strategy(self, one: _One) -> Iterator[CrashState | None]:
         """Its states; None for one that the original has as well, so that the clock is looked at in between."""

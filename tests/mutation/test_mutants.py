@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -194,6 +195,7 @@ def states_agree(first: First, program: Program, model: str) -> None:
             assert set(images.values()) <= world.distinct, "all are states of the mutant"
             assert world.distinct - whole.distinct <= set(images.values()), "and no new one is missing"
             assert exposure.equivalent == (not every)
+            assert set(islice(exposure.drawn(), 20)) - {None} <= set(every)
             assert {image_of(ground, state) for state in exposure.aimed()} <= set(images.values())
             for state, image in zip(world.states, world.images, strict=True):
                 named = exposure.new(world.space, state)
