@@ -7,7 +7,8 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.config import FILE_NAME, load
+from crashcheck.cli.options import add_config, add_jobs
+from crashcheck.config import load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
@@ -24,12 +25,10 @@ def add_parser(subparsers: Any) -> None:
         "recorded run: that is no proof. Exit code 1: a finding has no edit that mends it, or --verify still finds it.",
     )
     parser.add_argument("finding", nargs="?", help="the id of one finding, or its beginning (default: all)")
-    parser.add_argument(
-        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
-    )
+    add_config(parser)
     parser.add_argument("--apply", action="store_true", help="edit the source")
     parser.add_argument("--verify", action="store_true", help="with --apply: build, record and explore anew")
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="checks at a time (default: one a core)")
+    add_jobs(parser)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.config import FILE_NAME, MODELS, Config, load, override
+from crashcheck.cli.options import add_config, add_model, add_tear
+from crashcheck.config import Config, load, override
 
 if TYPE_CHECKING:
     from crashcheck.analyzer.behaviours import Behaviour, StaticSite
@@ -25,11 +26,9 @@ def add_parser(subparsers: Any) -> None:
         description="Builds, records, and lists the groups of update behaviours in the order in which the ranked "
         "search tests them, with the reasons. No check is run.",
     )
-    parser.add_argument(
-        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
-    )
-    parser.add_argument("--model", help=f"what may survive a crash: {', '.join(MODELS)}")
-    parser.add_argument("--tear", help="page-cache: none, 512 or 4096")
+    add_config(parser)
+    add_model(parser)
+    add_tear(parser)
 
 
 def main(args: argparse.Namespace) -> int:

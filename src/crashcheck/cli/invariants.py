@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.config import FILE_NAME, MODELS, Config, load, override
+from crashcheck.cli.options import add_config, add_model
+from crashcheck.config import Config, load, override
 
 if TYPE_CHECKING:
     from crashcheck.analyzer.invariants import Inferred, LikelyInvariant, ReadEvidence
@@ -22,10 +23,8 @@ def add_parser(subparsers: Any) -> None:
         description="Builds, records with the loads of watched files, and lists likely invariants, the strongest "
         "first. No check is run.",
     )
-    parser.add_argument(
-        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
-    )
-    parser.add_argument("--model", help=f"what may survive a crash: {', '.join(MODELS)}")
+    add_config(parser)
+    add_model(parser)
     parser.add_argument("--violated", action="store_true", help="only those that a crash state may violate")
     parser.add_argument("--json", action="store_true", help="all that is known of them, as one JSON document")
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.config import FILE_NAME, Config, load
+from crashcheck.cli.options import add_config
+from crashcheck.config import Config, load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ def add_parser(subparsers: Any) -> None:
         "of other threads came just before each access. With --check, runs once and reports accesses that come after "
         "one that no passing run showed: before they do harm, if they do.",
     )
-    parser.add_argument(
-        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
-    )
+    add_config(parser)
     parser.add_argument("--file", help=f"what was learned (default: {LEARNED} beside the configuration)")
     parser.add_argument("--runs", type=int, metavar="N", help=f"how many runs to learn from (default: {RUNS})")
     parser.add_argument("--check", action="store_true", help="run once and report what was not learned")

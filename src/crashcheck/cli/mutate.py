@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.config import FILE_NAME, MODELS, STRATEGIES, load, override
+from crashcheck.cli.options import add_config, add_jobs, add_model
+from crashcheck.config import STRATEGIES, load, override
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
@@ -26,14 +27,12 @@ def add_parser(subparsers: Any) -> None:
         description="Deletes or moves each flush, fence and sync of a correct program, one at a time, and searches "
         "each mutant for a crash state that fails. Exit code 1: a mutant survived.",
     )
-    parser.add_argument(
-        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
-    )
-    parser.add_argument("--model", help=f"what may survive a crash: {', '.join(MODELS)}")
+    add_config(parser)
+    add_model(parser)
     parser.add_argument("--strategy", help=f"try its states alone: {', '.join(STRATEGIES)}")
     parser.add_argument("--budget", metavar="TIME", default="10s", help="how long to search each mutant (default: 10s)")
     parser.add_argument("--states", type=int, metavar="N", help="how many states of each mutant to execute at most")
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="checks at a time (default: one a core)")
+    add_jobs(parser)
     parser.add_argument("--only", choices=_WHATS, action="append", help="flushes, fences or syncs; may be given again")
     parser.add_argument("--at", metavar="FILE[:LINE]", help="mutants of this place alone")
     parser.add_argument("--no-moves", action="store_true", help="only delete")

@@ -6,15 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from crashcheck.config import FILE_NAME, load
+from crashcheck.cli.options import add_config
+from crashcheck.config import load
 from crashcheck.errors import CrashcheckError
 
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("open", help="show the newest run's report in a browser", description=__doc__)
-    parser.add_argument(
-        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
-    )
+    add_config(parser)
     parser.add_argument("--print", action="store_true", help="print the file's path and open nothing")
 
 

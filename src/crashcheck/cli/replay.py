@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from crashcheck.config import FILE_NAME, load
+from crashcheck.cli.options import add_config
+from crashcheck.config import load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 
@@ -20,9 +21,7 @@ def add_parser(subparsers: Any) -> None:
         "Exit codes: 0 the check passes, 1 it fails as found, 2 could not do its job.",
     )
     parser.add_argument("token", help="the replay token that the report gives")
-    parser.add_argument(
-        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
-    )
+    add_config(parser)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the image in FOLDER, for a debugger")
 
 

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from crashcheck.cli.options import add_config, add_jobs, add_model, add_tear
 from crashcheck.cli.report import add_format, parse_format, write_reports
-from crashcheck.config import FAIL_ON, FILE_NAME, MODELS, STRATEGIES, load, override
+from crashcheck.config import FAIL_ON, STRATEGIES, load, override
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
@@ -18,18 +19,16 @@ OPENED = "report.html"  # in the run's folder, for `crashcheck open`
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="find crash-consistency bugs", description=__doc__)
-    parser.add_argument(
-        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
-    )
-    parser.add_argument("--model", help=f"what may survive a crash: {', '.join(MODELS)}")
-    parser.add_argument("--tear", help="page-cache: none, 512 or 4096")
+    add_config(parser)
+    add_model(parser)
+    add_tear(parser)
     parser.add_argument("--strategy", help=f"which states to try: {', '.join(STRATEGIES)}")
     parser.add_argument(
         "--deviations", type=int, metavar="K", help="bounded: at most K lines (pages) that lost, or kept, something"
     )
     parser.add_argument("--budget", metavar="TIME", help='how long to search, for example "60s" or "10m"')
     parser.add_argument("--states", type=int, metavar="N", help="how many states to execute at most")
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="checks at a time (default: one a core)")
+    add_jobs(parser)
     parser.add_argument(
         "--depth", type=int, choices=(1, 2), default=1, help="2: crash the check's own recovery as well"
     )
