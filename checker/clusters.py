@@ -184,7 +184,7 @@ def _left_alike(one: Trait, other: Trait) -> bool:
         return False
     if one.usual and other.usual and one.kept[-1] == other.kept[-1]:
         return True
-    return one.outcome is other.outcome and (one.kept == other.replaced or other.kept == one.replaced)
+    return _harm_alike(one, other) and (one.kept == other.replaced or other.kept == one.replaced)
 
 
 def _written_twice(one: Trait, other: Trait) -> bool:
@@ -193,7 +193,7 @@ def _written_twice(one: Trait, other: Trait) -> bool:
     if not all(map(_named, places)) or len({place[1] for place in places}) > 1 or len({p[-2] for p in places}) > 1:
         return False
     fields = [{trait.kept[-1], trait.lost[-1]} for trait in (one, other)]
-    return fields[0] == fields[1] and len(fields[0]) > 1 and (one.outcome, one.signs) == (other.outcome, other.signs)
+    return fields[0] == fields[1] and len(fields[0]) > 1 and _harm_alike(one, other)
 
 
 def _of_section(section: Trait, loss: Trait) -> bool:
@@ -203,7 +203,12 @@ def _of_section(section: Trait, loss: Trait) -> bool:
     if {loss.lost, loss.kept} in pairs:
         return True
     replaced = loss.left == section.kept != loss.lost and _named(loss.left)
-    return replaced and section.outcome is loss.outcome
+    return replaced and _harm_alike(section, loss)
+
+
+def _harm_alike(one: Trait, other: Trait) -> bool:
+    shown_alike = bool(one.signs & other.signs) or not (one.signs or other.signs)
+    return one.outcome is other.outcome and shown_alike
 
 
 def _named(place: PlaceKey) -> bool:

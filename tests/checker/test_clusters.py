@@ -229,6 +229,7 @@ def test_a_loss_that_leaves_what_recovery_cannot_bear_is_that_bug_again() -> Non
     assert alike(HELD, RELEASED)
     assert not alike(HELD, replace(RELEASED, outcome=Outcome.FAIL))
     assert not alike(HELD, replace(RELEASED, left=UNLOCK))
+    assert not alike(HELD, replace(RELEASED, signs=frozenset({"query #: missing instead of query #: #"})))
     assert not alike(HELD, replace(RELEASED, lost=LOCK))
 
 
