@@ -18,7 +18,7 @@ from crashcheck.checker.command import CheckCommand, CheckSetup
 from crashcheck.checker.content import FilePatch
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
-from crashcheck.config import Command
+from crashcheck.command import Command
 
 STATES = 2000
 WRITES = 4

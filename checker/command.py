@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crashcheck.config import Command
+from crashcheck.command import Command
 from crashcheck.errors import CrashcheckError
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import shlex
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from crashcheck.command import Command
+from crashcheck.config_values import Section, known_only, one_of, type_error
 from crashcheck.errors import CrashcheckError
 
 FILE_NAME = "crashcheck.toml"
@@ -20,43 +19,11 @@ STRATEGIES = ("ranked", "pathfinder", "witcher", "bounded", "exhaustive", "rando
 ORACLES = ("exit-status", "output-equivalence")
 FIRST = ("check", "skip")
 FILE_SYSTEMS = ("ext4", "posix")
-TEARS = ("none", 512, 4096)
 MAPPINGS = ("fixed",)
 MEMORIES = ("persistent", "all")
 FAIL_ON = ("none", "note", "warning", "error")
 FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "*")
 DEFAULT_SECONDS = 300.0
-
-# Characters that mean something to a shell beyond quoting; `{pool}` and its like are taken out first.
-_SHELL = re.compile(
-    r"[|&;<>()$`*?\[\]~#\n]|^\s*[A-Za-z_]\w*=|^\s*(?:cd|exec|export|set|unset|ulimit|umask|if|for|while|!|\.|:)\s"
-)
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command of crashcheck.toml. It runs in the folder of that file."""
-
-    text: str  # as written; a list is shown joined with shell quoting
-    words: tuple[str, ...]  # the argument vector before placeholders are filled in; empty if a shell runs `text`
-
-    @property
-    def shell(self) -> bool:
-        return not self.words
-
-    def holds(self, name: str) -> bool:
-        """Whether the placeholder `{name}` stands in it."""
-        return any(name in _PLACEHOLDER.findall(part) for part in self.words or (self.text,))
-
-    def argv(self, **values: str) -> list[str]:
-        """The argument vector with each `{name}` replaced by `values[name]`.
-
-        A value is one word, whatever characters it holds: in a shell command it is quoted for the place it stands in.
-        """
-        if self.shell:
-            return ["/bin/sh", "-c", _fill_shell(self.text, values)]
-        return [_fill(word, values) for word in self.words]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +160,14 @@ def parse(text: str, path: Path) -> Config:
         *("build", "setup", "workload", "pool", "check", "model", "strategy", "budget", "record", "report"),
         "suppress",
     )
-    _known(path, "", document, sections)
+    known_only(path, "", document, sections)
 
-    def section(name: str, keys: tuple[str, ...]) -> _Section:
+    def section(name: str, keys: tuple[str, ...]) -> Section:
         values = document.get(name, {})
         if not isinstance(values, dict):
-            raise _type_error(path, f"[{name}]", values, "a table")
-        _known(path, name, values, keys)
-        return _Section(path, name, values)
+            raise type_error(path, f"[{name}]", values, "a table")
+        known_only(path, name, values, keys)
+        return Section(path, name, values)
 
     build = section("build", ("command",))
     setup = section("setup", ("command",))
@@ -277,7 +244,7 @@ def override(
 
     Raises CrashcheckError(config-value) as `load` does, naming the option.
     """
-    line = _Section(
+    line = Section(
         Path("command line"),
         "",
         {
@@ -331,128 +298,13 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """One table of the file; each method takes one key out of it, checked."""
-
-    path: Path
-    name: str
-    values: Mapping[str, Any]
-
-    def label(self, key: str) -> str:
-        return f"[{self.name}] {key}" if self.name else key
-
-    def command(self, key: str, placeholders: tuple[str, ...] = ("pool",)) -> Command | None:
-        if key not in self.values:
-            return None
-        value = self.values[key]
-        if isinstance(value, str) and value.strip():
-            command = _command_of_text(self, key, value)
-        elif isinstance(value, list) and value and all(isinstance(word, str) for word in value) and value[0]:
-            command = Command(shlex.join(value), tuple(value))
-        else:
-            raise _type_error(self.path, self.label(key), value, "a command: a string, or a list of strings")
-        _check_placeholders(self, key, command, placeholders)
-        return command
-
-    def required_command(self, key: str, placeholders: tuple[str, ...] = ("pool",)) -> Command:
-        command = self.command(key, placeholders)
-        if command is None:
-            raise self.missing(key, f'{key} = "./program {{pool}}/data.db"')
-        return command
-
-    def patterns(self, key: str) -> tuple[str, ...]:
-        if key not in self.values:
-            raise self.missing(key, f'{key} = ["*.db"]')
-        value = self.values[key]
-        if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
-            raise _type_error(self.path, self.label(key), value, "a list of file name patterns")
-        for pattern in value:
-            parts = pattern.split("/")
-            if pattern.startswith("/") or ".." in parts or "\n" in pattern or "{" in pattern:
-                hint = "Patterns are relative to the pool folder, the one that {pool} names in commands."
-                raise CrashcheckError(
-                    "config-value", f"{self.path}: {self.label(key)}: {pattern!r} lies outside the pool.", hint
-                )
-        return tuple(value)
-
-    def env(self) -> Mapping[str, str]:
-        value = self.values.get("env", {})
-        if not isinstance(value, dict):
-            raise _type_error(self.path, self.label("env"), value, 'a table of strings, as in env = { NAME = "value" }')
-        for name, item in value.items():
-            if not isinstance(item, str):
-                raise _type_error(self.path, self.label(f"env.{name}"), item, "a string")
-        return dict(value)
-
-    def names(self, key: str, expected: str = 'a list of function names, as in ["store_put"]') -> tuple[str, ...]:
-        value = self.values.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
-            raise _type_error(self.path, self.label(key), value, expected)
-        return tuple(item.strip() for item in value)
-
-    def flag(self, key: str, default: bool = False) -> bool:
-        value = self.values.get(key, default)
-        if not isinstance(value, bool):
-            raise _type_error(self.path, self.label(key), value, "true or false")
-        return value
-
-    def text(self, key: str) -> str:
-        value = self.values.get(key, "")
-        if not isinstance(value, str):
-            raise _type_error(self.path, self.label(key), value, "a string")
-        return value
-
-    def seconds(self, key: str, default: float) -> float:
-        value = self.values.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _type_error(self.path, self.label(key), value, "a number of seconds")
-        if not 0 < value < float("inf"):
-            raise CrashcheckError(
-                "config-value", f"{self.path}: {self.label(key)} is {value!r}; it must be a number above zero."
-            )
-        return float(value)
-
-    def whole(self, key: str, default: int, least: int) -> int:
-        value = self.values.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise _type_error(self.path, self.label(key), value, "a whole number")
-        if value < least:
-            raise CrashcheckError("config-value", f"{self.path}: {self.label(key)} is {value}; the least is {least}.")
-        return value
-
-    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
-        value = self.values.get(key, default)
-        if not isinstance(value, str):
-            raise _type_error(self.path, self.label(key), value, _one_of(choices))
-        if value not in choices:
-            message = f"{self.path}: {self.label(key)} is {value!r}; it must be {_one_of(choices)}."
-            raise CrashcheckError("config-value", message, _did_you_mean(value, choices))
-        return value
-
-    def tear(self, key: str, default: int = 0) -> int:
-        value = self.values.get(key, default or "none")
-        if isinstance(value, bool) or value not in TEARS:
-            raise CrashcheckError(
-                "config-value", f"{self.path}: {self.label(key)} is {value!r}; it must be {_one_of(TEARS)}."
-            )
-        return value if isinstance(value, int) else 0
-
-    def missing(self, key: str, example: str) -> CrashcheckError:
-        return CrashcheckError(
-            "config-required",
-            f"{self.path}: {self.label(key)} is missing.",
-            f"For example:\n    [{self.name}]\n    {example}",
-        )
-
-
 def _suppressions(path: Path, tables: object) -> tuple[SuppressConfig, ...]:
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise _type_error(path, "suppress", tables, "tables, each headed [[suppress]]")
+        raise type_error(path, "suppress", tables, "tables, each headed [[suppress]]")
     out = []
     for table in tables:
-        _known(path, "[suppress]", table, ("id", "file", "kinds", "reason"))
-        section = _Section(path, "[suppress]", table)
+        known_only(path, "[suppress]", table, ("id", "file", "kinds", "reason"))
+        section = Section(path, "[suppress]", table)
         id_, file, reason = section.text("id").strip(), section.text("file").strip(), section.text("reason").strip()
         if not reason:
             raise section.missing("reason", 'reason = "why this finding may stay"')
@@ -461,7 +313,7 @@ def _suppressions(path: Path, tables: object) -> tuple[SuppressConfig, ...]:
         kinds = section.names("kinds", 'a list of kinds, as in ["ordering"]') or ("*",)
         for kind in kinds:
             if kind not in FINDING_KINDS:
-                hint = f"The kinds are {_one_of(FINDING_KINDS)}."
+                hint = f"The kinds are {one_of(FINDING_KINDS)}."
                 raise CrashcheckError("config-value", f"{path}: {section.label('kinds')}: {kind!r} is none.", hint)
         out.append(SuppressConfig(reason, id_, file, kinds))
     return tuple(out)
@@ -494,98 +346,3 @@ def _check_operations(config: Config) -> None:
                     f"{config.path}: {label} has no {{{name}}}; [check] oracle = 'output-equivalence' needs it.",
                     'For example:\n    command = "./driver {pool}/data.db {ops}"',
                 )
-
-
-def _command_of_text(section: _Section, key: str, text: str) -> Command:
-    if _SHELL.search(_PLACEHOLDER.sub("x", text)):
-        return Command(text, ())
-    try:
-        words = tuple(shlex.split(text))
-    except ValueError as error:
-        message = f"{section.path}: {section.label(key)} is {text!r}: {str(error).lower()}."
-        raise CrashcheckError("config-value", message) from None
-    return Command(text, words)
-
-
-def _check_placeholders(section: _Section, key: str, command: Command, allowed: tuple[str, ...]) -> None:
-    known = ("pool", "acked", "stdout", "ops", "run")
-    for part in command.words or (command.text,):
-        for name in _PLACEHOLDER.findall(part):
-            where = f"{section.path}: {section.label(key)}"
-            if name in known and name not in allowed:
-                places = {"ops": "[workload] and [check] command", "run": "[workload] command"}.get(
-                    name, "[check] command"
-                )
-                raise CrashcheckError("config-placeholder", f"{where}: {{{name}}} is known only in {places}.")
-            # Other braces are the program's own business (awk, jq), unless they look like a slip of ours.
-            close = difflib.get_close_matches(name, known, 1, 0.7)
-            if name not in known and close:
-                raise CrashcheckError(
-                    "config-placeholder", f"{where}: {{{name}}} is no placeholder.", f"Did you mean {{{close[0]}}}?"
-                )
-
-
-def _fill(text: str, values: Mapping[str, str]) -> str:
-    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
-
-
-def _fill_shell(text: str, values: Mapping[str, str]) -> str:
-    """Replaces placeholders in a shell command, each value quoted for the quotes it stands in."""
-    out: list[str] = []
-    quote = ""
-    at = 0
-    while at < len(text):
-        match = _PLACEHOLDER.match(text, at)
-        if match and match[1] in values:
-            value = values[match[1]]
-            if quote == "'":
-                out.append(value.replace("'", "'\\''"))
-            elif quote == '"':
-                out.append(re.sub(r'([\\"$`])', r"\\\1", value))
-            else:
-                out.append(shlex.quote(value))
-            at = match.end()
-            continue
-        char = text[at]
-        if char == "\\" and quote != "'" and at + 1 < len(text):
-            out.append(text[at : at + 2])
-            at += 2
-            continue
-        if char in "'\"":
-            quote = char if not quote else "" if quote == char else quote
-        out.append(char)
-        at += 1
-    return "".join(out)
-
-
-def _known(path: Path, section: str, values: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key in values:
-        if key not in known:
-            where = f"[{section}] {key}" if section else f"[{key}]" if isinstance(values[key], dict) else key
-            hint = _did_you_mean(key, known) or f"Known here: {', '.join(known)}."
-            raise CrashcheckError("config-unknown-key", f"{path}: {where} is not a key that crashcheck knows.", hint)
-
-
-def _did_you_mean(value: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(value.lower().replace("_", "-"), known, 1, 0.6) or difflib.get_close_matches(
-        value, known, 1, 0.6
-    )
-    return f"Did you mean {close[0]!r}?" if close else ""
-
-
-def _one_of(choices: Iterable[object]) -> str:
-    *others, last = [repr(choice) for choice in choices]
-    return f"{', '.join(others)} or {last}" if others else last
-
-
-def _type_error(path: Path, label: str, value: object, expected: str) -> CrashcheckError:
-    kind = {
-        bool: "a boolean",
-        int: "a whole number",
-        float: "a number",
-        str: "a string",
-        list: "a list",
-        dict: "a table",
-    }
-    got = kind.get(type(value), type(value).__name__)
-    return CrashcheckError("config-type", f"{path}: {label} is {value!r}, {got}; expected {expected}.")

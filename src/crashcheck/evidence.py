@@ -18,7 +18,7 @@ from crashcheck.checker.explore import Exploration
 from crashcheck.checker.mutation import out_of_helpers, source_chain, storing_functions
 from crashcheck.checker.result import Finding, Location, Note, NotInstrumented, TraceSummary
 from crashcheck.checker.subject import Subject
-from crashcheck.config import Command
+from crashcheck.command import Command
 from crashcheck.runtime.record import Recording
 from crashcheck.runtime.silence import read_notes
 from crashcheck.source import SourceTree

@@ -44,7 +44,8 @@ from crashcheck.checker.store import RunFolder, Store
 from crashcheck.checker.strategies import Ranked, Strategy, strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.tokens import Token, digest
-from crashcheck.config import Command, Config
+from crashcheck.command import Command
+from crashcheck.config import Config
 from crashcheck.diff import Diff
 from crashcheck.edits import Writer
 from crashcheck.errors import CrashcheckError

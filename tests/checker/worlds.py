@@ -25,7 +25,7 @@ from crashcheck.checker.result import Location
 from crashcheck.checker.states import StateSpace
 from crashcheck.checker.strategies import Exhaustive, Strategy
 from crashcheck.checker.subject import Subject
-from crashcheck.config import Command
+from crashcheck.command import Command
 from support.tracing import TraceBuilder
 
 FILE_BYTES = 4096

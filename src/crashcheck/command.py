@@ -1,0 +1,83 @@
+"""A command of crashcheck.toml: an argument vector or a shell's line, with placeholders to fill in."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Characters that mean something to a shell beyond quoting; `{pool}` and its like are taken out first.
+_SHELL = re.compile(
+    r"[|&;<>()$`*?\[\]~#\n]|^\s*[A-Za-z_]\w*=|^\s*(?:cd|exec|export|set|unset|ulimit|umask|if|for|while|!|\.|:)\s"
+)
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of crashcheck.toml. It runs in the folder of that file."""
+
+    text: str  # as written; a list is shown joined with shell quoting
+    words: tuple[str, ...]  # the argument vector before placeholders are filled in; empty if a shell runs `text`
+
+    @property
+    def shell(self) -> bool:
+        return not self.words
+
+    def holds(self, name: str) -> bool:
+        """Whether the placeholder `{name}` stands in it."""
+        return name in self.placeholders()
+
+    def argv(self, **values: str) -> list[str]:
+        """The argument vector with each `{name}` replaced by `values[name]`.
+
+        A value is one word, whatever characters it holds: in a shell command it is quoted for the place it stands in.
+        """
+        if self.shell:
+            return ["/bin/sh", "-c", _fill_shell(self.text, values)]
+        return [_fill(word, values) for word in self.words]
+
+    @classmethod
+    def of_text(cls, text: str) -> Command:
+        """From one string: a shell's line if it holds what only a shell understands. Raises ValueError (shlex)."""
+        if _SHELL.search(_PLACEHOLDER.sub("x", text)):
+            return cls(text, ())
+        return cls(text, tuple(shlex.split(text)))
+
+    def placeholders(self) -> list[str]:
+        """Every name in braces, ours or the program's own, in order."""
+        return [name for part in self.words or (self.text,) for name in _PLACEHOLDER.findall(part)]
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
+
+
+def _fill_shell(text: str, values: Mapping[str, str]) -> str:
+    """Replaces placeholders in a shell command, each value quoted for the quotes it stands in."""
+    out: list[str] = []
+    quote = ""
+    at = 0
+    while at < len(text):
+        match = _PLACEHOLDER.match(text, at)
+        if match and match[1] in values:
+            value = values[match[1]]
+            if quote == "'":
+                out.append(value.replace("'", "'\\''"))
+            elif quote == '"':
+                out.append(re.sub(r'([\\"$`])', r"\\\1", value))
+            else:
+                out.append(shlex.quote(value))
+            at = match.end()
+            continue
+        char = text[at]
+        if char == "\\" and quote != "'" and at + 1 < len(text):
+            out.append(text[at : at + 2])
+            at += 2
+            continue
+        if char in "'\"":
+            quote = char if not quote else "" if quote == char else quote
+        out.append(char)
+        at += 1
+    return "".join(out)

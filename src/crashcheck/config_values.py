@@ -1,0 +1,182 @@
+"""The values of crashcheck.toml one by one: of the right type, of those allowed, or refused in words that help."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crashcheck.command import Command
+from crashcheck.errors import CrashcheckError
+
+TEARS = ("none", 512, 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table of the file; each method takes one key out of it, checked."""
+
+    path: Path
+    name: str
+    values: Mapping[str, Any]
+
+    def label(self, key: str) -> str:
+        return f"[{self.name}] {key}" if self.name else key
+
+    def command(self, key: str, placeholders: tuple[str, ...] = ("pool",)) -> Command | None:
+        if key not in self.values:
+            return None
+        value = self.values[key]
+        if isinstance(value, str) and value.strip():
+            try:
+                command = Command.of_text(value)
+            except ValueError as error:
+                message = f"{self.path}: {self.label(key)} is {value!r}: {str(error).lower()}."
+                raise CrashcheckError("config-value", message) from None
+        elif isinstance(value, list) and value and all(isinstance(word, str) for word in value) and value[0]:
+            command = Command(shlex.join(value), tuple(value))
+        else:
+            raise type_error(self.path, self.label(key), value, "a command: a string, or a list of strings")
+        _check_placeholders(self, key, command, placeholders)
+        return command
+
+    def required_command(self, key: str, placeholders: tuple[str, ...] = ("pool",)) -> Command:
+        command = self.command(key, placeholders)
+        if command is None:
+            raise self.missing(key, f'{key} = "./program {{pool}}/data.db"')
+        return command
+
+    def patterns(self, key: str) -> tuple[str, ...]:
+        if key not in self.values:
+            raise self.missing(key, f'{key} = ["*.db"]')
+        value = self.values[key]
+        if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
+            raise type_error(self.path, self.label(key), value, "a list of file name patterns")
+        for pattern in value:
+            parts = pattern.split("/")
+            if pattern.startswith("/") or ".." in parts or "\n" in pattern or "{" in pattern:
+                hint = "Patterns are relative to the pool folder, the one that {pool} names in commands."
+                raise CrashcheckError(
+                    "config-value", f"{self.path}: {self.label(key)}: {pattern!r} lies outside the pool.", hint
+                )
+        return tuple(value)
+
+    def env(self) -> Mapping[str, str]:
+        value = self.values.get("env", {})
+        if not isinstance(value, dict):
+            raise type_error(self.path, self.label("env"), value, 'a table of strings, as in env = { NAME = "value" }')
+        for name, item in value.items():
+            if not isinstance(item, str):
+                raise type_error(self.path, self.label(f"env.{name}"), item, "a string")
+        return dict(value)
+
+    def names(self, key: str, expected: str = 'a list of function names, as in ["store_put"]') -> tuple[str, ...]:
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
+            raise type_error(self.path, self.label(key), value, expected)
+        return tuple(item.strip() for item in value)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self.values.get(key, default)
+        if not isinstance(value, bool):
+            raise type_error(self.path, self.label(key), value, "true or false")
+        return value
+
+    def text(self, key: str) -> str:
+        value = self.values.get(key, "")
+        if not isinstance(value, str):
+            raise type_error(self.path, self.label(key), value, "a string")
+        return value
+
+    def seconds(self, key: str, default: float) -> float:
+        value = self.values.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise type_error(self.path, self.label(key), value, "a number of seconds")
+        if not 0 < value < float("inf"):
+            raise CrashcheckError(
+                "config-value", f"{self.path}: {self.label(key)} is {value!r}; it must be a number above zero."
+            )
+        return float(value)
+
+    def whole(self, key: str, default: int, least: int) -> int:
+        value = self.values.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise type_error(self.path, self.label(key), value, "a whole number")
+        if value < least:
+            raise CrashcheckError("config-value", f"{self.path}: {self.label(key)} is {value}; the least is {least}.")
+        return value
+
+    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
+        value = self.values.get(key, default)
+        if not isinstance(value, str):
+            raise type_error(self.path, self.label(key), value, one_of(choices))
+        if value not in choices:
+            message = f"{self.path}: {self.label(key)} is {value!r}; it must be {one_of(choices)}."
+            raise CrashcheckError("config-value", message, _did_you_mean(value, choices))
+        return value
+
+    def tear(self, key: str, default: int = 0) -> int:
+        value = self.values.get(key, default or "none")
+        if isinstance(value, bool) or value not in TEARS:
+            raise CrashcheckError(
+                "config-value", f"{self.path}: {self.label(key)} is {value!r}; it must be {one_of(TEARS)}."
+            )
+        return value if isinstance(value, int) else 0
+
+    def missing(self, key: str, example: str) -> CrashcheckError:
+        return CrashcheckError(
+            "config-required",
+            f"{self.path}: {self.label(key)} is missing.",
+            f"For example:\n    [{self.name}]\n    {example}",
+        )
+
+
+def _check_placeholders(section: Section, key: str, command: Command, allowed: tuple[str, ...]) -> None:
+    known = ("pool", "acked", "stdout", "ops", "run")
+    for name in command.placeholders():
+        where = f"{section.path}: {section.label(key)}"
+        if name in known and name not in allowed:
+            places = {"ops": "[workload] and [check] command", "run": "[workload] command"}.get(name, "[check] command")
+            raise CrashcheckError("config-placeholder", f"{where}: {{{name}}} is known only in {places}.")
+        # Other braces are the program's own business (awk, jq), unless they look like a slip of ours.
+        close = difflib.get_close_matches(name, known, 1, 0.7)
+        if name not in known and close:
+            raise CrashcheckError(
+                "config-placeholder", f"{where}: {{{name}}} is no placeholder.", f"Did you mean {{{close[0]}}}?"
+            )
+
+
+def known_only(path: Path, section: str, values: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in values:
+        if key not in known:
+            where = f"[{section}] {key}" if section else f"[{key}]" if isinstance(values[key], dict) else key
+            hint = _did_you_mean(key, known) or f"Known here: {', '.join(known)}."
+            raise CrashcheckError("config-unknown-key", f"{path}: {where} is not a key that crashcheck knows.", hint)
+
+
+def _did_you_mean(value: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(value.lower().replace("_", "-"), known, 1, 0.6) or difflib.get_close_matches(
+        value, known, 1, 0.6
+    )
+    return f"Did you mean {close[0]!r}?" if close else ""
+
+
+def one_of(choices: Iterable[object]) -> str:
+    *others, last = [repr(choice) for choice in choices]
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def type_error(path: Path, label: str, value: object, expected: str) -> CrashcheckError:
+    kind = {
+        bool: "a boolean",
+        int: "a whole number",
+        float: "a number",
+        str: "a string",
+        list: "a list",
+        dict: "a table",
+    }
+    got = kind.get(type(value), type(value).__name__)
+    return CrashcheckError("config-type", f"{path}: {label} is {value!r}, {got}; expected {expected}.")
