@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.behaviours.blocks import Blocks, blocks
 from crashcheck.analyzer.behaviours.evidence import Evidence
 from crashcheck.analyzer.behaviours.layout import Layout, Level, is_bulk, levels, reach
 from crashcheck.analyzer.behaviours.lives import fills, lives
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.behaviours.sites import StaticSites
-from crashcheck.analyzer.behaviours.updates import Updates, distinct, numbered, ranges, unique, updates_of
+from crashcheck.analyzer.behaviours.updates import Updates, distinct, numbered, ranges, taken, unique, updates_of
 from crashcheck.analyzer.ir.facts import Site, TypeLayout
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
@@ -20,6 +22,7 @@ from crashcheck.analyzer.trace.format import NO_INSTANCE
 from crashcheck.analyzer.trace.reader import Facts, Trace
 
 _LARGEST_EVIDENCE = 64  # bytes: a wider typed update says nothing about the types of its words
+PADDING = "(padding)"  # what a copy of a struct word by word writes between its fields
 _SHAPES = 256  # distinct ranges of one bulk site whose fields are told apart
 
 
@@ -98,7 +101,11 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
       has a type: of those of the same object.
     * A site without static type: the types of the last typed update of each word before it, else of the first after it;
       for a fill (memory made ready for use) the other way round.
-    * What lies in an instance of a declared type, at a word that no typed update ever writes: that type's field.
+    * An element of an array whose index was computed, so that the site cannot tell where the struct begins: the one
+      instance of that struct that lies around it.
+    * What lies in an instance of a declared type, at a word that no typed update ever writes: that type's field, or
+      the padding between.
+    * What lies in memory that an update without type wrote as a whole: that block.
     * What is still unknown: its call stack.
 
     A new life begins with a fill that covers all known fields of an instance, and with a typed update of a word that an
@@ -144,9 +151,20 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
     filled = fills(node_update, updates, kinds.fill, row_instance, row_node, heads_type, heads_start, extent)
     row_life = lives(nodes, row_instance, row_node, filled, evidence.taken_over())
 
-    # the rest, by call stack
+    # blocks that were made ready as a whole
     rest = np.ones(len(nodes), dtype=np.bool_)
     rest[row_node] = False
+    untyped = np.zeros(len(updates.event), dtype=np.bool_)
+    untyped[node_update[rest & nodes.data]] = True
+    untyped[node_update[row_node]] = False
+    bulk = kinds.bulk.copy()
+    bulk[update] = False
+    block_node, block_type, block_field, made = _blocks(
+        np.flatnonzero(rest & nodes.data), node_update, updates, blocks(updates, untyped, bulk), names
+    )
+
+    # the rest, by call stack
+    rest[block_node] = False
     rest_node = np.flatnonzero(rest)
     stacked = len(names.types)
     rest_site = sites.of_event[rest_node]
@@ -159,12 +177,12 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
         rest_field[mine] = names.field(int(rest_type[mine][0]), f"@{site}")
     rest_stack = updates.stack[node_update[rest_node]]
 
-    all_type = np.concatenate([heads_type[row_instance], rest_type])
-    all_file = np.concatenate([heads_file[row_instance], np.zeros(len(rest_node), dtype=np.int64)])
-    all_start = np.concatenate([heads_start[row_instance], rest_stack])
-    all_life = np.concatenate([row_life, np.zeros(len(rest_node), dtype=np.int64)])
-    all_node = np.concatenate([row_node, rest_node])
-    all_field = np.concatenate([row_field, rest_field])
+    all_type = np.concatenate([heads_type[row_instance], block_type, rest_type])
+    all_file = np.concatenate([heads_file[row_instance], made.file, np.zeros(len(rest_node), dtype=np.int64)])
+    all_start = np.concatenate([heads_start[row_instance], made.start, rest_stack])
+    all_life = np.concatenate([row_life, made.life, np.zeros(len(rest_node), dtype=np.int64)])
+    all_node = np.concatenate([row_node, block_node, rest_node])
+    all_field = np.concatenate([row_field, block_field, rest_field])
     number, heads = numbered(all_type, all_file, all_start, all_life)
     number, all_node, all_field = distinct(number, all_node, all_field)
     return Instances(
@@ -186,11 +204,13 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kinds:
-    """Of each update: whether it tells the types of its words, wants to be told, is a fill. And the layout."""
+    """Of each update: whether it tells the types of its words, wants to be told, is a fill, or any bulk update. And the
+    layout."""
 
     evidence: NDArray[np.bool_]
     wants: NDArray[np.bool_]
     fill: NDArray[np.bool_]
+    bulk: NDArray[np.bool_]
     layout: Layout
 
 
@@ -208,19 +228,21 @@ def place_all(trace: Trace, facts: Facts | None, updates: Updates, names: Names,
             members[number] = order[bounds[at] : bounds[at + 1]]
     layout = Layout(known.values(), _declared(trace, facts))
     none = np.zeros(len(updates.event), dtype=np.bool_)
-    kinds = Kinds(none.copy(), ~none, none, layout)
+    kinds = Kinds(none.copy(), ~none, none.copy(), none, layout)
     for number, site in known.items():
         _place(site, members[number], updates, layout)  # teaches the layout how large elements are
     placed = []
     for number, site in known.items():
         mine = members[number]
         kinds.fill[mine] = site.kind == "fill"
+        kinds.bulk[mine] = is_bulk(site)
         if not site.variable:
             continue
         placed.append(_place(site, mine, updates, layout))
         if not is_bulk(site):
             kinds.wants[mine] = False
             kinds.evidence[mine] = updates.size[mine] <= _LARGEST_EVIDENCE
+    placed = list(_located(placed, updates, layout))
     _place_outer(placed, updates)
     for one in placed:
         _tell(one, updates, layout, names, rows)
@@ -262,11 +284,35 @@ def _enclosed(
         type_, start = int(heads[0][instance[row]]), int(heads[2][instance[row]])
         shape = type_, int(low[node]) - start, int(high[node]) - start
         if shape not in paths:
-            covered = layout.covered(tuple(names.types)[type_], *shape[1:])
+            covered = layout.covered(tuple(names.types)[type_], *shape[1:]) or (PADDING,)
             paths[shape] = [names.field(type_, path) for path in covered]
         rows += [(int(asked[node]), int(instance[row]), field) for field in paths[shape]]
     out = np.array(rows, dtype=np.int64).reshape(-1, 3)
     return out[:, 0], out[:, 1], out[:, 2]
+
+
+def _blocks(
+    asked: Ints, node_update: Ints, updates: Updates, found: Blocks, names: Names
+) -> tuple[Ints, Ints, Ints, Blocks]:
+    """(node, type, field) of the nodes of updates that belong to blocks, and the blocks, a row a node."""
+    place = np.minimum(np.searchsorted(found.update, node_update[asked]), max(len(found.update) - 1, 0))
+    mine = found.update[place] == node_update[asked] if len(found.update) else np.zeros(len(asked), dtype=np.bool_)
+    node, place = asked[mine], place[mine]
+    update = node_update[node]
+    made = Blocks(*taken(place, found.update, found.file, found.start, found.size, found.life))
+    shape, heads = numbered(made.size, updates.offset[update] - made.start, updates.size[update])
+    types = [names.type(f"(block of {size} bytes)") for size in made.size[heads].tolist()]
+    fields = [
+        names.field(type_, "*" if many == size else f"+{offset}")
+        for type_, size, offset, many in zip(
+            types,
+            made.size[heads].tolist(),
+            (updates.offset[update] - made.start)[heads].tolist(),
+            updates.size[update][heads].tolist(),
+            strict=True,
+        )
+    ]
+    return node, np.array(types, dtype=np.int64)[shape], np.array(fields, dtype=np.int64)[shape], made
 
 
 def _columns(parts: list[tuple[Ints, Ints, Ints]]) -> tuple[list[Ints], list[Ints], list[Ints]]:
@@ -302,7 +348,14 @@ def _place(site: Site, mine: Ints, updates: Updates, layout: Layout) -> _Placed:
         starts[number] = at
     if level < 0:
         return _Placed(site, chain, mine, level, starts)
-    start = offset - delta
+    _inwards(chain, level, offset - delta, offset, starts, layout)
+    return _Placed(site, chain, mine, level, starts)
+
+
+def _inwards(
+    chain: tuple[Level, ...], level: int, start: Ints, offset: Ints, starts: list[Ints | None], layout: Layout
+) -> None:
+    """Fill in `starts` of a level and of those within it: elements of arrays by their distance."""
     starts[level] = start
     for number in range(level, 0, -1):
         step, inner = chain[number], starts[number - 1]
@@ -313,17 +366,49 @@ def _place(site: Site, mine: Ints, updates: Updates, layout: Layout) -> _Placed:
         elif step.array:
             layout.learn(step, int(np.gcd.reduce(inner - base)))
         starts[number - 1] = start = inner
-    return _Placed(site, chain, mine, level, starts)
 
 
-def _place_outer(placed: list[_Placed], updates: Updates) -> None:
-    """Further out than the recorded instance: by a fixed offset, or by an instance of the type known to lie around."""
+def _starts(placed: list[_Placed], updates: Updates) -> dict[str, Ints]:
+    """By type, where its instances begin as far as sites know, sorted, with the file."""
     known: dict[str, list[Ints]] = {}
     for one in placed:
         for level, start in zip(one.chain, one.starts, strict=False):
             if start is not None:
                 known.setdefault(level.type, []).append(updates.file[one.rows] << 40 | start)
-    sorted_ = {name: unique(np.concatenate(keys)) for name, keys in known.items()}
+    return {name: unique(np.concatenate(keys)) for name, keys in known.items()}
+
+
+def _located(placed: list[_Placed], updates: Updates, layout: Layout) -> Iterator[_Placed]:
+    """Elements of an array whose index was computed: in the instance of the array's struct that lies around them.
+
+    Such a site knows the type, and not how far it is from where the struct begins; other sites know where its instances
+    begin. Where these overlap, as when memory was used anew, none is taken.
+    """
+    known = _starts(placed, updates)
+    for one in placed:
+        rest = one.rows
+        for number, step in enumerate(one.chain if all(start is None for start in one.starts) else ()):
+            candidates = known.get(step.type)
+            if candidates is None:
+                continue
+            key = (updates.file[rest] << 40 | updates.offset[rest]) - step.offset
+            place = np.searchsorted(candidates, key, side="right") - 1
+            fits = (place >= 0) & (key - candidates[np.maximum(place, 0)] < step.size)
+            fits &= (place < 1) | (key - candidates[np.maximum(place - 1, 0)] >= step.size)
+            if not fits.any():
+                continue
+            starts: list[Ints | None] = [None] * len(one.chain)
+            start = candidates[place[fits]] & ((1 << 40) - 1)
+            _inwards(one.chain, number, start, updates.offset[rest[fits]], starts, layout)
+            yield _Placed(one.site, one.chain, rest[fits], number, starts)
+            rest = rest[~fits]
+        if len(rest):
+            yield replace(one, rows=rest)
+
+
+def _place_outer(placed: list[_Placed], updates: Updates) -> None:
+    """Further out than the recorded instance: by a fixed offset, or by an instance of the type known to lie around."""
+    known = _starts(placed, updates)
     for one in placed:
         for number in range(1, len(one.chain)):
             inner, step = one.starts[number - 1], one.chain[number]
@@ -333,7 +418,7 @@ def _place_outer(placed: list[_Placed], updates: Updates) -> None:
             if not step.array:
                 one.starts[number] = at
                 continue
-            candidates = sorted_.get(step.type)
+            candidates = known.get(step.type)
             if candidates is None:
                 break
             key = updates.file[one.rows] << 40 | np.maximum(at, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ import numpy as np
 from crashcheck.analyzer.behaviours.evidence import Evidence
 from crashcheck.analyzer.behaviours.instances import Names, Rows, place_all
 from crashcheck.analyzer.behaviours.layout import levels
-from crashcheck.analyzer.behaviours.updates import Updates, distinct, numbered, ranges, unique
+from crashcheck.analyzer.behaviours.updates import distinct, numbered, ranges, unique
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
 from crashcheck.analyzer.ir.facts import Site
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
@@ -99,16 +99,9 @@ def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
     instance, heads = numbered(type_, file, start)
     typed = np.zeros(len(watched), dtype=np.bool_)
     typed[update] = True
-    sites = {
-        number: known for number in unique(site).tolist() if number and (known := trace.site(number, facts)) is not None
-    }
+    sites = [known for number in unique(site).tolist() if number and (known := trace.site(number, facts)) is not None]
     known_heads = _Heads(type_[heads], file[heads], start[heads])
-    located = _located(updates, typed, sites, known_heads, names)
-    typed[located[0]] = True
-    update, instance, field = distinct(
-        *(np.concatenate(columns_) for columns_ in zip((update, instance, field), located, strict=True))
-    )
-    update, instance, field = _enclosed(update, instance, field, known_heads, names, _links(sites.values()))
+    update, instance, field = _enclosed(update, instance, field, known_heads, names, _links(sites))
     found = found_instance = found_field = np.zeros(0, dtype=np.int64)
     if not typed.all():
         evidence = Evidence(updates, kinds.evidence, update, instance, field)
@@ -182,35 +175,6 @@ class _Heads:
     type: Ints
     file: Ints
     start: Ints
-
-
-def _located(
-    updates: Updates, typed: Bools, sites: Mapping[int, Site], heads: _Heads, names: Names
-) -> tuple[Ints, Ints, Ints]:
-    """Memberships of accesses to elements of arrays: in the instance that is known to lie around them.
-
-    A load tells how far it is from its struct only where the compiler knows; where an index was computed, it does not.
-    """
-    place = heads.file << 40 | heads.start
-    parts: list[tuple[Ints, Ints, Ints]] = []
-    for number, site in sites.items():
-        chain = levels(site)
-        if not chain or not chain[0].array or chain[0].type not in names.types:
-            continue
-        mine = np.flatnonzero((updates.site == number) & ~typed)
-        around = np.flatnonzero(heads.type == names.types[chain[0].type])
-        if not len(mine) or not len(around):
-            continue
-        around = around[np.argsort(place[around], kind="stable")]
-        low = (updates.file[mine] << 40 | updates.offset[mine]) - chain[0].offset
-        at = np.searchsorted(place[around], low, side="right") - 1
-        found = around[np.maximum(at, 0)]
-        fits = (at >= 0) & (low < place[found] + chain[0].size)
-        field = names.field(names.types[chain[0].type], chain[0].path)
-        parts.append((mine[fits], found[fits], np.full(int(fits.sum()), field, dtype=np.int64)))
-    none = np.zeros(0, dtype=np.int64)
-    access, instance, fields = (np.concatenate(column) for column in zip((none, none, none), *parts, strict=True))
-    return access, instance, fields
 
 
 def _enclosed(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
+import pytest
 from scripts import HEADER, Script, site, told
 
 from crashcheck.analyzer.behaviours.layout import Layout, levels, reach
+from crashcheck.analyzer.ir.facts import FieldLayout, TypeLayout
 
 # struct entry { key; value; }; struct bucket { char valid[8]; entry entry[7]; }; struct table { magic; bucket top[4]; }
 KEY = site("bucket.entry[].key", ("entry", "key", 0, 8), ("bucket", "entry", 8, 112), line=1)
@@ -189,3 +192,77 @@ def test_a_file_that_grows_belongs_to_its_call_stack(tmp_path: Path) -> None:
     script = Script(tmp_path, RAW, size=0)
     script.trace.truncate("f", 8192)
     assert [(type_, sites) for type_, _, _, sites in told(script.found("page-cache"))] == [("(unknown code)", (0,))]
+
+
+LOG = site("log.word[]", ("log", "word", 64, 64), line=20)
+LOG_HEAD = site("log.head", ("log", "head", 0, 8), line=21)
+RECORD = site("log.record[].word[]", ("record", "word", 8, 24), ("log", "record", 64, 128), line=22)
+
+
+def test_an_element_whose_index_was_computed_belongs_to_the_instance_around_it(tmp_path: Path) -> None:
+    script = Script(tmp_path, LOG, LOG_HEAD)
+    script.at(2, 4096, delta=0)
+    script.at(1, 4096 + 64)
+    script.at(1, 4096 + 64 + 56)
+    script.at(1, 4096 + 64 + 64)  # beyond the array
+    assert told(script.found()) == [("(work)", 0, 0, (1,)), ("log", 4096, 0, (2, 1, 1))]
+
+
+def test_it_is_found_however_late_the_instance_shows_and_not_where_two_overlap(tmp_path: Path) -> None:
+    script = Script(tmp_path, LOG, LOG_HEAD)
+    script.at(1, 4096 + 64 + 40)
+    script.at(1, 8192 + 64 + 40)
+    script.at(2, 4096, delta=0)
+    script.at(2, 8192, delta=0)
+    script.at(2, 8192 + 16, delta=0)
+    assert told(script.found()) == [
+        ("(work)", 0, 0, (1,)),
+        ("log", 4096, 0, (1, 2)),
+        ("log", 8192, 0, (2,)),
+        ("log", 8208, 0, (2,)),
+    ]
+
+
+def test_within_it_elements_are_found_by_their_declared_distance(tmp_path: Path) -> None:
+    record = TypeLayout("record", 32, (FieldLayout("kind", 0, 8, "", 0), FieldLayout("word", 8, 24, "", 3)))
+    script = Script(tmp_path, RECORD, LOG_HEAD, layouts=(record,))
+    script.at(2, 4096, delta=0)
+    for element in (0, 3):
+        script.at(1, 4096 + 64 + 32 * element + 8)
+    assert told(script.found()) == [
+        ("log", 4096, 0, (2, 1, 1)),
+        ("record", 4160, 0, (1,)),
+        ("record", 4256, 0, (1,)),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_elements_are_located_as_by_looking_at_every_instance(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    script = Script(tmp_path, LOG, LOG_HEAD, OTHER)
+    heads = sorted({64 * chance.randrange(40) for _ in range(chance.randrange(1, 12))})
+    accesses = [8 * chance.randrange(360) for _ in range(40)]
+    for head in heads:
+        script.at(2, head, delta=0)
+    for offset in accesses:
+        script.at(1, offset)
+    expected: dict[int, int] = {}
+    for offset in accesses:
+        around = [head for head in heads if head + 64 <= offset < head + 128]
+        if len(around) == 1:
+            expected[around[0]] = expected.get(around[0], 0) + 1
+    found: dict[int, int] = {}
+    for type_, start, _, sites in told(script.found()):
+        if type_ == "log" and 1 in sites:
+            found[start] = found.get(start, 0) + sites.count(1)
+    assert found == expected
+
+
+def test_what_lies_between_the_fields_of_a_declared_type_belongs_to_it(tmp_path: Path) -> None:
+    entry = TypeLayout("entry", 24, (FieldLayout("key", 0, 8, "", 0), FieldLayout("value", 8, 8, "", 0)))
+    script = Script(tmp_path, RAW, COPY, layouts=(entry,))
+    script.at(2, 64, size=16, delta=0)
+    script.at(1, 64 + 16)
+    found = script.found()
+    assert told(found) == [("entry", 64, 0, (2, 1))]
+    assert "(padding)" in {path for _, path in found.instances.fields}
