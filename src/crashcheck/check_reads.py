@@ -19,19 +19,19 @@ FOLDER = "reads"  # in a recording's folder, while it lasts
 def reads_of_check(config: Config, recording: Recording, trace: Trace) -> tuple[CheckReads | None, str]:
     """What the check reads on the final image, or None and why that is not known.
 
-    It must pass, within its time, as on an uncrashed image it does; with output equivalence it is given all operations
-    once more. What it does to its copy of the image is thrown away.
+    It must pass, within its time, as on an uncrashed image it does; with output equivalence the driver is given no
+    operation: what operations read the workload shows. What it does to its copy of the image is thrown away.
     """
     work = recording.trace.parent / FOLDER
-    operations = recording.trace.parent / oracles.OPERATIONS
-    more = {"ops": str(operations)} if operations.exists() else {}
+    none = recording.trace.parent / "no-operations"
     try:
+        none.touch()
         done = record(
             config.check.command.argv(
                 pool=str(work.resolve() / "pool"),
                 acked=str(evidence.operations(trace)),
                 stdout=str(recording.stdout),
-                **more,
+                ops=str(none),
             ),
             config.pool.files,
             work,
@@ -58,6 +58,8 @@ def reads_of_check(config: Config, recording: Recording, trace: Trace) -> tuple[
 
 def _read(config: Config, done: Recording) -> tuple[CheckReads | None, str]:
     trace = read_trace(done.trace)
+    if not len(trace.loads) and oracles.is_equivalence(config):
+        return None, ""  # there is nothing to recover
     if not len(trace.loads):
         return None, _unknown("no code built with crashcheck-cc read the files through a mapping")
     facts = ProgramFacts.load(evidence.modules(trace, config.check.command, config.folder))
