@@ -44,6 +44,8 @@ def named(subject: Subject, piece: int) -> str:
     else:
         row = subject.trace.events[described.event]
         what = f"{count(int(row['size']), 'byte')} at offset {int(row['offset']):#x} of {path}"
+        if here is not None and here.expression:
+            what = f"`{here.expression}` ({what})"
     return f"{what} at {spoken(here.file)}:{here.line}" if here is not None and here.line else what
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from crashcheck.analyzer.ir.facts import ProgramFacts, Site
+from crashcheck import ctext
+from crashcheck.analyzer.ir.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.result import Frame, Location
-from crashcheck.source import SourceTree, source_line
+from crashcheck.source import SourceTree, source_line, source_lines
 
 # Where systems and compilers keep headers, libstdc++'s and clang's own among them. What is included from elsewhere
 # (a structure in a header of its own, a .c file of another folder) is under test as much as what includes it.
 _INSTALLED = re.compile(r"^/(usr/(local/)?(include|lib\w*)|opt|nix/store)/|/(lib/clang|include/c\+\+|ziglang/lib)/")
+
+
+_LONGEST = 60  # characters of an expression that names what is stored to
 
 
 class Places(Protocol):
@@ -126,4 +131,18 @@ class TracePlaces:
         stack = tuple(Frame(above.function, self._project.file(above.file), above.line) for above in chain[at + 1 :])
         variable = own.variable if own is not None else ""
         text = source_line(place.file, place.line).strip()
-        return Location(self._project.file(place.file), place.line, place.column, place.function, variable, stack, text)
+        # Of a place further out the text says what is called there, not what that stores to.
+        itself = own is not None and own.kind in STORES and at == 0
+        expression = "" if variable or not itself else _expression(place.file, place.line, place.column)
+        file = self._project.file(place.file)
+        return Location(file, place.line, place.column, place.function, variable, stack, text, expression)
+
+
+def _expression(file: str, line: int, column: int) -> str:
+    found = ctext.target(_source(file), line, column)
+    return found if len(found) <= _LONGEST else ""
+
+
+@lru_cache(maxsize=64)
+def _source(file: str) -> ctext.Source:
+    return ctext.Source("\n".join(source_lines(file)))

@@ -313,8 +313,8 @@ def missing(cause: Cause) -> bool:
 def listed(places: Sequence[Location]) -> str:
     """ "`entry.key` at hash.c:40 and `entry.value` at hash.c:41"."""
     return " and ".join(
-        f"`{place.variable}` at {spoken(place.file)}:{place.line}"
-        if place.variable
+        f"`{place.name}` at {spoken(place.file)}:{place.line}"
+        if place.name
         else f"the store at {spoken(place.file)}:{place.line}"
         for place in places
     )

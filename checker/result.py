@@ -87,6 +87,12 @@ class Location:
     variable: str  # "entry.valid", or "" where no type is known
     stack: tuple[Frame, ...]  # innermost caller first
     text: str = ""  # the source line, stripped
+    expression: str = ""  # where no type is known, what the source stores to: "*ref"
+
+    @property
+    def name(self) -> str:
+        """What is stored to, as well as it is known."""
+        return self.variable or self.expression
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,9 @@ class Schedule:
             data = self._subject.trace.data_range(event, start, min(size, _SHOWN_BYTES))
             shown = data.hex(" ") + (" …" if size > _SHOWN_BYTES else "")
             here = self._subject.places.of(event)
-            name = here.variable if here is not None and here.variable else f"[{offset:#x}]"
+            name = f"[{offset:#x}]"
+            if here is not None and here.name:
+                name = here.variable or f"{here.expression} {name}"
             tail = " (non-temporal)" if kind == Kind.STORE and int(row["flags"]) & StoreFlag.NT else ""
             return f"{name} = {shown}{tail}"
         if kind == Kind.TRUNCATE:

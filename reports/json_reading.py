@@ -317,6 +317,7 @@ def _location(place: _Reader) -> Location:
             "stack", lambda f: Frame(f.text("function"), f.text("file"), f.whole("line", most=_LINE_MOST))
         ),
         text=place.text("text"),
+        expression=place.text("expression") if place.has("expression") else "",
     )
 
 

@@ -213,6 +213,7 @@ def _location(place: Location) -> dict[str, Any]:
         "function": _text(place.function),
         "variable": _text(place.variable),
         "text": _text(place.text),
+        "expression": _text(place.expression),
         "stack": [
             {"function": _text(frame.function), "file": _text(frame.file), "line": frame.line}
             for frame in place.stack[:STACK_FRAMES]

@@ -327,7 +327,7 @@ def _place(place: Location, tag: str, role: str, sources: Sources) -> PlaceView:
         role,
         where_text(place) or "unknown place",
         line(place.function, 120),
-        line(place.variable, 80),
+        line(place.name, 80),
         lines,
         stack_text(place, STACK_MAX),
         valid(place.file),

@@ -18,6 +18,7 @@ SECTION = "crashcheck_facts"
 PLAIN_SECTION = "crashcheck_plain"  # not loaded: facts of units that were compiled without hooks
 MAGIC = b"CRSHFCT\n"
 VERSION = 3
+STORES = frozenset({"store", "copy", "fill", "atomic", "model"})  # kinds of sites that write memory
 _HEADER = struct.Struct("<8sIIQQ")  # magic, version, compressed bytes, raw bytes, key
 
 

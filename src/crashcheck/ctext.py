@@ -298,6 +298,23 @@ def stored(
     return _of_call(text.strip(), macros)
 
 
+def target(source: Source, line: int, column: int) -> str:
+    """The expression that a store at this 1-based place stores to, as in `*ref`; "" where the text does not tell."""
+    try:
+        at = source.position(line, column)
+        statement = source.statement(line, column)
+        begin = statement.start
+        operators = _assignments(source.code[begin : statement.end - 1])
+        if operators and not any(first <= at - begin < last for first, last in operators):
+            return ""
+        region = stored(source, statement, at, {})
+    except NotUnderstood:
+        return ""
+    if region.lvalue:
+        return region.lvalue
+    return f"*{region.address}" if re.fullmatch(r"\w+", region.address) else f"*({region.address})"
+
+
 def assignment(source: Source, statement: Statement) -> tuple[str, str]:
     """Both sides of a statement that is one plain assignment. Raises NotUnderstood."""
     code = source.code[statement.start : statement.end - 1]

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from crashcheck.analyzer.ir.facts import ProgramFacts, Site
+from crashcheck.analyzer.ir.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.places import Project
 from crashcheck.checker.result import Unexercised
-
-_STORES = frozenset({"store", "copy", "fill", "atomic", "model"})
 
 
 def unexercised(trace: Trace, facts: ProgramFacts, folder: Path) -> tuple[Unexercised, ...]:
@@ -34,7 +32,7 @@ def unexercised(trace: Trace, facts: ProgramFacts, folder: Path) -> tuple[Unexer
     for unit in facts.units.values():
         for site in unit.sites:
             key = (site.file, site.function)
-            if site.kind in _STORES and key not in reached and site.line and _type(site) in types:
+            if site.kind in STORES and key not in reached and site.line and _type(site) in types:
                 found.setdefault(key, set()).add((site.line, site.column))
     told = [
         Unexercised(function, project.file(file), min(at)[0], len(at))

@@ -141,3 +141,50 @@ def test_a_header_of_another_folder_is_under_test_as_much_as_what_includes_it(tm
     assert places.of(len(t.records) - 1) == Location(
         str(header), 2, 14, "put", "entry.valid", (Frame("main", "driver.cpp", 6),), "e->valid = 1;"
     )
+
+
+REFERENCES = """static void set(int64_t &ref, int64_t value) { ref = value; persist(&ref); }
+void put(char *p, int *a, int n) {
+    *p = 1; a[n]++;
+    memcpy(p + n, a, 4);
+    int here = n;
+    *p++ = 2;
+    if ((*p = n)) return;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "expression"),
+    [
+        (1, REFERENCES.index("= value") + 1, "ref"),
+        (3, 8, "*p"),
+        (3, 17, "a[n]"),
+        (4, 5, "*(p + n)"),
+        (5, 14, ""),  # a declaration
+        (6, 10, ""),  # has a side effect
+        (7, 13, ""),  # part of a condition
+        (2, 6, ""),
+    ],
+)
+def test_what_is_stored_to_is_named_by_the_source_where_no_type_is_known(
+    tmp_path: Path, line: int, column: int, expression: str
+) -> None:
+    source = tmp_path / "a.cpp"
+    source.write_text(REFERENCES)
+    sites = (
+        Site("store", (Position(str(source), line, column, "put"),)),
+        Site("store", (Position(str(source), line, column, "put"),), "entry.valid"),
+        Site("call", (Position(str(source), line, column, "put"),)),
+    )
+    unit = UnitFacts(str(source), str(tmp_path), "clang", "llvmlite", sites, key=7)
+    t = TraceBuilder(tmp_path / "t.cct")
+    t.file("p", size=4096)
+    base = t.unit(7, len(sites), "/bin/a")
+    for site in range(len(sites)):
+        t.site = base + site
+        t.store("p", 0, 8, 1)
+    places = TracePlaces(t.trace(), ProgramFacts({7: unit}, (), (), ()), tmp_path)
+    found = [places.of(len(t.records) - len(sites) + site) for site in range(len(sites))]
+    assert [here.expression for here in found if here is not None] == [expression, "", ""]
+    assert [here.name for here in found if here is not None] == [expression, "entry.valid", ""]
