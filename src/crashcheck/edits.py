@@ -55,12 +55,13 @@ class Primitive:
 
 @dataclass(frozen=True, slots=True)
 class _Called:
-    """A call that flushed, fenced or synced, outside of helpers that do nothing else."""
+    """A call that flushed, fenced or synced. `inside`: of how many helpers that do nothing else."""
 
     file: str
     name: str
     arguments: tuple[str, ...]
     does: frozenset[str]
+    inside: int
 
 
 class Writer:
@@ -215,33 +216,41 @@ class Writer:
             "sync": events["kind"] == Event.SYNC_BEGIN,
         }
         found: dict[tuple[str, int, int], set[str]] = {}
+        inside: dict[tuple[str, int, int], int] = {}
         for what, chosen in kinds.items():
             rows = np.flatnonzero(chosen)
             pairs = events["site"][rows].astype(np.uint64) << np.uint64(32) | events["stack"][rows]
             for row in rows[np.unique(pairs, return_index=True)[1]].tolist():
                 places = self._chain(row)
                 at = out_of_helpers(places, storing)
-                if at >= 0:
-                    here = places[at]
-                    found.setdefault((here.file, here.line, here.column), set()).add(what)
+                for level, here in enumerate(places[at::-1] if at >= 0 else ()):
+                    place = here.file, here.line, here.column
+                    found.setdefault(place, set()).add(what)
+                    inside[place] = min(level, inside.get(place, level))
         calls = []
-        for (file, line, column), does in sorted(found.items()):
+        for place, does in sorted(found.items()):
+            file, line, column = place
             try:
                 call = self._source(file).call(line, column)
             except NotUnderstood:
                 continue
             if call is not None and not call[0].startswith("__asm"):
-                calls.append(_Called(file, *call, frozenset(does)))
+                calls.append(_Called(file, *call, frozenset(does), inside[place]))
         return calls
 
     def _primitive(self, place: Location, does: set[str]) -> Primitive | None:
-        """The one most often seen in a file, of those that are declared before a place; None if there is none."""
+        """The one most often called, of those that are declared before a place; None if there is none.
+
+        What only helpers call comes after what others call, and only if it takes a range or is a fence: of a helper
+        that flushes one line there may be several, for one kind of machine each.
+        """
         near = [call for call in self._calls if call.does == does and self._takes_any(place, call.name)]
-        names = Counter(call.name for call in near)
-        for name, _ in sorted(names.items(), key=lambda one: (-one[1], one[0])):
-            primitive = _pattern([call for call in near if call.name == name], does)
-            if primitive is not None:
-                return primitive
+        for inside in sorted({call.inside for call in near}):
+            names = Counter(call.name for call in near if call.inside == inside)
+            for name, _ in sorted(names.items(), key=lambda one: (-one[1], one[0])):
+                primitive = _pattern([call for call in near if (call.name, call.inside) == (name, inside)], does)
+                if primitive is not None and (not inside or primitive.ranged or does == {"fence"}):
+                    return primitive
         return None
 
     def _takes_any(self, place: Location, name: str) -> bool:
