@@ -391,7 +391,7 @@ def _of_lvalue(text: str) -> Region:
     if lvalue.startswith("*"):
         inner = _bare(lvalue[1:])
         simple = re.fullmatch(r"[\w.\[\]>-]+", inner) is not None
-        return _checked(Region(inner if simple else f"({inner})", f"sizeof({lvalue})", lvalue))
+        return _checked(Region(inner if simple else f"({inner})", f"sizeof {lvalue}", lvalue))
     size = f"sizeof({lvalue})" if lvalue.startswith("(") else f"sizeof {lvalue}"
     return _checked(Region(f"&{lvalue}", size, lvalue))
 

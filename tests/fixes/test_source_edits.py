@@ -31,8 +31,8 @@ def region(text: str, mark: str = "§", macros: str = "") -> tuple[str, str]:
     [
         ("{ p->f §= v; }", "&p->f", "sizeof p->f"),
         ("{ a[i].f §= g(x, y) == 3; }", "&a[i].f", "sizeof a[i].f"),
-        ("{ *p §= v; }", "p", "sizeof(*p)"),
-        ("{ *(p + 1) §= v; }", "(p + 1)", "sizeof(*(p + 1))"),
+        ("{ *p §= v; }", "p", "sizeof *p"),
+        ("{ *(p + 1) §= v; }", "(p + 1)", "sizeof *(p + 1)"),
         ("{ ((struct s *)p)->f §= v; }", "&((struct s *)p)->f", "sizeof(((struct s *)p)->f)"),
         ("{ p->n §+= 2; }", "&p->n", "sizeof p->n"),
         ("{ p->n <<§= 2; }", "&p->n", "sizeof p->n"),
