@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.behaviours.nodes import Nodes
-from crashcheck.analyzer.behaviours.updates import Updates
+from crashcheck.analyzer.behaviours.updates import Updates, unique
 from crashcheck.analyzer.persistence.pieces import Ints
 
 
@@ -49,5 +49,5 @@ def lives(
         begins.append(in_order[np.searchsorted(in_order, instance * span + event, side="right")])
     if not begins:
         return np.zeros(len(row_instance), dtype=np.int64)
-    key = np.unique(np.concatenate(begins))
+    key = unique(np.concatenate(begins))
     return np.searchsorted(key, wanted, side="right") - np.searchsorted(key, row_instance * span)

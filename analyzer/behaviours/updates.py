@@ -35,7 +35,7 @@ def ranges(first: Ints, many: Ints) -> Ints:
     return np.arange(total) - np.repeat(np.cumsum(many) - many, many) + np.repeat(first, many)
 
 
-def _sorted(*columns: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+def sorting(*columns: Ints) -> tuple[Ints, NDArray[np.bool_]]:
     """What sorts the rows by the columns, and which sorted rows differ from the one before."""
     packed = pack(columns)
     order = np.lexsort(packed[::-1]) if len(packed) > 1 else np.argsort(packed[0], kind="stable")
@@ -67,7 +67,7 @@ def pack(columns: tuple[Ints, ...]) -> list[Ints]:
 
 def distinct(*columns: Ints) -> tuple[Ints, ...]:
     """The distinct rows, sorted."""
-    order, fresh = _sorted(*columns)
+    order, fresh = sorting(*columns)
     return taken(order[fresh], *columns)
 
 
@@ -79,7 +79,7 @@ def unique(values: Ints) -> Ints:
 
 def numbered(*columns: Ints) -> tuple[Ints, Ints]:
     """A number for each distinct row, in sorted order, and a row of each number."""
-    order, fresh = _sorted(*columns)
+    order, fresh = sorting(*columns)
     number = np.empty(len(order), dtype=np.int64)
     number[order] = np.cumsum(fresh) - 1
     return number, order[fresh]
@@ -93,7 +93,7 @@ def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def updates_of(graph: PersistenceGraph, nodes: Nodes) -> Updates:
-    event = np.unique(nodes.event)
+    event = unique(nodes.event)
     rows = graph.trace.events[event]
 
     def column(name: str) -> Ints:

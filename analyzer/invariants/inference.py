@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.behaviours.updates import numbered, unique
 from crashcheck.analyzer.invariants.calls import indirect_calls
 from crashcheck.analyzer.invariants.keys import Keys, keys
+from crashcheck.analyzer.invariants.pairs import Pairs, ordered_pairs, parted_pairs
 from crashcheck.analyzer.invariants.ppdg import (
     ADDRESS,
     CONTROL,
@@ -23,15 +24,7 @@ from crashcheck.analyzer.invariants.ppdg import (
     concerned,
     edges,
 )
-from crashcheck.analyzer.invariants.queries import (
-    Pairs,
-    StateQuery,
-    Updates,
-    few,
-    guardians_together,
-    ordered_pairs,
-    queries,
-)
+from crashcheck.analyzer.invariants.queries import StateQuery, Updates, guardians_together, queries
 from crashcheck.analyzer.invariants.reads import CheckReads
 from crashcheck.analyzer.invariants.rules import (
     RULES,
@@ -83,7 +76,7 @@ def infer_from(
     """The same from dependences that are known already. Near-linear in the trace."""
     trace = found.graph.trace
     nodes = found.nodes
-    every = accesses(trace, np.unique(nodes.event[nodes.data]))
+    every = accesses(trace, unique(nodes.event[nodes.data]))
     joined = edges(Binder(trace, every, dependences))
     if not len(joined) and (reads is None or not len(reads.joined)):
         return Inferred((), (), _nothing_joined(trace, facts))
@@ -172,12 +165,14 @@ def _ordered(
     trace: Trace, facts: ProgramFacts, rows: Accesses, known: Keys, joined: Edges, updates: Updates
 ) -> list[_Draft]:
     met, bound = conditions(rows, known, joined)
-    cache: dict[tuple[int, int, int], Pairs] = {}
+    found = list(each(met))
+    asked = sorted({(first, then, shared) for (_, first, then, shared), _ in found})
+    columns = np.array(asked, dtype=np.int64).reshape(-1, 3).T
+    made = ordered_pairs(updates, columns[0], columns[1], columns[2] > 0, bound)
+    all_pairs = dict(zip(asked, made, strict=True))
     drafts = []
-    for (rule, first, then, shared), where in each(met):
-        if (first, then, shared) not in cache:
-            cache[first, then, shared] = _pairs(updates, first, then, bool(shared), bound.get((first, then)))
-        pairs = cache[first, then, shared]
+    for (rule, first, then, shared), where in found:
+        pairs = all_pairs[first, then, shared]
         if not pairs.held and not pairs.violated:
             continue  # the run never updates both
         by_times = np.argsort(-met.times[where], kind="stable")[:_READS] + where.start
@@ -227,13 +222,6 @@ def _shared_type(known: Keys, field: int, shared: int) -> str:
     return known.names[field].type if shared else ""
 
 
-def _pairs(updates: Updates, first: int, then: int, shared: bool, bound: tuple[Ints, Ints] | None) -> Pairs:
-    none = np.zeros(0, dtype=np.int64)
-    made = ordered_pairs(updates, first, then, shared, bound or (none, none))
-    one, other = few(updates, made.first, made.then)
-    return Pairs(one, other, made.held, made.violated)
-
-
 def _together(
     trace: Trace, facts: ProgramFacts, rows: Accesses, known: Keys, joined: Edges, updates: Updates
 ) -> list[_Draft]:
@@ -245,21 +233,10 @@ def _together(
     }
     near = guardians_together(updates, np.unique(field))
     drafts = []
-    fresh = np.ones(len(near.one), dtype=np.bool_)
-    fresh[1:] = (
-        (near.field_one[1:] != near.field_one[:-1])
-        | (near.field_other[1:] != near.field_other[:-1])
-        | (near.shared[1:] != near.shared[:-1])
-    )
-    bounds = [*np.flatnonzero(fresh).tolist(), len(near.one)]
-    for low, high in pairwise(bounds):
-        one, other = near.one[low:high], near.other[low:high]
-        x, y = int(near.field_one[low]), int(near.field_other[low])
-        # one persisted and the other not, in both directions
-        first, then = np.concatenate([one, other]), np.concatenate([other, one])
-        bad = updates.may_lack(first, then)
-        broken = bad[: len(one)] | bad[len(one) :]
-        first, then = few(updates, first[bad], then[bad])
+    relation, heads = numbered(near.field_one, near.field_other, near.shared)
+    parted = parted_pairs(updates, relation, near.one, near.other, len(heads))
+    for head, pairs in zip(heads.tolist(), parted, strict=True):
+        x, y, shared = int(near.field_one[head]), int(near.field_other[head]), int(near.shared[head])
         reads = []
         for guard in dict.fromkeys((x, y)):
             most, many = max(tests[guard], key=lambda test: (test[1], -test[0]))
@@ -271,11 +248,11 @@ def _together(
                 RULES.index("RA1"),
                 x,
                 y,
-                _shared_type(known, x, int(near.shared[low])),
-                int(near.shared[low]),
+                _shared_type(known, x, shared),
+                shared,
                 min(sum(many for _, many in tests[x]), sum(many for _, many in tests[y])),
                 1.0 * (1 + min(sites, 4) / 8),
-                Pairs(first, then, int((~broken).sum()), int(broken.sum())),
+                pairs,
                 known,
                 tuple(reads),
             )

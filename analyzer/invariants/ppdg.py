@@ -25,6 +25,7 @@ _TABLE = 1 << 24  # numbers up to which a table of them is faster than sorting
 _PASSED = 1 << 16  # accesses of one site that are followed through volatile memory at a time
 
 CONTROL, ADDRESS, VALUE = 1, 2, 4
+_KINDS, _PLACE = 3, 30  # bits of these, and of a row of Accesses
 
 
 class Dependence(Protocol):
@@ -129,7 +130,7 @@ class Frames:
         known: dict[tuple[int, ...], int] = {(): 0}
         self.parent = [0]
         self.of: dict[int, int] = {}
-        for stack in np.unique(stacks).tolist():
+        for stack in unique(stacks).tolist():
             chain = trace.stack(stack)[::-1]
             for depth in range(1, len(chain) + 1):
                 if chain[:depth] not in known:
@@ -210,7 +211,7 @@ class Binder:
         for stack, node in self._frames.of.items():
             node_of[stack] = node
         self._node = node_of[rows.columns.stack]
-        threads = np.unique(rows.thread)
+        threads = unique(rows.thread)
         self._thread = np.searchsorted(threads, rows.thread).astype(np.int32)
         self._loads = _grouped(rows.columns.site, self._node, rows.load)
         self._stacks_of: dict[int, list[int]] = {}
@@ -237,10 +238,13 @@ class Binder:
     def bind(self, asked: Ints, most: int = MOST) -> Iterator[tuple[Ints, Ints, int]]:
         """(accesses, the reads that they depend on, how) for rows `asked`; of one site and stack at most `most`."""
         site, node = self.rows.columns.site[asked], self._node[asked]
+        known: dict[tuple[int, int, bool], tuple[int, ...]] = {}
         for (number, own), mine in _grouped(site, node, np.ones(len(asked), dtype=np.bool_)).items():
             some = asked[mine if len(mine) <= most else mine[np.arange(most) * len(mine) // most]]
             for on, how, inherited in self.statically(number):
-                frames = self._frames.nearest(own, self._stacks_of[on], inherited)
+                if (own, on, inherited) not in known:
+                    known[own, on, inherited] = self._frames.nearest(own, self._stacks_of[on], inherited)
+                frames = known[own, on, inherited]
                 if not frames:
                     continue
                 keys = self._executions(on, frames)
@@ -303,24 +307,26 @@ def edges(binder: Binder) -> Edges:
     """
     rows = binder.rows
     volatile = rows.volatile
-    found: list[tuple[Ints, Ints, Ints]] = []
+    found: list[Ints] = []
     passed: list[tuple[Ints, Ints, Ints]] = []  # access, volatile read, how
     for access, on, how in binder.bind(np.flatnonzero(~volatile & (rows.columns.site > 0))):
-        for part, into in ((~volatile[on], found), (volatile[on], passed)):
-            if part.any():
-                into.append((access[part], on[part], np.full(int(part.sum()), how, dtype=np.int64)))
+        through = volatile[on]
+        if through.any():
+            passed.append((access[through], on[through], np.full(int(through.sum()), how, dtype=np.int64)))
+            access, on = access[~through], on[~through]
+        found.append(_packed(access, on, how))
     if passed:
         writer = _writers(rows)
         for _ in range(_HOPS):
             passed = _one_hop(binder, writer, passed, found)
             if not passed:
                 break
-    if not found:
-        none = np.zeros(0, dtype=np.int64)
-        return Edges(none, none, none)
-    access, on, kinds = (np.concatenate(column) for column in zip(*found, strict=True))
-    keep = access != on
-    return _merged(access[keep], on[keep], kinds[keep])
+    return _merged(found)
+
+
+def _packed(access: Ints, on: Ints, how: Ints | int) -> Ints:
+    """Edges as one number each, which sorts them by access and by `on`."""
+    return access << _PLACE + _KINDS | on << _KINDS | how
 
 
 def concerned(rows: Accesses, joined: Edges) -> tuple[Accesses, Edges]:
@@ -344,28 +350,31 @@ def concerned(rows: Accesses, joined: Edges) -> tuple[Accesses, Edges]:
     return rows.chosen(chosen), Edges(number[joined.access], number[joined.on], joined.how)
 
 
-def _merged(access: Ints, on: Ints, how: Ints) -> Edges:
-    if not len(access):
-        return Edges(access, on, how)
-    key = access << 32 | on
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-    chosen = order[first]
-    return Edges(access[chosen], on[chosen], np.bitwise_or.reduceat(how[order], first))
+def _merged(parts: list[Ints]) -> Edges:
+    """Of packed edges each one once, with all its kinds of path; none of an access to itself. Empties `parts`."""
+    packed = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+    parts.clear()
+    packed.sort()
+    if len(packed):
+        fresh = np.concatenate([[True], packed[1:] >> _KINDS != packed[:-1] >> _KINDS])
+        how = np.bitwise_or.reduceat(packed & (1 << _KINDS) - 1, np.flatnonzero(fresh))
+        packed = packed[fresh] >> _KINDS << _KINDS | how
+    access, on = packed >> _PLACE + _KINDS, packed >> _KINDS & (1 << _PLACE) - 1
+    keep = access != on
+    return Edges(access[keep], on[keep], packed[keep] & (1 << _KINDS) - 1)
 
 
 def _one_hop(
     binder: Binder,
     writer: Ints,
     passed: list[tuple[Ints, Ints, Ints]],
-    found: list[tuple[Ints, Ints, Ints]],
+    found: list[Ints],
 ) -> list[tuple[Ints, Ints, Ints]]:
     """Edges through the writes that the volatile reads in `passed` got their values from, added to `found`; those that
     end at a volatile read again are returned."""
     access, on, how = (np.concatenate(column) for column in zip(*passed, strict=True))
     known = writer[on] >= 0
-    reached = _merged(access[known], writer[on[known]], how[known])
+    reached = _merged([_packed(access[known], writer[on[known]], how[known])])
     rest: list[tuple[Ints, Ints, Ints]] = []
     if not len(reached):
         return rest
@@ -378,10 +387,11 @@ def _one_hop(
         at = ranges(low, many)[:_PASSED]
         read = np.repeat(read, many)[:_PASSED]
         joined = _joined(before[at], last)
-        for part, into in (~volatile[read], found), (volatile[read], rest):
-            part = part & (joined > 0)
-            if part.any():
-                into.append((origin[at][part], read[part], joined[part]))
+        kept = joined > 0
+        ends, through = kept & ~volatile[read], kept & volatile[read]
+        found.append(_packed(origin[at][ends], read[ends], joined[ends]))
+        if through.any():
+            rest.append((origin[at][through], read[through], joined[through]))
     return rest
 
 

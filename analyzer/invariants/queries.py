@@ -8,16 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.behaviours.updates import distinct, ranges, taken
+from crashcheck.analyzer.behaviours.updates import distinct, ranges, sorting, taken
 from crashcheck.analyzer.invariants.keys import Keys
+from crashcheck.analyzer.invariants.pairs import occurrence
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
 from crashcheck.analyzer.persistence.graph import NEVER
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, WORD_BYTES, Ints
 from crashcheck.analyzer.trace.format import Kind
 
-MOST = 256  # queries of one signature and invariant
 _NEAR = 8  # updates of guardians before one that it is compared with
-_BLOCK = 1 << 18  # pairs that are looked at together
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +32,6 @@ class StateQuery:
     event: int
     invariant: int
     signature: tuple[str, int, int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
-    """Pairs of updates (rows of Accesses) of which a crash state may hold `then` and lack `first`; `held` counts the
-    updates of `then` for which the order was kept, `violated` all pairs there were."""
-
-    first: Ints
-    then: Ints
-    held: int
-    violated: int
 
 
 class Updates:
@@ -70,19 +58,13 @@ class Updates:
         self._low = columns.file << 40 | columns.offset // WORD_BYTES
         self._high = columns.file << 40 | (columns.offset + columns.size - 1) // WORD_BYTES
         kinds = graph.trace.events["kind"]
-        begins = np.flatnonzero(kinds == Kind.MARK_BEGIN)
-        self.operation = np.searchsorted(begins, event)
-        self.marked = bool(len(begins))
+        self.begins = np.flatnonzero(kinds == Kind.MARK_BEGIN)
+        self.operation = np.searchsorted(self.begins, event)
         is_store = np.zeros(len(rows), dtype=np.bool_)
         is_store[have] = True
-        self._by_field = _by(keys.field, np.flatnonzero(is_store[keys.access]))
-
-    def of(self, field: int, shared: bool) -> tuple[Ints, Ints]:
-        """(update, instance), by time; unless `shared` only where the field is one of the innermost struct."""
-        members = self._by_field.get(field, np.zeros(0, dtype=np.int64))
-        if not shared:
-            members = members[self.keys.inner[members]]
-        return self.keys.access[members], self.keys.instance[members]
+        members = np.flatnonzero(is_store[keys.access])
+        self.update, self.instance, self.field = keys.access[members], keys.instance[members], keys.field[members]
+        self.inner, self.fields = keys.inner[members], len(keys.names)
 
     def may_lack(self, first: Ints, then: Ints) -> Bools:
         """Whether the model allows states that hold all of `then` and lack some of `first`, for updates with pieces.
@@ -148,78 +130,6 @@ def _most(values: Ints, first: Ints, many: Ints) -> Ints:
     return out
 
 
-def _by(values: Ints, rows: Ints) -> dict[int, Ints]:
-    if not len(rows):
-        return {}
-    order = rows[np.argsort(values[rows], kind="stable")]
-    numbers, first = np.unique(values[order], return_index=True)
-    return dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
-
-
-def ordered_pairs(updates: Updates, first: int, then: int, shared: bool, bound: tuple[Ints, Ints]) -> Pairs:
-    """Updates of the fields `first` and `then` that belong together, if P(first) should happen before W(then).
-
-    Of one instance if `shared`: the latest `first` before each `then`, the next `then` after each `first`, and the
-    next `first` after each `then` that is still pending. Of different instances the same, whatever the instance, and
-    those of the pairs of instances in `bound` (of first, of then): what the dependences were seen to join.
-    """
-    f, f_instance = updates.of(first, shared)
-    w, w_instance = updates.of(then, shared)
-    none = np.zeros(0, dtype=np.int64)
-    if not len(f) or not len(w):
-        return Pairs(none, none, 0, 0)
-    span = len(updates.rows) + 1
-    pairs = [_near(updates, f, f_instance * shared, w, w_instance * shared, span)]
-    if not shared and len(bound[0]):
-        of_first, of_then = bound
-        order = np.argsort(of_then, kind="stable")
-        low = np.searchsorted(of_then[order], w_instance)
-        each = np.searchsorted(of_then[order], w_instance, side="right") - low
-        if int(each.sum()) <= _BLOCK:
-            joined_w, joined = np.repeat(w, each), of_first[order][ranges(low, each)]
-            pairs.append(_latest(f, f_instance, joined_w, joined, span))
-    # by the time of `first`, then of `then`
-    keyed = np.sort(np.concatenate([one * span + other for one, other in pairs]))
-    keyed = keyed[np.concatenate([[True], keyed[1:] != keyed[:-1]])] if len(keyed) else keyed
-    one, other = keyed // span, keyed % span
-    fits = (one != other) & ~updates.overlap(one, other)
-    one, other = one[fits], other[fits]
-    bad = updates.may_lack(one, other)
-    # a `first` after `then` counts while `then` is pending
-    later = updates.event[one] > updates.event[other]
-    bad &= ~later | (updates.durable[other] > updates.event[one])
-    good = ~later & ~bad
-    if not shared:
-        good &= updates.operation[one] == updates.operation[other]
-    held = np.sort(other[good])
-    many = int((held[1:] != held[:-1]).sum()) + 1 if len(held) else 0
-    return Pairs(one[bad], other[bad], many, int(bad.sum()))
-
-
-def _near(updates: Updates, f: Ints, f_key: Ints, w: Ints, w_key: Ints, span: int) -> tuple[Ints, Ints]:
-    before = _latest(f, f_key, w, w_key, span)
-    f_sorted, w_sorted = np.sort(f_key * span + f), np.sort(w_key * span + w)
-    after_f = _next(f_sorted, w_sorted, span)
-    after_w = _next(w_sorted, f_sorted, span)
-    return np.concatenate([before[0], after_f[0], after_w[1]]), np.concatenate([before[1], after_f[1], after_w[0]])
-
-
-def _latest(f: Ints, f_key: Ints, w: Ints, w_key: Ints, span: int) -> tuple[Ints, Ints]:
-    keyed = np.sort(f_key * span + f)
-    at = np.searchsorted(keyed, w_key * span + w) - 1
-    fits = at >= 0
-    fits[fits] = keyed[at[fits]] // span == w_key[fits]
-    return keyed[at[fits]] % span, w[fits]
-
-
-def _next(one: Ints, other: Ints, span: int) -> tuple[Ints, Ints]:
-    """(of one, the next of other with the same key)."""
-    at = np.searchsorted(other, one, side="right")
-    fits = at < len(other)
-    fits[fits] = other[at[fits]] // span == one[fits] // span
-    return one[fits] % span, other[at[fits]] % span
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Together:
     """Pairs of updates of guardians in one operation, by (field of the earlier, of the later, shared); sorted."""
@@ -236,36 +146,33 @@ def guardians_together(updates: Updates, fields: Ints) -> Together:
 
     Fields are in ascending order in each pair: (x, y) and (y, x) are one invariant.
     """
-    keys = updates.keys
-    is_guard = np.zeros(len(keys.names), dtype=np.bool_)
-    is_guard[fields] = True
-    rows = (
-        np.concatenate([updates._by_field.get(int(field), fields[:0]) for field in fields]) if len(fields) else fields
-    )
-    rows = rows[keys.inner[rows]]
-    rows = rows[np.lexsort((rows, updates.rows.thread[keys.access[rows]]))]
-    access, thread = keys.access[rows], updates.rows.thread[keys.access[rows]]
+    number = np.full(max(len(updates.keys.names), 1), -1, dtype=np.int64)
+    number[fields] = np.arange(len(fields))
+    members = np.flatnonzero(updates.inner & (number[updates.field] >= 0)) if len(fields) else fields[:0]
+    (members,) = taken(np.lexsort((members, updates.rows.thread[updates.update[members]])), members)
+    access, instance, guard = updates.update[members], updates.instance[members], number[updates.field[members]]
+    thread = updates.rows.thread[access]
     parts: list[tuple[Ints, ...]] = []
-    for back in range(1, _NEAR + 1):
-        early, late = np.arange(len(rows) - back), np.arange(back, len(rows))
-        if not len(early):
-            break
-        one, other = access[early], access[late]
-        fits = (thread[early] == thread[late]) & (one != other) & ~updates.overlap(one, other)
-        if updates.marked:
+    for back in range(1, min(_NEAR, len(members) - 1) + 1):
+        one, other = access[:-back], access[back:]
+        fits = (thread[:-back] == thread[back:]) & (one != other)
+        if len(updates.begins):
             fits &= updates.operation[one] == updates.operation[other]
         else:
             fits &= updates.durable[one] > updates.event[other]
-        early, late = early[fits], late[fits]
-        x, y = keys.field[rows[early]], keys.field[rows[late]]
-        same = (keys.instance[rows[early]] == keys.instance[rows[late]]).astype(np.int64)
-        parts.append((np.minimum(x, y), np.maximum(x, y), same, access[early], access[late]))
+        early = np.flatnonzero(fits)
+        early = early[~updates.overlap(access[early], access[early + back])]
+        late = early + back
+        x, y = guard[early], guard[late]
+        code = np.minimum(x, y) * len(fields) + np.maximum(x, y)
+        parts.append((code << 1 | (instance[early] == instance[late]), access[early], access[late]))
     if not parts:
         return Together(fields[:0], fields[:0], fields[:0], fields[:0], fields[:0])
-    field_one, field_other, shared, one, other = distinct(
-        *(np.concatenate(column) for column in zip(*parts, strict=True))
-    )
-    return Together(one, other, field_one, field_other, shared)
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    parts.clear()  # there may be many
+    code, one, other = distinct(*columns)
+    x, y = np.divmod(code >> 1, len(fields))
+    return Together(one, other, fields[x], fields[y], code & 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -295,39 +202,18 @@ class Queries:
                 yield made
 
 
-def few(updates: Updates, first: Ints, then: Ints, most: int = MOST) -> tuple[Ints, Ints]:
-    """Of pairs with equal static sites the earliest `most`, by time."""
-    order = np.lexsort((first, then))
-    first, then = first[order], then[order]
-    place = _occurrence(updates.label[first], updates.label[then])
-    return first[place < most], then[place < most]
-
-
-def _occurrence(*columns: Ints) -> Ints:
-    """How many rows before each one equal it."""
-    if not len(columns[0]):
-        return columns[0]
-    order = np.lexsort(columns[::-1])
-    fresh = np.ones(len(order), dtype=np.bool_)
-    fresh[1:] = np.logical_or.reduce([column[order][1:] != column[order][:-1] for column in columns])
-    heads = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
-    out = np.empty(len(order), dtype=np.int64)
-    out[order] = np.arange(len(order)) - heads
-    return out
-
-
 def queries(updates: Updates, rules: tuple[str, ...], rule: Ints, first: Ints, then: Ints, invariant: Ints) -> Queries:
     """In order; of equal pairs of one rule only that of the strongest invariant (the smallest number) stays."""
-    order = np.lexsort((invariant, then, first, rule))
+    order, _ = sorting(rule, first, then, invariant)
     rule, first, then, invariant = taken(order, rule, first, then, invariant)
     fresh = np.ones(len(order), dtype=np.bool_)
     fresh[1:] = (rule[1:] != rule[:-1]) | (first[1:] != first[:-1]) | (then[1:] != then[:-1])
     rule, first, then, invariant = taken(np.flatnonzero(fresh), rule, first, then, invariant)
-    by_time = np.lexsort((invariant, first, np.maximum(first, then)))
+    by_time, _ = sorting(np.maximum(first, then), first, invariant)
     rule, first, then, invariant = taken(by_time, rule, first, then, invariant)
-    nth = _occurrence(rule, updates.label[first], updates.label[then])
-    order = np.lexsort((first, then, invariant, nth))
+    nth = occurrence(rule, updates.label[first], updates.label[then])
+    order, _ = sorting(nth, invariant, then, first)
     return Queries(updates, rules, *taken(order, rule, first, then, invariant))
 
 
-__all__ = ["Pairs", "Queries", "StateQuery", "Updates", "few", "guardians_together", "ordered_pairs", "queries"]
+__all__ = ["Queries", "StateQuery", "Updates", "guardians_together", "queries"]
