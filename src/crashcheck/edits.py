@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -31,7 +30,6 @@ from crashcheck.ctext import (
     stored,
     whole,
 )
-from crashcheck.errors import CrashcheckError
 
 _PURE = r"\b{}\s*\([^;{{}}]*\)\s*\{{\s*return\s[^;{{}}]*;\s*\}}"
 _ANY_ADDRESS = r"\b(void|char|u?int8_t|byte|uintptr_t|size_t|T)\b"
@@ -434,56 +432,3 @@ def _unit(source: Source) -> str:
     """One step of indentation."""
     indents = [len(m.group(1)) for m in re.finditer(r"^( +)\S", source.text, re.MULTILINE)]
     return "\t" if re.search(r"^\t", source.text, re.MULTILINE) else " " * min((n for n in indents if n > 1), default=4)
-
-
-# -- whole edits
-
-
-def applied(edits: Iterable[Edit], read: Callable[[str], str]) -> dict[str, tuple[str, str]]:
-    """Text before and after, by file.
-
-    Raises CrashcheckError: fix-source-changed where a line is not as it was, fix-conflict where two edits are to change
-    one line differently.
-    """
-    by_file: dict[str, list[Edit]] = {}
-    for edit in dict.fromkeys(edits):
-        by_file.setdefault(edit.file, []).append(edit)
-    out = {}
-    for file, mine in by_file.items():
-        before = read(file)
-        lines = before.split("\n")
-        above: dict[int, list[str]] = {}
-        below: dict[int, list[str]] = {}
-        for edit in mine:
-            if not 1 <= edit.line <= len(lines) or (edit.replaces and lines[edit.line - 1] != edit.replaces):
-                raise CrashcheckError(
-                    "fix-source-changed",
-                    f"{file}:{edit.line} is not what it was when the program was built",
-                    "Run `crashcheck run` again, and then `crashcheck fix`.",
-                )
-            if not edit.replaces:
-                (above if edit.insert_before else below).setdefault(edit.line, []).append(edit.text)
-        changed: dict[int, str] = {}
-        for edit in mine:
-            if edit.replaces and changed.setdefault(edit.line, edit.text) != edit.text:
-                raise CrashcheckError(
-                    "fix-conflict",
-                    f"{file}:{edit.line} would have to be changed in two ways",
-                    "Apply one fix (`crashcheck fix ID --apply`), run again, and then apply the next.",
-                )
-        after = []
-        for number, line in enumerate(lines, 1):
-            after += [*above.get(number, ()), changed.get(number, line), *below.get(number, ())]
-        out[file] = (before, "\n".join(after))
-    return out
-
-
-def diff(changed: Mapping[str, tuple[str, str]]) -> str:
-    """The changes as a unified diff."""
-    out = []
-    for file, (before, after) in sorted(changed.items()):
-        lines = difflib.unified_diff(
-            before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{file}", f"b/{file}"
-        )
-        out += [line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines]
-    return "".join(out)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from crashcheck.checker.result import Edit, Fix, RunResult
 from crashcheck.checker.store import Store
-from crashcheck.edits import applied
 from crashcheck.errors import CrashcheckError
+from crashcheck.patching import applied
 
 _FILE = "fixes.json"
 _VERSION = 1

@@ -10,8 +10,9 @@ from checker.worlds import World, words
 from crashcheck.checker.remedies import Step
 from crashcheck.checker.result import Edit, Location
 from crashcheck.ctext import NotUnderstood, Source, macros_of, stored, whole
-from crashcheck.edits import Writer, _put, applied, diff
+from crashcheck.edits import Writer, _put
 from crashcheck.errors import CrashcheckError
+from crashcheck.patching import applied, diff
 
 
 def region(text: str, mark: str = "§", macros: str = "") -> tuple[str, str]:
@@ -179,6 +180,14 @@ def test_a_body_without_braces_gets_them() -> None:
         == "    if (a) {\n    } else {\n        x = 1;\n        flush();\n    }\n"
     )
     assert put("    if (a) x §= 1;\n") == "    if (a) {\n        x = 1;\n        flush();\n    }\n"
+
+
+def test_an_else_stands_beside_the_brace_that_an_edit_makes_unless_the_program_writes_it_apart() -> None:
+    text = "    if (a)\n        x §= 1;\n    else\n        y();\n"
+    mended = "    if (a) {\n        x = 1;\n        flush();\n    } else\n        y();\n"
+    assert put(text) == mended
+    apart = "    if (b) {\n    }\n    else {\n    }\n"
+    assert put(apart + text) == apart + mended.replace("} else", "}\n    else")
 
 
 def test_code_that_shares_its_line_is_left_alone() -> None:

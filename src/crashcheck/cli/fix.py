@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from crashcheck import proposals
-    from crashcheck.edits import diff
+    from crashcheck.patching import diff
     from crashcheck.reports.text import line
 
     if args.verify and not args.apply:
