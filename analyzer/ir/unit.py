@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import llvmlite
 import llvmlite.binding as llvm
 
-from crashcheck.analyzer.ir import dependence, dependence_text, hooks, operations
+from crashcheck.analyzer.ir import dependence_reader, dependence_text, hooks, operations
 from crashcheck.analyzer.ir.debuginfo import DebugInfo
 from crashcheck.analyzer.ir.dialect import for_clang_19
 from crashcheck.analyzer.ir.facts import SECTION, UnitFacts, encode
@@ -108,7 +108,7 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
         rewriter = Rewriter(module, debug, options.models, options.keep_debug)
         result = rewriter.run()
         kinds = [site.kind for site in result.sites]
-        functions = dependence.read_functions(module.body, kinds, result.sites_of, result.reads_of)
+        functions = dependence_reader.read_functions(module.body, kinds, result.sites_of, result.reads_of)
     except IRSyntaxError as error:
         raise CrashcheckError(
             "ir-construct",

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crashcheck.analyzer.ir import dependence_text
-from crashcheck.analyzer.ir.dependence import PARAMETER, SITE, SiteSummary, atom, read_functions
+from crashcheck.analyzer.ir.dependence import PARAMETER, SITE, SiteSummary, atom
+from crashcheck.analyzer.ir.dependence_reader import read_functions
 from crashcheck.analyzer.ir.dependences import SiteRef, site_dependences
 from crashcheck.analyzer.ir.facts import ProgramFacts, UnitFacts, decode, encode
 from crashcheck.analyzer.ir.postdominance import control_dependence, postdominators
