@@ -1,7 +1,7 @@
-"""Blocks: memory that a fill or a copy made ready, for updates of it that have no type (Pathfinder §4.2.1).
+"""Blocks: memory that a fill or a copy made ready, for updates of it that have no type.
 
-The paper takes the size of the allocation. A persistent allocator is a function of the program's own, which the trace
-does not know; it knows what was written as a whole before it was written in parts.
+They stand for allocations: a persistent allocator is a function of the program's own, which the trace does not know. It
+knows what was written as a whole before it was written in parts.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -129,3 +130,63 @@ def test_blocks_are_those_that_going_through_the_updates_one_by_one_gives(seed: 
     for update, start, size, life in zip(found.update, found.start, found.size, found.life, strict=True):
         told_[int(update)] = (int(start), int(size), int(life))
     assert told_ == by_hand(rows)
+
+
+RAW_C = """\
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <immintrin.h>
+static char *base;
+static uint64_t used = 64;
+static char *allocate(uint64_t bytes) {
+    char *block = base + used;
+    used += bytes;
+    memset(block, 0, bytes);
+    _mm_clflush(block);
+    return block;
+}
+static void set_key(char *block, uint64_t key) {
+    memcpy(block + 8, &key, 8);
+    _mm_clflush(block);
+}
+static void set_value(char *block, uint64_t value) {
+    *(uint64_t *)(block + 16) = value;
+    _mm_clflush(block);
+}
+int main(int argc, char **argv) {
+    int fd = open(argv[argc - 1], O_RDWR | O_CREAT, 0600);
+    if (ftruncate(fd, 65536))
+        return 1;
+    base = mmap(0, 65536, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    for (uint64_t i = 0; i < 5; i++) {
+        char *block = allocate(64);
+        set_key(block, i);
+        set_value(block, 7);
+    }
+    return 0;
+}
+"""
+CONFIG = """\
+[build]
+command = "crashcheck-cc -O0 -g -o raw raw.c"
+[workload]
+command = "./raw {pool}/a.pm"
+[pool]
+files = ["a.pm"]
+[check]
+command = "true"
+"""
+
+
+def test_objects_of_a_program_without_structs_are_instances(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "raw.c").write_text(RAW_C)
+    (tmp_path / "crashcheck.toml").write_text(CONFIG)
+    done = subprocess.run(["crashcheck", "groups"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    (row,) = [number for number, line in enumerate(lines) if "(block of 64 bytes)" in line]
+    assert lines[row].split()[6:8] == ["5", "3"]  # members, updates
+    assert [line.split()[1] for line in lines[row + 2 : row + 5]] == ["allocate", "set_key", "set_value"]
