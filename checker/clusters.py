@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
@@ -54,7 +53,6 @@ class Trait:
     usual: bool = False  # most places that store Y's field leave it so
     missed: frozenset[Spot] = frozenset()  # flushes that usually persist what X's place stores, and here did not
     due: Due = Due.AT_ONCE
-    states: int = 1
 
     @property
     def together(self) -> bool:
@@ -67,8 +65,7 @@ class Trait:
         return self.together and not self.torn
 
 
-def trait(subject: Subject, identities: Identities, flushers: Flushers, cause: Cause, states: int = 1) -> Trait:
-    """`states`: how many failing ones the cause explains."""
+def trait(subject: Subject, identities: Identities, flushers: Flushers, cause: Cause) -> Trait:
     piece = None if cause.lost is None else subject.graph.whole(cause.lost)[0]
     seen = Trait(
         cause.kind,
@@ -81,7 +78,6 @@ def trait(subject: Subject, identities: Identities, flushers: Flushers, cause: C
         until=() if cause.until is None else identities.place(cause.until),
         replaced=() if cause.until is None else _left(subject, identities, subject.graph.whole(cause.until)[0]),
         due=_due(subject, cause),
-        states=states,
     )
     if piece is None:
         return seen
@@ -246,18 +242,14 @@ def groups(traits: Sequence[Trait]) -> list[list[int]]:
 def head(traits: Sequence[Trait], members: Sequence[int]) -> int:
     """The member to tell the bug by, the first one found of equals.
 
-    Of updates that must persist together the beginning of a chain, of the kind that most of their failing states show;
-    of a missing persist the one that is due first.
+    Of updates that must persist together the beginning of a chain, before all one that the check reported; of a missing
+    persist the one that is due first.
     """
     together = [index for index in members if traits[index].lacks is None]
     if not together:
         return min(members, key=lambda index: traits[index].due)
     lost = {traits[index].lost for index in members}
-    states: Counter[Kind] = Counter()
-    for index in together:
-        states[traits[index].kind] += traits[index].states
-    most = max(states, key=lambda kind: states[kind])
-    return min(together, key=lambda index: (traits[index].kind is not most, traits[index].kept in lost))
+    return min(together, key=lambda index: (traits[index].kind is not Kind.ATOMICITY, traits[index].kept in lost))
 
 
 def _root(root: list[int], index: int) -> int:

@@ -214,9 +214,7 @@ class Register:
         for uncertain in (False, True):
             places = [index for index, draft in enumerate(self.drafts) if bool(draft.uncertain) is uncertain]
             drafts = [self.drafts[index] for index in places]
-            traits = [
-                clusters.trait(self.subject, self.identities, flushers, draft.cause, draft.states) for draft in drafts
-            ]
+            traits = [clusters.trait(self.subject, self.identities, flushers, draft.cause) for draft in drafts]
             traits = clusters.usual(traits, self._storing)
             for members in clusters.groups(traits):
                 first = clusters.head(traits, members)
