@@ -278,6 +278,24 @@ class Exposure:
                 for lost in _together(some, many):
                     yield self._common.state(clock, lost)
 
+    def losses(self, many: int) -> Iterator[CrashState]:
+        """New states that lack something of exactly so many of the granules that have something exposed.
+
+        Each comes twice: with all of the other granules persisted, and with nothing else but what must have.
+        """
+        for clock in self._moments:
+            some = self._granules(clock)
+            open_ = [each for each in some if each.all > each.alike]
+            if len(open_) < many:
+                continue
+            others = [each for each in some if each.all == each.alike]
+            begun = any(each.newest for each in others)
+            gone = tuple(chain.from_iterable(each.whole for each in others if not each.newest))
+            for lost in _together(open_, many, begun):
+                yield self._common.state(clock, lost)
+                if gone:
+                    yield self._common.state(clock, lost + gone)
+
     def drawn(self) -> Iterator[CrashState | None]:
         """New states at random, from those that lack little to those that hold little, without end.
 
@@ -418,6 +436,12 @@ class _Granule:
         return iter(self._choices)
 
     @cached_property
+    def whole(self) -> Ids:
+        """All, or the least that leaves the same content."""
+        ideals = self._choices.ideals
+        return self._choices.same(next(ideals.lost(ideals.size)))
+
+    @cached_property
     def some(self) -> tuple[Ids, ...]:
         """Some of the choices but "nothing", or all."""
         return tuple(islice(self._choices, _DRAWN_FROM))
@@ -429,10 +453,13 @@ class _Granule:
         return bool(self.newest) and self.newest.issubset(lost)
 
 
-def _together(some: Sequence[_Granule], many: int) -> Iterator[Ids]:
-    """What may be lost of exactly so many granules: something exposed, and not all that is newest (if anything is)."""
+def _together(some: Sequence[_Granule], many: int, begun: bool = False) -> Iterator[Ids]:
+    """What may be lost of exactly so many granules: something exposed, and not all that is newest (if anything is).
+
+    `begun`: some of the newest is held by another granule.
+    """
     last = max(at for at, each in enumerate(some) if each.all > each.alike)
-    newest = sum(bool(each.newest) for each in some)
+    newest = 0 if begun else sum(bool(each.newest) for each in some)
 
     def choose(start: int, left: int, exposing: bool, dropped: int) -> Iterator[Ids]:
         if not left:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 
 from crashcheck import evidence, oracles, pipeline
@@ -261,14 +262,13 @@ class _Search:
 
     def _choices(self, one: _One) -> Iterator[CrashState | None]:
         yield from one.exposure.aimed()
-        in_order = one.in_order()
         if one.count.value > _FEW:
             # Most of a strategy's states would be no news, and it would have to be told of the mutant first.
             drawn = one.exposure.drawn()
-            for state in in_order:
+            for state in chain(one.losses(), one.in_order()):
                 yield state
                 yield next(drawn, None)
-        yield from in_order
+        yield from one.in_order()
 
     def _of_strategy(self, one: _One) -> Iterator[CrashState | None]:
         """Its states; None for one that the original has as well, so that the clock is looked at in between."""
@@ -289,7 +289,11 @@ class _Search:
 
 
 class _One:
-    """A mutant being searched. `states`: images that were checked, among them all with losses in up to `granules`."""
+    """A mutant being searched.
+
+    `states`: images that were checked, among them all with losses in up to `granules`, and `each`: every combination of
+    what is exposed, with all and with nothing else persisted.
+    """
 
     def __init__(self, mutant: Mutant, graph: PersistenceGraph, exposure: Exposure) -> None:
         self.mutant = mutant
@@ -297,6 +301,7 @@ class _One:
         self.exposure = exposure
         self.states = 0
         self.granules = 0
+        self.each = False
         self._seen: set[bytes] = set()
         self._before_any = True
         self._count: Count | None = None
@@ -311,6 +316,12 @@ class _One:
     def checked(self, point: CrashPoint) -> None:
         self.states += 1
         self._before_any &= not point.begun
+
+    def losses(self) -> Iterator[CrashState]:
+        """Every combination of what is exposed, with all and with nothing else."""
+        for many in range(1, self.exposure.granules + 1):
+            yield from self.exposure.losses(many)
+        self.each = True
 
     def in_order(self) -> Iterator[CrashState]:
         """All new states, and how far that has come."""
@@ -334,6 +345,9 @@ class _One:
             return "each image that it may leave, the program may leave as well"
         if fate is Fate.FOUND:
             return ""
-        if fate is Fate.SURVIVED and self.granules:
-            return f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)} are among them"
+        if fate is Fate.SURVIVED and (self.granules or self.each):
+            told = ["each new loss with all else persisted and with nothing else"] if self.each else []
+            if self.granules:
+                told.append(f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)}")
+            return ", ".join(told) + " among them"
         return "all of them before the first operation" if self._before_any else ""

@@ -196,6 +196,7 @@ def states_agree(first: First, program: Program, model: str) -> None:
             assert world.distinct - whole.distinct <= set(images.values()), "and no new one is missing"
             assert exposure.equivalent == (not every)
             assert set(islice(exposure.drawn(), 20)) - {None} <= set(every)
+            assert {state for many in range(1, exposure.granules + 1) for state in exposure.losses(many)} <= set(every)
             assert {image_of(ground, state) for state in exposure.aimed()} <= set(images.values())
             for state, image in zip(world.states, world.images, strict=True):
                 named = exposure.new(world.space, state)
@@ -275,6 +276,21 @@ def test_counting_stops_where_there_are_too_many(builder: TraceBuilder) -> None:
     assert exposure.count(1 << 12) == Count((1 << 12) - 1, True)
     assert not exposure.count(1000).whole
     assert sum(1 for _ in exposure.lacking(2)) == 66
+
+
+def test_each_new_loss_is_tried_with_all_else_and_with_nothing_else(builder: TraceBuilder) -> None:
+    for line in range(4):  # never flushed
+        builder.store("a", 1024 + 64 * line, 8, 1)
+    for line in range(2):
+        builder.store("a", 64 * line, 8, 1)
+        builder.clwb("a", 64 * line)
+    builder.sfence()
+    builder.end(1)
+    exposure = exposure_of(builder.trace(), What.FENCE)
+    assert exposure.count(100) == Count(3 * 16, True)
+    lost = [state.pieces for many in (1, 2, 3) for state in exposure.losses(many)]
+    never = (0, 1, 2, 3)
+    assert lost == [(4,), (*never, 4), (5,), (*never, 5), (4, 5), (*never, 4, 5)]
 
 
 CHANGES: dict[tuple[What, Change, str], Callable[[str], str]] = {
