@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from crashcheck.checker.result import GroupRow, GroupVerdict, RunResult
@@ -58,12 +59,17 @@ def summary(result: RunResult) -> str:
     rows = result.groups
     if not rows:
         return ""
-    count = {verdict: sum(row.verdict is verdict for row in rows) for verdict in GroupVerdict}
-    told = [f"{human(count[verdict])} {said}" for verdict, said in _SUMMARY.items() if count[verdict]]
+    count = Counter(_said(row) for row in rows)
+    told = [f"{human(count[said])} {said}" for said in (*_SUMMARY.values(), _NOTHING) if count[said]]
     whole = sum(row.complete for row in rows)
-    members = sum(row.members for row in rows)
-    behaviours = words.plural(members, "update behaviour")
-    return f"{words.plural(len(rows), 'group')} of {behaviours}: {', '.join(told)}; {human(whole)} explored to the end"
+    # Behaviours are not counted: one may belong to several groups.
+    groups = words.plural(len(rows), "group")
+    return f"{groups} of update behaviours: {', '.join(told)}; {human(whole)} explored to the end"
+
+
+def _said(row: GroupRow) -> str:
+    nothing = row.verdict is GroupVerdict.UNTESTED and row.complete and not row.feasible
+    return _NOTHING if nothing else _SUMMARY[row.verdict]
 
 
 _SUMMARY = {
@@ -72,6 +78,7 @@ _SUMMARY = {
     GroupVerdict.CLEAN: "clean",
     GroupVerdict.UNTESTED: "not tested",
 }
+_NOTHING = "without a crash state of its own"
 
 
 def _view(row: GroupRow, graph: GraphView | None) -> GroupView:

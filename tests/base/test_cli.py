@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from crashcheck import __version__, cli, config
+from crashcheck.cli.init import BUILDS
 from crashcheck.errors import CrashcheckError
 
 
@@ -24,6 +25,16 @@ def test_init_writes_a_valid_file_and_never_overwrites(tmp_path: Path, capsys: p
     assert cli.main(["init", str(tmp_path)]) == 2
     assert "exists already. [init-exists]" in capsys.readouterr().err
     assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("file", ["CMakeLists.txt", "meson.build", "configure"])
+def test_init_builds_with_the_build_system_that_is_there(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).touch()
+    assert cli.main(["init", str(tmp_path)]) == 0
+    made = config.load(tmp_path)
+    assert made.build.command is not None
+    assert BUILDS[file] == made.build.command.text
+    assert made.workload.command.words[0] == "./build-crashcheck/program"
 
 
 def test_init_in_a_folder_that_is_missing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.result import GraphEdge, GraphNode, Location
+from crashcheck.checker.result import GraphEdge, GraphNode, GroupVerdict, Location
 from crashcheck.reports.behaviour import GraphView, NodeView
 from crashcheck.reports.excerpts import read_sources
 from crashcheck.reports.pictures import graph_picture, schedule_picture
 from crashcheck.reports.view import build_view
 
-from .fixtures import CLEAN, FULL, KILLED, LEVEL_HASH, LEVEL_HASH_C, LMDB, ONE, RECORD, SOURCES, many, run
+from .fixtures import CLEAN, FULL, GROUP, KILLED, LEVEL_HASH, LEVEL_HASH_C, LMDB, ONE, RECORD, SOURCES, many, run
 
 
 def test_the_culprits_carry_the_same_letters_everywhere() -> None:
@@ -196,3 +196,12 @@ def test_a_source_file_that_changed_since_the_build_is_not_quoted() -> None:
     changed = {"src/level_hash.c": ("something else",) * 20}
     lines = build_view(ONE, changed).findings[0].places[0].lines
     assert [(row.number, row.text) for row in lines] == [(9, "b->tokens[slot].valid = 1;")]
+
+
+def test_groups_are_counted_by_what_became_of_them_and_not_by_members_that_several_share() -> None:
+    untested = replace(GROUP, number=2, verdict=GroupVerdict.UNTESTED, executed=0, complete=False)
+    nothing = replace(untested, number=3, feasible=0, complete=True)
+    assert build_view(run(groups=(GROUP, untested, nothing))).groups_summary == (
+        "3 groups of update behaviours: 1 failing, 1 not tested, 1 without a crash state of its own; "
+        f"{1 + GROUP.complete} explored to the end"
+    )

@@ -74,6 +74,26 @@ name = "px86"
 """
 
 
+# By the file that shows a build system: in a folder of its own, so that no object of another compiler is taken over.
+APART = "build-crashcheck"
+BUILDS = {
+    "CMakeLists.txt": f"cmake -S . -B {APART} -DCMAKE_C_COMPILER=crashcheck-cc -DCMAKE_CXX_COMPILER=crashcheck-c++ "
+    f"&& cmake --build {APART}",
+    "meson.build": f"{{ test -d {APART} || CC=crashcheck-cc CXX=crashcheck-c++ meson setup {APART}; }} "
+    f"&& ninja -C {APART}",
+    "configure": f"mkdir -p {APART} && cd {APART} && ../configure CC=crashcheck-cc CXX=crashcheck-c++ && make",
+}
+
+
+def template(folder: Path) -> str:
+    """TEMPLATE with the build command for the build system that `folder` shows; that of make if it shows none."""
+    for file, command in BUILDS.items():
+        if (folder / file).is_file():
+            made = TEMPLATE.replace("make CC=crashcheck-cc CXX=crashcheck-c++", command)
+            return made.replace('"./program', f'"./{APART}/program').replace('"./check', f'"./{APART}/check')
+    return TEMPLATE
+
+
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("init", help=f"write a commented {FILE_NAME}")
     parser.add_argument("folder", nargs="?", default=".", help="where to write it (default: here)")
@@ -83,7 +103,7 @@ def main(args: argparse.Namespace) -> int:
     path = Path(args.folder) / FILE_NAME
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(TEMPLATE)
+            file.write(template(path.parent))
     except FileExistsError:
         raise CrashcheckError(
             "init-exists", f"{path} exists already.", "Nothing was changed. Remove it first, or edit it."
