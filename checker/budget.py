@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from crashcheck.analyzer.invariants.ranking import KeepOn, always
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -17,6 +19,28 @@ class Budget:
 
 class OutOfTime(Exception):
     """The seconds are spent."""
+
+
+Left = Callable[[], float | None]  # seconds that are left of a budget; None without one
+
+
+def endless() -> None:
+    """What is left where nothing limits the seconds."""
+
+
+def within(left: Left, share: float = 1.0) -> KeepOn:
+    """Raises OutOfTime when called after `share` of the seconds that are left now."""
+    begun = left()
+    if begun is None:
+        return always
+    stop_s = begun * (1 - share)
+
+    def keep_on() -> None:
+        now = left()
+        if now is not None and now <= stop_s:
+            raise OutOfTime
+
+    return keep_on
 
 
 class Meter:

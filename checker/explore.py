@@ -101,14 +101,14 @@ class Exploring:
     ) -> None:
         self._subject = subject
         self._executor = executor
-        self._plan = strategy.plan(subject.space)
+        self._meter = Meter(budget)
+        self._plan = strategy.plan(subject.space, lambda: self._meter.left_s)
         self._tally = Tally()
         self._ahead = min(_AHEAD * max(1, jobs), LAG)
         self._progress = progress
         self._snapshot = snapshot
         self._depth = depth
         self._outer = outer
-        self._meter = Meter(budget)
         self._prober = Prober(executor, subject.content, self._meter)
         self._kinds = Kinds(subject, self._prober)
         self._register = Register(subject)

@@ -25,6 +25,7 @@ from crashcheck.analyzer.invariants.ppdg import (
     edges,
 )
 from crashcheck.analyzer.invariants.queries import StateQuery, Updates, guardians_together, queries
+from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.invariants.reads import CheckReads
 from crashcheck.analyzer.invariants.rules import (
     RULES,
@@ -57,27 +58,34 @@ class Inferred:
     note: str
 
 
-def infer(found: Behaviours, facts: Facts | None, reads: CheckReads | None = None) -> Inferred:
+def infer(
+    found: Behaviours, facts: Facts | None, reads: CheckReads | None = None, *, keep_on: KeepOn = always
+) -> Inferred:
     """The likely invariants of a run whose loads were recorded. `facts` are those of its program (ProgramFacts).
 
-    `reads`: what the check was seen to read, which is evidence for what must persist before what as well.
+    `reads`: what the check was seen to read, which is evidence for what must persist before what as well. `keep_on` is
+    called now and then; what it raises ends the inference.
     """
     trace = found.graph.trace
     if not len(trace.loads) and reads is None:
         return Inferred((), (), "no likely invariants: no reads of watched files were recorded")
     if not isinstance(facts, ProgramFacts):
         return Inferred((), (), "no likely invariants: the program has no facts (build it with crashcheck-cc)")
-    return infer_from(found, facts, site_dependences(facts, indirect_calls(trace, facts)), reads)
+    return infer_from(found, facts, site_dependences(facts, indirect_calls(trace, facts)), reads, keep_on)
 
 
 def infer_from(
-    found: Behaviours, facts: ProgramFacts, dependences: Dependences, reads: CheckReads | None = None
+    found: Behaviours,
+    facts: ProgramFacts,
+    dependences: Dependences,
+    reads: CheckReads | None = None,
+    keep_on: KeepOn = always,
 ) -> Inferred:
     """The same from dependences that are known already. Near-linear in the trace."""
     trace = found.graph.trace
     nodes = found.nodes
     every = accesses(trace, unique(nodes.event[nodes.data]))
-    joined = edges(Binder(trace, every, dependences))
+    joined = edges(Binder(trace, every, dependences), keep_on)
     if not len(joined) and (reads is None or not len(reads.joined)):
         return Inferred((), (), _nothing_joined(trace, facts))
     rows, joined = concerned(every, joined)
@@ -85,11 +93,13 @@ def infer_from(
     if reads is not None:
         trace, rows, joined = reads.after(trace, rows, joined)
         facts = reads.known_with(facts)
+    keep_on()
     known = keys(trace, facts, rows)
+    keep_on()
     updates = Updates(found, rows, known)
     drafts = [
-        *_ordered(trace, facts, rows, known, joined, updates),
-        *_together(trace, facts, rows, known, joined, updates),
+        *_ordered(trace, facts, rows, known, joined, updates, keep_on),
+        *_together(trace, facts, rows, known, joined, updates, keep_on),
     ]
     drafts.sort(key=lambda draft: draft.order)
     invariants = tuple(draft.invariant(number) for number, draft in enumerate(drafts, 1))
@@ -162,14 +172,24 @@ def _place(trace: Trace, facts: ProgramFacts, site: int) -> Place:
 
 
 def _ordered(
-    trace: Trace, facts: ProgramFacts, rows: Accesses, known: Keys, joined: Edges, updates: Updates
+    trace: Trace,
+    facts: ProgramFacts,
+    rows: Accesses,
+    known: Keys,
+    joined: Edges,
+    updates: Updates,
+    keep_on: KeepOn,
 ) -> list[_Draft]:
     met, bound = conditions(rows, known, joined)
+    keep_on()
     found = list(each(met))
     asked = sorted({(first, then, shared) for (_, first, then, shared), _ in found})
     columns = np.array(asked, dtype=np.int64).reshape(-1, 3).T
     made = ordered_pairs(updates, columns[0], columns[1], columns[2] > 0, bound)
-    all_pairs = dict(zip(asked, made, strict=True))
+    all_pairs = {}
+    for fields, pairs in zip(asked, made, strict=True):
+        keep_on()
+        all_pairs[fields] = pairs
     drafts = []
     for (rule, first, then, shared), where in found:
         pairs = all_pairs[first, then, shared]
@@ -223,7 +243,13 @@ def _shared_type(known: Keys, field: int, shared: int) -> str:
 
 
 def _together(
-    trace: Trace, facts: ProgramFacts, rows: Accesses, known: Keys, joined: Edges, updates: Updates
+    trace: Trace,
+    facts: ProgramFacts,
+    rows: Accesses,
+    known: Keys,
+    joined: Edges,
+    updates: Updates,
+    keep_on: KeepOn,
 ) -> list[_Draft]:
     """RA1: two guardians that one operation updates should persist together."""
     field, site, times = guardians(rows, known, joined)
@@ -236,6 +262,7 @@ def _together(
     relation, heads = numbered(near.field_one, near.field_other, near.shared)
     parted = parted_pairs(updates, relation, near.one, near.other, len(heads))
     for head, pairs in zip(heads.tolist(), parted, strict=True):
+        keep_on()
         x, y, shared = int(near.field_one[head]), int(near.field_other[head]), int(near.shared[head])
         reads = []
         for guard in dict.fromkeys((x, y)):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.behaviours.updates import Updates, mix, ranges, unique
+from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.ir.dependences import SiteRef
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 from crashcheck.analyzer.trace.accesses import Events
@@ -299,7 +300,7 @@ def _narrow(many: int) -> type:
     return np.uint16 if many < 1 << 16 else np.int64  # numpy sorts 16 bits by counting
 
 
-def edges(binder: Binder) -> Edges:
+def edges(binder: Binder, keep_on: KeepOn = always) -> Edges:
     """All edges between accesses to watched memory; through other memory as far as it was recorded.
 
     A read of volatile memory gives what the latest write of that word depended on. Watched memory itself is an end: who
@@ -310,6 +311,7 @@ def edges(binder: Binder) -> Edges:
     found: list[Ints] = []
     passed: list[tuple[Ints, Ints, Ints]] = []  # access, volatile read, how
     for access, on, how in binder.bind(np.flatnonzero(~volatile & (rows.columns.site > 0))):
+        keep_on()
         through = volatile[on]
         if through.any():
             passed.append((access[through], on[through], np.full(int(through.sum()), how, dtype=np.int64)))
@@ -318,7 +320,7 @@ def edges(binder: Binder) -> Edges:
     if passed:
         writer = _writers(rows)
         for _ in range(_HOPS):
-            passed = _one_hop(binder, writer, passed, found)
+            passed = _one_hop(binder, writer, passed, found, keep_on)
             if not passed:
                 break
     return _merged(found)
@@ -369,6 +371,7 @@ def _one_hop(
     writer: Ints,
     passed: list[tuple[Ints, Ints, Ints]],
     found: list[Ints],
+    keep_on: KeepOn,
 ) -> list[tuple[Ints, Ints, Ints]]:
     """Edges through the writes that the volatile reads in `passed` got their values from, added to `found`; those that
     end at a volatile read again are returned."""
@@ -382,6 +385,7 @@ def _one_hop(
     via, origin, before = reached.on[order], reached.access[order], reached.how[order]
     volatile = binder.rows.volatile
     for write, read, last in binder.bind(np.unique(via)):
+        keep_on()
         low = np.searchsorted(via, write)
         many = np.searchsorted(via, write, side="right") - low
         at = ranges(low, many)[:_PASSED]

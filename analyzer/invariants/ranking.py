@@ -17,6 +17,13 @@ QUERIES = 50_000  # that are looked at: they come in the order of their weight
 _CHANGED, _VIOLATES, _DEVIATES, _SMALL = 4.0, 2.0, 0.25, 1.0
 
 
+KeepOn = Callable[[], None]  # called now and then by what takes long; what it raises ends that
+
+
+def always() -> None:
+    """However long it takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class RankedGroup:
     """`score`: the higher, the sooner it is tested. `because`: the reasons, the weightiest first."""

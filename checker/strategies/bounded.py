@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import Listed
 
@@ -20,7 +21,7 @@ class Bounded:
         if self.deviations < 0:
             raise ValueError(f"deviations is {self.deviations}, expected 0 or more")
 
-    def plan(self, space: StateSpace) -> Listed:
+    def plan(self, space: StateSpace, left: Left = endless) -> Listed:
         return Listed(self.states(space))
 
     def states(self, space: StateSpace) -> Iterator[CrashState]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import Listed
 
@@ -15,7 +16,7 @@ class Exhaustive:
 
     name: str = "exhaustive"
 
-    def plan(self, space: StateSpace) -> Listed:
+    def plan(self, space: StateSpace, left: Left = endless) -> Listed:
         return Listed(self.states(space))
 
     def states(self, space: StateSpace) -> Iterator[CrashState]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from crashcheck.analyzer.behaviours import behaviours, groups
 from crashcheck.analyzer.invariants.ranking import RankedGroup
 from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.representative import Places, Representative
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import Choice, Chosen, Planned
@@ -25,7 +26,7 @@ class Pathfinder:
     facts: Facts | None = None
     name: str = "pathfinder"
 
-    def plan(self, space: StateSpace) -> PathfinderPlan:
+    def plan(self, space: StateSpace, left: Left = endless) -> PathfinderPlan:
         return PathfinderPlan(self.facts, space)
 
 

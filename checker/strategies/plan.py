@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Protocol
 
-from crashcheck.analyzer.invariants.ranking import RankedGroup
+from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.invariants.ranking import Evidence, KeepOn, RankedGroup
+from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.representative import Representative
 from crashcheck.checker.states import CrashState, StateSpace
 
@@ -20,6 +23,12 @@ class Choice:
     state: CrashState
     group: int = 0
     family: str = ""
+
+
+class Infer(Protocol):
+    """Likely invariants of a run; what `keep_on` raises, which is called now and then, ends it."""
+
+    def __call__(self, found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Evidence: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +69,9 @@ class Strategy(Protocol):
     @property
     def name(self) -> str: ...
 
-    def plan(self, space: StateSpace) -> Plan: ...
+    def plan(self, space: StateSpace, left: Left = endless) -> Plan:
+        """A search; `left` says what is left of its budget. Preparing it may end it with OutOfTime as well."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.ideals import Chain, Ideals, Ids, Layers
 from crashcheck.checker.representative import Places
 from crashcheck.checker.states import CrashState, StateSpace
@@ -30,7 +31,7 @@ class Random:
     seed: int = 1
     name: str = "random"
 
-    def plan(self, space: StateSpace) -> Listed:
+    def plan(self, space: StateSpace, left: Left = endless) -> Listed:
         return Listed(self.states(space))
 
     def states(self, space: StateSpace) -> Iterator[CrashState]:

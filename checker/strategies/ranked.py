@@ -9,18 +9,20 @@ from itertools import chain
 import numpy as np
 
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite, behaviours, groups
-from crashcheck.analyzer.invariants.ranking import Deviance, Evidence, Invariant, Query, ranked
+from crashcheck.analyzer.invariants.ranking import Deviance, Evidence, Invariant, KeepOn, Query, RankedGroup, ranked
 from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.budget import Left, OutOfTime, endless, within
 from crashcheck.checker.carry import Carry
 from crashcheck.checker.queries import violating
 from crashcheck.checker.representative import Places, Representative
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
-from crashcheck.checker.strategies.plan import Choice, Chosen, Planned
+from crashcheck.checker.strategies.plan import Choice, Chosen, Infer, Planned
 from crashcheck.checker.strategies.random_ideals import Random
 
 MOST = 1 << 20  # states that are remembered so that each comes once; beyond them only the exhaustive search goes on
 _HEAD = 64  # violating states before anything else
+_SHARE = 0.5  # of the seconds of a budget that likely invariants may take
 _BETWEEN = 7  # violating states of these first ones between two random states
 _FIRST_TURN = 32  # states of a group in its first turn of a phase; twice as many in each further one
 
@@ -48,7 +50,10 @@ class _Nothing:
     note: str = ""
 
 
-Infer = Callable[[Behaviours, Facts | None], Evidence]
+_TOO_LONG = _Nothing(
+    note="likely invariants were not looked at: to infer them would have taken more than half of the budget's seconds; "
+    "the groups are ranked by their size and their order alone"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +71,18 @@ class Ranked:
     changed: Callable[[StaticSite], bool] | None = None
     name: str = "ranked"
 
-    def plan(self, space: StateSpace) -> RankedPlan:
-        return RankedPlan(self, space)
+    def plan(self, space: StateSpace, left: Left = endless) -> RankedPlan:
+        return RankedPlan(self, space, left)
 
 
 class RankedPlan:
     """One search; what it needs is found when it is first asked."""
 
-    notes: tuple[str, ...] = ()
-
-    def __init__(self, options: Ranked, space: StateSpace) -> None:
+    def __init__(self, options: Ranked, space: StateSpace, left: Left) -> None:
         self._options = options
         self._space = space
+        self._left = left
+        self._keep_on = within(left)
         self._places = Places(space)
         self._chosen = Chosen()
         self._evidence: Evidence = _Nothing()
@@ -87,6 +92,10 @@ class RankedPlan:
     @property
     def groups(self) -> tuple[Planned, ...]:
         return self._planned
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (self._evidence.note,) if self._evidence is _TOO_LONG else ()
 
     @property
     def without(self) -> str:
@@ -134,6 +143,7 @@ class RankedPlan:
                     del phases[name]
                     turn.drop(name)
         for state in rest:
+            self._keep_on()
             if self._chosen.place(state) is None:
                 yield Choice(state, 0, "rest")
         for planned in self._planned:
@@ -142,18 +152,24 @@ class RankedPlan:
     def _prepare(self) -> None:
         if self._found is not None:
             return
-        options = self._options
+        options, keep_on = self._options, within(self._left, _SHARE)
         found = self._found = behaviours(self._space.graph, options.facts)
-        if options.infer is not None:
-            self._evidence = options.infer(found, options.facts)
-        in_order = ranked(
-            found,
-            groups(found),
-            invariants=self._evidence.invariants,
-            queries=self._evidence.queries,
-            deviance=options.deviance(found) if options.deviance is not None else None,
-            changed=options.changed,
-        )
+        made = groups(found)
+        deviance = options.deviance(found) if options.deviance is not None else None
+
+        def in_order_of(evidence: Evidence) -> tuple[RankedGroup, ...]:
+            invariants, queries = evidence.invariants, _while(keep_on, evidence.queries)
+            return ranked(
+                found, made, invariants=invariants, queries=queries, deviance=deviance, changed=options.changed
+            )
+
+        try:
+            if options.infer is not None:
+                self._evidence = options.infer(found, options.facts, keep_on=keep_on)
+            in_order = in_order_of(self._evidence)
+        except OutOfTime:
+            self._evidence = _TOO_LONG
+            in_order = in_order_of(self._evidence)
         self._planned = tuple(
             Planned(each, Representative(self._places, each.group.representative)) for each in in_order
         )
@@ -161,6 +177,7 @@ class RankedPlan:
     def _fresh(self, choices: Iterator[Choice], by_number: dict[int, Planned], most: int) -> Iterator[Choice]:
         """The next `most` that were not chosen before."""
         for choice in choices:
+            self._keep_on()
             if self._chosen.new(choice, by_number.get(choice.group)):
                 yield choice
                 most -= 1
@@ -170,7 +187,7 @@ class RankedPlan:
     def _phases(self) -> dict[str, Iterator[Choice]]:
         assert self._found is not None
         found, representatives = self._found, [(planned.number, planned.representative) for planned in self._planned]
-        first, again = violating(self._places, self._evidence.queries)
+        first, again = violating(self._places, _while(self._keep_on, self._evidence.queries))
         carry = Carry(self._places, found)
         return {
             "invariants": (Choice(state, 0, "invariant") for state in first),
@@ -226,6 +243,13 @@ class _Turns:
 
     def drop(self, name: str) -> None:
         del self._weights[name], self._credit[name]
+
+
+def _while(keep_on: KeepOn, queries: Iterable[Query]) -> Iterator[Query]:
+    """They come fast, but there may be millions of them without a new state."""
+    for query in queries:
+        keep_on()
+        yield query
 
 
 def _named(family: str, states: Iterator[CrashState]) -> Iterator[tuple[str, CrashState]]:

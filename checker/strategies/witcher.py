@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from crashcheck.analyzer.behaviours import Behaviours, behaviours
-from crashcheck.analyzer.invariants.ranking import Evidence
+from crashcheck.analyzer.behaviours import behaviours
 from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.budget import Left, OutOfTime, endless, within
 from crashcheck.checker.queries import states_of
 from crashcheck.checker.representative import Places
 from crashcheck.checker.states import StateSpace
-from crashcheck.checker.strategies.plan import Choice, Chosen, Planned
+from crashcheck.checker.strategies.plan import Choice, Chosen, Infer, Planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class Witcher:
     """For each query of `infer` that the model allows, the smallest and the largest state; each state once."""
 
     facts: Facts | None = None
-    infer: Callable[[Behaviours, Facts | None], Evidence] | None = None
+    infer: Infer | None = None
     name: str = "witcher"
 
-    def plan(self, space: StateSpace) -> WitcherPlan:
-        return WitcherPlan(self, space)
+    def plan(self, space: StateSpace, left: Left = endless) -> WitcherPlan:
+        return WitcherPlan(self, space, left)
 
 
 class WitcherPlan:
@@ -31,9 +31,10 @@ class WitcherPlan:
 
     groups: tuple[Planned, ...] = ()
 
-    def __init__(self, options: Witcher, space: StateSpace) -> None:
+    def __init__(self, options: Witcher, space: StateSpace, left: Left) -> None:
         self._options = options
         self._space = space
+        self._keep_on = within(left)
         self._note = ""
 
     @property
@@ -44,10 +45,16 @@ class WitcherPlan:
         options = self._options
         if options.infer is None:
             return
-        evidence = options.infer(behaviours(self._space.graph, options.facts), options.facts)
+        try:
+            found = behaviours(self._space.graph, options.facts)
+            evidence = options.infer(found, options.facts, keep_on=self._keep_on)
+        except OutOfTime:
+            self._note = "no state was executed: the budget's seconds ended while likely invariants were inferred"
+            raise
         self._note = evidence.note
         places, chosen = Places(self._space), Chosen()
         for query in evidence.queries:
+            self._keep_on()
             for state in states_of(places, query):
                 choice = Choice(state, 0, "invariant")
                 if chosen.new(choice, None):

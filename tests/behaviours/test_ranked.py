@@ -14,13 +14,16 @@ from random_runs import SETTINGS, Step, runs, script_of
 from scripts import Script, site
 
 from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.invariants.ranking import KeepOn
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.budget import OutOfTime, within
 from crashcheck.checker.queries import states_of
 from crashcheck.checker.representative import Places
 from crashcheck.checker.states import StateSpace
 from crashcheck.checker.strategies import Choice, Ranked, strategy
 from crashcheck.checker.strategies import ranked as ranked_module
+from crashcheck.checker.strategies.plan import Infer
 
 A = site("pair.a", ("pair", "a", 0, 8), line=1)
 B = site("pair.b", ("pair", "b", 64, 8), line=2)
@@ -56,8 +59,8 @@ class Inferred:
     note: str = ""
 
 
-def evidence(*wanted: Wanted) -> ranked_module.Infer:
-    def infer(found: Behaviours, facts: Facts | None) -> Inferred:
+def evidence(*wanted: Wanted) -> Infer:
+    def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Inferred:
         return Inferred(tuple({each.number: each for each in wanted}.values()), wanted)
 
     return infer
@@ -170,6 +173,68 @@ def test_a_group_that_violates_an_invariant_is_ranked_first_and_says_so(tmp_path
         (3, ("third",), ("1 update",)),
     ]
     assert [planned.ranked.score for planned in plan.groups] == [1.333333, 1.0, 1.0]
+
+
+class Clock:
+    """A budget of which a second is gone each time that somebody looks."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left_s = seconds
+
+    def __call__(self) -> float:
+        self.left_s = max(0.0, self.left_s - 1)
+        return self.left_s
+
+
+def test_half_of_what_is_left_of_a_budget_is_half_of_it_however_often_one_asks() -> None:
+    clock = Clock(11)
+    keep_on = within(clock, 0.5)
+    for _ in range(4):
+        keep_on()
+    with pytest.raises(OutOfTime):
+        keep_on()
+    assert clock.left_s == 5.0
+
+
+def patient(steps: int, *wanted: Wanted) -> Infer:
+    """Takes so many steps to infer what is wanted."""
+
+    def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Inferred:
+        for _ in range(steps):
+            keep_on()
+        return Inferred(wanted, wanted)
+
+    return infer
+
+
+@pytest.mark.parametrize(("seconds", "in_time"), [(300, True), (150, False)])
+def test_invariants_that_take_more_than_half_of_the_budget_are_done_without_and_the_report_says_so(
+    tmp_path: Path, seconds: float, in_time: bool
+) -> None:
+    script = Script(tmp_path, A, B)
+    script.at(1, 0, delta=0)
+    script.at(2, 64, delta=64)
+    script.persist(0, 128)
+    plan = Ranked(script.facts, infer=patient(100, Wanted((0,), (1,)))).plan(space_of(script), Clock(seconds))
+    families = [choice.family for choice, _ in zip(plan.choices(), range(4), strict=False)]
+    assert ("invariant" in families) is in_time
+    assert len(families) == 4
+    told = [note.partition(":")[0] for note in plan.notes]
+    assert told == ([] if in_time else ["likely invariants were not looked at"])
+
+
+def test_a_budget_ends_the_search_among_queries_that_show_no_new_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crashcheck.analyzer.invariants.ranking.QUERIES", 10)
+    script = Script(tmp_path, A, B)
+    script.at(1, 0, delta=0)
+    script.persist(0)
+    script.at(2, 64, delta=64)
+    asked = [Wanted((1,), (0,), signature=number) for number in range(1000)]  # the first is durable by then
+    choices = Ranked(script.facts, infer=evidence(*asked)).plan(space_of(script), Clock(900)).choices()
+    with pytest.raises(OutOfTime):
+        list(choices)
 
 
 def test_changed_code_comes_first(tmp_path: Path) -> None:

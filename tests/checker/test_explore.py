@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.budget import Budget
+from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.invariants.ranking import Evidence, KeepOn
+from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.depth import DURING, Deeper, Recovery
 from crashcheck.checker.explore import Exploration, Progress, uncrashed
 from crashcheck.checker.oracles.exit_status import ExitStatus
@@ -17,7 +22,7 @@ from crashcheck.checker.process import Limits
 from crashcheck.checker.replay import replay
 from crashcheck.checker.result import Finding, Kind, StopReason, Verdict
 from crashcheck.checker.states import CrashState
-from crashcheck.checker.strategies import Bounded, Exhaustive
+from crashcheck.checker.strategies import Bounded, Exhaustive, Ranked, Strategy, Witcher
 from crashcheck.checker.tokens import Token
 from crashcheck.errors import CrashcheckError
 from support.tracing import TraceBuilder
@@ -51,6 +56,49 @@ def test_a_budget_of_states_is_kept_exactly(buggy: World, jobs: int) -> None:
     assert found.stop_reason is StopReason.BUDGET_STATES
     assert (found.states.executed, found.states.skipped) == (5, 1)
     assert found.states.feasible == 17
+
+
+def search(world: World, strategy: Strategy, budget: Budget | None = None) -> Exploration:
+    with world.executor(1) as executor:
+        return world.search(executor, budget=budget, strategy=strategy)
+
+
+def never(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Evidence:
+    """Likely invariants that are inferred for ever."""
+    while True:
+        keep_on()
+
+
+def test_a_budget_of_seconds_ends_the_inference_of_likely_invariants_and_the_report_says_so(
+    buggy: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = count(step=0.001)  # a millisecond goes by each time that somebody looks
+    monkeypatch.setattr("crashcheck.checker.explore.Meter", partial(Meter, clock=lambda: next(ticks)))
+    found = search(buggy, Ranked(infer=never), Budget(seconds=60))
+    assert found.stop_reason is StopReason.EXHAUSTED
+    assert len(found.findings) == 1
+    (warning,) = found.warnings
+    assert warning.startswith("likely invariants were not looked at: ")
+
+    found = search(buggy, Witcher(infer=never), Budget(seconds=60))
+    assert found.stop_reason is StopReason.BUDGET_SECONDS
+    assert found.states.executed == 0
+    assert found.warnings == (
+        "no state was executed: the budget's seconds ended while likely invariants were inferred",
+    )
+
+
+@pytest.mark.parametrize("kind", [Ranked, Witcher])
+def test_ctrl_c_while_the_search_is_prepared_ends_it_without_findings(
+    buggy: World, kind: type[Ranked] | type[Witcher]
+) -> None:
+    def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Evidence:
+        os.kill(os.getpid(), signal.SIGINT)
+        return never(found, facts, keep_on=keep_on)
+
+    found = search(buggy, kind(infer=infer))
+    assert found.stop_reason is StopReason.INTERRUPTED
+    assert (found.states.executed, found.findings) == (0, ())
 
 
 def test_a_budget_of_seconds_ends_a_search_even_while_a_check_hangs(tmp_path: Path) -> None:
