@@ -287,7 +287,7 @@ class TraceSummary:
 
 @dataclass(frozen=True, slots=True)
 class NotInstrumented:
-    """A unit or construct whose stores were not seen."""
+    """A unit, construct, library or program whose stores were not seen."""
 
     unit: str
     what: str

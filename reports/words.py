@@ -138,7 +138,7 @@ def caveats(result: RunResult) -> tuple[str, ...]:
         found.append(f"The trace ends early: {line(trace.truncated, 200)}.")
     if result.not_instrumented:
         found.append(
-            f"{plural(len(result.not_instrumented), 'unit or construct', 'units or constructs')} "
+            f"{plural(len(result.not_instrumented), 'part of the program', 'parts of the program')} "
             "not instrumented: stores made there were not seen."
         )
     if trace.unexplained_bytes:

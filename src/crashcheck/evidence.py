@@ -29,6 +29,8 @@ _KNOWN_LIBRARIES = (
     *("libstdc++.", "libc++", "libgcc_s.", "libunwind", "libatomic.", "libcrashcheck.", "libpmem."),
 )
 
+_SYSTEM = ("/bin/", "/sbin/", "/lib", "/usr/")
+_UNSEEN = "built without crashcheck-cc: its own stores are not seen"
 _REMARKS = {
     "pattern": "{}: no pattern of [pool] files matches it; in every crash image it is as before the workload",
     "private": "{}: mapped with MAP_PRIVATE; stores to that mapping never reach the file",
@@ -54,16 +56,23 @@ def _program(command: Command, folder: Path) -> str:
     return str(folder / word) if "/" in word else shutil.which(word) or ""
 
 
-def not_instrumented(facts: ProgramFacts, trace: Trace, command: Command, folder: Path) -> tuple[NotInstrumented, ...]:
-    """Units, libraries and assembly whose stores were not seen, in a stable order."""
-    out = [NotInstrumented(unit.source, unit.not_instrumented) for unit in facts.plain]
+def not_instrumented(
+    facts: ProgramFacts, trace: Trace, command: Command, folder: Path, *, unexplained: bool = False
+) -> tuple[NotInstrumented, ...]:
+    """Units, libraries and assembly whose stores were not seen, in a stable order.
+
+    Where changes are `unexplained`, programs are among them; not the system's own, such as the shell that starts others.
+    """
+    unseen = [path for path in facts.without_facts if unexplained and not path.startswith(_SYSTEM)]
+    out = [NotInstrumented(SourceTree(folder).relative(path), _UNSEEN) for path in unseen]
+    out += [NotInstrumented(unit.source, unit.not_instrumented) for unit in facts.plain]
     for unit in facts.units.values():
         for item in unit.not_understood:
             place = f"{item.position.file}:{item.position.line}"
             out.append(NotInstrumented(unit.source, f"{item.text.strip()} at {place} may write memory unseen"))
     for library in sorted({name for path in modules(trace, command, folder) for name in _needed(path)}):
         if not library.startswith(_KNOWN_LIBRARIES) and not _has_facts(library, facts, trace):
-            out.append(NotInstrumented(library, "built without crashcheck-cc: its own stores are not seen"))
+            out.append(NotInstrumented(library, _UNSEEN))
     return tuple(dict.fromkeys(sorted(out, key=lambda item: (item.unit, item.what))))
 
 

@@ -193,7 +193,13 @@ def summarise(
         trace=evidence.trace_summary(loaded.subject.trace, loaded.completeness),
         findings=exploration.findings,
         uncertain=exploration.uncertain,
-        not_instrumented=evidence.not_instrumented(facts, loaded.subject.trace, config.workload.command, config.folder),
+        not_instrumented=evidence.not_instrumented(
+            facts,
+            loaded.subject.trace,
+            config.workload.command,
+            config.folder,
+            unexplained=loaded.completeness.unexplained_bytes > 0,
+        ),
         warnings=(
             *evidence.recording_warnings(facts, loaded.recording),
             *filter(None, (loaded.without_reads,)),
