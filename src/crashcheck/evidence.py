@@ -61,7 +61,7 @@ def not_instrumented(
 ) -> tuple[NotInstrumented, ...]:
     """Units, libraries and assembly whose stores were not seen, in a stable order.
 
-    Where changes are `unexplained`, programs are among them; not the system's own, such as the shell that starts others.
+    Where changes are `unexplained`, programs are among them, but for those of the system: a shell that starts others.
     """
     unseen = [path for path in facts.without_facts if unexplained and not path.startswith(_SYSTEM)]
     out = [NotInstrumented(SourceTree(folder).relative(path), _UNSEEN) for path in unseen]
