@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 
 from crashcheck import evidence, oracles
 from crashcheck.analyzer.invariants.reads import CheckReads, check_reads
@@ -16,8 +17,22 @@ from crashcheck.runtime.record import Recording, ending, record
 FOLDER = "reads"  # in a recording's folder, while it lasts
 
 
-def reads_of_check(config: Config, recording: Recording, trace: Trace) -> tuple[CheckReads | None, str]:
-    """What the check reads on the final image, or None and why that is not known.
+@dataclass(frozen=True, slots=True, eq=False)
+class Unread:
+    """Why it is not known what the check reads. `failed`: it ran otherwise than a check of an uncrashed image does."""
+
+    why: str = ""
+    failed: bool = False
+
+    @property
+    def note(self) -> str:
+        """For people; empty where nothing is amiss."""
+        rest = "likely invariants rest on the workload's reads alone, for those of the check are not known"
+        return f"{rest}: {self.why}" if self.why else ""
+
+
+def reads_of_check(config: Config, recording: Recording, trace: Trace) -> CheckReads | Unread:
+    """What the check reads on the final image, or why that is not known.
 
     It must pass, within its time, as on an uncrashed image it does; with output equivalence the driver is given no
     operation: what operations read the workload shows. What it does to its copy of the image is thrown away.
@@ -46,28 +61,24 @@ def reads_of_check(config: Config, recording: Recording, trace: Trace) -> tuple[
             memory=config.record.memory,
         )
         if done.exit_code != 0:
-            return None, _unknown(f"with its reads recorded it {ending(done, config.check.timeout_s)}")
+            return Unread(f"with its reads recorded it {ending(done, config.check.timeout_s)}", failed=True)
         if not done.trace.exists():
-            return None, _unknown("the recorder does not run in it")
+            return Unread("the recorder does not run in it")
         return _read(config, done)
     except CrashcheckError as error:
-        return None, _unknown(error.message)
+        return Unread(error.message, failed=True)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _read(config: Config, done: Recording) -> tuple[CheckReads | None, str]:
+def _read(config: Config, done: Recording) -> CheckReads | Unread:
     trace = read_trace(done.trace)
     if not len(trace.loads) and oracles.is_equivalence(config):
-        return None, ""  # there is nothing to recover
+        return Unread()  # there is nothing to recover
     if not len(trace.loads):
-        return None, _unknown("no code built with crashcheck-cc read the files through a mapping")
+        return Unread("no code built with crashcheck-cc read the files through a mapping")
     facts = ProgramFacts.load(evidence.modules(trace, config.check.command, config.folder))
-    return check_reads(trace, facts), ""
+    return check_reads(trace, facts)
 
 
-def _unknown(why: str) -> str:
-    return f"likely invariants rest on the workload's reads alone, for those of the check are not known: {why}"
-
-
-__all__ = ["reads_of_check"]
+__all__ = ["Unread", "reads_of_check"]

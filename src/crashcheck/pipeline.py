@@ -202,7 +202,7 @@ def summarise(
         ),
         warnings=(
             *evidence.recording_warnings(facts, loaded.recording),
-            *filter(None, (loaded.without_reads,)),
+            *((loaded.unread.note,) if loaded.unread.failed else ()),
             *exploration.warnings,
             *warnings,
         ),

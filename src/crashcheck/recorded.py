@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from crashcheck import evidence, oracles
@@ -16,7 +16,7 @@ from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.completeness import check as check_completeness
 from crashcheck.analyzer.trace.reader import read as read_trace
-from crashcheck.check_reads import reads_of_check
+from crashcheck.check_reads import Unread, reads_of_check
 from crashcheck.checker.content import Content
 from crashcheck.checker.places import TracePlaces
 from crashcheck.checker.states import StateSpace
@@ -29,14 +29,14 @@ from crashcheck.runtime.record import Recording, record, tail
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """A recording, read and modelled; `reads`: what the check reads after it, else `without_reads` may say why not."""
+    """A recording, read and modelled; `reads`: what the check reads after it, else `unread` says why not."""
 
     recording: Recording
     subject: Subject
     facts: ProgramFacts
     completeness: Completeness
     reads: CheckReads | None = None
-    without_reads: str = ""
+    unread: Unread = field(default_factory=Unread)
 
 
 def build(config: Config, work: Path) -> None:
@@ -131,8 +131,8 @@ def with_reads(config: Config, loaded: Loaded, *, wanted: bool = False) -> Loade
     """
     if not (wanted or wants_loads(config)):
         return loaded
-    reads, why = reads_of_check(config, loaded.recording, loaded.subject.trace)
-    return replace(loaded, reads=reads, without_reads=why)
+    found = reads_of_check(config, loaded.recording, loaded.subject.trace)
+    return replace(loaded, unread=found) if isinstance(found, Unread) else replace(loaded, reads=found)
 
 
 def wants_loads(config: Config) -> bool:

@@ -48,10 +48,10 @@ def lines(config: Config) -> Iterator[str]:
         if config.build.command is not None:
             pipeline.build(config, run_folder.path)
         loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path))
-        plan = pipeline.ranked(pipeline.with_reads(config, loaded)).plan(loaded.subject.space)
+        loaded = pipeline.with_reads(config, loaded)
+        plan = pipeline.ranked(loaded).plan(loaded.subject.space)
         yield from table(plan.rank(), plan.behaviours, SourceTree(config.folder))
-        if plan.without:
-            yield plan.without
+        yield from filter(None, (plan.without, loaded.unread.note))
     finally:
         run_folder.close()
 

@@ -58,7 +58,7 @@ def infer_afresh(config: Config) -> Inferred:
         loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path, loads=True))
         loaded = pipeline.with_reads(config, loaded, wanted=True)
         inferred = infer(behaviours(loaded.subject.graph, loaded.facts), loaded.facts, loaded.reads)
-        notes = inferred.note, loaded.without_reads, _sampled(loaded.subject.trace)
+        notes = inferred.note, loaded.unread.note, _sampled(loaded.subject.trace)
         return Inferred(inferred.invariants, (), "; ".join(filter(None, notes)))
     finally:
         run_folder.close()
