@@ -140,14 +140,8 @@ def _prepared(bug: Bug, folder: Path, operations: int) -> Config:
 
 def _measure(bug: Bug, folder: Path, operations: int, seconds: float, strategies: Sequence[str], whole: bool) -> Row:
     row = Row(bug)
-    config = _prepared(bug, folder, operations)
-    os.environ["BUG"] = str(bug.number)
     work = folder / "work"
-    work.mkdir()
-    pipeline.build(config, work)
-    recording = pipeline.record_workload(config, work)
-    loaded = pipeline.with_reads(config, pipeline.load(config, recording))
-    with _checking(config, loaded, work) as executor:
+    with ready(bug, folder, operations) as (config, loaded, executor):
         for name in strategies:
             wanted = override(config, strategy=name)
             started = time.perf_counter()
@@ -171,6 +165,20 @@ def _told(finding: Finding, bug: Bug) -> Told:
     functions |= {frame.function for place in places for frame in place.stack}
     named = str(bug.number) in {number.strip() for number in marks} or bug.function in functions
     return Told(finding.kind.value, finding.message, named)
+
+
+@contextmanager
+def ready(bug: Bug, folder: Path, operations: int) -> Iterator[tuple[Config, pipeline.Loaded, Remembering]]:
+    """A build with a bug, recorded, and workers that are ready to check its crash states; below `folder`."""
+    config = _prepared(bug, folder, operations)
+    os.environ["BUG"] = str(bug.number)
+    work = folder / "work"
+    work.mkdir()
+    pipeline.build(config, work)
+    recording = pipeline.record_workload(config, work)
+    loaded = pipeline.with_reads(config, pipeline.load(config, recording))
+    with _checking(config, loaded, work) as executor:
+        yield config, loaded, executor
 
 
 @contextmanager
