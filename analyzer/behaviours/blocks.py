@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.behaviours.updates import Updates, numbered, ranges
+from crashcheck.analyzer.behaviours.updates import Updates, occurrence, ranges, unique
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
 LEAST_BYTES = 2 * WORD_BYTES
@@ -38,37 +38,31 @@ def blocks(updates: Updates, untyped: NDArray[np.bool_], bulk: NDArray[np.bool_]
     """
     low, high = updates.offset, updates.offset + updates.size
     whole = np.flatnonzero(bulk & (updates.size >= LEAST_BYTES) & (updates.size <= MOST_BYTES))
-    first = low[whole] // WORD_BYTES
-    many = (high[whole] - 1) // WORD_BYTES - first + 1
-    word = np.repeat(updates.file[whole], many) << 40 | ranges(first, many)
-    owner = np.repeat(whole, many)
-    order = np.lexsort((owner, word))
-    words, at = np.unique(word[order], return_inverse=True)
+
+    def word(rows: Ints, byte: Ints) -> Ints:
+        return updates.file[rows] << 40 | byte[rows] // WORD_BYTES
+
+    last = high - 1
+    asked = np.flatnonzero((untyped | bulk) & (updates.size > 0))
+    words = unique(np.concatenate([word(asked, low), word(asked, last)]))  # no others: a page has hundreds
+    begins = np.searchsorted(words, word(whole, low))
+    many = np.searchsorted(words, word(whole, last), side="right") - begins
     span = len(updates.event) + 1
-    owner = owner[order]
-    key = at.reshape(-1) * span + owner
+    key = np.sort(np.append(ranges(begins, many) * span + np.repeat(whole, many), -1))
 
     def latest(rows: Ints, byte: Ints) -> Ints:
-        """The latest bulk update before each of `rows` that wrote a word; -1 for none."""
-        wanted = updates.file[rows] << 40 | byte // WORD_BYTES
-        place = np.minimum(np.searchsorted(words, wanted), max(len(words) - 1, 0))
-        known = words[place] == wanted if len(words) else np.zeros(len(rows), dtype=np.bool_)
-        before = np.searchsorted(key, place * span + rows) - 1
-        known &= before >= 0
-        known[known] = key[before[known]] // span == place[known]
-        out = np.full(len(rows), -1, dtype=np.int64)
-        out[known] = owner[before[known]]
-        return out
+        """The latest bulk update before each of `rows`, all `asked`, that wrote a word; -1 for none."""
+        place = np.searchsorted(words, word(rows, byte))
+        found = key[np.searchsorted(key, place * span + rows) - 1]
+        return np.where(found // span == place, found % span, -1)
 
     block = np.full(len(updates.event), -1, dtype=np.int64)
-    for one, begin, end in zip(
-        whole.tolist(), latest(whole, low[whole]).tolist(), latest(whole, high[whole] - 1).tolist(), strict=True
-    ):
+    for one, begin, end in zip(whole.tolist(), latest(whole, low).tolist(), latest(whole, last).tolist(), strict=True):
         around = int(block[begin]) if begin >= 0 and end >= 0 and block[begin] == block[end] else -1
         within = around >= 0 and low[around] <= low[one] and high[one] <= high[around]
         block[one] = around if within and updates.size[one] < updates.size[around] else one
     rest = np.flatnonzero(untyped & (block < 0) & (updates.size > 0))
-    begin, end = latest(rest, low[rest]), latest(rest, high[rest] - 1)
+    begin, end = latest(rest, low), latest(rest, last)
     found = (begin >= 0) & (end >= 0)
     rest, begin, end = rest[found], block[begin[found]], block[end[found]]
     fits = (begin == end) & (low[begin] <= low[rest]) & (high[rest] <= high[begin])
@@ -79,21 +73,10 @@ def blocks(updates: Updates, untyped: NDArray[np.bool_], bulk: NDArray[np.bool_]
     used[block[member[member != block[member]]]] = True
     member = member[used[block[member]]]
     own = block[member]
-    return Blocks(
-        member, updates.file[own], low[own], updates.size[own], _lives(updates, whole[block[whole] == whole])[own]
-    )
-
-
-def _lives(updates: Updates, begins: Ints) -> Ints:
-    """By update that begins a block: how many began one of the same bytes before it."""
-    out = np.zeros(len(updates.event), dtype=np.int64)
-    if len(begins):
-        extent, _ = numbered(updates.file[begins], updates.offset[begins], updates.size[begins])
-        order = np.argsort(extent, kind="stable")
-        fresh = np.concatenate([[True], extent[order][1:] != extent[order][:-1]])
-        heads = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
-        out[begins[order]] = np.arange(len(order)) - heads
-    return out
+    life = np.zeros(len(block), dtype=np.int64)
+    heads = whole[block[whole] == whole]
+    life[heads] = occurrence(updates.file[heads], low[heads], updates.size[heads])
+    return Blocks(member, updates.file[own], low[own], updates.size[own], life[own])
 
 
 __all__ = ["Blocks", "blocks"]

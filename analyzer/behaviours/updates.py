@@ -85,6 +85,17 @@ def numbered(*columns: Ints) -> tuple[Ints, Ints]:
     return number, order[fresh]
 
 
+def occurrence(*columns: Ints) -> Ints:
+    """How many rows before each one equal it."""
+    if not len(columns[0]):
+        return columns[0]
+    order, fresh = sorting(*columns)
+    heads = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
+    out = np.empty(len(order), dtype=np.int64)
+    out[order] = np.arange(len(order)) - heads
+    return out
+
+
 def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """splitmix64's finaliser: for hashes of rows, a column at a time."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.behaviours.updates import numbered, ranges, sorting, taken
+from crashcheck.analyzer.behaviours.updates import numbered, occurrence, ranges, sorting, taken
 from crashcheck.analyzer.persistence.pieces import Ints
 
 _MOST = 256  # pairs with equal static sites that are kept of two fields
@@ -323,15 +323,4 @@ def _few(stores: Stores, of: Ints, first: Ints, then: Ints, relations: int) -> I
         yield first[low:high], then[low:high], total
 
 
-def occurrence(*columns: Ints) -> Ints:
-    """How many rows before each one equal it."""
-    if not len(columns[0]):
-        return columns[0]
-    order, fresh = sorting(*columns)
-    heads = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
-    out = np.empty(len(order), dtype=np.int64)
-    out[order] = np.arange(len(order)) - heads
-    return out
-
-
-__all__ = ["Pairs", "occurrence", "ordered_pairs", "parted_pairs"]
+__all__ = ["Pairs", "ordered_pairs", "parted_pairs"]

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.behaviours.updates import distinct, ranges, sorting, taken
+from crashcheck.analyzer.behaviours.updates import distinct, occurrence, ranges, sorting, taken
 from crashcheck.analyzer.invariants.keys import Keys
-from crashcheck.analyzer.invariants.pairs import occurrence
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
 from crashcheck.analyzer.persistence.graph import NEVER
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, WORD_BYTES, Ints
