@@ -307,7 +307,7 @@ class Exposure:
             clock = drawing.choice(open_)
             some = self._granules(clock)
             share = drawing.random()
-            chosen = [drawing.choice(each.some) if drawing.random() < share else () for each in some]
+            chosen = [drawing.choice(each.some) if each.some and drawing.random() < share else () for each in some]
             at = drawing.choice([at for at, each in enumerate(some) if each.all > each.alike])
             exposing = [lost for lost in some[at].some if some[at].exposes(lost)]
             chosen[at] = drawing.choice(exposing) if exposing else ()
@@ -443,7 +443,7 @@ class _Granule:
 
     @cached_property
     def some(self) -> tuple[Ids, ...]:
-        """Some of the choices but "nothing", or all."""
+        """Some of the choices but "nothing", or all; none where the image is the same whatever is lost."""
         return tuple(islice(self._choices, _DRAWN_FROM))
 
     def exposes(self, lost: Ids) -> bool:

@@ -293,6 +293,16 @@ def test_each_new_loss_is_tried_with_all_else_and_with_nothing_else(builder: Tra
     assert lost == [(4,), (*never, 4), (5,), (*never, 5), (4, 5), (*never, 4, 5)]
 
 
+def test_what_no_image_shows_is_drawn_from_as_well(builder: TraceBuilder) -> None:
+    builder.store("a", 0, 8, 1)
+    builder.clwb("a", 0)
+    builder.sfence()
+    builder.nt_store("a", 128, 8, 0)  # what was there already, and never fenced
+    builder.end(1)
+    exposure = exposure_of(builder.trace(), What.FENCE)
+    assert set(islice(exposure.drawn(), 100)) - {None} == set(exposure.all()) != set()
+
+
 CHANGES: dict[tuple[What, Change, str], Callable[[str], str]] = {
     (What.FENCE, Change.DELETED, "insert"): lambda text: text.replace(
         "value);\n    fence();\n    commit(bucket, b", "value);\n    commit(bucket, b"
