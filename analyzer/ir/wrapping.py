@@ -8,6 +8,8 @@ from collections.abc import Set
 # In no libc, or not in every one that is in use: `configure` asks for them by linking a call.
 _MAYBE_ABSENT = re.compile(r"pmem_\w+|strlcpy|strlcat")
 
+_WEAK = re.compile(r"^declare extern_weak [^\n]*?@([\w.]+)\(", re.MULTILINE)
+
 # Hands on every register and the stack, for a declaration may lie (`char pmem_persist();`). What follows the jump is
 # never executed: it asks the linker for the function itself. As code that is dropped where nothing refers to it.
 _THUNK = """
@@ -22,16 +24,18 @@ define linkonce_odr hidden void @cc.linked.{name}() naked noinline uwtable comda
 def wrapped(text: str, models: Set[str]) -> str:
     """IR in which each function of `models`, which it declares, is `cc_wrap_<name>` (runtime/hooks.h).
 
-    What a library may lack goes by way of a function that refers to it, so that a program that lacks it does not link.
+    What a library may lack goes by way of a function that refers to it, so that a program that lacks it does not link;
+    not where it is declared weak, for then plain code links without it too.
     """
     if not models:
         return text
     names = "|".join(re.escape(name) for name in sorted(models))
     absent: set[str] = set()
+    weak = set(_WEAK.findall(text))
 
     def other(found: re.Match[str]) -> str:
         name = found.group()[1:]
-        if _MAYBE_ABSENT.fullmatch(name) is None:
+        if name in weak or _MAYBE_ABSENT.fullmatch(name) is None:
             return "@cc_wrap_" + name
         absent.add(name)
         return "@cc.linked." + name

@@ -330,3 +330,16 @@ def test_a_configure_script_finds_libpmem_only_where_it_is_linked(
         assert (plain.returncode == 0) == (source == NEVER_CALLS_IT)
         assert cc(*flags, "conftest.c", "-o", "conftest") == plain.returncode
         assert cc(*flags, "conftest.c", "absent.c", "-o", "conftest") == 0
+
+
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-static")], ids=" ".join)
+def test_a_weak_reference_to_libpmem_links_without_it_as_plain_code_does(
+    project: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("CRASHCHECK_RUNTIME")
+    (project / "weak.c").write_text(
+        "void pmem_drain(void) __attribute__((weak));\n"
+        "int main(int argc, char **argv) { return argc > 9 && pmem_drain ? (pmem_drain(), 1) : 0; }\n"
+    )
+    assert cc(*flags, "weak.c", "-o", "weak") == 0
+    assert run("weak") == 0
