@@ -218,7 +218,7 @@ class _Search:
     def _search(self, one: _One, aimed: bool) -> tuple[Fate, Verdict | None]:
         meter = Meter(self._budget)
         waiting: deque[tuple[CrashState, bytes, int | None]] = deque()
-        states = self._choices(one) if aimed else self._of_strategy(one)
+        states = one.choices() if aimed else self._of_strategy(one)
         spent = ended = False
         try:
             while True:
@@ -259,16 +259,6 @@ class _Search:
         if fingerprint not in self._failed_again and not self._executor.run(state).passed:
             self._failed_again.add(fingerprint)
         return fingerprint in self._failed_again
-
-    def _choices(self, one: _One) -> Iterator[CrashState | None]:
-        yield from one.exposure.aimed()
-        if one.count.value > _FEW:
-            # Most of a strategy's states would be no news, and it would have to be told of the mutant first.
-            drawn = one.exposure.drawn()
-            for state in chain(one.losses(), one.in_order()):
-                yield state
-                yield next(drawn, None)
-        yield from one.in_order()
 
     def _of_strategy(self, one: _One) -> Iterator[CrashState | None]:
         """Its states; None for one that the original has as well, so that the clock is looked at in between."""
@@ -317,13 +307,25 @@ class _One:
         self.states += 1
         self._before_any &= not point.begun
 
-    def losses(self) -> Iterator[CrashState]:
+    def choices(self) -> Iterator[CrashState | None]:
+        """All new states, the likely ones first; None where the dice give none."""
+        yield from self.exposure.aimed()
+        if self.count.value <= _FEW:
+            yield from self._in_order()
+            return
+        # Most of a strategy's states would be no news, and it would have to be told of the mutant first.
+        drawn = self.exposure.drawn()
+        for state in chain(self._losses(), self._in_order()):
+            yield state
+            yield next(drawn, None)
+
+    def _losses(self) -> Iterator[CrashState]:
         """Every combination of what is exposed, with all and with nothing else."""
         for many in range(1, self.exposure.granules + 1):
             yield from self.exposure.losses(many)
         self.each = True
 
-    def in_order(self) -> Iterator[CrashState]:
+    def _in_order(self) -> Iterator[CrashState]:
         """All new states, and how far that has come."""
         for many in range(1, self.exposure.granules + 1):
             yield from self.exposure.lacking(many)
@@ -350,4 +352,4 @@ class _One:
             if self.granules:
                 told.append(f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)}")
             return ", ".join(told) + " among them"
-        return "all of them before the first operation" if self._before_any else ""
+        return "all of them before the first operation" if self.states and self._before_any else ""

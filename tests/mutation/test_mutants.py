@@ -25,6 +25,7 @@ from crashcheck.checker.mutation import Change, Mutant, What, bare, mutants, per
 from crashcheck.checker.result import Location
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.config import load
+from crashcheck.mutants import Fate, _One
 from crashcheck.source import SourceTree
 from states.test_against_reference import SETTINGS, memory_programs, page_programs
 from support.reference import First, Program, State
@@ -301,6 +302,40 @@ def test_what_no_image_shows_is_drawn_from_as_well(builder: TraceBuilder) -> Non
     builder.end(1)
     exposure = exposure_of(builder.trace(), What.FENCE)
     assert set(islice(exposure.drawn(), 100)) - {None} == set(exposure.all()) != set()
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_states_are_gone_through_once_whether_they_are_few_or_many(builder: TraceBuilder, few: bool) -> None:
+    for line in range(3):
+        builder.store("a", 64 * line, 8, 1)
+        builder.clwb("a", 64 * line)
+    builder.sfence()
+    builder.end(1)
+    trace = builder.trace()
+    exposure = exposure_of(trace, What.FENCE)
+    mutant = next(mutants(trace, persists(trace, alone)))
+    one = _One(mutant, build(mutant.trace, "px86"), exposure)
+    with patch("crashcheck.mutants._FEW", 7 if few else 6):
+        chosen = list(one.choices())
+    first, every = list(exposure.aimed()), list(exposure.all())
+    assert len(every) == 7
+    if few:
+        assert chosen == first + every
+    else:
+        losses = [state for many in (1, 2, 3) for state in exposure.losses(many)]
+        assert chosen[len(first) :: 2] == losses + every
+    assert "with nothing else" in one.because(Fate.SURVIVED) or few
+
+
+def test_nothing_is_said_of_the_states_of_a_mutant_that_none_was_run_of(builder: TraceBuilder) -> None:
+    builder.store("a", 0, 8, 1)
+    builder.clwb("a", 0)
+    builder.sfence()
+    builder.end(1)
+    trace = builder.trace()
+    mutant = next(mutants(trace, persists(trace, alone)))
+    one = _One(mutant, build(mutant.trace, "px86"), exposure_of(trace, What.FENCE))
+    assert one.because(Fate.SURVIVED) == ""
 
 
 CHANGES: dict[tuple[What, Change, str], Callable[[str], str]] = {
