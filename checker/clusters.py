@@ -180,7 +180,8 @@ def _left_alike(one: Trait, other: Trait) -> bool:
         return False
     if one.usual and other.usual and one.kept[-1] == other.kept[-1]:
         return True
-    return _harm_alike(one, other) and (one.kept == other.replaced or other.kept == one.replaced)
+    left = [trait.kept for trait, then in ((one, other), (other, one)) if trait.kept == then.replaced]
+    return any(map(_named, left)) and _harm_alike(one, other)
 
 
 def _written_twice(one: Trait, other: Trait) -> bool:

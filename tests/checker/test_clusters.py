@@ -240,6 +240,8 @@ def test_what_a_lock_leaves_is_that_bug_also_where_it_shows_only_after_another_u
     assert not alike(held, replace(later, replaced=VALUE))
     assert not alike(held, replace(later, until=VALUE))
     assert not alike(held, replace(later, outcome=Outcome.FAIL))
+    anything = of("set", "")  # stored by a helper, which stores through any pointer
+    assert not alike(replace(held, kept=anything, replaced=anything), replace(later, replaced=anything))
 
 
 def test_a_field_that_most_places_leave_is_forgotten_by_recovery() -> None:
