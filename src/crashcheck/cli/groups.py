@@ -24,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
         "groups",
         help="list the groups of update behaviours, the likeliest to fail first",
         description="Builds, records, and lists the groups of update behaviours in the order in which the ranked "
-        "search tests them, with the reasons. No check is run.",
+        "search tests them, with the reasons. The check is run once, for what it reads, and on no crash state.",
     )
     add_config(parser)
     add_model(parser)

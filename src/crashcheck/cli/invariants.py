@@ -21,7 +21,7 @@ def add_parser(subparsers: Any) -> None:
         "invariants",
         help="list the likely invariants of a run, and how often it may violate them",
         description="Builds, records with the loads of watched files, and lists likely invariants, the strongest "
-        "first. No check is run.",
+        "first. The check is run once, for what it reads, and on no crash state.",
     )
     add_config(parser)
     add_model(parser)
