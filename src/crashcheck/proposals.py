@@ -111,16 +111,24 @@ def changes(proposals: Proposals, wanted: Iterable[Proposed], folder: Path) -> d
 
 
 def write(changed: dict[str, tuple[str, str]], folder: Path) -> None:
-    """Each file anew, whole or not at all. Raises CrashcheckError(fix-unwritable)."""
-    for file, (_, after) in changed.items():
-        path = Path(os.path.realpath(folder / file))
-        try:
+    """Each file anew, whole; none where one cannot be written. Raises CrashcheckError(fix-unwritable)."""
+    ready: list[tuple[str, Path]] = []
+    file = ""
+    try:
+        for file, (_, after) in changed.items():
+            path = Path(os.path.realpath(folder / file))
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
+                ready.append((new.name, path))
                 new.write(after.encode("utf-8"))
             os.chmod(new.name, path.stat().st_mode & 0o7777)
-            os.replace(new.name, path)
-        except OSError as error:
-            raise CrashcheckError("fix-unwritable", f"{file} cannot be written: {error.strerror}.") from error
+        for new_name, path in ready:
+            file = path.name
+            os.replace(new_name, path)
+    except OSError as error:
+        raise CrashcheckError("fix-unwritable", f"{file} cannot be written: {error.strerror}.") from error
+    finally:
+        for new_name, _ in ready:
+            Path(new_name).unlink(missing_ok=True)
 
 
 def left(ids: Sequence[str], result: RunResult) -> tuple[str, ...]:

@@ -75,6 +75,7 @@ def _verify(config: Config, jobs: int, ids: list[str]) -> int:
     """Build, record and explore what is there now."""
     from crashcheck import pipeline, proposals
     from crashcheck.reports import words
+    from crashcheck.reports.text import line
 
     ran = pipeline.run(config, jobs=jobs)
     remaining = proposals.left(ids, ran.result)
@@ -85,7 +86,7 @@ def _verify(config: Config, jobs: int, ids: list[str]) -> int:
     )
     for other in ran.result.findings:
         if other.id not in ids:
-            print(f"also found: {other.id}  {other.kind.value}: {other.message}")
+            print(f"also found: {other.id}  {other.kind.value}: {line(other.message)}")
     return EXIT_FINDINGS if ran.result.findings else EXIT_CLEAN
 
 

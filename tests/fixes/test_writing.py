@@ -1,0 +1,30 @@
+"""Edited files come into the place of the source: all of them, or none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crashcheck.errors import CrashcheckError
+from crashcheck.proposals import write
+
+
+def test_no_file_is_changed_where_one_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("old")
+    with pytest.raises(CrashcheckError) as caught:
+        write({"a.c": ("old", "new"), "gone/b.c": ("old", "new")}, tmp_path)
+    assert caught.value.slug == "fix-unwritable"
+    assert "gone/b.c" in str(caught.value)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.c": "old"}
+
+
+def test_a_file_keeps_its_mode_and_a_link_to_it_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("old")
+    (tmp_path / "a.c").chmod(0o640)
+    (tmp_path / "link.c").symlink_to("a.c")
+    write({"link.c": ("old", "new")}, tmp_path)
+    assert (tmp_path / "link.c").is_symlink()
+    assert (tmp_path / "a.c").read_text() == "new"
+    assert (tmp_path / "a.c").stat().st_mode & 0o777 == 0o640
+    assert len(list(tmp_path.iterdir())) == 2
