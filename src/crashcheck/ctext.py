@@ -18,6 +18,11 @@ _COPIES = re.compile(r"(?:pmem_)?(?:__builtin_)?(memcpy|memmove|memset|strncpy)(
 _ATOMICS = re.compile(r"(?:std::)?(?:__atomic_|atomic_|__sync_)\w+$")
 _MEMBER = re.compile(r"(?:\.|->)\s*(store|exchange|fetch_\w+|compare_exchange_\w+)$")
 _CALL = re.compile(r"([A-Za-z_][\w:]*)\s*\(")
+# With what stands in brackets left out: `*`, casts, a name, and then members, indices and calls.
+_NAMED = re.compile(
+    r"(?:\*\s*|\(\)\s*|\+\+|--)*(?:(?!(?:if|else|for|while|switch|do|return|sizeof)\b)(?:::)?[A-Za-z_]\w*(?:::\w+)*"
+    r"(?:<[\w\s:*,<>]*>)?)?(?:\s*(?:\(\)|\[\]|(?:\.|->)\s*\w+|\+\+|--))*"
+)
 
 
 class NotUnderstood(Exception):
@@ -60,6 +65,7 @@ class Source:
     def __init__(self, text: str) -> None:
         self.text = text
         self.code = _TOKEN.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
+        self._over_lines = [found.span() for found in _TOKEN.finditer(text) if "\n" in found.group()]
         self.starts = [0]
         for found in re.finditer("\n", text):
             self.starts.append(found.end())
@@ -99,6 +105,8 @@ class Source:
             raise NotUnderstood("the store is part of a return")
         if "{" in text and not text.endswith("};") and "=" not in text[: text.index("{")]:
             raise NotUnderstood("the statement holds others")
+        if self._in_parentheses(start):
+            raise NotUnderstood("the store is part of a condition")  # of a `for`, whose parts end in semicolons
         return Statement(start, end, header)
 
     def _start(self, at: int) -> int:
@@ -123,6 +131,25 @@ class Source:
                 return position + 1
             position -= 1
         return 0
+
+    def _in_parentheses(self, position: int) -> bool:
+        depth = 0
+        for at in range(position - 1, -1, -1):
+            depth += (self.code[at] in _CLOSE) - (self.code[at] in _OPEN)
+            if depth < 0:
+                return self.code[at] != "{"
+        return False
+
+    def torn_from(self, header: int, start: int, end: int) -> str:
+        """Why whole lines cannot be put around [start, end), whose condition ends at `header` (-1: none); "" if they
+        can."""
+        first, last = self.line_of(start), self.line_of(end - 1)
+        for at in (self.starts[first - 1], self.starts[last - 1] + len(self.line(last))):
+            if any(begin < at < stop for begin, stop in self._over_lines):
+                return "a comment goes on over the end of its line"
+        if header >= 0 and re.search(r"^[ \t]*#", self.text[header:end], re.MULTILINE):
+            return "a directive of the preprocessor stands between it and its condition"
+        return ""
 
     @staticmethod
     def _controls(code: str, opening: int) -> bool:
@@ -388,12 +415,26 @@ def _of_lvalue(text: str) -> Region:
     declared = re.match(r"(?:(?:const|volatile|static|auto|struct \w+|[A-Za-z_][\w:<>]*)\s+)+\**\s*\w+$", lvalue)
     if declared:
         raise NotUnderstood("it declares a variable")
+    if not _NAMED.fullmatch(_without_brackets(lvalue)):
+        raise NotUnderstood(f"`{lvalue}` is more than what is stored to")
     if lvalue.startswith("*"):
         inner = _bare(lvalue[1:])
         simple = re.fullmatch(r"[\w.\[\]>-]+", inner) is not None
         return _checked(Region(inner if simple else f"({inner})", f"sizeof {lvalue}", lvalue))
     size = f"sizeof({lvalue})" if lvalue.startswith("(") else f"sizeof {lvalue}"
     return _checked(Region(f"&{lvalue}", size, lvalue))
+
+
+def _without_brackets(text: str) -> str:
+    """`(p)[i + 1].x` as `()[].x`."""
+    out, code = "", Source(text).code
+    depth = 0
+    for char in code:
+        depth -= char in _CLOSE
+        if depth == 0:
+            out += char
+        depth += char in _OPEN
+    return out
 
 
 def _checked(region: Region) -> Region:

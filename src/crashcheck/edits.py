@@ -30,6 +30,7 @@ from crashcheck.ctext import (
     stored,
     whole,
 )
+from crashcheck.patching import in_order
 
 _PURE = r"\b{}\s*\([^;{{}}]*\)\s*\{{\s*return\s[^;{{}}]*;\s*\}}"
 _ANY_ADDRESS = r"\b(void|char|u?int8_t|byte|uintptr_t|size_t|T)\b"
@@ -82,7 +83,12 @@ class Writer:
                 made += self._step(step)
         except NotUnderstood as error:
             return (), f"{step.place.file}:{step.place.line}: {error}"
-        return tuple(dict.fromkeys(made)), ""
+        edits = in_order(made)
+        changed: dict[tuple[str, int], str] = {}
+        for edit in edits:
+            if edit.replaces and changed.setdefault((edit.file, edit.line), edit.text) != edit.text:
+                return (), f"{edit.file}:{edit.line}: it would have to be changed in two ways"
+        return tuple(edits), ""
 
     # -- one step
 
@@ -113,6 +119,7 @@ class Writer:
     def _once(self, step: Step, source: Source, statement: Statement) -> list[Edit]:
         """Where the address that is stored to must not be found twice, it is kept in a variable."""
         file, (left, right) = step.place.file, assignment(source, statement)
+        self._has_address(file, left)
         first, last = source.line_of(statement.start), source.line_of(statement.end - 1)
         line, name = source.line(first), "stored"
         start = statement.start - source.position(first, 1)
@@ -156,11 +163,21 @@ class Writer:
     def _region(self, step: Step, source: Source, statement: Statement) -> Region:
         at = source.position(step.place.line, step.place.column)
         region = stored(source, statement, at, self._macros(step.place.file))
+        self._has_address(step.place.file, region.lvalue)
         for name in (*calls_in(region.address), *calls_in(region.size)):
             if name != "sizeof" and not self._harmless(step.place.file, name):
                 raise SideEffect(f"`{region.address}` calls `{name}`, which may have side effects")
         loop = source.loop_around(statement) if step.after_loop else None
         return region if loop is None else whole(region, loop)
+
+    def _has_address(self, file: str, lvalue: str) -> None:
+        """Raises NotUnderstood for a bit-field."""
+        member = re.search(r"(?:\.|->)\s*(\w+)$", lvalue)
+        if member is None:
+            return
+        width = re.compile(rf"[\w,]\s+{member.group(1)}\s*:(?!:)\s*\w+\s*[;,]")
+        if any(width.search(source.code) for source in self._seen_by(file)):
+            raise NotUnderstood(f"`{member.group(1)}` is a bit-field, which has no address")
 
     def _by_line(self, step: Step, region: Region) -> list[Region]:
         """For a primitive that flushes one line: once, or for the first and the last byte if it may lie on two."""
@@ -195,10 +212,10 @@ class Writer:
         own = self._primitive(step.place, {"sync"})
         if own is not None and own.name not in _SYSTEM:
             return [own.call(region, self._spaced(step.place.file))], []
-        address = (
-            f"(uintptr_t){region.address}" if re.match(r"[&\w]", region.address) else f"(uintptr_t)({region.address})"
-        )
-        call = f"msync((void *)({address} & ~(uintptr_t)4095), ({address} & 4095) + {region.size}, MS_SYNC);"
+        simple = bool(region.lvalue) or re.fullmatch(r"&?\w+(?:(?:\.|->)\w+|\[\w+\])*", region.address)
+        address = f"(uintptr_t){region.address}" if simple else f"(uintptr_t)({region.address})"
+        size = f"({region.size})" if re.search(r"[?|&^=!]|<|(?<!-)>", region.size) else region.size
+        call = f"msync((void *)({address} & ~(uintptr_t)4095), ({address} & 4095) + {size}, MS_SYNC);"
         return [call], ["sys/mman.h", "stdint.h"]
 
     # -- what the program has
@@ -247,6 +264,8 @@ class Writer:
             names = Counter(call.name for call in near if call.inside == inside)
             for name, _ in sorted(names.items(), key=lambda one: (-one[1], one[0])):
                 primitive = _pattern([call for call in near if (call.name, call.inside) == (name, inside)], does)
+                if primitive is not None and primitive.ranged and self._ends_in_address(place.file, name):
+                    continue
                 if primitive is not None and (not inside or primitive.ranged or does == {"fence"}):
                     return primitive
         return None
@@ -261,6 +280,11 @@ class Writer:
         if first is None or first[0] > self._source(place.file).position(place.line, 1):
             return False
         return first[1].strip() in ("", "void") or re.search(_ANY_ADDRESS, first[1]) is not None
+
+    def _ends_in_address(self, file: str, name: str) -> bool:
+        """Whether what a function takes last is where a range ends, and not how long it is."""
+        declared = self._declared(file, name)
+        return declared is not None and "*" in declared[1].rpartition(",")[2]
 
     def _declared(self, file: str, name: str) -> tuple[int, str] | None:
         """Where in a file a function is declared first, 0 if in a header of the project; and its parameters."""
@@ -324,9 +348,7 @@ class Writer:
             pattern = rf'^[ \t]*#[ \t]*include[ \t]*[<"]{re.escape(header)}[>"]'
             if any(re.search(pattern, text, re.MULTILINE) for text in texts):
                 continue
-            lines = self._source(file).text.split("\n")
-            at = next((n for n, line in enumerate(lines, 1) if re.match(r"[ \t]*#[ \t]*include\b", line)), 1)
-            out.append(Edit(file, at, True, f"#include <{header}>"))
+            out.append(Edit(file, _first_include(self._source(file)), True, f"#include <{header}>"))
         return out
 
     def _source(self, file: str) -> Source:
@@ -336,13 +358,25 @@ class Writer:
                 # What the program was built from was there before it ran.
                 if path.stat().st_mtime_ns > self._subject.trace.path.stat().st_mtime_ns:
                     raise NotUnderstood(f"{file} has changed since the program ran")
-                self._sources[file] = Source(path.read_bytes().decode("utf-8"))
+                self._sources[file] = Source(path.read_bytes().decode("utf-8").replace("\r\n", "\n"))
             except (OSError, UnicodeDecodeError):
                 self._sources[file] = None
         found = self._sources[file]
         if found is None:
             raise NotUnderstood("the source file cannot be read")
         return found
+
+
+def _first_include(source: Source) -> int:
+    """The line of the first `#include` of those that depend on the fewest conditions; 1 if there is none."""
+    found, least, depth = 1, -1, 0
+    for number, line in enumerate(source.text.split("\n"), 1):
+        directive = re.match(r"[ \t]*#[ \t]*(if|endif|include)", line)
+        word = directive.group(1) if directive else ""
+        depth += (word == "if") - (word == "endif")
+        if word == "include" and not 0 <= least <= depth:
+            found, least = number, depth
+    return found
 
 
 def _pattern(calls: Sequence[_Called], does: set[str]) -> Primitive | None:
@@ -372,6 +406,9 @@ def _put(step: Step, source: Source, statement: Statement, first: int, last: int
     """The edits that put lines before or after a statement, in braces where it stands alone under an `if` or `for`."""
     file = step.place.file
     own = source.indent(first)
+    torn = source.torn_from(statement.header, statement.start, statement.end)
+    if torn:
+        raise NotUnderstood(torn)
     if statement.header < 0:
         head = source.code[source.position(first, 1) : statement.start]
         if head.strip() and not re.fullmatch(r"\s*(case\b[^{};]*|default\s*|\w+\s*):\s*", head):
@@ -385,24 +422,28 @@ def _put(step: Step, source: Source, statement: Statement, first: int, last: int
         line = source.line(above)
         split = statement.header - source.position(above, 1)
         inner = own + _unit(source)
-        body = [inner + line[split:].strip()]
-        added = [inner + text for text in lines]
-        whole = [line[:split].rstrip() + " {", *(added + body if step.before else body + added), own + "}"]
-        return [Edit(file, above, True, "\n".join(whole), line)]
+        block = "\n".join(inner + text for text in lines)
+        whole = [line[:split].rstrip() + " {", *([block] if step.before else []), inner + line[split:].strip()]
+        opened, closed = Edit(file, above, True, "\n".join(whole), line), Edit(file, last, False, own + "}")
+        return [opened, closed] if step.before else [opened, Edit(file, last, False, block), closed]
     if above == first:
         raise NotUnderstood("the statement begins on the line of its condition")
     line = source.line(above)
     split = statement.header - source.position(above, 1)
     opened = Edit(file, above, True, line[:split] + " {" + line[split:], line)
-    closed = source.indent(source.line_of(_keyword(source, statement.header))) + "}"
-    if step.before:
-        return [opened, Edit(file, first, True, "\n".join(own + t for t in lines)), Edit(file, last, False, closed)]
-    return [opened, Edit(file, last, False, "\n".join([*(own + text for text in lines), closed]))]
+    outer = source.indent(source.line_of(_keyword(source, statement.header)))
+    if len(own.expandtabs(8)) <= len(outer.expandtabs(8)):
+        raise NotUnderstood("it is not indented more than its condition")
+    added = Edit(file, first if step.before else last, step.before, "\n".join(own + text for text in lines))
+    return [opened, added, Edit(file, last, False, outer + "}")]
 
 
 def _instead(file: str, source: Source, statement: Statement, line: int, block: list[str]) -> list[Edit]:
     """The edits that put a block in the place of a statement on a line of its own."""
     own, old = source.indent(line), source.line(line)
+    torn = source.torn_from(statement.header, statement.start, statement.end)
+    if torn:
+        raise NotUnderstood(torn)
     if statement.header < 0:
         inner = own + _unit(source)
         return [Edit(file, line, True, "\n".join([own + "{", *(inner + text for text in block), own + "}"]), old)]
@@ -412,7 +453,8 @@ def _instead(file: str, source: Source, statement: Statement, line: int, block: 
     closed = source.indent(source.line_of(_keyword(source, statement.header))) + "}"
     return [
         Edit(file, above, True, head[:split] + " {" + head[split:], head),
-        Edit(file, line, True, "\n".join([*(own + text for text in block), closed]), old),
+        Edit(file, line, True, "\n".join(own + text for text in block), old),
+        Edit(file, line, False, closed),
     ]
 
 

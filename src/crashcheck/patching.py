@@ -9,26 +9,46 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from crashcheck.checker.result import Edit
 from crashcheck.errors import CrashcheckError
 
-_ELSE_APART = re.compile(r"\}[ \t]*\n[ \t]*else\b")
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_ELSE_APART = re.compile(r"\}[ \t]*\r?\n[ \t]*else\b")
+
+
+def in_order(edits: Iterable[Edit]) -> list[Edit]:
+    """Each once, from the first line on; below one line from the innermost block outwards: two may need one brace."""
+
+    def key(edit: Edit) -> tuple[str, int, int, int, bool]:
+        if edit.replaces or edit.insert_before:
+            return edit.file, edit.line, bool(edit.replaces), 0, False
+        return edit.file, edit.line, 2, -_indent(edit.text), edit.text.strip() != "}"
+
+    return sorted(dict.fromkeys(edits), key=key)
+
+
+def _indent(text: str) -> int:
+    text = text.expandtabs(8)
+    return len(text) - len(text.lstrip())
 
 
 def applied(edits: Iterable[Edit], read: Callable[[str], str]) -> dict[str, tuple[str, str]]:
     """Text before and after, by file.
 
     Raises CrashcheckError: fix-source-changed where a line is not as it was, fix-conflict where two edits are to change
-    one line differently.
+    one line differently. Lines end as those of the file do.
     """
     by_file: dict[str, list[Edit]] = {}
-    for edit in dict.fromkeys(edits):
+    for edit in in_order(edits):
         by_file.setdefault(edit.file, []).append(edit)
     out = {}
     for file, mine in by_file.items():
         before = read(file)
-        lines = before.split("\n")
+        carriage = "\r" if before.count("\n") == before.count("\r\n") else ""
+        lines = before.split(f"{carriage}\n")
         above: dict[int, list[str]] = {}
         below: dict[int, list[str]] = {}
         for edit in mine:
-            if not 1 <= edit.line <= len(lines) or (edit.replaces and lines[edit.line - 1] != edit.replaces):
+            if not 1 <= edit.line <= len(lines) or (
+                edit.replaces and lines[edit.line - 1].removesuffix("\r") != edit.replaces
+            ):
                 raise CrashcheckError(
                     "fix-source-changed",
                     f"{file}:{edit.line} is not what it was when the program was built",
@@ -50,7 +70,8 @@ def applied(edits: Iterable[Edit], read: Callable[[str], str]) -> dict[str, tupl
             texts += [(changed.get(number, line), number in changed)]
             texts += [(text, True) for text in below.get(number, ())]
             after += [(one, made) for text, made in texts for one in text.split("\n")]
-        out[file] = (before, "\n".join(_else_joined(after) if not _ELSE_APART.search(before) else map(_text, after)))
+        joined = _else_joined(after) if not _ELSE_APART.search(before) else map(_text, after)
+        out[file] = (before, f"{carriage}\n".join(joined))
     return out
 
 
@@ -80,8 +101,6 @@ def diff(changed: Mapping[str, tuple[str, str]]) -> str:
     """The changes as a unified diff."""
     out = []
     for file, (before, after) in sorted(changed.items()):
-        lines = difflib.unified_diff(
-            before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{file}", f"b/{file}"
-        )
+        lines = difflib.unified_diff(_LINE.findall(before), _LINE.findall(after), f"a/{file}", f"b/{file}")
         out += [line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines]
     return "".join(out)

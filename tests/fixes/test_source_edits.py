@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from checker.worlds import World, words
+from crashcheck.analyzer.trace.format import SyncKind
 from crashcheck.checker.remedies import Step
 from crashcheck.checker.result import Edit, Location
 from crashcheck.ctext import NotUnderstood, Source, macros_of, stored, whole
-from crashcheck.edits import Writer, _put
+from crashcheck.edits import Writer, _Called, _put
 from crashcheck.errors import CrashcheckError
 from crashcheck.patching import applied, diff
 
@@ -52,6 +53,9 @@ def region(text: str, mark: str = "§", macros: str = "") -> tuple[str, str]:
         ("for (i = 0; i < n; i++)\n    p[i] §= i;\n", "&p[i]", "sizeof p[i]"),
         ("case 3:\n    p->f §= v;\n", "&p->f", "sizeof p->f"),
         ("x = 1;\np->f\n    §= long_name(\n        v);\n", "&p->f", "sizeof p->f"),
+        ("{ static_cast<node *>(p)->f §= v; }", "&static_cast<node *>(p)->f", "sizeof static_cast<node *>(p)->f"),
+        ("{ p->v §= (struct v){1, 2}; }", "&p->v", "sizeof p->v"),
+        ("{ run([&] {\n p->f §= v;\n }); }", "&p->f", "sizeof p->f"),
     ],
 )
 def test_what_a_statement_stores_to_is_read_off_it(text: str, address: str, size: str) -> None:
@@ -76,11 +80,22 @@ def test_a_macro_is_looked_into() -> None:
         ("{ return p->f §= v; }", "part of a return"),
         ("{ §put(p, v); }", "`put`, whose arguments are not understood"),
         ("{ struct s x §= {0}; }", "declares a variable"),
+        ("struct s {\n int x[3] §= {1, 2, 3};\n};", "`int x.3.` is more than"),
+        ("{ x = a ? p->f §= 1 : 0; }", "`a . p->f` is more than"),
+        ("{ p->f = 1, p->g §= 2; }", "`1, p->g` is more than"),
+        ("{ count(), p->g §= 2; }", "`count.., p->g` is more than"),
+        ("for (i = 0;\n     p->n §= next(i);\n     i++)\n    f();\n", "part of a condition"),
     ],
 )
 def test_what_cannot_be_repeated_is_refused(text: str, why: str) -> None:
     with pytest.raises(NotUnderstood, match=why):
         region(text)
+
+
+def test_a_macro_of_several_statements_is_not_taken_for_one() -> None:
+    for body in ("log(p); (p)->f = (v)", "if (p) (p)->f = (v)", "log(p), (p)->f = (v)"):
+        with pytest.raises(NotUnderstood, match="is more than what is stored to"):
+            region("{ §SET(p, 1); }", macros=f"#define SET(p, v) {body}")
 
 
 def looped(text: str) -> tuple[str, str]:
@@ -195,6 +210,20 @@ def test_code_that_shares_its_line_is_left_alone() -> None:
         put("    a(); x §= 1;\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "before", "why"),
+    [
+        ("{\n    x §= 1; /* a comment\n    that goes on */\n}\n", False, "a comment goes on"),
+        ("{\n    /* a comment\n    that goes on */ x §= 1;\n}\n", True, "a comment goes on"),
+        ("    if (a)\n#ifdef B\n        x §= 1;\n#else\n        y = 1;\n#endif\n", False, "a directive"),
+        ("    if (a)\n    x §= 1;\n", False, "not indented more"),
+    ],
+)
+def test_no_line_is_put_into_a_comment_and_no_brace_among_directives(text: str, before: bool, why: str) -> None:
+    with pytest.raises(NotUnderstood, match=why):
+        put(text, before)
+
+
 def test_edits_of_one_file_are_made_together_and_equal_ones_once() -> None:
     edits = [
         Edit("f.c", 2, False, "b"),
@@ -205,6 +234,21 @@ def test_edits_of_one_file_are_made_together_and_equal_ones_once() -> None:
     changed = applied(edits, lambda file: "1\n2\n3\n")
     assert changed["f.c"][1] == "0\n1\n2\nb\nc\n3\n"
     assert diff(changed) == "--- a/f.c\n+++ b/f.c\n@@ -1,3 +1,6 @@\n+0\n 1\n 2\n+b\n+c\n 3\n"
+
+
+def test_a_file_with_carriage_returns_keeps_them() -> None:
+    edits = [
+        Edit("f.c", 1, True, "if (a) {", "if (a)"),
+        Edit("f.c", 2, False, "    flush();"),
+        Edit("f.c", 2, False, "}"),
+    ]
+    _, after = applied(edits, lambda file: "if (a)\r\n    x = 1;\r\ny = 2;\r\n")["f.c"]
+    assert after == "if (a) {\r\n    x = 1;\r\n    flush();\r\n}\r\ny = 2;\r\n"
+
+
+def test_a_diff_has_the_lines_that_patch_sees() -> None:
+    changed = applied([Edit("f.c", 1, False, "b")], lambda file: "1\f2\n3\n")
+    assert diff(changed) == "--- a/f.c\n+++ b/f.c\n@@ -1,2 +1,3 @@\n 1\f2\n+b\n 3\n"
 
 
 def test_two_different_changes_of_one_line_are_refused() -> None:
@@ -218,6 +262,74 @@ def test_a_line_that_is_no_longer_what_it_was_is_not_replaced() -> None:
     with pytest.raises(CrashcheckError) as caught:
         applied([Edit("f.c", 1, True, "if (b) {", "if (a)")], lambda file: "if (c)\n")
     assert caught.value.slug == "fix-source-changed"
+
+
+def test_two_fixes_of_one_statement_share_its_braces(tmp_path: Path) -> None:
+    text = "#include <immintrin.h>\nvoid f(void) {\n    if (a)\n        p->x = 1;\n    g();\n}\n"
+    place = Location("f.c", 4, 14, "f", "p.x", ())
+    program = writer(tmp_path, text)
+    flushed, _ = program.write([Step(place, (1,), flush=True)])
+    both, _ = program.write([Step(place, (1,), flush=True, fence=True)])
+    fenced, _ = program.write([Step(place, (1,), before=True, fence=True), Step(place, (1,), flush=True)])
+    for edits, lines in (
+        (flushed + both, ("p->x = 1;", "_mm_clflush(&p->x);", "_mm_clflush(&p->x);", "_mm_sfence();")),
+        (fenced, ("_mm_sfence();", "p->x = 1;", "_mm_clflush(&p->x);")),
+    ):
+        body = "".join(f"        {line}\n" for line in lines)
+        assert applied(edits, lambda file: text)["f.c"][1] == text.replace("if (a)", "if (a) {").replace(
+            "        p->x = 1;\n", body + "    }\n"
+        )
+
+
+def test_what_follows_a_loop_follows_the_braces_of_its_body_too(tmp_path: Path) -> None:
+    text = "#include <immintrin.h>\nvoid f(void) {\n    for (i = 0; i < n; i++)\n        p[i] = 1;\n}\n"
+    program = writer(tmp_path, text)
+    place = Location("f.c", 4, 14, "f", "p[]", ())
+    after, _ = program.write([Step(place, (1,), fence=True, after_loop=True)])
+    inside, _ = program.write([Step(place, (1,), flush=True)])
+    assert applied(after + inside, lambda file: text)["f.c"][1].endswith(
+        "(i = 0; i < n; i++) {\n        p[i] = 1;\n        _mm_clflush(&p[i]);\n    }\n    _mm_sfence();\n}\n"
+    )
+
+
+def test_a_bit_field_has_no_address_to_flush(tmp_path: Path) -> None:
+    text = "struct s {\n    unsigned used : 1, dirty : 1;\n};\nvoid f(struct s *p) {\n    p->dirty = 1;\n}\n"
+    step = Step(Location("f.c", 5, 14, "f", "s.dirty", ()), (1,), flush=True)
+    assert writer(tmp_path, text).write([step]) == ((), "f.c:5: `dirty` is a bit-field, which has no address")
+
+
+def test_a_header_is_included_where_no_condition_leaves_it_out(tmp_path: Path) -> None:
+    text = "#ifdef _WIN32\n#include <io.h>\n#endif\n#include <stdio.h>\nvoid f(void) {\n    p->x = 1;\n}\n"
+    step = Step(Location("f.c", 6, 10, "f", "p.x", ()), (1,), fence=True)
+    assert "#endif\n#include <immintrin.h>\n#include <stdio.h>\n" in written(writer(tmp_path, text), tmp_path, step)
+
+
+def test_a_function_that_takes_the_end_of_a_range_is_not_given_its_length(tmp_path: Path) -> None:
+    def put_in(last: str) -> str:
+        folder = tmp_path / last.strip("*")
+        folder.mkdir()
+        text = f"#include <immintrin.h>\nvoid wb(void *at, {last});\nvoid f(void) {{\n    p->x = 1;\n}}\n"
+        program = writer(folder, text)
+        program.__dict__["_calls"] = [_Called("f.c", "wb", ("&p->y", "what"), frozenset({"flush"}), 0)]
+        return written(program, folder, Step(Location("f.c", 4, 10, "f", "p.x", ()), (1,), flush=True))
+
+    assert "    wb(&p->x, sizeof(p->x));\n" in put_in("long bytes")
+    assert "    _mm_clflush(&p->x);\n" in put_in("void *end")
+
+
+@pytest.mark.parametrize(
+    ("address", "size", "call"),
+    [
+        ("words + 1", "8", "((uintptr_t)(words + 1) & 4095) + 8"),
+        ("words", "n << 3", "((uintptr_t)words & 4095) + (n << 3)"),
+        ("&p->x", "sizeof p->x", "((uintptr_t)&p->x & 4095) + sizeof p->x"),
+    ],
+)
+def test_the_range_of_a_sync_is_what_was_copied(tmp_path: Path, address: str, size: str, call: str) -> None:
+    """`(uintptr_t)words + 1` would count bytes, not words."""
+    text = f"void f(void) {{\n    memcpy({address}, from, {size});\n}}\n"
+    step = Step(Location("f.c", 2, 5, "f", "", ()), (1,), sync=SyncKind.MSYNC)
+    assert f"{call}, MS_SYNC);" in written(writer(tmp_path, text), tmp_path, step)
 
 
 def writer(tmp_path: Path, text: str, name: str = "f.c") -> Writer:
