@@ -132,9 +132,8 @@ class Register:
     def _pieces_of(self, place: PlaceKey) -> NDArray[np.int64]:
         """All pieces of a place, found by looking once at each pair of site and stack."""
         if place not in self._pieces:
-            graph, events = self.subject.graph, self.subject.trace.events
-            pairs = events["site"][graph.event].astype(np.uint64) << np.uint64(32) | events["stack"][graph.event]
-            _, rows, inverse = np.unique(pairs, return_index=True, return_inverse=True)
+            calls = self.subject.trace.calls(self.subject.graph.event)
+            _, rows, inverse = np.unique(calls, return_index=True, return_inverse=True)
             mine = np.zeros(len(rows), dtype=np.bool_)
             loose = []
             for index, row in enumerate(rows.tolist()):
@@ -151,9 +150,7 @@ class Register:
 
     def _storing(self, variable: str) -> int:
         """How many places store a field."""
-        graph, events = self.subject.graph, self.subject.trace.events
-        pairs = events["site"][graph.event].astype(np.uint64) << np.uint64(32) | events["stack"][graph.event]
-        firsts = np.unique(pairs, return_index=True)[1]
+        firsts = np.unique(self.subject.trace.calls(self.subject.graph.event), return_index=True)[1]
         places = {self.identities.place(first) for first in firsts.tolist()}
         return sum(place[0] == AT and place[-1] == variable for place in places)
 

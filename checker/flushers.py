@@ -32,8 +32,8 @@ class Flushers:
         usual = self._usual(int(self._subject.trace.events["site"][event]))
         if not usual:
             return usual
-        rows = self._rows(event + 1, until)
-        return usual & {place for row in rows.tolist() if (place := self._place(row)) is not None}
+        rows = self._subject.trace.one_of_each_call(self._rows(event + 1, until))
+        return usual & {place for row in rows if (place := self._place(row)) is not None}
 
     def _usual(self, site: int) -> frozenset[Spot]:
         if site not in self._known:
@@ -83,8 +83,7 @@ class Flushers:
         """(file, function) of all that stores or calls what stores."""
         events = self._subject.trace.events
         updates = np.flatnonzero(np.isin(events["kind"], np.array(UPDATES, dtype=np.uint8)))
-        pairs = events["site"][updates].astype(np.uint64) << np.uint64(32) | events["stack"][updates]
-        firsts = updates[np.unique(pairs, return_index=True)[1]].tolist()
+        firsts = self._subject.trace.one_of_each_call(updates)
         places = (self._subject.places.of(first) for first in firsts)
         return frozenset((file, function) for here in places if here for file, _, _, function in _chain(here))
 

@@ -96,8 +96,7 @@ def storing_functions(trace: Trace, chain: Place) -> frozenset[tuple[str, str]]:
     """(file, function) of all that stores or calls what stores."""
     events = trace.events
     updates = np.flatnonzero(np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8)))
-    pairs = events["site"][updates].astype(np.uint64) << np.uint64(32) | events["stack"][updates]
-    firsts = updates[np.unique(pairs, return_index=True)[1]].tolist()
+    firsts = trace.one_of_each_call(updates)
     return frozenset((place.file, place.function) for first in firsts for place in chain(first))
 
 

@@ -205,8 +205,7 @@ def _losses(space: StateSpace, events: Rows) -> Iterator[CrashState]:
     """Everything persisted but one of these updates, or all of them that may be lost: wherever another update may come
     before they have persisted, each such pair of places once, and once more where an operation has ended meanwhile."""
     graph, points = space.graph, space.points
-    rows = graph.trace.events
-    place = rows["site"].astype(np.uint64) << np.uint64(32) | rows["stack"].astype(np.uint64)
+    place = graph.trace.calls(slice(None))
     updates = np.unique(graph.event)
     last = np.searchsorted(updates, points.event, side="left") - 1
     mine = np.flatnonzero(np.isin(graph.event, events))

@@ -91,6 +91,17 @@ class Trace:
             stack_id = parent
         return tuple(sites)
 
+    def calls(self, rows: NDArray[np.int64] | slice) -> NDArray[np.uint64]:
+        """A number for each of these events, the same for those of one site and stack."""
+        numbers: NDArray[np.uint64] = self.events["site"][rows].astype(np.uint64) << np.uint64(32)
+        numbers |= self.events["stack"][rows]
+        return numbers
+
+    def one_of_each_call(self, rows: NDArray[np.int64]) -> list[int]:
+        """Of these events the first of each site and stack."""
+        firsts: list[int] = rows[np.unique(self.calls(rows), return_index=True)[1]].tolist()
+        return firsts
+
     def unit_of(self, site: int) -> UnitDef | None:
         """The unit that holds a global site id; None for site 0 and for ids no unit has."""
         for unit in self.units:
