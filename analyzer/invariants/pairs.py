@@ -12,17 +12,15 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crashcheck.analyzer.behaviours.updates import numbered, occurrence, ranges, sorting, taken
+from crashcheck.analyzer.invariants.ppdg import Bools
+from crashcheck.analyzer.invariants.rules import Joined
 from crashcheck.analyzer.persistence.pieces import Ints
 
 _MOST = 256  # pairs with equal static sites that are kept of two fields
 _BLOCK = 1 << 18  # updates of joined instances that are looked at for two fields
 _CHUNK = 1 << 18  # updates that are looked at together
-
-Bools = NDArray[np.bool_]
-Joined = dict[tuple[int, int], tuple[Ints, Ints]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -257,6 +257,7 @@ def each(found: Conditions) -> Iterator[tuple[tuple[int, int, int, int], slice]]
 __all__ = [
     "RULES",
     "Conditions",
+    "Joined",
     "LikelyInvariant",
     "Place",
     "ReadEvidence",
