@@ -16,6 +16,7 @@ from crashcheck.analyzer.persistence.pieces import IN_ORDER, WORD_BYTES, Ints
 from crashcheck.analyzer.trace.format import Kind
 
 _NEAR = 8  # updates of guardians before one that it is compared with
+_COMPARED = 1 << 20  # granules of two updates that are compared at a time: two pages make thousands of pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,22 @@ class Updates:
         """
         out = self.durable[first] > np.maximum(self.event[then], self.event[first])
         older = np.flatnonzero(out & (self.event[first] < self.event[then]))
-        if not len(older):
-            return out
+        compared = np.cumsum(self._many[first[older]] * self._many[then[older]])
+        low = 0
+        while low < len(older):
+            before = int(compared[low - 1]) if low else 0
+            high = max(low + 1, int(np.searchsorted(compared, before + _COMPARED, side="right")))
+            some = older[low:high]
+            out[some] = self._lacks_older(first[some], then[some])
+            low = high
+        return out
+
+    def _lacks_older(self, f: Ints, w: Ints) -> Bools:
+        """Whether something pending of each update `f` is not ordered before the later update `w`."""
         nodes = self.found.nodes
-        f, w = first[older], then[older]
         each = self._many[f] * self._many[w]
-        pair = np.repeat(np.arange(len(older)), each)
-        inside = ranges(np.zeros(len(older), dtype=np.int64), each)
+        pair = np.repeat(np.arange(len(f)), each)
+        inside = ranges(np.zeros(len(f), dtype=np.int64), each)
         node = self._node[f[pair]] + inside // self._many[w[pair]]
         other = self._node[w[pair]] + inside % self._many[w[pair]]
         ordered = (nodes.granule[node] == nodes.granule[other]) & nodes.ordered[node] & nodes.ordered[other]
@@ -88,7 +98,7 @@ class Updates:
         heads = np.flatnonzero(np.concatenate([[True], one[1:] != one[:-1]]))
         free = ~np.logical_or.reduceat(ordered, heads)
         pending = nodes.durable_from[node[heads]] > self.event[w[pair[heads]]]
-        out[older] = np.bincount(pair[heads], weights=free & pending, minlength=len(older)) > 0
+        out: Bools = np.bincount(pair[heads], weights=free & pending, minlength=len(f)) > 0
         return out
 
     def overlap(self, one: Ints, other: Ints) -> Bools:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +16,11 @@ from random_runs import SETTINGS, Step, runs, script_of
 from scripts import Script, site
 
 from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.behaviours.updates import numbered
 from crashcheck.analyzer.invariants.keys import keys
-from crashcheck.analyzer.invariants.pairs import ordered_pairs
+from crashcheck.analyzer.invariants.pairs import ordered_pairs, parted_pairs
 from crashcheck.analyzer.invariants.ppdg import accesses
-from crashcheck.analyzer.invariants.queries import Updates
+from crashcheck.analyzer.invariants.queries import Updates, guardians_together
 from crashcheck.checker.queries import states_of
 from crashcheck.checker.representative import Places
 from crashcheck.checker.states import StateSpace
@@ -113,6 +115,38 @@ def test_pairs_are_those_of_the_definition(steps: list[tuple[int | str, int]]) -
             )
             (only,) = alone
             assert (only.held, only.violated) == (made.held, made.violated)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_how_many_are_looked_at_together_changes_no_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
+    script = Script(tmp_path, *FIELDS, site("t.c", ("t", "c", 128, 128)))
+    for _ in range(40):
+        start, field = 256 * chance.randrange(3), chance.randrange(3)
+        script.at(field + 1, start + 64 * field, size=(8, 8, 128)[field], delta=64 * field)
+        if chance.random() < 0.3:
+            script.persist(start + 64 * chance.randrange(4))
+    updates = updates_of(script, "px86")
+    fields = range(len(updates.keys.names))
+    asked = np.array([(f, w, shared) for f in fields for w in fields for shared in (0, 1)]).T
+    near = guardians_together(updates, np.arange(len(fields)))
+    relation, heads = numbered(near.field_one, near.field_other, near.shared)
+
+    def told() -> list[tuple[list[int], list[int], int, int]]:
+        made = [
+            *ordered_pairs(updates, asked[0], asked[1], asked[2] > 0, {}),
+            *parted_pairs(updates, relation, near.one, near.other, len(heads)),
+        ]
+        return [(one.first.tolist(), one.then.tolist(), one.held, one.violated) for one in made]
+
+    at_once = told()
+    assert len(at_once) == len(asked[0]) + len(heads)
+    assert sum(violated for _, _, _, violated in at_once) > 0
+    monkeypatch.setattr("crashcheck.analyzer.invariants.pairs._CHUNK", chance.choice((1, 7, 50)))
+    monkeypatch.setattr("crashcheck.analyzer.invariants.queries._COMPARED", chance.choice((1, 3)))
+    assert told() == at_once
 
 
 def by_definition(updates: Updates, first: str, then: str, shared: bool) -> tuple[set[tuple[int, int]], set[int]]:
