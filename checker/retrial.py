@@ -78,8 +78,8 @@ class Order:
 class Retrial:
     """For the edits tried for one finding. `order`: the strategy's; `cases`: its failing states by fingerprint.
 
-    Those that come to light with one edit are there for the next. The check is not asked again about images that it has
-    seen.
+    Those that come to light with one edit are there for the next. The check is not asked again about them, nor about
+    images that the search has seen.
     """
 
     subject: Subject
@@ -132,7 +132,7 @@ class Retrial:
                 whole = False
                 break
             seen.add(fingerprint)
-            ran = fingerprint not in self.tried.passed and fingerprint not in self.tried.failed
+            ran = not any(fingerprint in known for known in (self.tried.passed, self.tried.failed, self.cases))
             waiting.append(_Waiting(state, fingerprint, self.executor.submit(state) if ran else None))
             if len(waiting) > _AHEAD:
                 take()

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from checker.worlds import World, place, words
 from crashcheck.checker import retrial
 from crashcheck.checker.budget import Budget
+from crashcheck.checker.edited import Counterparts, edited
 from crashcheck.checker.explore import Exploring
 from crashcheck.checker.fixes import Fixes
 from crashcheck.checker.remedies import Step
 from crashcheck.checker.result import Edit, Fix, Location
+from crashcheck.checker.retrial import Order, Retrial
+from crashcheck.checker.states import CrashState
 from crashcheck.checker.strategies import Exhaustive
 from support.tracing import TraceBuilder
 
@@ -32,6 +37,7 @@ def propose(tmp_path: Path, clauses: Path) -> Propose:
         unwritten: int = 0,
         states: int | None = None,
         seconds: float = 60,
+        persists: bool = False,
         **more: object,
     ) -> list[Fix]:
         check = words([str(clauses), "{pool}/p", "{acked}", *claims])
@@ -45,7 +51,11 @@ def propose(tmp_path: Path, clauses: Path) -> Propose:
         def write(steps: Sequence[Step]) -> tuple[tuple[Edit, ...], str]:
             if any(step.place.line == unwritten for step in steps):
                 return (), "a macro"
-            return tuple(Edit(s.place.file, s.place.line, s.before, "flush or fence") for s in steps), ""
+            return tuple(Edit(s.place.file, s.place.line, s.before, text(s)) for s in steps), ""
+
+        def text(step: Step) -> str:
+            fence = step.fence and not (step.flush and persists)
+            return "\n".join(["flush"] * step.flush + ["fence"] * fence + ["sync"] * (step.sync is not None))
 
         with world.executor() as executor:
             exploring = Exploring(world.subject, executor, Exhaustive(), Budget(states=states))
@@ -125,6 +135,28 @@ def test_an_edit_that_leaves_the_same_loss_open_elsewhere_is_not_enough(propose:
     assert (fix.before_failing, fix.after_failing, costs(fix)) == (2, 0, (0, 2, 0))
 
 
+def test_what_failed_with_one_edit_is_not_checked_again_with_the_next(
+    tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = words([str(clauses), "{pool}/p", "{acked}", "64>0", "320>256"])
+    world = World(tmp_path / "world", check, before_two_flags, sites={1: VALUE, 2: VALID, 3: MORE, 5: FLUSH})
+    subject = world.subject
+    unchanged = Counterparts(subject.space, edited(subject.graph, ()))
+    values = np.flatnonzero(subject.trace.events["site"] == 1)
+    with world.executor() as executor:
+        exploring = Exploring(subject, executor, Exhaustive(), Budget(states=5))
+        exploring.run()
+        (bug,) = exploring.register.bugs()
+        order = Order(choice.state for choice in Exhaustive().plan(subject.space).choices())
+        again = Retrial(subject, executor, order, exploring.register, exploring.tried(), None, bug, {})
+        assert again.explore(unchanged, values, values, math.inf).failing == 1
+        asked: list[CrashState] = []
+        submit = executor.submit
+        monkeypatch.setattr(executor, "submit", lambda state: asked.append(state) or submit(state))
+        assert again.explore(unchanged, values, values, math.inf).failing == 0
+    assert asked == []
+
+
 def test_of_two_that_are_enough_the_one_that_runs_less_often_is_chosen(propose: Propose) -> None:
     (fix,) = propose(before_two_flags, "64>0")
     assert (fix.words, costs(fix)) == ("a fence before `entry.valid` at hash.c:42", (0, 1, 0))
@@ -177,6 +209,13 @@ def test_where_neither_is_there_both_are_added(propose: Propose) -> None:
     (fix,) = propose(each(), *ORDERED)
     assert (fix.kind, costs(fix), fix.after_failing) == ("flush-fence", (3, 3, 0), 0)
     assert (fix.edits[0].line, fix.edits[0].insert_before) == (40, False)
+
+
+def test_no_fence_is_written_beside_a_flush_that_has_one(propose: Propose) -> None:
+    (two,), (one,) = propose(each(), *ORDERED), propose(each(), *ORDERED, persists=True)
+    assert [edit.text for edit in two.edits] == ["flush", "fence"]
+    assert [edit.text for edit in one.edits] == ["flush"]
+    assert costs(one) == costs(two) == (3, 3, 0)
 
 
 def test_what_is_acknowledged_but_not_flushed_is_flushed(propose: Propose) -> None:
