@@ -396,7 +396,7 @@ def _of_call(text: str, macros: Mapping[str, tuple[tuple[str, ...], str]], deep:
         if len(parameters) == len(given):
             table = dict(zip(parameters, given, strict=True))
             expanded = re.sub(r"\b[A-Za-z_]\w*\b", lambda word: table.get(word.group(), word.group()), body)
-            inner = Source(expanded.strip().rstrip(";") + ";")
+            inner = Source(_bare(expanded.strip().rstrip(";")) + ";")
             if _assignments(inner.code[:-1]):
                 return stored(inner, Statement(0, len(inner.text), -1), -1, macros)
             return _of_call(inner.text, macros, deep + 1)

@@ -147,12 +147,20 @@ class Writer:
         both = self._primitive(step.place, {"flush", "fence"})
         flush = self._primitive(step.place, {"flush"}) if not step.fence or both is None else None
         chosen = flush or both
+        volatile = self._volatile(step.place.file, region)
         if chosen is None:
-            lines = [f"_mm_clflush({one.address});" for one in self._by_line(step, region)]
+            cast = "(const void *)" if volatile else ""
+            lines = [f"_mm_clflush({cast}{one.address});" for one in self._by_line(step, region)]
             fence, headers = self._fence(step.place) if step.fence else ([], [])
             return lines + fence, ["immintrin.h", *headers]
+        declared = self._declared(step.place.file, chosen.name)
+        if volatile and (declared is None or "volatile" not in declared[1]):
+            raise NotUnderstood(f"what is stored to is volatile, and `{chosen.name}` may not take such an address")
         if not chosen.ranged:
-            lines = [chosen.call(one, True) for one in self._by_line(step, region)]
+            # A macro around what takes a size gives that itself.
+            sized = "sizeof" in self._macros(step.place.file).get(chosen.name, ((), ""))[1]
+            at_once = sized and bool(region.lvalue) and not step.after_loop
+            lines = [chosen.call(one, True) for one in ([region] if at_once else self._by_line(step, region))]
         else:
             lines = [chosen.call(region, self._spaced(step.place.file))]
         if step.fence and chosen is flush:
@@ -178,6 +186,14 @@ class Writer:
         width = re.compile(rf"[\w,]\s+{member.group(1)}\s*:(?!:)\s*\w+\s*[;,]")
         if any(width.search(source.code) for source in self._seen_by(file)):
             raise NotUnderstood(f"`{member.group(1)}` is a bit-field, which has no address")
+
+    def _volatile(self, file: str, region: Region) -> bool:
+        """Whether a name of what is stored to is declared volatile somewhere: C++ converts no such address."""
+        names = "|".join(re.findall(r"[A-Za-z_]\w*", region.lvalue or region.address)) or "$"
+        declared = re.compile(
+            rf"\bvolatile\b[^;{{}}=(),]*\b(?:{names})\b|^[\s\w]*\bvolatile\b[^;{{}}=()]*\b(?:{names})\b", re.MULTILINE
+        )
+        return any(declared.search(source.code) for source in self._seen_by(file))
 
     def _by_line(self, step: Step, region: Region) -> list[Region]:
         """For a primitive that flushes one line: once, or for the first and the last byte if it may lie on two."""
@@ -274,10 +290,14 @@ class Writer:
         """Whether a function or macro is declared before a place, and takes the address of any object."""
         if name in _SYSTEM or name.startswith(_LIBRARIES):
             return True
+        here = self._source(place.file).position(place.line, 1)
         if name in self._macros(place.file):
-            return True
+            defined = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{name}\(", self._source(place.file).text, re.MULTILINE)
+            used = [self._declared(place.file, one) for one in calls_in(self._macros(place.file)[name][1])]
+            starts = [defined.start() if defined else 0, *(one[0] for one in used if one is not None)]
+            return max(starts) < here
         first = self._declared(place.file, name)
-        if first is None or first[0] > self._source(place.file).position(place.line, 1):
+        if first is None or first[0] > here:
             return False
         return first[1].strip() in ("", "void") or re.search(_ANY_ADDRESS, first[1]) is not None
 

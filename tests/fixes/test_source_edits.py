@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from checker.worlds import World, words
@@ -68,6 +69,7 @@ def test_a_macro_is_looked_into() -> None:
     assert region("{ §PUBLISH(undo->entry, OFFSET(entry)); }", macros=macros) == ("&undo->entry", "sizeof undo->entry")
     assert region("{ §SET(b->f, 1); }", macros=macros) == ("&b->f", "sizeof b->f")
     assert region("{ §PUT(b->f, 1); }", macros="#define PUT(a, b) (a) = (b)") == ("&b->f", "sizeof b->f")
+    assert region("{ §PUT(b, f, 1); }", macros="#define PUT(a, m, b) ((a)->m = (b))") == ("&(b)->f", "sizeof((b)->f)")
 
 
 @pytest.mark.parametrize(
@@ -296,6 +298,49 @@ def test_a_bit_field_has_no_address_to_flush(tmp_path: Path) -> None:
     text = "struct s {\n    unsigned used : 1, dirty : 1;\n};\nvoid f(struct s *p) {\n    p->dirty = 1;\n}\n"
     step = Step(Location("f.c", 5, 14, "f", "s.dirty", ()), (1,), flush=True)
     assert writer(tmp_path, text).write([step]) == ((), "f.c:5: `dirty` is a bit-field, which has no address")
+
+
+def test_a_macro_is_called_only_after_it_and_what_it_calls_are_declared(tmp_path: Path) -> None:
+    macro, function = "#define PUT(x) wb((x), sizeof *(x))\n", "void wb(const void *at, long n);\n"
+    store = "void f(struct s *p) {\n    p->x = 1;\n}\n"
+    for parts in ((macro, function, store), (macro, store, function), (function, store, macro)):
+        text = "#include <immintrin.h>\n" + "".join(parts)
+        line = text[: text.index("p->x")].count("\n") + 1
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        program = writer(folder, text)
+        program.__dict__["_calls"] = [_Called("f.c", "PUT", ("&p->y",), frozenset({"flush"}), 0)]
+        call = "    PUT(&p->x);\n" if parts[2] is store else "    _mm_clflush(&p->x);\n"
+        assert call in written(program, folder, Step(Location("f.c", line, 10, "f", "p.x", ()), (1,), flush=True))
+
+
+def test_a_macro_that_gives_the_size_is_called_once_for_what_spans_lines(tmp_path: Path) -> None:
+    text = "#define PUT(x) wb((x), sizeof *(x))\nvoid f(struct s *p) {\n    p->x = y;\n}\n"
+    (tmp_path / "f.c").write_text(text)
+    world = World(tmp_path / "world", words("true"), lambda t: t.store("p", 0, 128, bytes(128)))
+    program = Writer(world.subject, lambda row: (), tmp_path)
+    program.__dict__["_calls"] = [_Called("f.c", "PUT", ("&p->y",), frozenset({"flush"}), 0)]
+    rows = tuple(np.flatnonzero(world.subject.trace.events["size"] == 128).tolist())
+    assert rows
+    edits, _ = program.write([Step(Location("f.c", 3, 10, "f", "p.x", ()), rows, flush=True)])
+    assert [edit.text for edit in edits] == ["    PUT(&p->x);"]
+
+
+def test_a_volatile_object_is_not_given_to_what_may_not_take_it(tmp_path: Path) -> None:
+    def put_in(parameter: str, field: str) -> tuple[str, str]:
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        text = f"struct s {{\n    {field};\n}};\nvoid wb({parameter} *at);\nvoid f(void) {{\n    p->x = 1;\n}}\n"
+        program = writer(folder, text, "f.cpp")
+        program.__dict__["_calls"] = [_Called("f.cpp", "wb", ("&p->y",), frozenset({"flush"}), 0)]
+        edits, why = program.write([Step(Location("f.cpp", 6, 10, "f", "p.x", ()), (1,), flush=True)])
+        return "".join(edit.text for edit in edits), why
+
+    assert put_in("const void", "long y, x") == ("    wb(&p->x);", "")
+    assert put_in("const volatile void", "volatile long y, x") == ("    wb(&p->x);", "")
+    edits, why = put_in("const void", "volatile long y, x")
+    assert not edits
+    assert why == "f.cpp:6: what is stored to is volatile, and `wb` may not take such an address"
 
 
 def test_a_header_is_included_where_no_condition_leaves_it_out(tmp_path: Path) -> None:
