@@ -38,8 +38,9 @@ def reads_of_check(config: Config, recording: Recording, trace: Trace) -> CheckR
     operation: what operations read the workload shows. What it does to its copy of the image is thrown away.
     """
     work = recording.trace.parent / FOLDER
-    none = recording.trace.parent / "no-operations"
+    none = work / oracles.OPERATIONS
     try:
+        work.mkdir()
         none.touch()
         done = record(
             config.check.command.argv(
