@@ -14,7 +14,7 @@ _ASSIGN = re.compile(r"(?:<<|>>|[-+*/%&|^])?=(?!=)")
 _COMPARE = ("==", "!=", "<=", ">=")
 _OPEN, _CLOSE = "([{", ")]}"
 _CONTROL = re.compile(r"\b(if|for|while|switch)\s*$")
-_COPIES = re.compile(r"(?:pmem_)?(?:__builtin_)?(memcpy|memmove|memset|strncpy)(?:_(?:nodrain|persist))?$")
+_COPIES = re.compile(r"(?:pmem_)?(?:__builtin_)?(memcpy|memmove|memset|strncpy|v?snprintf)(?:_(?:nodrain|persist))?$")
 _ATOMICS = re.compile(r"(?:std::)?(?:__atomic_|atomic_|__sync_)\w+$")
 _MEMBER = re.compile(r"(?:\.|->)\s*(store|exchange|fetch_\w+|compare_exchange_\w+)$")
 _CALL = re.compile(r"([A-Za-z_][\w:]*)\s*\(")
@@ -388,7 +388,7 @@ def _of_call(text: str, macros: Mapping[str, tuple[tuple[str, ...], str]], deep:
         return _of_lvalue(name[: member.start()])
     copy = _COPIES.search(name)
     if copy is not None and len(given) >= 3:
-        return _checked(Region(given[0], given[2]))
+        return _checked(Region(given[0], given[1 if copy.group(1).endswith("printf") else 2]))
     if _ATOMICS.match(name) and given:
         return _of_address(given[0])
     if name in macros and deep < 4:

@@ -45,6 +45,7 @@ def region(text: str, mark: str = "§", macros: str = "") -> tuple[str, str]:
         ("{ a->x §= b->y = 0; }", "&a->x", "sizeof a->x"),
         ("{ §memcpy(&log->data[at], from, n); }", "&log->data[at]", "n"),
         ("{ §memset(p, 0, sizeof *p); }", "p", "sizeof *p"),
+        ('{ §snprintf(e[i].name, sizeof e[i].name, "%d", i); }', "e[i].name", "sizeof e[i].name"),
         ("{ §__atomic_store_n(&p->f, v, __ATOMIC_RELEASE); }", "&p->f", "sizeof p->f"),
         ("{ uint64_t old = §atomic_fetch_add(&q->tail, 1); }", "&q->tail", "sizeof q->tail"),
         ("{ left.bitmap.§store(stay, std::memory_order_release); }", "&left.bitmap", "sizeof left.bitmap"),
