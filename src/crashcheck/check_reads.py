@@ -27,8 +27,7 @@ class Unread:
     @property
     def note(self) -> str:
         """For people; empty where nothing is amiss."""
-        rest = "likely invariants rest on the workload's reads alone, for those of the check are not known"
-        return f"{rest}: {self.why}" if self.why else ""
+        return f"the check's reads are no evidence for likely invariants: {self.why}" if self.why else ""
 
 
 def reads_of_check(config: Config, recording: Recording, trace: Trace) -> CheckReads | Unread:

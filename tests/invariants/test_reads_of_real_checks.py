@@ -139,7 +139,7 @@ def shown(report: dict[str, Any]) -> list[tuple[str, str]]:
     return [(each["first"], each["then"]) for each in report["invariants"] if each["violated"]]
 
 
-UNKNOWN = "likely invariants rest on the workload's reads alone"
+UNKNOWN = "the check's reads are no evidence"
 
 
 def test_a_guard_that_only_the_check_tests_is_listed_with_the_check_s_lines(program: Program) -> None:
