@@ -29,7 +29,9 @@ _KNOWN_LIBRARIES = (
     *("libstdc++.", "libc++", "libgcc_s.", "libunwind", "libatomic.", "libcrashcheck.", "libpmem."),
 )
 
-_SYSTEM = tuple(f"{top}/{name}/" for top in ("", "/usr") for name in ("bin", "sbin", "lib", "lib32", "lib64", "libexec"))
+_SYSTEM = tuple(
+    f"{top}/{name}/" for top in ("", "/usr") for name in ("bin", "sbin", "lib", "lib32", "lib64", "libexec")
+)
 _UNSEEN = "built without crashcheck-cc: its own stores are not seen"
 _REMARKS = {
     "pattern": "{}: no pattern of [pool] files matches it; in every crash image it is as before the workload",
