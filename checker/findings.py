@@ -87,7 +87,8 @@ class Register:
     def applicable(self, state: CrashState) -> list[tuple[Draft, tuple[int, ...]]]:
         """Findings whose relation a state shows, each with the pieces X of it that the state lost.
 
-        That is: a piece of X's place is lost, and (where Y is needed) a later piece of Y's place has persisted.
+        That is: a piece of X's place is lost, and a later piece of Y's place has persisted; where no Y is needed,
+        something was promised since.
         Whether that is the reason is for a counterfactual run to say: the same state with those pieces of X.
         """
         subject = self.subject
@@ -99,6 +100,9 @@ class Register:
         for draft in self.drafts:
             kind, lost_place, kept_place = draft.key
             mine = by_place.get(lost_place, [])
+            if kind is Kind.UNPERSISTED and not draft.cause.prefix:
+                # Where nothing was promised since, something else needs it.
+                mine = [piece for piece in mine if subject.told_since(subject.event_of(piece), state.point)]
             if not mine or (draft.cause.prefix and (kind is Kind.UNPERSISTED or len(mine) > 1)):
                 continue
             if not draft.cause.prefix and kind is not Kind.UNPERSISTED and draft.cause.kept is not None:

@@ -121,12 +121,13 @@ class Kinds:
             # Nothing later than X is needed. At the moment itself, before anything further was promised?
             if fails(subject.prefix(event)):
                 return self.prefix_cause(event)
-            now, then = space.points[state.point], space.points[subject.point_at(event)]
-            if (now.acked, now.stdout_bytes) != (then.acked, then.stdout_bytes):
-                return Cause(Kind.UNPERSISTED, state, verdict, first, None, since=int(then.acked))
+            if subject.told_since(event, state.point):
+                since = int(space.points[subject.point_at(event)].acked)
+                return Cause(Kind.UNPERSISTED, state, verdict, first, None, since=since)
             # Nothing was promised meanwhile: what is needed with the loss is durable already.
             durable = [piece for piece in space.durable(state.point).tolist() if subject.event_of(piece) > event]
-            known = max(durable, key=subject.in_order) if durable else subject.update_before(int(now.event))
+            now = int(space.points[state.point].event)
+            known = max(durable, key=subject.in_order) if durable else subject.update_before(now)
             return Cause(Kind.ORDERING, state, verdict, first, known)
         later = [p for p in space.persisted(state) if subject.event_of(p) >= event]
         _, needed = minimise.fewest_persisted(space, state, later, fails)

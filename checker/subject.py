@@ -42,6 +42,11 @@ class Subject:
         """The first crash point at or after a moment ("just before `event`"): no mark lies between the two."""
         return int(np.searchsorted(self.space.points.event, event, side="left"))
 
+    def told_since(self, event: int, point: int) -> bool:
+        """Whether an operation was acknowledged, or output printed, between an event and a crash point."""
+        now, then = self.space.points[point], self.space.points[self.point_at(event)]
+        return (now.acked, now.stdout_bytes) != (then.acked, then.stdout_bytes)
+
     def prefix(self, event: int, point: int | None = None) -> CrashState:
         """Exactly what was issued before `event` has persisted; at `point`, or at the crash point of that moment."""
         at = self.point_at(event) if point is None else point

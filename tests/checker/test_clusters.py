@@ -277,3 +277,20 @@ def test_two_that_must_persist_together_are_one_bug_whichever_is_lost() -> None:
 def test_what_is_uncertain_stays_apart(explore: Explore) -> None:
     found = explore(lambda t: two_values(t, 0, 128), "64>0", "64>128", sites=SITES, unexplained={"p": [(128, 136)]})
     assert (len(found.findings), len(found.uncertain)) == (1, 1)
+
+
+def test_a_loss_that_was_met_after_its_acknowledgement_is_told_by_what_needed_it_before(explore: Explore) -> None:
+    def script(t: TraceBuilder) -> None:
+        t.begin(1)
+        store(t, 1, 0)
+        t.end(1)
+        t.begin(2)
+        store(t, 1, 256)
+        store(t, 3, 320)
+        persist(t, 320)
+        t.end(2)
+
+    found = explore(script, "1:0", "320>256", sites=SITES)
+    (finding,) = found.findings
+    assert finding.message == "`root.first` at hash.c:3 may persist before `node.a` at hash.c:1"
+    assert finding.kind is Kind.ORDERING
