@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from crashcheck.analyzer.trace.reader import calls_of
 from crashcheck.checker.strategies.plan import Choice
 from crashcheck.checker.subject import Subject
 
@@ -35,7 +36,7 @@ class Looks:
         graph = self._subject.graph
         rows = np.array([graph.whole(piece)[0] for piece in pieces], dtype=np.int64)
         events = self._subject.trace.events[graph.event[rows]]
-        sites = events["site"].astype(np.int64) << 32 | events["stack"]
+        sites = calls_of(events).astype(np.int64)
         # without a site, the place in the file must do
         sites = np.where(events["site"] > 0, sites, -1 - graph.granule[rows])
         return tuple(np.unique(sites).tolist())

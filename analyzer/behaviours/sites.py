@@ -79,9 +79,7 @@ def static_sites(trace: Trace, facts: Facts | None, events: Ints) -> StaticSites
     that knows no type takes UNTYPED_CALLERS: it may be a wrapper of memcpy. One that the trace cannot name takes its
     callers, too.
     """
-    rows = trace.events[events]
-    key = rows["site"].astype(np.uint64) << np.uint64(32) | rows["stack"].astype(np.uint64)
-    distinct, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    distinct, first, inverse = np.unique(trace.calls(events), return_index=True, return_inverse=True)
     units = Units(trace, facts)
     known: dict[tuple[int, tuple[int, ...]], int] = {}
     sites: list[StaticSite] = []

@@ -11,7 +11,7 @@ import numpy as np
 from crashcheck.analyzer.behaviours.updates import unique
 from crashcheck.analyzer.ir.dependences import SiteRef
 from crashcheck.analyzer.ir.facts import ProgramFacts
-from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.analyzer.trace.reader import Trace, calls_of
 
 
 def indirect_calls(trace: Trace, facts: ProgramFacts) -> Mapping[SiteRef, frozenset[str]]:
@@ -19,12 +19,7 @@ def indirect_calls(trace: Trace, facts: ProgramFacts) -> Mapping[SiteRef, frozen
     bases = {unit.base: unit for unit in trace.units}
     called: dict[SiteRef, set[str]] = {}
     pairs = unique(
-        np.concatenate(
-            [
-                rows["site"].astype(np.int64) << 32 | rows["stack"].astype(np.int64)
-                for rows in (trace.events, trace.loads, trace.elsewhere)
-            ]
-        )
+        np.concatenate([calls_of(rows).astype(np.int64) for rows in (trace.events, trace.loads, trace.elsewhere)])
     )
     found = {(pair >> 32, pair & 0xFFFFFFFF) for pair in pairs.tolist()}
     for stack in sorted({stack for _, stack in found}):

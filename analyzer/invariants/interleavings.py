@@ -12,7 +12,7 @@ from crashcheck.analyzer.behaviours.sites import HEADER_CALLERS, Units
 from crashcheck.analyzer.behaviours.updates import numbered, ranges
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.format import Kind
-from crashcheck.analyzer.trace.reader import Facts, Trace
+from crashcheck.analyzer.trace.reader import Facts, Trace, calls_of
 
 NIL = -1  # no instruction of another thread accessed the variable before
 _ROWS = 8 << 20  # accesses of variables that are looked at together
@@ -148,8 +148,7 @@ def _labels(
 
     An access by no known instruction (a library's) has the innermost call that led to it for its place.
     """
-    key = rows["site"].astype(np.uint64) << np.uint64(32) | rows["stack"].astype(np.uint64)
-    distinct, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    distinct, first, inverse = np.unique(calls_of(rows), return_index=True, return_inverse=True)
     units = Units(trace, facts)
     known: dict[tuple[int, tuple[int, ...]], int] = {}
     number = np.zeros(len(distinct), dtype=np.int64)

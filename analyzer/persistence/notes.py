@@ -132,8 +132,7 @@ def _syncs(graph: PersistenceGraph) -> list[Wasted]:
 def _counted(graph: PersistenceGraph, waste: Waste, at: Rows, vain: NDArray[np.bool_]) -> list[Wasted]:
     """By site and stack."""
     events = graph.trace.events
-    key = events["site"][at].astype(np.uint64) << np.uint64(32) | events["stack"][at]
-    _, inverse, total = np.unique(key, return_inverse=True, return_counts=True)
+    _, inverse, total = np.unique(graph.trace.calls(at), return_inverse=True, return_counts=True)
     inverse = inverse.reshape(-1)
     count = np.bincount(inverse[vain], minlength=len(total))
     first = np.full(len(total), len(events), dtype=np.int64)

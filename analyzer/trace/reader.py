@@ -37,6 +37,12 @@ class Facts(Protocol):
     def unit(self, key: int) -> Any: ...
 
 
+def calls_of(rows: NDArray[np.void]) -> NDArray[np.uint64]:
+    """A number for each of these events or loads, the same for those of one site (its upper half) and stack."""
+    numbers: NDArray[np.uint64] = rows["site"].astype(np.uint64) << np.uint64(32) | rows["stack"].astype(np.uint64)
+    return numbers
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
     """A recorded run. `events` is sorted by `seq`; an event's *index* is its place in that array.
@@ -93,9 +99,7 @@ class Trace:
 
     def calls(self, rows: NDArray[np.int64] | slice) -> NDArray[np.uint64]:
         """A number for each of these events, the same for those of one site and stack."""
-        numbers: NDArray[np.uint64] = self.events["site"][rows].astype(np.uint64) << np.uint64(32)
-        numbers |= self.events["stack"][rows]
-        return numbers
+        return calls_of(self.events[rows])
 
     def one_of_each_call(self, rows: NDArray[np.int64]) -> list[int]:
         """Of these events the first of each site and stack."""

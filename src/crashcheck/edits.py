@@ -249,9 +249,7 @@ class Writer:
         found: dict[tuple[str, int, int], set[str]] = {}
         inside: dict[tuple[str, int, int], int] = {}
         for what, chosen in kinds.items():
-            rows = np.flatnonzero(chosen)
-            pairs = events["site"][rows].astype(np.uint64) << np.uint64(32) | events["stack"][rows]
-            for row in rows[np.unique(pairs, return_index=True)[1]].tolist():
+            for row in trace.one_of_each_call(np.flatnonzero(chosen)):
                 places = self._chain(row)
                 at = out_of_helpers(places, storing)
                 for level, here in enumerate(places[at::-1] if at >= 0 else ()):
