@@ -1,9 +1,10 @@
-"""One run of the check on the image that the workload left, recorded for what it reads there (docs/invariants.md)."""
+"""The check's own run, recorded; and what it reads on the image that the workload left (docs/invariants.md)."""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 from crashcheck import evidence, oracles
 from crashcheck.analyzer.invariants.reads import CheckReads, check_reads
@@ -30,6 +31,43 @@ class Unread:
         return f"the check's reads are no evidence for likely invariants: {self.why}" if self.why else ""
 
 
+def recorded_check(
+    config: Config,
+    work: Path,
+    *,
+    acked: int,
+    stdout: Path,
+    operations: Path,
+    image: Path,
+    addresses: Path,
+    loads: bool,
+    memory: str = "persistent",
+    snapshot_seq: int | None = None,
+) -> Recording:
+    """Run the check in `work` on a copy of `image`; it may fail, and need not update anything.
+
+    `acked`, `stdout` and `operations` (a file) are what its command's placeholders stand for; the rest as `record` has
+    it.
+    """
+    return record(
+        config.check.command.argv(
+            pool=str(work.resolve() / "pool"), acked=str(acked), stdout=str(stdout), ops=str(operations)
+        ),
+        config.pool.files,
+        work,
+        env=config.check.env,
+        timeout_s=config.check.timeout_s,
+        cwd=config.folder,
+        snapshot_seq=snapshot_seq,
+        first_from=image,
+        addresses_from=addresses,
+        must_succeed=False,
+        must_update=False,
+        loads=loads,
+        memory=memory,
+    )
+
+
 def reads_of_check(config: Config, recording: Recording, trace: Trace) -> CheckReads | Unread:
     """What the check reads on the final image, or why that is not known.
 
@@ -41,22 +79,14 @@ def reads_of_check(config: Config, recording: Recording, trace: Trace) -> CheckR
     try:
         work.mkdir()
         none.touch()
-        done = record(
-            config.check.command.argv(
-                pool=str(work.resolve() / "pool"),
-                acked=str(evidence.operations(trace)),
-                stdout=str(recording.stdout),
-                ops=str(none),
-            ),
-            config.pool.files,
+        done = recorded_check(
+            config,
             work,
-            env=config.check.env,
-            timeout_s=config.check.timeout_s,
-            cwd=config.folder,
-            first_from=recording.pool,
-            addresses_from=recording.addresses,
-            must_succeed=False,
-            must_update=False,
+            acked=evidence.operations(trace),
+            stdout=recording.stdout,
+            operations=none,
+            image=recording.pool,
+            addresses=recording.addresses,
             loads=True,
             memory=config.record.memory,
         )
@@ -81,4 +111,4 @@ def _read(config: Config, done: Recording) -> CheckReads | Unread:
     return check_reads(trace, facts)
 
 
-__all__ = ["Unread", "reads_of_check"]
+__all__ = ["Unread", "reads_of_check", "recorded_check"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from crashcheck import evidence, oracles
 from crashcheck.analyzer.trace.reader import read as read_trace
+from crashcheck.check_reads import recorded_check
 from crashcheck.checker.command import CheckCommand, CheckSetup
 from crashcheck.checker.depth import Deeper, Recovery
 from crashcheck.checker.executor import Executor
@@ -21,7 +22,7 @@ from crashcheck.checker.tokens import digest
 from crashcheck.config import Config
 from crashcheck.recorded import Loaded, load, record_workload, wants_loads
 from crashcheck.runtime.build import build_runtime
-from crashcheck.runtime.record import Recording, record
+from crashcheck.runtime.record import Recording
 
 
 def executor_of(
@@ -93,21 +94,16 @@ def deeper_of(
         none.touch()
 
         def record_in(work: Path, seq: int | None = None) -> Recording:
-            return record(
-                config.check.command.argv(
-                    pool=str(work.resolve() / "pool"), acked=str(acked), stdout=str(told), ops=str(none)
-                ),
-                config.pool.files,
+            return recorded_check(
+                config,
                 work,
-                env=config.check.env,
-                timeout_s=config.check.timeout_s,
-                cwd=config.folder,
-                snapshot_seq=seq,
-                first_from=image,
-                addresses_from=loaded.recording.addresses,
-                must_succeed=False,
-                must_update=False,
+                acked=acked,
+                stdout=told,
+                operations=none,
+                image=image,
+                addresses=loaded.recording.addresses,
                 loads=wants_loads(config),
+                snapshot_seq=seq,
             )
 
         recording = record_in(folder / "run")
