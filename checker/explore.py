@@ -17,7 +17,7 @@ from pathlib import Path
 from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.executor import DiskFull, Executor
 from crashcheck.checker.findings import MOST_CASES, Draft, Register, Snapshot
-from crashcheck.checker.hangs import LAG, MOST_PUT_OFF, Hangs, Looks, enough
+from crashcheck.checker.hangs import LAG, MOST_PUT_OFF, Hangs, Looks, enough, took
 from crashcheck.checker.kinds import Cause, Kinds
 from crashcheck.checker.probe import OutOfProbes, Prober
 from crashcheck.checker.recognised import Recognised
@@ -229,7 +229,7 @@ class Exploring:
         self._tally.executed(waiting.place, waiting.choice)
         if verdict.passed:
             self._passed.add(waiting.fingerprint)
-            self._took(verdict)
+            took(self._executor, verdict)
         else:
             failing = self._failing
             with self._executor.aside():
@@ -237,12 +237,6 @@ class Exploring:
             if self._failing > failing:
                 self._tally.failed(waiting.place, waiting.choice, verdict.outcome)
         self._show()
-
-    def _took(self, verdict: Verdict) -> None:
-        """A check that was in time: the next ones are given no less than it shows to be needed."""
-        hasty_s = self._executor.hasty_s
-        if hasty_s is not None and enough(verdict.seconds) > hasty_s:
-            self._executor.give(enough(verdict.seconds))
 
     def _fails(self, waiting: _Waiting, verdict: Verdict) -> None:
         state = waiting.choice.state
@@ -259,7 +253,7 @@ class Exploring:
             if again.passed:
                 self._prober.forget(state)
                 if verdict.outcome is Outcome.TIMEOUT and self._executor.hasty_s is not None:
-                    self._took(again)  # not fickle, but slow
+                    took(self._executor, again)  # not fickle, but slow
                 else:
                     self._is_flaky(state)
                 return

@@ -15,6 +15,7 @@ from crashcheck.checker.edited import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Tried
 from crashcheck.checker.findings import Bug, Register
+from crashcheck.checker.hangs import Hangs, Looks, Patience
 from crashcheck.checker.mutation import Place
 from crashcheck.checker.remedies import Remedies, Remedy, Step, missing
 from crashcheck.checker.result import Edit, Fix, Kind
@@ -66,10 +67,12 @@ class Fixes:
     facts: Facts | None = None
     _remedies: Remedies = field(init=False)
     _order: Order = field(init=False)
+    _patience: Patience = field(init=False)
 
     def __post_init__(self) -> None:
         self._order = Order(choice.state for choice in self.strategy.plan(self.subject.space).choices())
         self._remedies = Remedies(self.subject, self.chain)
+        self._patience = Patience(self.executor, Hangs(Looks(self.subject)))
 
     def propose(self, bug: Bug, seconds: float) -> Fix:
         """The cheapest sufficient edit, tried within `seconds`; or the nearest to one; or why no flush can help.
@@ -81,7 +84,9 @@ class Fixes:
         if not any(missing(draft.cause) for draft in bug.drafts):
             return self._hopeless(bug)
         cases = self._cases(bug)
-        retrial = Retrial(self.subject, self.executor, self._order, self.register, self.tried, self.facts, bug, cases)
+        retrial = Retrial(
+            self.subject, self.executor, self._patience, self._order, self.register, self.tried, self.facts, bug, cases
+        )
         best: Fix | None = None
         for many, (left, offer, counterparts) in enumerate(self._nearest(bug, cases)):
             if best is not None and (many == _MOST_EXPLORED or left >= best.after_failing):
@@ -198,7 +203,7 @@ class Fixes:
         states = [state for state in (self._between(row, second) for row in first) if state is not None][:_MOST_SWAPPED]
         if not states or int(subject.graph.granule[cause.lost]) != int(subject.graph.granule[cause.kept]):
             return None
-        if not all(self.executor.run(state).passed for state in states):
+        if not all(self._patience.run(state).passed for state in states):
             return None
         return Fix(
             "atomic",

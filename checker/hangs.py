@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from crashcheck.analyzer.trace.reader import calls_of
+from crashcheck.checker.result import Outcome, Verdict
 from crashcheck.checker.strategies.plan import Choice
 from crashcheck.checker.subject import Subject
+
+if TYPE_CHECKING:
+    from crashcheck.checker.executor import Executor
+    from crashcheck.checker.states import CrashState
 
 LAG = 64  # choices after which a verdict is acted upon: the same ones, however many checks run at once
 MOST_PUT_OFF = 20_000  # beyond so many that wait, further ones are run as they come
@@ -20,6 +26,12 @@ TIMES = 10
 def enough(seconds: float) -> float:
     """The time to give a check that takes so long where nothing went wrong."""
     return max(LEAST_S, TIMES * seconds)
+
+
+def took(executor: Executor, verdict: Verdict) -> None:
+    """A check that was in time: the next ones are given no less than it shows to be needed."""
+    if executor.hasty_s is not None and enough(verdict.seconds) > executor.hasty_s:
+        executor.give(enough(verdict.seconds))
 
 
 class Looks:
@@ -59,3 +71,33 @@ class Hangs:
     def known_at(self, place: int, choice: Choice) -> bool:
         """Whether that was known LAG choices before it."""
         return bool(self._learnt) and self._learnt.get(self._looks.of(choice), place) <= place - LAG
+
+
+class Patience:
+    """Verdicts of which no time-out is due to the hasty limit, where nothing else is under way."""
+
+    def __init__(self, executor: Executor, hangs: Hangs) -> None:
+        self._executor = executor
+        self._hangs = hangs
+
+    def run(self, state: CrashState) -> Verdict:
+        """Execute a state, with all the time there is if the hasty limit does not do."""
+        verdict = self._executor.run(state)
+        return self.again(state) if self.hasty(state, verdict) else verdict
+
+    def hasty(self, state: CrashState, verdict: Verdict) -> bool:
+        """Whether a verdict may be due to the limit alone: of what looks like a known hang it is not."""
+        return (
+            verdict.outcome is Outcome.TIMEOUT
+            and self._executor.hasty_s is not None
+            and not self._hangs.known(Choice(state))
+        )
+
+    def again(self, state: CrashState) -> Verdict:
+        """Execute a state with all the time that the limits allow, and learn from that."""
+        verdict = self._executor.run(state, patient=True)
+        if verdict.outcome is Outcome.TIMEOUT:
+            self._hangs.learn(0, Choice(state))
+        else:
+            took(self._executor, verdict)
+        return verdict

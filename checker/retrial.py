@@ -20,6 +20,7 @@ from crashcheck.checker.edited import Counterparts, Rows
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Tried
 from crashcheck.checker.findings import Bug, Register
+from crashcheck.checker.hangs import Patience, took
 from crashcheck.checker.representative import Places, Representative
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.subject import Subject
@@ -84,6 +85,7 @@ class Retrial:
 
     subject: Subject
     executor: Executor
+    patience: Patience
     order: Order
     register: Register
     tried: Tried
@@ -107,14 +109,15 @@ class Retrial:
         whole = in_time = True
 
         def take() -> None:
-            nonlocal failing, others
+            nonlocal failing, others, whole, in_time
             one = waiting.popleft()
-            if one.fingerprint in self.cases or not self._fails(one):
-                return
-            if self._is_mine(one):
+            fails = one.fingerprint not in self.cases and self._fails(one, ends)
+            if fails is None:
+                whole = in_time = False
+            elif fails and self._is_mine(one):
                 self.cases[one.fingerprint] = one.state
                 failing += 1
-            else:
+            elif fails:
                 others += 1
 
         ran = False
@@ -164,16 +167,23 @@ class Retrial:
             if counterparts.feasible(state):
                 yield state
 
-    def _fails(self, one: _Waiting) -> bool:
-        """Fails twice, if it had not been met."""
+    def _fails(self, one: _Waiting, ends: float) -> bool | None:
+        """Fails twice, if it had not been met; None where no time is left to tell whether it hangs or is slow."""
         if one.ticket is None:
             return one.fingerprint in self.tried.failed
         verdict = self.executor.result(one.ticket)
         assert verdict is not None
-        if not verdict.passed:
-            return not self.executor.run(one.state).passed
-        self.tried.passed.add(one.fingerprint)
-        return False
+        if verdict.passed:
+            took(self.executor, verdict)
+        elif self.patience.hasty(one.state, verdict):
+            if time.monotonic() > ends:
+                return None
+            verdict = self.patience.again(one.state)
+        else:
+            return not self.patience.run(one.state).passed
+        if verdict.passed:
+            self.tried.passed.add(one.fingerprint)
+        return not verdict.passed
 
     def _is_mine(self, one: _Waiting) -> bool:
         """Whether a failing state is due to the finding: one that the search had not met lost an update of a function
@@ -185,7 +195,7 @@ class Retrial:
         mine = self._lost_in()
         if not any(place is not None and (place.file, place.function) in mine for place in lost):
             return False
-        if not self.executor.run(subject.space.full(one.state.point)).passed:
+        if not self.patience.run(subject.space.full(one.state.point)).passed:
             return False
         blamed = [
             piece
@@ -193,7 +203,7 @@ class Retrial:
             if not any(draft is own for own in bug.drafts)
             for piece in pieces
         ]
-        return not blamed or not self.executor.run(self.register.with_persisted(one.state, blamed)).passed
+        return not blamed or not self.patience.run(self.register.with_persisted(one.state, blamed)).passed
 
     def _lost_in(self) -> set[tuple[str, str]]:
         pieces = [draft.cause.lost for draft in self.bug.drafts if draft.cause.lost is not None]

@@ -6,11 +6,13 @@
  *   n:a     if at least n operations were acknowledged, the word at a is not 0
  *   !CLAIM  die of SIGABRT, instead of reporting, where it does not hold
  *   ~CLAIM  never end, instead of reporting
+ *   @CLAIM  take 0.3 s longer, instead of reporting
  */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static uint64_t word(int fd, long offset) {
@@ -30,7 +32,7 @@ int main(int argc, char **argv) {
     }
     for (int i = 3; i < argc; i++) {
         const char *claim = argv[i];
-        char how = *claim == '!' || *claim == '~' ? *claim++ : 0, op = 0;
+        char how = strchr("!~@", *claim) ? *claim++ : 0, op = 0;
         long a = 0, b = 0;
         if (sscanf(claim, "%ld%c%ld", &a, &op, &b) != 3)
             return 93;
@@ -43,6 +45,10 @@ int main(int argc, char **argv) {
             abort();
         while (how == '~')
             pause();
+        if (how == '@') {
+            usleep(300000);
+            continue;
+        }
         printf("%s does not hold\n", claim);
         return 1;
     }

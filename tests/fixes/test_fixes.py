@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +14,14 @@ from checker.worlds import World, place, words
 from crashcheck.checker import retrial
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.edited import Counterparts, edited
+from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Exploring
+from crashcheck.checker.findings import Bug
 from crashcheck.checker.fixes import Fixes
+from crashcheck.checker.hangs import Hangs, Looks, Patience
+from crashcheck.checker.process import Limits
 from crashcheck.checker.remedies import Step
-from crashcheck.checker.result import Edit, Fix, Location
+from crashcheck.checker.result import Edit, Fix, Location, Outcome, Verdict
 from crashcheck.checker.retrial import Order, Retrial
 from crashcheck.checker.states import CrashState
 from crashcheck.checker.strategies import Exhaustive
@@ -147,14 +152,71 @@ def test_what_failed_with_one_edit_is_not_checked_again_with_the_next(
         exploring = Exploring(subject, executor, Exhaustive(), Budget(states=5))
         exploring.run()
         (bug,) = exploring.register.bugs()
-        order = Order(choice.state for choice in Exhaustive().plan(subject.space).choices())
-        again = Retrial(subject, executor, order, exploring.register, exploring.tried(), None, bug, {})
+        again = retrial_of(world, executor, exploring, bug)
         assert again.explore(unchanged, values, values, math.inf).failing == 1
         asked: list[CrashState] = []
         submit = executor.submit
         monkeypatch.setattr(executor, "submit", lambda state: asked.append(state) or submit(state))
         assert again.explore(unchanged, values, values, math.inf).failing == 0
     assert asked == []
+
+
+def test_a_check_that_is_only_slow_does_not_count_against_a_fix(tmp_path: Path, clauses: Path) -> None:
+    """It needs more than the time that the uncrashed images suggest, where the second value is lost."""
+    check = words([str(clauses), "{pool}/p", "{acked}", "64>0", "@320>256"])
+    world = World(tmp_path / "world", check, before_two_flags, sites={1: VALUE, 2: VALID, 3: MORE, 5: FLUSH})
+    subject = world.subject
+    unchanged = Counterparts(subject.space, edited(subject.graph, ()))
+    values = np.flatnonzero(subject.trace.events["site"] == 1)
+    with world.executor() as executor:
+        exploring = Exploring(subject, executor, Exhaustive(), Budget(states=5))
+        exploring.run()
+        (bug,) = exploring.register.bugs()
+        executor.give(0.1)
+        outcome = retrial_of(world, executor, exploring, bug).explore(unchanged, values, values, math.inf)
+        assert executor.hasty_s is not None
+        assert executor.hasty_s > 0.1
+    assert (outcome.failing, outcome.whole, outcome.in_time) == (0, True, True)
+    assert outcome.others == 1  # the one that the search had found
+
+
+@pytest.mark.parametrize("spent", [False, True])
+def test_what_hangs_counts_once_the_whole_limit_has_confirmed_it(
+    tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch, spent: bool
+) -> None:
+    """Where the time for that is spent, it is said that not everything was looked at."""
+    check = words([str(clauses), "{pool}/p", "{acked}", "64>0", "~320>256"])
+    sites = {1: VALUE, 2: VALID, 3: MORE, 5: FLUSH}
+    world = World(tmp_path / "world", check, before_two_flags, sites=sites, limits=Limits(timeout_s=0.5))
+    subject = world.subject
+    unchanged = Counterparts(subject.space, edited(subject.graph, ()))
+    values = np.flatnonzero(subject.trace.events["site"] == 1)
+    with world.executor() as executor:
+        exploring = Exploring(subject, executor, Exhaustive(), Budget(states=5))
+        exploring.run()
+        (bug,) = exploring.register.bugs()
+        executor.give(0.1)
+        again = retrial_of(world, executor, exploring, bug)
+        ends = math.inf
+        if spent:
+            asked = executor.result
+
+            def result(ticket: int, timeout_s: float | None = None) -> Verdict | None:
+                verdict = asked(ticket, timeout_s)
+                if verdict is not None and verdict.outcome is Outcome.TIMEOUT:
+                    monkeypatch.setattr(retrial, "time", SimpleNamespace(monotonic=lambda: math.inf))
+                return verdict
+
+            monkeypatch.setattr(executor, "result", result)
+            ends = 1e9
+        outcome = again.explore(unchanged, values, values, ends)
+    assert (outcome.failing, outcome.whole, outcome.in_time) == ((0, False, False) if spent else (1, True, True))
+
+
+def retrial_of(world: World, executor: Executor, exploring: Exploring, bug: Bug) -> Retrial:
+    order = Order(choice.state for choice in Exhaustive().plan(world.space).choices())
+    patience = Patience(executor, Hangs(Looks(world.subject)))
+    return Retrial(world.subject, executor, patience, order, exploring.register, exploring.tried(), None, bug, {})
 
 
 def test_of_two_that_are_enough_the_one_that_runs_less_often_is_chosen(propose: Propose) -> None:
