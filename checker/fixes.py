@@ -11,6 +11,7 @@ import numpy as np
 
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker import explain
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.edited import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Tried
@@ -21,7 +22,7 @@ from crashcheck.checker.remedies import Remedies, Remedy, Step, missing
 from crashcheck.checker.result import Edit, Fix, Kind
 from crashcheck.checker.retrial import Order, Outcome, Retrial
 from crashcheck.checker.states import CrashState
-from crashcheck.checker.strategies import Strategy
+from crashcheck.checker.strategies import Plan, Strategy
 from crashcheck.checker.subject import Subject
 
 _MOST_EXPLORED = 4  # remedies whose edited traces are explored; the others only meet the failing states
@@ -55,7 +56,10 @@ class _Offer:
 
 @dataclass(slots=True, eq=False)
 class Fixes:
-    """Proposes and tries, for the findings of one search, while its executor is open."""
+    """Proposes and tries, for the findings of one search, while its executor is open.
+
+    `left`: of the seconds for all of them; what the strategy prepares is bounded by it.
+    """
 
     subject: Subject
     executor: Executor
@@ -65,14 +69,22 @@ class Fixes:
     chain: Place
     write: Write
     facts: Facts | None = None
+    left: Left = endless
+    _plan: Plan = field(init=False)
     _remedies: Remedies = field(init=False)
     _order: Order = field(init=False)
     _patience: Patience = field(init=False)
 
     def __post_init__(self) -> None:
-        self._order = Order(choice.state for choice in self.strategy.plan(self.subject.space).choices())
+        self._plan = self.strategy.plan(self.subject.space, self.left)
+        self._order = Order(choice.state for choice in self._plan.choices())
         self._remedies = Remedies(self.subject, self.chain)
         self._patience = Patience(self.executor, Hangs(Looks(self.subject)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be done as the strategy means it."""
+        return self._plan.notes
 
     def propose(self, bug: Bug, seconds: float) -> Fix:
         """The cheapest sufficient edit, tried within `seconds`; or the nearest to one; or why no flush can help.

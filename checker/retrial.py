@@ -16,6 +16,7 @@ import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviour, behaviours, groups
 from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.edited import Counterparts, Rows
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Tried
@@ -57,22 +58,35 @@ class _Waiting:
 
 
 class Order:
-    """The states that a strategy chooses of the recorded trace, asked for once however often they are gone through."""
+    """The states that a strategy chooses of the recorded trace, asked for once however often they are gone through.
+
+    Where the strategy ran out of time, going through them ends with OutOfTime, each time.
+    """
 
     def __init__(self, states: Iterator[CrashState]) -> None:
         self._more = states
         self._known: list[CrashState] = []
+        self._spent = False
 
     def __iter__(self) -> Iterator[CrashState]:
         at = 0
         while True:
             if at == len(self._known):
-                following = next(self._more, None)
+                following = self._next()
                 if following is None:
                     return
                 self._known.append(following)
             yield self._known[at]
             at += 1
+
+    def _next(self) -> CrashState | None:
+        if self._spent:
+            raise OutOfTime
+        try:
+            return next(self._more, None)
+        except OutOfTime:
+            self._spent = True
+            raise
 
 
 @dataclass(slots=True, eq=False)
@@ -120,8 +134,15 @@ class Retrial:
             elif fails:
                 others += 1
 
+        def in_turn() -> Iterator[CrashState | None]:
+            nonlocal whole, in_time
+            try:
+                yield from states
+            except OutOfTime:
+                whole = in_time = False
+
         ran = False
-        for number, state in enumerate(states):
+        for number, state in enumerate(in_turn()):
             if (ran or number % _LOOK_EVERY == 0) and time.monotonic() > ends:
                 whole = in_time = False
                 break

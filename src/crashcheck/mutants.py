@@ -14,7 +14,7 @@ from pathlib import Path
 from crashcheck import evidence, oracles, pipeline
 from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.checker.budget import Budget, Meter
+from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.content import Content
 from crashcheck.checker.explore import Exploring, uncrashed
 from crashcheck.checker.exposure import Common, Count, Exposure
@@ -25,6 +25,7 @@ from crashcheck.checker.places import NoPlaces
 from crashcheck.checker.result import Location, Outcome, Verdict
 from crashcheck.checker.states import CrashPoint, CrashState, StateSpace
 from crashcheck.checker.store import Store
+from crashcheck.checker.strategies import Plan
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.source import SourceTree
@@ -218,7 +219,7 @@ class _Search:
     def _search(self, one: _One, aimed: bool) -> tuple[Fate, Verdict | None]:
         meter = Meter(self._budget)
         waiting: deque[tuple[CrashState, bytes, int | None]] = deque()
-        states = one.choices() if aimed else self._of_strategy(one)
+        states = one.choices() if aimed else self._of_strategy(one, meter)
         spent = ended = False
         try:
             while True:
@@ -231,6 +232,9 @@ class _Search:
                     except StopIteration:
                         ended = True
                         continue
+                    except OutOfTime:
+                        spent = True
+                        break
                     if state is not None and one.first_of(fingerprint := self._common.content.fingerprint(state)):
                         ticket = None if fingerprint in self._known else self._executor.submit(state)
                         waiting.append((state, fingerprint, ticket))
@@ -260,10 +264,12 @@ class _Search:
             self._failed_again.add(fingerprint)
         return fingerprint in self._failed_again
 
-    def _of_strategy(self, one: _One) -> Iterator[CrashState | None]:
+    def _of_strategy(self, one: _One, meter: Meter) -> Iterator[CrashState | None]:
         """Its states; None for one that the original has as well, so that the clock is looked at in between."""
         space = StateSpace(one.graph)
-        for choice in pipeline.strategy_of(self._config, self._loaded).plan(space).choices():
+        plan = pipeline.strategy_of(self._config, self._loaded).plan(space, lambda: meter.left_s)
+        one.plan = plan
+        for choice in plan.choices():
             yield one.exposure.new(space, choice.state)
 
     def _is_all(self, one: _One) -> bool:
@@ -292,6 +298,7 @@ class _One:
         self.states = 0
         self.granules = 0
         self.each = False
+        self.plan: Plan | None = None
         self._seen: set[bytes] = set()
         self._before_any = True
         self._count: Count | None = None
@@ -352,4 +359,6 @@ class _One:
             if self.granules:
                 told.append(f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)}")
             return ", ".join(told) + " among them"
+        if fate is Fate.SURVIVED and self.plan is not None:
+            return "; ".join(self.plan.notes)
         return "all of them before the first operation" if self.states and self._before_any else ""

@@ -159,6 +159,8 @@ def _with_fixes(
     tell("trying fixes", None)
     subject = loaded.subject
     chain = source_chain(subject.trace, loaded.facts, SourceTree(config.folder).relative)
+    seconds = FIXES_S if config.budget.seconds is None else min(FIXES_S, config.budget.seconds * FIXES_SHARE)
+    ends = time.monotonic() + seconds
     trying = Fixes(
         subject,
         executor,
@@ -168,14 +170,17 @@ def _with_fixes(
         chain,
         Writer(subject, chain, config.folder).write,
         loaded.facts,
+        left=lambda: max(0.0, ends - time.monotonic()),
     )
-    seconds = FIXES_S if config.budget.seconds is None else min(FIXES_S, config.budget.seconds * FIXES_SHARE)
-    ends = time.monotonic() + seconds
     proposed = {}
     with contextlib.suppress(KeyboardInterrupt, DiskFull), interruptible():  # what was found is told all the same
         for left, bug in zip(range(len(bugs), 0, -1), bugs, strict=True):
             proposed[bug.finding.id] = trying.propose(bug, (ends - time.monotonic()) / left)
-    return replace(found, findings=tuple(replace(one, fix=proposed.get(one.id)) for one in found.findings))
+    return replace(
+        found,
+        findings=tuple(replace(one, fix=proposed.get(one.id)) for one in found.findings),
+        warnings=(*found.warnings, *(f"while fixes were tried, {note}" for note in trying.notes)),
+    )
 
 
 def summarise(

@@ -6,8 +6,17 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from crashcheck import pipeline
+from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.invariants.inference import Inferred
+from crashcheck.analyzer.invariants.ranking import KeepOn, always
+from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.budget import OutOfTime
+from crashcheck.config import load
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 
@@ -55,6 +64,31 @@ def test_the_edit_mends_the_bug(name: str, tmp_path: Path, environment: dict[str
     assert "with this edit: 0 of " in told
     assert "explored anew: No findings in all " in told
     assert "1 of 1 mended" in told
+
+
+def test_what_is_inferred_for_fixes_is_bounded_by_their_time_and_the_report_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    bounded: list[bool] = []
+
+    def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn, **more: Any) -> Inferred:
+        bounded.append(keep_on is not always)
+        if len(bounded) > 1:
+            raise OutOfTime
+        return whole(found, facts, keep_on=keep_on, **more)
+
+    whole = pipeline.infer
+    monkeypatch.setattr(pipeline, "infer", infer)
+    result = pipeline.run(load(copied("level-hash", tmp_path) / "buggy.toml")).result
+    assert bounded == [True, True]
+    assert [warning.partition(":")[0] for warning in result.warnings] == [
+        "while fixes were tried, likely invariants were not looked at"
+    ]
+    (finding,) = result.findings
+    assert finding.fix is not None
+    assert finding.fix.after_failing == 0
 
 
 @pytest.mark.parametrize("name", NO_FLUSH_HELPS)

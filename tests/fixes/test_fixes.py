@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from checker.worlds import World, place, words
+from crashcheck.analyzer.invariants.ranking import always
 from crashcheck.checker import retrial
-from crashcheck.checker.budget import Budget
+from crashcheck.checker.budget import Budget, Left, OutOfTime, endless, within
 from crashcheck.checker.edited import Counterparts, edited
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Exploring
@@ -23,8 +25,9 @@ from crashcheck.checker.process import Limits
 from crashcheck.checker.remedies import Step
 from crashcheck.checker.result import Edit, Fix, Location, Outcome, Verdict
 from crashcheck.checker.retrial import Order, Retrial
-from crashcheck.checker.states import CrashState
-from crashcheck.checker.strategies import Exhaustive
+from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.strategies import Exhaustive, Plan, Strategy
+from crashcheck.checker.strategies.plan import Listed
 from support.tracing import TraceBuilder
 
 VALUE, VALID, MORE = place(40, "entry.value"), place(42, "entry.valid"), place(41, "entry.more")
@@ -43,6 +46,8 @@ def propose(tmp_path: Path, clauses: Path) -> Propose:
         states: int | None = None,
         seconds: float = 60,
         persists: bool = False,
+        strategy: Strategy = Exhaustive(),  # noqa: B008
+        left: Left = endless,
         **more: object,
     ) -> list[Fix]:
         check = words([str(clauses), "{pool}/p", "{acked}", *claims])
@@ -65,7 +70,8 @@ def propose(tmp_path: Path, clauses: Path) -> Propose:
         with world.executor() as executor:
             exploring = Exploring(world.subject, executor, Exhaustive(), Budget(states=states))
             exploring.run()
-            fixes = Fixes(world.subject, executor, Exhaustive(), exploring.register, exploring.tried(), chain, write)
+            register, tried = exploring.register, exploring.tried()
+            fixes = Fixes(world.subject, executor, strategy, register, tried, chain, write, left=left)
             return [fixes.propose(bug, seconds) for bug in exploring.register.bugs()]
 
     return search
@@ -237,6 +243,35 @@ def test_it_is_told_when_the_time_ended_first(propose: Propose) -> None:
     assert fix.verified.endswith("by exhaustive, 0 states, when the time for it was spent")
 
 
+@dataclass(frozen=True)
+class Preparing:
+    """A strategy that has no more than some states ready in time."""
+
+    ready: int
+    name: str = "preparing"
+
+    def plan(self, space: StateSpace, left: Left = endless) -> Plan:
+        keep_on = within(left)
+
+        def states() -> Iterator[CrashState]:
+            for number, state in enumerate(Exhaustive().states(space)):
+                if number == self.ready:
+                    assert keep_on is not always
+                    raise OutOfTime
+                yield state
+
+        return Listed(states())
+
+
+def test_what_the_strategy_prepares_is_bounded_by_the_time_for_all_fixes(propose: Propose) -> None:
+    """That it ended is said of each fix, not of the first alone."""
+    claims = ("64>0", "1:1024")
+    first, second = propose(value_and_more, *claims, strategy=Preparing(2), left=lambda: 1.0)
+    for fix in (first, second):
+        assert fix.verified.endswith("when the time for it was spent") or "spent, " in fix.verified
+        assert "by preparing, " in fix.verified
+
+
 def test_what_a_run_of_stores_fills_is_flushed_once(propose: Propose) -> None:
     """Four words of one line: one flush after the last, not one after each."""
 
@@ -347,17 +382,17 @@ def test_without_a_way_to_write_it_the_cheapest_is_told_in_words(propose: Propos
     assert fix.no_edit == "a macro"
 
 
+def value_and_more(t: TraceBuilder) -> None:
+    t.begin(1)
+    t.site = 3
+    t.store("p", 1024, 8, 7)
+    put(t, 0)
+    t.end(1)
+
+
 def test_another_bug_is_not_held_against_a_fix(propose: Propose) -> None:
     """The value is to persist before the flag, and `more` at the latest when the operation is acknowledged."""
-
-    def script(t: TraceBuilder) -> None:
-        t.begin(1)
-        t.site = 3
-        t.store("p", 1024, 8, 7)
-        put(t, 0)
-        t.end(1)
-
-    fixes = propose(script, "64>0", "1:1024")
+    fixes = propose(value_and_more, "64>0", "1:1024")
     assert [(fix.kind, fix.after_failing) for fix in fixes] == [("flush-fence", 0), ("flush", 0)] or [
         (fix.kind, fix.after_failing) for fix in fixes
     ] == [("flush", 0), ("flush-fence", 0)]

@@ -16,16 +16,20 @@ import pytest
 from hypothesis import given, settings
 
 from crashcheck import pipeline
+from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.invariants.inference import Inferred
+from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.trace.format import FenceKind, Kind
-from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.analyzer.trace.reader import Facts, Trace
+from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.content import Content
 from crashcheck.checker.exposure import Common, Count, Exposure
 from crashcheck.checker.mutation import Change, Mutant, What, bare, mutants, persists, source_chain
 from crashcheck.checker.result import Location
 from crashcheck.checker.states import CrashState, StateSpace
-from crashcheck.config import load
-from crashcheck.mutants import Fate, _One
+from crashcheck.config import load, override
+from crashcheck.mutants import Fate, _One, mutate
 from crashcheck.source import SourceTree
 from states.test_against_reference import SETTINGS, memory_programs, page_programs
 from support.reference import First, Program, State
@@ -439,6 +443,40 @@ def test_what_a_budget_or_a_strategy_leaves_out_has_survived(blind: Path, enviro
         assert mutant["new_states"] == whole["mutants"][0]["new_states"]
     _, report = run(blind, environment, *place, "--strategy", "exhaustive")
     assert [(m["fate"], m["states"]) for m in report["mutants"]] == [("harmless", whole["mutants"][0]["states"])]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fate", "note"),
+    [("ranked", Fate.HARMLESS, ""), ("witcher", Fate.SURVIVED, "no state was executed: the budget's seconds ended")],
+)
+def test_the_budget_of_a_mutant_bounds_what_its_strategy_infers(
+    strategy: str,
+    fate: Fate,
+    note: str,
+    blind: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+) -> None:
+    """Only of the program as it is are likely invariants inferred in time."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    searched: set[int] = set()
+
+    def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn, **more: Any) -> Inferred:
+        assert keep_on is not always
+        searched.add(len(found.graph.trace.events))
+        if len(searched) > 1:
+            raise OutOfTime
+        return whole(found, facts, keep_on=keep_on, **more)
+
+    whole = pipeline.infer
+    monkeypatch.setattr(pipeline, "infer", infer)
+    config = override(load(blind / "fixed.toml"), strategy=strategy, budget="60s")
+    found = mutate(config, jobs=1, wanted=lambda one: one.location.line == 39, moves=False, aimed=False)
+    (mutant,) = found.results
+    assert len(searched) == 2
+    assert mutant.fate is fate
+    assert mutant.because.startswith(note)
 
 
 def test_a_program_that_fails_as_it_is_is_refused(example: Path, environment: dict[str, str]) -> None:
