@@ -38,6 +38,7 @@ from crashcheck.source import SourceTree
 from crashcheck.touched import Touched
 from crashcheck.unexercised import unexercised
 
+READS_SHARE = 0.5  # of the budget's seconds, for recording what the check reads, at most
 FIXES_S = 10.0  # for trying fixes, at most
 FIXES_SHARE = 0.2  # of the budget
 
@@ -83,7 +84,7 @@ def run(
             tell("analysing", None)
             loaded = load(config, recording)
             oracles.must_be_marked(config, loaded.facts)
-            loaded = with_reads(config, loaded)
+            config, loaded = _reads_within_budget(config, loaded)
             run_folder.register(digest(loaded.subject.trace).hex(), run_folder.path)
             touched = Touched(change, config.folder, loaded.facts) if change is not None else None
             exploration, depth_warnings = search(config, loaded, run_folder, jobs or cores(), depth, tell, touched)
@@ -96,6 +97,18 @@ def run(
             return Ran(replace(result, warnings=(*result.warnings, *found.warnings)), run_folder.path)
     finally:
         run_folder.close()
+
+
+def _reads_within_budget(config: Config, loaded: Loaded) -> tuple[Config, Loaded]:
+    """With what the check reads, which tells the search where to look first; and the budget that is left after that."""
+    seconds = config.budget.seconds
+    if seconds is None:
+        return config, with_reads(config, loaded)
+    started = time.monotonic()
+    limit_s = min(config.check.timeout_s, seconds * READS_SHARE)
+    loaded = with_reads(replace(config, check=replace(config.check, timeout_s=limit_s)), loaded)
+    left_s = max(0.0, seconds - (time.monotonic() - started))
+    return replace(config, budget=replace(config.budget, seconds=left_s)), loaded
 
 
 def search(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from crashcheck import pipeline
+from crashcheck.config import BudgetConfig, Config, load, override
 
 STORE_H = """\
 #include <fcntl.h>
@@ -122,8 +127,8 @@ class Program:
         found: dict[str, Any] = json.loads(self._done("invariants", "--json").stdout)
         return found
 
-    def run(self, states: int) -> dict[str, Any]:
-        self._done("run", "--states", str(states), "--format", "json=report.json", exits=(0, 1))
+    def run(self, states: int, *more: str) -> dict[str, Any]:
+        self._done("run", "--states", str(states), *more, "--format", "json=report.json", exits=(0, 1))
         report: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
         return report
 
@@ -181,6 +186,38 @@ def test_a_check_that_cannot_be_recorded_is_a_warning_and_nothing_else(program: 
     (note,) = [text for text in report["run"]["warnings"] if UNKNOWN in text]
     assert note.endswith(why)
     assert len(report["findings"]) == 1
+
+
+def test_no_more_than_half_of_a_budget_goes_to_a_check_that_hangs_when_recorded(program: Program) -> None:
+    program.write(more='if (getenv("CRASHCHECK_LOADS")) pause();')
+    report = program.run(20, "--budget", "4s", "--no-fixes")
+    (note,) = [text for text in report["run"]["warnings"] if UNKNOWN in text]
+    assert note.endswith("with its reads recorded it was stopped after 2 s")
+
+
+def test_what_recording_the_check_took_is_taken_from_the_budget(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    given: list[float] = []
+
+    def with_reads(config: Config, loaded: object) -> object:
+        nonlocal now
+        now += 3
+        given.append(config.check.timeout_s)
+        return loaded
+
+    monkeypatch.setattr(pipeline, "with_reads", with_reads)
+    monkeypatch.setattr(pipeline, "time", SimpleNamespace(monotonic=lambda: now))
+    whole = load(program.folder / "crashcheck.toml")
+    loaded: Any = object()
+    for budget, left in (("10s", 7), ("20s", 17), ("2s", 0)):
+        config, same = pipeline._reads_within_budget(override(whole, budget=budget), loaded)
+        assert same is loaded
+        assert (config.budget.seconds, config.check) == (left, whole.check)
+    config, _ = pipeline._reads_within_budget(replace(whole, budget=BudgetConfig(None, 3)), loaded)
+    assert (config.budget.seconds, config.budget.states) == (None, 3)
+    assert given == [5, 5, 1, 5]
 
 
 def test_a_check_that_updates_the_files_leaves_the_workload_s_image_as_it_was(program: Program) -> None:
