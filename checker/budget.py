@@ -24,8 +24,7 @@ class OutOfTime(Exception):
 Left = Callable[[], float | None]  # seconds that are left of a budget; None without one
 
 
-def endless() -> None:
-    """What is left where nothing limits the seconds."""
+endless: Left = always  # where nothing limits the seconds, None is left of them
 
 
 def within(left: Left, share: float = 1.0) -> KeepOn:

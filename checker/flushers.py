@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.pieces import LINE_BYTES
 from crashcheck.analyzer.trace.format import Kind
+from crashcheck.checker.mutation import storing_functions
 from crashcheck.checker.result import Location
 from crashcheck.checker.subject import UPDATES, Subject
 
@@ -70,25 +71,19 @@ class Flushers:
 
     def _place(self, row: int) -> Spot | None:
         """Where a flush is called for, outside of helpers that only flush and fence."""
-        here = self._subject.places.of(row)
-        if here is None:
-            return None
-        for file, line, column, function in _chain(here):
-            if (file, function) in self._storing:
-                return file, line, column, function
+        for at in self._chain(row):
+            if (at.file, at.function) in self._storing:
+                return at.file, at.line, at.column, at.function
         return None
 
     @cached_property
     def _storing(self) -> frozenset[tuple[str, str]]:
-        """(file, function) of all that stores or calls what stores."""
-        events = self._subject.trace.events
-        updates = np.flatnonzero(np.isin(events["kind"], np.array(UPDATES, dtype=np.uint8)))
-        firsts = self._subject.trace.one_of_each_call(updates)
-        places = (self._subject.places.of(first) for first in firsts)
-        return frozenset((file, function) for here in places if here for file, _, _, function in _chain(here))
+        return storing_functions(self._subject.trace, self._chain)
 
-
-def _chain(here: Location) -> list[Spot]:
-    """A place and its callers, innermost first."""
-    above = [(frame.file, frame.line, 0, frame.function) for frame in here.stack]
-    return [(here.file, here.line, here.column, here.function), *above]
+    def _chain(self, row: int) -> tuple[Location, ...]:
+        """An event's place and its callers, innermost first."""
+        here = self._subject.places.of(row)
+        if here is None:
+            return ()
+        above = (Location(frame.file, frame.line, 0, frame.function, "", ()) for frame in here.stack)
+        return (here, *above)

@@ -93,9 +93,8 @@ def persists(trace: Trace, chain: Place) -> list[Persist]:
 
 
 def storing_functions(trace: Trace, chain: Place) -> frozenset[tuple[str, str]]:
-    """(file, function) of all that stores or calls what stores."""
-    events = trace.events
-    updates = np.flatnonzero(np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8)))
+    """(file, function) of all that updates a file or calls what does."""
+    updates = np.flatnonzero(np.isin(trace.events["kind"], np.array(UPDATES, dtype=np.uint8)))
     firsts = trace.one_of_each_call(updates)
     return frozenset((place.file, place.function) for first in firsts for place in chain(first))
 

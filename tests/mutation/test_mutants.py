@@ -151,6 +151,21 @@ def test_helpers_that_only_flush_and_fence_are_told_apart_by_their_callers(build
     ]
 
 
+def test_what_only_resizes_a_file_is_no_helper_that_only_flushes_and_fences(builder: TraceBuilder) -> None:
+    builder.store("a", 0, 8, 1)
+    builder.site = 1
+    builder.truncate("a", 8192)
+    builder.msync("a")
+    trace = builder.trace()
+
+    def chain(row: int) -> tuple[Location, ...]:
+        put = place(2, "put")
+        return (put,) if trace.events["kind"][row] == Kind.STORE else (place(9, "grow"), put)
+
+    (grown,) = persists(trace, chain)
+    assert (grown.what, grown.location.function) == (What.SYNC, "grow")
+
+
 def test_a_second_flush_of_a_line_before_the_fence_is_equivalent(builder: TraceBuilder) -> None:
     builder.store("a", 0, 8, 1)
     builder.clwb("a", 0)
