@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crashcheck.checker import clusters, explain, sparse
 from crashcheck.checker.flushers import Flushers
 from crashcheck.checker.identity import AT, FindingKey, Identities, PlaceKey
-from crashcheck.checker.kinds import CUT_SHORT, Cause
+from crashcheck.checker.kinds import CUT_SHORT, GIVEN_UP, Cause
 from crashcheck.checker.result import Finding, Kind, Location
 from crashcheck.checker.schedule import Schedule
 from crashcheck.checker.states import CrashState
@@ -235,6 +235,8 @@ class Register:
         notes = [KILL_SHOWS_IT] if cause.prefix and not draft.uncertain else []
         if not cause.complete:
             notes.append(CUT_SHORT)
+        if cause.given_up:
+            notes.append(GIVEN_UP)
         also = list(dict.fromkeys(explain.message(subject, other.cause) for other in others))
         if also:
             more = f" and {len(also) - _ALSO_SHOWN} more" if len(also) > _ALSO_SHOWN else ""

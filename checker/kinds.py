@@ -23,6 +23,10 @@ _WALK_BACK = 256  # moments looked at for the beginning of a failing stretch of 
 _WALK_ON = 4096  # moments within which its end is looked for
 _DIED = (Outcome.SIGNAL, Outcome.TIMEOUT)
 CUT_SHORT = "not minimised to the end: the budget was spent"
+GIVEN_UP = (
+    f"`kill -9` fails at each of {_WALK_BACK} moments before as well, and what comes before these was not looked at: "
+    "the failing stretch may begin with earlier updates"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class Cause:
     moment: int | None = None  # of a prefix: the event before which the program is killed
     until: int | None = None  # of a prefix: the piece with which the program is right again; None if not known
     complete: bool = True  # False where the budget ended first
+    given_up: bool = False  # of a prefix: the beginning of the stretch was looked for, and not found
 
 
 class Kinds:
@@ -75,6 +80,7 @@ class Kinds:
             complete = True
         except (OutOfProbes, OutOfTime):
             moment, passing, complete = event, None, False
+        given_up = complete and passing is None and moment != self._moments[0]
         state = subject.prefix(moment)
         verdict = self._prober.verdict(state)
         lost = subject.update_from(moment)
@@ -84,7 +90,7 @@ class Kinds:
             return Cause(Kind.UNPERSISTED, state, verdict, lost, None, True, since=since, moment=moment)
         kept = subject.update_before(moment)
         kind = Kind.RECOVERY_FAILURE if verdict.outcome in _DIED else Kind.ATOMICITY
-        return Cause(kind, state, verdict, lost, kept, True, moment=moment, complete=complete)
+        return Cause(kind, state, verdict, lost, kept, True, moment=moment, complete=complete, given_up=given_up)
 
     # -- the steps
 
@@ -177,6 +183,7 @@ class Kinds:
     def first_of_stretch(self, event: int) -> tuple[int, int | None]:
         """The first of the consecutive failing moments that end with `event`, and the passing one before it if found.
 
+        It is not found where the very first moment fails, nor beyond _WALK_BACK runs: then the earliest that was run.
         Moments are the events of updates and of crash points; crashing at a moment is prefix(moment). After a
         time-out, which is dear, the next step back is twice as long, and what it went past is found by bisection.
         """

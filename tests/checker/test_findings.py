@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.checker import kinds
 from crashcheck.checker.budget import Budget, Meter
-from crashcheck.checker.findings import KILL_SHOWS_IT, NO_SNAPSHOT, NOT_REPLAYED, UNEXPLAINED
+from crashcheck.checker.findings import KILL_SHOWS_IT, NO_SNAPSHOT, NOT_REPLAYED, UNEXPLAINED, Register
 from crashcheck.checker.kinds import Kinds
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.probe import Prober
@@ -305,12 +306,12 @@ def test_the_ends_of_a_long_stretch_are_found_in_few_runs_where_each_hangs(world
     with recorded.executor() as executor:
         prober = Prober(executor, recorded.content, Meter(Budget()))
         prober.allow(1000)
-        kinds = Kinds(recorded.subject, prober)
-        cause = kinds.prefix_cause(recorded.subject.event_of(100))
+        deciding = Kinds(recorded.subject, prober)
+        cause = deciding.prefix_cause(recorded.subject.event_of(100))
         assert (cause.kept, cause.lost, cause.complete) == (0, 1, True)
         assert prober.runs <= runs + 5
         assert cause.moment is not None
-        assert kinds.right_again(cause.moment) == len(recorded.graph) - 1
+        assert deciding.right_again(cause.moment) == len(recorded.graph) - 1
 
 
 @pytest.mark.parametrize("how", ["!", "~"])
@@ -402,3 +403,30 @@ def test_a_lost_page_before_a_later_one_is_found_without_tearing(world: Make) ->
 
     finding = only(world(pages, "4096>0", model="page-cache", options=Options(512)).explore().findings)
     assert (finding.kind, finding.model) == (Kind.ORDERING, "page-cache")
+
+
+@pytest.mark.parametrize(("walked", "given_up"), [(2, True), (4, False), (5, False)])
+def test_a_stretch_whose_beginning_was_not_found_is_told_as_such(
+    tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch, walked: int, given_up: bool
+) -> None:
+    """Four moments fail, from after the first store until the last: at the last of them a walk back begins."""
+    monkeypatch.setattr(kinds, "_WALK_BACK", walked)
+
+    def script(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (3, 64), (3, 128), (3, 192), (2, 256)):
+            t.site = site
+            t.store("p", offset, 8, 1)
+
+    check = words([str(clauses), "{pool}/p", "{acked}", "0=256"])
+    world = World(tmp_path / "world", check, script, sites={1: VALUE, 2: VALID, 3: place(50, "entry.more")})
+    last = len(world.trace.events) - 1
+    with world.executor() as executor:
+        prober = Prober(executor, world.content, Meter(Budget()))
+        prober.allow(100)
+        cause = Kinds(world.subject, prober).prefix_cause(last)
+    register = Register(world.subject)
+    register.add(cause)
+    (bug,) = register.bugs()
+    assert cause.given_up is given_up
+    assert (kinds.GIVEN_UP in bug.finding.note) is given_up
+    assert (bug.finding.location.line == VALUE.line) is not given_up
