@@ -8,10 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from crashcheck import ctext
 from crashcheck.analyzer.ir.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.result import Frame, Location
+from crashcheck.ctargets import target
+from crashcheck.ctext import Macro, Source, known_macros, visible
 from crashcheck.source import SourceTree, source_line, source_lines
 
 # Where systems and compilers keep headers, libstdc++'s and clang's own among them. What is included from elsewhere
@@ -139,10 +140,15 @@ class TracePlaces:
 
 
 def _expression(file: str, line: int, column: int) -> str:
-    found = ctext.target(_source(file), line, column)
+    found = target(_source(file), line, column, _macros(file))
     return found if len(found) <= _LONGEST else ""
 
 
 @lru_cache(maxsize=64)
-def _source(file: str) -> ctext.Source:
-    return ctext.Source("\n".join(source_lines(file)))
+def _source(file: str) -> Source:
+    return Source("\n".join(source_lines(file)))
+
+
+@lru_cache(maxsize=64)
+def _macros(file: str) -> dict[str, Macro]:
+    return known_macros(visible(Path(file), lambda path: _source(str(path))))

@@ -8,7 +8,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("base", "runtime", "analyzer", "checker", "reports", "top")
-BASE = {"command", "config", "config_values", "ctext", "diff", "errors", "interruption", "repository", "source"}
+BASE = {
+    "command",
+    "config",
+    "config_values",
+    "ctargets",
+    "ctext",
+    "diff",
+    "errors",
+    "interruption",
+    "repository",
+    "source",
+}
 
 
 def layer_of(module: str) -> str:

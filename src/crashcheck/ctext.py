@@ -1,45 +1,27 @@
-"""Reading C and C++ source as far as an edit needs it: statements, calls, and what a statement stores to."""
+"""Reading C and C++ source as far as an edit needs it: statements, calls, macros."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 _TOKEN = re.compile(
     r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|^[ \t]*#(?:[^\n\\]|\\.|\\\n)*",
     re.DOTALL | re.MULTILINE,
 )
-_ASSIGN = re.compile(r"(?:<<|>>|[-+*/%&|^])?=(?!=)")
-_COMPARE = ("==", "!=", "<=", ">=")
-_OPEN, _CLOSE = "([{", ")]}"
+OPEN, CLOSE = "([{", ")]}"
 _CONTROL = re.compile(r"\b(if|for|while|switch)\s*$")
-_COPIES = re.compile(r"(?:pmem_)?(?:__builtin_)?(memcpy|memmove|memset|strncpy|v?snprintf)(?:_(?:nodrain|persist))?$")
-_ATOMICS = re.compile(r"(?:std::)?(?:__atomic_|atomic_|__sync_)\w+$")
-_MEMBER = re.compile(r"(?:\.|->)\s*(store|exchange|fetch_\w+|compare_exchange_\w+)$")
-_CALL = re.compile(r"([A-Za-z_][\w:]*)\s*\(")
-# With what stands in brackets left out: `*`, casts, a name, and then members, indices and calls.
-_NAMED = re.compile(
-    r"(?:\*\s*|\(\)\s*|\+\+|--)*(?:(?!(?:if|else|for|while|switch|do|return|sizeof)\b)(?:::)?[A-Za-z_]\w*(?:::\w+)*"
-    r"(?:<[\w\s:*,<>]*>)?)?(?:\s*(?:\(\)|\[\]|(?:\.|->)\s*\w+|\+\+|--))*"
+CALL = re.compile(r"([A-Za-z_][\w:]*)\s*\(")
+_WORD = 80  # characters that are looked at for a word
+_NO_CALLS = frozenset(
+    {"if", "for", "while", "switch", "return", "sizeof", "_Alignof", "alignof", "__typeof__", "typeof"}
 )
 
 
 class NotUnderstood(Exception):
     """Why a place of the source cannot be edited, in words."""
-
-
-class SideEffect(NotUnderstood):
-    """What a statement stores to must not be evaluated a second time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """What a statement stores to: an address and a number of bytes, as expressions; `lvalue` where it has one."""
-
-    address: str
-    size: str
-    lvalue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +117,7 @@ class Source:
     def _in_parentheses(self, position: int) -> bool:
         depth = 0
         for at in range(position - 1, -1, -1):
-            depth += (self.code[at] in _CLOSE) - (self.code[at] in _OPEN)
+            depth += (self.code[at] in CLOSE) - (self.code[at] in OPEN)
             if depth < 0:
                 return self.code[at] != "{"
         return False
@@ -245,9 +227,9 @@ class Source:
     def closing(self, opening: int) -> int:
         depth = 0
         for position in range(opening, len(self.code)):
-            if self.code[position] in _OPEN:
+            if self.code[position] in OPEN:
                 depth += 1
-            elif self.code[position] in _CLOSE:
+            elif self.code[position] in CLOSE:
                 depth -= 1
                 if depth == 0:
                     return position
@@ -258,19 +240,28 @@ class Source:
         position = start
         while position < len(self.code):
             char = self.code[position]
-            if char in _OPEN:
+            if char in OPEN:
                 position = self.closing(position)
             elif char == ";":
                 return position + 1
-            elif char in _CLOSE:
+            elif char in CLOSE:
                 break
             position += 1
         raise NotUnderstood("the statement has no end")
 
+    def call_text(self, at: int) -> str:
+        """The call that begins at a position, as it is written; "" if none does, as where a function is declared."""
+        found = CALL.match(self.code, at)
+        before = re.search(r"(\w+)\s*$", self.code[max(0, at - _WORD) : at])
+        declares = before is not None and before.group(1) not in ("else", "do", "return", "throw")
+        if found is None or found.group(1) in _NO_CALLS or declares or self._brace_around(at) < 0:
+            return ""
+        return self.text[at : self.closing(found.end() - 1) + 1]
+
     def call(self, line: int, column: int) -> tuple[str, tuple[str, ...]] | None:
         """(callee, arguments) of the call that begins at a place; None if none does."""
         at = self.position(line, column)
-        found = _CALL.match(self.code, at)
+        found = CALL.match(self.code, at)
         if found is None:
             return None
         try:
@@ -287,215 +278,70 @@ def arguments(source: Source, start: int, end: int) -> tuple[str, ...]:
     """The arguments between two parentheses."""
     out, last, position = [], start, start
     while position < end:
-        if source.code[position] in _OPEN:
+        if source.code[position] in OPEN:
             position = source.closing(position)
         elif source.code[position] == ",":
-            out.append(_squeezed(source.text[last:position]))
+            out.append(squeezed(source.text[last:position]))
             last = position + 1
         position += 1
-    rest = _squeezed(source.text[last:end])
+    rest = squeezed(source.text[last:end])
     return (*out, rest) if rest or out else ()
 
 
-def stored(
-    source: Source, statement: Statement, column_at: int, macros: Mapping[str, tuple[tuple[str, ...], str]]
-) -> Region:
-    """What a statement stores to, at the position that the debug information gives the store.
-
-    `macros`: parameters and body by name. Raises NotUnderstood.
-    """
-    code = source.code[statement.start : statement.end - 1]
-    text = source.text[statement.start : statement.end - 1]
-    operators = _assignments(code)
-    at = column_at - statement.start
-    called = _CALL.match(code, at) if at >= 0 else None
-    if called is not None and (_ATOMICS.match(called.group(1)) or _COPIES.search(called.group(1))):
-        return _of_call(text[at:].strip(), macros)
-    if operators:
-        exact = [pair for pair in operators if pair[0] <= at < pair[1]]
-        if len(operators) > 1 and not exact:
-            raise NotUnderstood("the statement stores more than once")
-        begin, _ = exact[0] if exact else operators[0]
-        earlier = [stop for _, stop in operators if stop <= begin]
-        return _of_lvalue(text[max(earlier, default=0) : begin])
-    for pattern in (r"(.*?)\s*(?:\+\+|--)\s*$", r"\s*(?:\+\+|--)\s*(.*)$"):
-        found = re.match(pattern, code, re.DOTALL)
-        if found:
-            return _of_lvalue(text[found.start(1) : found.end(1)])
-    return _of_call(text.strip(), macros)
-
-
-def target(source: Source, line: int, column: int) -> str:
-    """The expression that a store at this 1-based place stores to, as in `*ref`; "" where the text does not tell."""
-    try:
-        at = source.position(line, column)
-        statement = source.statement(line, column)
-        begin = statement.start
-        operators = _assignments(source.code[begin : statement.end - 1])
-        if operators and not any(first <= at - begin < last for first, last in operators):
-            return ""
-        region = stored(source, statement, at, {})
-    except NotUnderstood:
-        return ""
-    if region.lvalue:
-        return region.lvalue
-    return f"*{region.address}" if re.fullmatch(r"\w+", region.address) else f"*({region.address})"
-
-
-def assignment(source: Source, statement: Statement) -> tuple[str, str]:
-    """Both sides of a statement that is one plain assignment. Raises NotUnderstood."""
-    code = source.code[statement.start : statement.end - 1]
-    operators = _assignments(code)
-    if len(operators) != 1 or operators[0][1] - operators[0][0] != 1:
-        raise NotUnderstood("it is no plain assignment")
-    text = source.text[statement.start : statement.end - 1]
-    return text[: operators[0][0]].strip(), text[operators[0][1] :].strip()
-
-
-def _assignments(code: str) -> list[tuple[int, int]]:
-    """Assignment operators outside of parentheses."""
-    out, depth, position = [], 0, 0
-    while position < len(code):
-        if code[position] in _OPEN:
-            depth += 1
-        elif code[position] in _CLOSE:
-            depth -= 1
-        elif depth == 0:
-            if code[position : position + 2] in _COMPARE and code[position : position + 3] not in ("<<=", ">>="):
-                position += 2
-                continue
-            found = _ASSIGN.match(code, position)
-            if found:
-                out.append(found.span())
-                position = found.end()
-                continue
-        position += 1
-    return out
-
-
-def _of_call(text: str, macros: Mapping[str, tuple[tuple[str, ...], str]], deep: int = 0) -> Region:
-    source = Source(text)
-    found = re.match(
-        r"(?:\(void\)\s*)?([A-Za-z_][\w:]*(?:\s*(?:\.|->)\s*\w+|\[[^\]]*\])*)\s*\(",
-        source.code,
-    )
-    if found is None:
-        raise NotUnderstood("no assignment or call that stores was recognised")
-    name = found.group(1)
-    given = arguments(source, found.end(), source.closing(found.end() - 1))
-    member = _MEMBER.search(name)
-    if member is not None:
-        return _of_lvalue(name[: member.start()])
-    copy = _COPIES.search(name)
-    if copy is not None and len(given) >= 3:
-        return _checked(Region(given[0], given[1 if copy.group(1).endswith("printf") else 2]))
-    if _ATOMICS.match(name) and given:
-        return _of_address(given[0])
-    if name in macros and deep < 4:
-        parameters, body = macros[name]
-        if len(parameters) == len(given):
-            table = dict(zip(parameters, given, strict=True))
-            expanded = re.sub(r"\b[A-Za-z_]\w*\b", lambda word: table.get(word.group(), word.group()), body)
-            inner = Source(_bare(expanded.strip().rstrip(";")) + ";")
-            if _assignments(inner.code[:-1]):
-                return stored(inner, Statement(0, len(inner.text), -1), -1, macros)
-            return _of_call(inner.text, macros, deep + 1)
-    raise NotUnderstood(f"it is stored by `{name}`, whose arguments are not understood")
-
-
-def _of_address(text: str) -> Region:
-    text = text.strip()
-    if text.startswith("&"):
-        return _of_lvalue(_bare(text[1:]))
-    return _checked(Region(text, f"sizeof *({text})" if not re.fullmatch(r"\w+", text) else f"sizeof *{text}"))
-
-
-def _of_lvalue(text: str) -> Region:
-    lvalue = _bare(_squeezed(text))
-    declared = re.match(r"(?:(?:const|volatile|static|auto|struct \w+|[A-Za-z_][\w:<>]*)\s+)+\**\s*\w+$", lvalue)
-    if declared:
-        raise NotUnderstood("it declares a variable")
-    if not _NAMED.fullmatch(_without_brackets(lvalue)):
-        raise NotUnderstood(f"`{lvalue}` is more than what is stored to")
-    if lvalue.startswith("*"):
-        inner = _bare(lvalue[1:])
-        simple = re.fullmatch(r"[\w.\[\]>-]+", inner) is not None
-        return _checked(Region(inner if simple else f"({inner})", f"sizeof {lvalue}", lvalue))
-    size = f"sizeof({lvalue})" if lvalue.startswith("(") else f"sizeof {lvalue}"
-    return _checked(Region(f"&{lvalue}", size, lvalue))
-
-
-def _without_brackets(text: str) -> str:
-    """`(p)[i + 1].x` as `()[].x`."""
-    out, code = "", Source(text).code
-    depth = 0
-    for char in code:
-        depth -= char in _CLOSE
-        if depth == 0:
-            out += char
-        depth += char in _OPEN
-    return out
-
-
-def _checked(region: Region) -> Region:
-    for text in (region.address, region.size):
-        code = Source(text).code
-        if "++" in code or "--" in code or _assignments(code.replace("(", " ").replace(")", " ")):
-            raise SideEffect(f"`{text}` has a side effect")
-    return region
-
-
-def _bare(text: str) -> str:
-    """Without parentheses around all of it."""
-    text = text.strip()
-    while text.startswith("(") and Source(text).closing(0) == len(text) - 1:
-        text = text[1:-1].strip()
-    return text
-
-
-def _squeezed(text: str) -> str:
+def squeezed(text: str) -> str:
+    """Without comments, and with a space for each stretch of white space."""
     return re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)).strip()
 
 
-_COUNTED = re.compile(
-    r"\s*(?:[A-Za-z_]\w*\s+)*(\w+)\s*=\s*(\w+)\s*;\s*(\w+)\s*(?:<|!=)\s*([\w.]+(?:->\w+|\s*[-+*]\s*\w+)*)\s*;"
-    r"\s*(?:\+\+\s*(\w+)|(\w+)\s*\+\+)\s*"
-)
+Macro = tuple[tuple[str, ...], str]  # parameters and body
 
-
-def whole(region: Region, loop: Loop) -> Region:
-    """All that a loop stores to, whose body stores to `region`. Raises NotUnderstood.
-
-    It counts a variable up by one, and that is the index of an array where the body stores.
-    """
-    found = _COUNTED.fullmatch(Source(loop.head).code)
-    if found is None or len({found.group(1), found.group(3), found.group(5) or found.group(6)}) > 1:
-        raise NotUnderstood("how often its loop runs is not understood")
-    index, first, end = found.group(1), found.group(2), found.group(4)
-    at = re.search(rf"\[\s*{index}\s*\]", region.lvalue)
-    names = re.findall(rf"\b{index}\b", region.lvalue)
-    inside = at is None or region.lvalue[: at.start()].count("[") != region.lvalue[: at.start()].count("]")
-    if at is None or inside or len(names) != 1 or re.search(rf"\b{index}\b", end):
-        raise NotUnderstood("what its loop stores to is not understood")
-    element = f"{region.lvalue[: at.start()]}[{first}]"
-    many = (
-        end if first == "0" and re.fullmatch(r"[\w.>-]+", end) else f"({end} - {first})" if first != "0" else f"({end})"
-    )
-    return _checked(Region(f"&{element}", f"{many} * sizeof {element}"))
-
-
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+_UNDEF = re.compile(r"^[ \t]*#[ \t]*undef[ \t]+(\w+)", re.MULTILINE)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)((?:[^\n\\]|\\.|\\\n)*)", re.MULTILINE)
 
 
-def macros_of(text: str) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Function-like macros of a file: parameters and body by name."""
-    out = {}
+def macros_of(text: str) -> dict[str, Macro]:
+    """Function-like macros of a file; of several definitions of one name the last."""
+    return dict(_definitions(text))
+
+
+def known_macros(sources: Iterable[Source]) -> dict[str, Macro]:
+    """The function-like macros of some files of which there is one definition."""
+    found: dict[str, set[Macro]] = {}
+    undefined = set()
+    for source in sources:
+        undefined.update(_UNDEF.findall(source.text))
+        for name, macro in _definitions(source.text):
+            found.setdefault(name, set()).add(macro)
+    return {name: next(iter(all_)) for name, all_ in found.items() if len(all_) == 1 and name not in undefined}
+
+
+def _definitions(text: str) -> Iterator[tuple[str, Macro]]:
     for found in _DEFINE.finditer(text):
         parameters = tuple(name.strip() for name in found.group(2).split(",")) if found.group(2).strip() else ()
-        out[found.group(1)] = (parameters, _squeezed(found.group(3).replace("\\\n", " ")))
+        yield found.group(1), (parameters, squeezed(found.group(3).replace("\\\n", " ")))
+
+
+def visible(file: Path, read: Callable[[Path], Source | None]) -> list[Source]:
+    """A file and what it includes by `#include "…"` that lies where it says, each once, in that order."""
+    known: set[Path] = set()
+    out: list[Source] = []
+
+    def follow(path: Path) -> None:
+        known.add(path)
+        source = read(path)
+        if source is None:
+            return
+        out.append(source)
+        for name in _INCLUDE.findall(source.text):
+            header = path.parent / name
+            if header not in known and header.is_file():
+                follow(header)
+
+    follow(file)
     return out
 
 
 def calls_in(expression: str) -> tuple[str, ...]:
     """Names of what an expression calls."""
-    return tuple(found.group(1) for found in _CALL.finditer(Source(expression).code) if found.group(1) != "sizeof")
+    return tuple(found.group(1) for found in CALL.finditer(Source(expression).code) if found.group(1) != "sizeof")

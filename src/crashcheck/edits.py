@@ -18,18 +18,8 @@ from crashcheck.checker.mutation import Place, out_of_helpers, storing_functions
 from crashcheck.checker.remedies import Step
 from crashcheck.checker.result import Edit, Location
 from crashcheck.checker.subject import Subject
-from crashcheck.ctext import (
-    NotUnderstood,
-    Region,
-    SideEffect,
-    Source,
-    Statement,
-    assignment,
-    calls_in,
-    macros_of,
-    stored,
-    whole,
-)
+from crashcheck.ctargets import Region, SideEffect, assignment, stored, whole
+from crashcheck.ctext import Macro, NotUnderstood, Source, Statement, calls_in, macros_of, visible
 from crashcheck.patching import in_order
 
 _PURE = r"\b{}\s*\([^;{{}}]*\)\s*\{{\s*return\s[^;{{}}]*;\s*\}}"
@@ -72,7 +62,7 @@ class Writer:
         self._folder = folder
         self._sources: dict[str, Source | None] = {}
         self._seen: dict[str, list[Source]] = {}
-        self._macros_of: dict[str, Mapping[str, tuple[tuple[str, ...], str]]] = {}
+        self._macros_of: dict[str, Mapping[str, Macro]] = {}
         self._functions: dict[tuple[str, str], tuple[int, str] | None] = {}
 
     def write(self, steps: Sequence[Step]) -> tuple[tuple[Edit, ...], str]:
@@ -321,9 +311,9 @@ class Writer:
         """Whether the program writes `sizeof x` rather than `sizeof(x)`."""
         return any(re.search(r"\bsizeof [^(]", source.code) for source in self._seen_by(file))
 
-    def _macros(self, file: str) -> Mapping[str, tuple[tuple[str, ...], str]]:
+    def _macros(self, file: str) -> Mapping[str, Macro]:
         if file not in self._macros_of:
-            out: dict[str, tuple[tuple[str, ...], str]] = {}
+            out: dict[str, Macro] = {}
             for source in self._seen_by(file):
                 out.update(macros_of(source.text))
             self._macros_of[file] = out
@@ -341,22 +331,16 @@ class Writer:
 
     def _seen_by(self, file: str) -> list[Source]:
         """A file and the headers of the project that it includes."""
-        if file not in self._seen:
-            self._seen[file] = self._included_by(file, {file})
-        return self._seen[file]
 
-    def _included_by(self, file: str, known: set[str]) -> list[Source]:
-        try:
-            source = self._source(file)
-        except NotUnderstood:
-            return []
-        out = [source]
-        for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', source.text, re.MULTILINE):
-            path = (self._folder / file).parent / name
-            if path.is_file() and str(path) not in known:
-                known.add(str(path))
-                out += self._included_by(str(path), known)
-        return out
+        def read(path: Path) -> Source | None:
+            try:
+                return self._source(str(path))
+            except NotUnderstood:
+                return None
+
+        if file not in self._seen:
+            self._seen[file] = visible(self._folder / file, read)
+        return self._seen[file]
 
     def _included(self, file: str, headers: Iterable[str]) -> list[Edit]:
         """Edits that include what is not included yet."""

@@ -154,6 +154,67 @@ void put(char *p, int *a, int n) {
 """
 
 
+PUBLISH = """#define PUBLISH(p, v) __atomic_store_n(&(p), v, __ATOMIC_RELEASE)
+#define PUT(p, v)            \\
+    do {                     \\
+        (p) = (v);           \\
+        flush(&(p));         \\
+    } while (0)
+#define BOTH(p, q) ((p) = 1, (q) = 2)
+#define AT(offset) ((int *)(base + (offset)))
+#define PERSIST(p, v) ((p) = (v), flush(&(p)))
+#ifdef ONE
+#define SET(p, q) ((p) = 1)
+#else
+#define SET(p, q) ((q) = 1)
+#endif
+#define GONE(p) ((p) = 1)
+#undef GONE
+#define NEXT(p) (++(p))
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "expression"),
+    [
+        ("PUBLISH(*place, node);", "*place"),
+        ("PUBLISH(*AT(8), node);", "*AT(8)"),
+        ("PUBLISH(node->next, value);", "node->next"),
+        ("PUBLISH(place[NEXT(n)], 1);", "PUBLISH(place[NEXT(n)], 1)"),
+        ("PUBLISH(*place++, 1);", "PUBLISH(*place++, 1)"),
+        ("if (PUBLISH(*place, node)) return;", "*place"),
+        ("SELF(*place);", "*place"),
+        ("PERSIST(*place, node);", "*place"),
+        ("PUT(*place, node);", "PUT(*place, node)"),
+        ("BOTH(*place, *node);", "BOTH(*place, *node)"),
+        ("SET(*place, *node);", "SET(*place, *node)"),
+        ("GONE(*place);", "GONE(*place)"),
+        ("ELSEWHERE(*place, /* which */ 1);", "ELSEWHERE(*place, 1)"),
+        ("if (*place) *node = 1;", ""),  # what the column points at is no call
+    ],
+)
+def test_a_store_through_a_macro_is_named_as_its_definition_says_or_by_the_call(
+    tmp_path: Path, statement: str, expression: str
+) -> None:
+    (tmp_path / "publish.h").write_text(PUBLISH)
+    source = tmp_path / "a.c"
+    source.write_text(f'#include "publish.h"\n#define SELF(p) PUBLISH(p, p)\nvoid put(void) {{ {statement} }}\n')
+    column = source.read_text().splitlines()[2].index(statement.removeprefix("if (")) + 1
+    assert expression_of(tmp_path, source, 3, column) == expression
+
+
+def expression_of(folder: Path, source: Path, line: int, column: int) -> str:
+    site = Site("store", (Position(str(source), line, column, "put"),))
+    unit = UnitFacts(str(source), str(folder), "clang", "llvmlite", (site,), key=7)
+    t = TraceBuilder(folder / "t.cct")
+    t.file("p", size=4096)
+    t.site = t.unit(7, 1, "/bin/a")
+    t.store("p", 0, 8, 1)
+    here = TracePlaces(t.trace(), ProgramFacts({7: unit}, (), (), ()), folder).of(len(t.records) - 1)
+    assert here is not None
+    return here.expression
+
+
 @pytest.mark.parametrize(
     ("line", "column", "expression"),
     [

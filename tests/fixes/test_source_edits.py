@@ -11,7 +11,8 @@ from checker.worlds import World, words
 from crashcheck.analyzer.trace.format import SyncKind
 from crashcheck.checker.remedies import Step
 from crashcheck.checker.result import Edit, Location
-from crashcheck.ctext import NotUnderstood, Source, macros_of, stored, whole
+from crashcheck.ctargets import stored, whole
+from crashcheck.ctext import NotUnderstood, Source, macros_of
 from crashcheck.edits import Writer, _Called, _put
 from crashcheck.errors import CrashcheckError
 from crashcheck.patching import applied, diff
