@@ -30,6 +30,9 @@ FLAGS = (
     "-fexceptions",  # pthread_cancel unwinds through the models of cancellation points
     "-fno-omit-frame-pointer",
 )
+# The first version matches references to none as well, so the one that must not is the second (pmem.c).
+_VERSIONED = "pmem"  # the source whose shared object has names of that version
+VERSIONS = "CRASHCHECK_1 { local: cc_outside_*; };\nLIBPMEM_1.0 { };\n"
 LINK_FLAGS = ("-shared", "-Wl,-soname,libcrashcheck.so", "-Wl,-z,now", "-Wl,-z,noexecstack")
 
 
@@ -121,12 +124,16 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
             objects.append(target)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(_run, calls))
-    _run([*command, *LINK_FLAGS, "-o", str(work / "libcrashcheck.so"), *map(str, shared), "-ldl", "-lpthread"])
-    names = work / "names.map"
-    names.write_text("{ global: cc_*; crashcheck_*; local: *; };\n", encoding="ascii")
     (work / "link").mkdir()
-    stub = ["-o", str(work / "link" / "libcrashcheck.so"), f"-Wl,--version-script={names}"]
-    _run([*command, *LINK_FLAGS, *stub, *map(str, shared), "-ldl", "-lpthread"])
+    names = work / "names.map"
+    shown = [*(path for path in shared if path.stem != _VERSIONED + ".shared"), work / f"{_VERSIONED}.o"]
+    for folder, script, objects in (
+        (work, VERSIONS, shared),
+        (work / "link", "{ global: cc_*; crashcheck_*; local: *; };\n", shown),
+    ):
+        names.write_text(script, encoding="ascii")
+        made = ["-o", str(folder / "libcrashcheck.so"), f"-Wl,--version-script={names}"]
+        _run([*command, *LINK_FLAGS, *made, *map(str, objects), "-ldl", "-lpthread"])
     _run([*_archiver(command), "rcs", str(work / "libcrashcheck.a"), *map(str, plain)])
     include = work / "include"
     include.mkdir()

@@ -5,6 +5,17 @@
 #include "internal.h"
 #include "models.h"
 
+/* Everybody else's calls are interposed under libpmem's version, and not as its default: so only what was linked with
+ * libpmem finds them. A weak reference of what was not has no version, and must stay null. The tools that make the
+ * recorder must know the version (build.py). */
+#ifdef CC_SHARED
+#undef OUTSIDE
+#define OUTSIDE(result, name, parameters, body)                                                                        \
+    EXPORTED result cc_outside_##name parameters;                                                                      \
+    __asm__(".symver cc_outside_" #name ", " #name "@LIBPMEM_1.0");                                                    \
+    EXPORTED result cc_outside_##name parameters body
+#endif
+
 /* libpmem.h */
 enum {
     NODRAIN = 1u << 0,

@@ -11,6 +11,7 @@ import pytest
 
 from crashcheck.analyzer.ir import wrapper
 from crashcheck.analyzer.ir.facts import PLAIN_SECTION, SECTION, ProgramFacts, read_sections
+from crashcheck.runtime.build import build_runtime
 
 CLANGS = [name for name in (f"clang-{major}" for major in range(14, 20)) if shutil.which(name)]
 MAIN = "int answer(void);\nint main(void) { return answer() - 42; }\n"
@@ -332,14 +333,45 @@ def test_a_configure_script_finds_libpmem_only_where_it_is_linked(
         assert cc(*flags, "conftest.c", "absent.c", "-o", "conftest") == 0
 
 
-@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-static")], ids=" ".join)
-def test_a_weak_reference_to_libpmem_links_without_it_as_plain_code_does(
-    project: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+LIBPMEM = ("-Wl,--no-as-needed", "-lpmem")  # a weak reference alone is no need
+WEAK = """
+#include <stddef.h>
+void pmem_drain(void) __attribute__((weak));
+void pmem_persist(const void *, size_t) __attribute__((weak));
+int pmem_is_pmem(const void *, size_t) __attribute__((weak));
+static void (*const drains)(void) = pmem_drain;
+int main(int argc, char **argv) {
+    if (pmem_drain)
+        pmem_drain();
+    if (pmem_persist)
+        pmem_persist(argv, sizeof *argv);
+    return !!drains + !!pmem_drain + !!pmem_persist + !!pmem_is_pmem;
+}
+"""
+
+
+@pytest.mark.parametrize("compiler", CLANGS)
+@pytest.mark.parametrize(
+    "flags", [("-O0", "-g"), ("-O2",), ("-O1", "-g", "-no-pie"), ("-O2", "-g", "-static")], ids=" ".join
+)
+def test_a_weak_reference_to_libpmem_is_null_without_it_as_in_plain_code(
+    project: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], compiler: str
 ) -> None:
     monkeypatch.delenv("CRASHCHECK_RUNTIME")
-    (project / "weak.c").write_text(
-        "void pmem_drain(void) __attribute__((weak));\n"
-        "int main(int argc, char **argv) { return argc > 9 && pmem_drain ? (pmem_drain(), 1) : 0; }\n"
-    )
+    monkeypatch.setenv("CRASHCHECK_CLANG", compiler)
+    (project / "weak.c").write_text(WEAK)
     assert cc(*flags, "weak.c", "-o", "weak") == 0
     assert run("weak") == 0
+    if Path("/usr/include/libpmem.h").exists() and "-static" not in flags:
+        assert cc(*flags, "weak.c", *LIBPMEM, "-o", "weak") == 0
+        assert run("weak") == 4
+
+
+def test_a_weak_reference_of_plain_code_is_null_beside_the_recorder_if_it_is_without_it(project: Path) -> None:
+    (project / "weak.c").write_text(WEAK)
+    for libraries, there in (((), 0), (LIBPMEM, 4)):
+        if libraries and not Path("/usr/include/libpmem.h").exists():
+            continue
+        subprocess.run(["cc", "weak.c", *libraries, "-o", "weak"], check=True)
+        environment = {**os.environ, "LD_PRELOAD": str(build_runtime().shared)}
+        assert subprocess.run(["./weak"], env=environment, check=False).returncode == there
