@@ -24,6 +24,7 @@ from crashcheck.analyzer.ir.dependence import (
     out_atom,
 )
 from crashcheck.analyzer.ir.dependence_equations import Equations
+from crashcheck.analyzer.ir.locals import read_locals
 from crashcheck.analyzer.ir.module import NAME, matching, split_commas
 from crashcheck.analyzer.ir.postdominance import control_dependence
 
@@ -32,16 +33,6 @@ _LOCAL = re.compile(r'%(?:[-\w.$]+|"[^"]*")')
 _LABEL = re.compile(r'label (%(?:[-\w.$]+|"[^"]*"))')
 _INCOMING = re.compile(r'\[ (.*?), (%(?:[-\w.$]+|"[^"]*")) \]')
 _CALLEE = re.compile(rf"(?:(@(?:{NAME})|%(?:{NAME}))\(| asm )")
-_ALLOCA = re.compile(r"\n  (%[-\w.$]+) = alloca ")
-_USE = re.compile(r"ptr (?:[a-z_]+(?:\([^)]*\))? |align \d+ )*(%[-\w.$]+)")
-_HARMLESS = re.compile(
-    r"\n(?:  %[-\w.$]+ = load (?:volatile )?[^@%\n,]*, ptr |  store (?:volatile )?[^\n,]*, ptr |"
-    r"    #dbg_\w+\(ptr |  call void @llvm\.lifetime\.(?:start|end)\.p0\((?:i64 -?\d+, )?ptr (?:nonnull )?)"
-    r"(%[-\w.$]+)[,)\n]"
-)
-# Old bitcode casts a local for its lifetime markers; the cast itself is dead.
-_CAST = re.compile(r"\n  (%[-\w.$]+) = bitcast ptr (%[-\w.$]+) to ptr")
-_STORED = re.compile(r"\n  store (?:volatile )?[^\n,]*, ptr (%[-\w.$]+)[,\n]")
 _SILENT = ("llvm.dbg.", "llvm.lifetime.", "llvm.assume", "llvm.donothing", "llvm.va_", "llvm.stackrestore")
 _COPIES = ("llvm.memcpy.", "llvm.memmove.")
 ACCESSES = frozenset({"store", "copy", "fill", "atomic", "model", "load", "asm"})
@@ -102,12 +93,12 @@ class _Reader:
         for index, parameter in enumerate(parameters):
             self.values[parameter] = self.bit(atom(PARAMETER, index))
             self.bases[parameter] = ("parameter", index)
-        text = "\n" + "\n".join(lines)
-        self.locals = set(_ALLOCA.findall(text))
-        self.cells: dict[str, int] = {}
+        found = read_locals("\n" + "\n".join(lines))
+        self.slots = found.slots
         self.slot_bases: dict[str, tuple[str, str | int] | None] = {}
-        self.once: dict[str, int] = {}  # a slot that one store writes → its inner bit
-        self._find_slots(text)
+        self.once = {name: self.new(0) for name in found.once}  # → its inner bit
+        self.cells = {name: self.new(0) for name in found.cells}
+        self.bases.update({name: ("cell", name) for name in found.cells})
         self.labels: dict[str, int] = {}
         self.successors: list[list[str]] = [[]]
         self.conditions: list[int] = [0]
@@ -120,33 +111,6 @@ class _Reader:
         self.outs: dict[int, int] = {}
         self.returned = 0
         self.thrown = 0
-
-    def _find_slots(self, text: str) -> None:
-        kept = self.locals
-        if not kept:
-            self.slots: set[str] = set()
-            return
-        total = dict.fromkeys(kept, 0)
-        casts = {cast: name for cast, name in _CAST.findall(text) if name in kept}
-        for name in _USE.findall(text):
-            if name in kept:
-                total[name] += 1
-            casts.pop(name, None)
-        for name in casts.values():
-            total[name] -= 1
-        for name in _HARMLESS.findall(text):
-            if name in kept:
-                total[name] -= 1
-        self.slots = {name for name, uses in total.items() if uses <= 0}
-        stores: dict[str, int] = {}
-        for name in _STORED.findall(text):
-            stores[name] = stores.get(name, 0) + 1
-        for name in self.slots:
-            if stores.get(name, 0) <= 1:
-                self.once[name] = self.new(0)
-        for name in kept - self.slots:
-            self.cells[name] = self.new(0)
-            self.bases[name] = ("cell", name)
 
     # -- sets --------------------------------------------------------------------------------------------------
 
