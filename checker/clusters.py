@@ -16,6 +16,8 @@ from crashcheck.checker.kinds import Cause
 from crashcheck.checker.result import Kind, Location, Outcome
 from crashcheck.checker.subject import Subject
 
+Caller = tuple[str, str]  # file, function
+
 
 class Lacks(StrEnum):
     """What would have made the lost update durable in time."""
@@ -52,6 +54,8 @@ class Trait:
     signs: frozenset[str] = frozenset()
     usual: bool = False  # most places that store Y's field leave it so
     missed: frozenset[Spot] = frozenset()  # flushes that usually persist what X's place stores, and here did not
+    lost_by: tuple[Caller, ...] = ()  # the functions whose calls led to X from where the section ends, innermost first
+    kept_by: tuple[Caller, ...] = ()  # … to Y
     due: Due = Due.AT_ONCE
 
     @property
@@ -67,6 +71,10 @@ class Trait:
 
 def trait(subject: Subject, identities: Identities, flushers: Flushers, cause: Cause) -> Trait:
     piece = None if cause.lost is None else subject.graph.whole(cause.lost)[0]
+    lost, kept, until = (
+        None if one is None else subject.places.of(subject.event_of(one))
+        for one in (cause.lost, cause.kept, cause.until)
+    )
     seen = Trait(
         cause.kind,
         None,
@@ -78,6 +86,8 @@ def trait(subject: Subject, identities: Identities, flushers: Flushers, cause: C
         until=() if cause.until is None else identities.place(cause.until),
         replaced=() if cause.until is None else _left(subject, identities, subject.graph.whole(cause.until)[0]),
         due=_due(subject, cause),
+        lost_by=callers_within(lost, until or kept),
+        kept_by=callers_within(kept, until or lost),
     )
     if piece is None:
         return seen
@@ -164,11 +174,28 @@ def alike(one: Trait, other: Trait) -> bool:
 def _one_section(one: Trait, other: Trait) -> bool:
     """A chain of updates, each of which must persist with the next; or what one update leaves is not mended, whatever
     comes after it; or the same pair, ended in another way or written once more for another branch."""
-    if one.lost == other.kept or other.lost == one.kept or (one.lost, one.kept) == (other.lost, other.kept):
+    if _linked(one, other) or _linked(other, one) or (one.lost, one.kept) == (other.lost, other.kept):
         return True
     if not (one.section and other.section):
         return False
     return _left_alike(one, other) or _written_twice(one, other)
+
+
+def _linked(one: Trait, other: Trait) -> bool:
+    """Whether X of the one is Y of the other, called by the same functions as far as both are known: a helper is part
+    of a section of each function that calls it."""
+    return one.lost == other.kept and all(mine == its for mine, its in zip(one.lost_by, other.kept_by, strict=False))
+
+
+def callers_within(here: Location | None, end: Location | None) -> tuple[Caller, ...]:
+    """The functions that called a place, from the innermost that led to `end` as well, innermost first, each once."""
+    if here is None or end is None:
+        return ()
+    mine, its = ([(frame.file, frame.line, frame.function) for frame in at.stack] for at in (here, end))
+    shared = 0
+    while shared < min(len(mine), len(its)) and mine[-1 - shared] == its[-1 - shared]:
+        shared += 1
+    return tuple(dict.fromkeys((file, function) for file, _, function in mine[: len(mine) - shared]))
 
 
 def _left_alike(one: Trait, other: Trait) -> bool:
@@ -189,18 +216,22 @@ def _written_twice(one: Trait, other: Trait) -> bool:
     places = (one.kept, one.lost, other.kept, other.lost)
     if not all(map(_named, places)) or len({place[1] for place in places}) > 1 or len({p[-2] for p in places}) > 1:
         return False
+    if {one.kept, one.lost} & {other.kept, other.lost}:
+        return False  # another run of one branch
     fields = [{trait.kept[-1], trait.lost[-1]} for trait in (one, other)]
     return fields[0] == fields[1] and len(fields[0]) > 1 and _harm_alike(one, other)
 
 
 def _of_section(section: Trait, loss: Trait) -> bool:
-    """A lost update whose loss is the same harm: of two that must persist together the other one, or what should have
-    replaced the value that the section's first update leaves."""
-    pairs = ({section.kept, section.lost}, {section.kept, section.until})
-    if {loss.lost, loss.kept} in pairs:
+    """A lost update whose loss is the same bug: of two that must persist together the first one, whatever harm the
+    other half does; or with the same harm the second one, or what should have replaced the value that the section's
+    first update leaves."""
+    partners = (section.lost, section.until)
+    if loss.lost == section.kept and loss.kept in partners:
         return True
+    same = loss.kept == section.kept and loss.lost in partners
     replaced = loss.left == section.kept != loss.lost and _named(loss.left)
-    return replaced and _harm_alike(section, loss)
+    return (same or replaced) and _harm_alike(section, loss)
 
 
 def _harm_alike(one: Trait, other: Trait) -> bool:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.clusters import Due, Lacks, Trait, alike, groups, head, usual
+from crashcheck.checker.clusters import Due, Lacks, Trait, alike, callers_within, groups, head, usual
 from crashcheck.checker.explore import Exploration
 from crashcheck.checker.identity import AT
-from crashcheck.checker.result import Kind, Location, Outcome
+from crashcheck.checker.result import Frame, Kind, Location, Outcome
 from support.tracing import TraceBuilder
 
 from .worlds import World, place, words
@@ -233,6 +233,33 @@ def test_a_loss_that_leaves_what_recovery_cannot_bear_is_that_bug_again() -> Non
     assert not alike(HELD, replace(RELEASED, lost=LOCK))
 
 
+COPY_KEY, COPY_VALUE = of("copy", "node.key"), of("copy", "node.value")
+ERASE, MOVE = ("hash.c", "erase"), ("hash.c", "move")
+
+
+def test_a_helper_that_two_functions_call_is_a_section_of_each() -> None:
+    """Key and value, and in a later turn value and key: one loop's chain, but no chain from one caller to the other."""
+    first = replace(HELD, kept=COPY_KEY, lost=COPY_VALUE, kept_by=(ERASE,), lost_by=(ERASE,))
+    turned = replace(HELD, kept=COPY_VALUE, lost=COPY_KEY, kept_by=(ERASE,), lost_by=(ERASE,))
+    assert alike(first, turned)
+    assert alike(first, replace(turned, kept_by=(), lost_by=()))  # not known
+    assert alike(first, replace(turned, kept_by=(ERASE, MOVE), lost_by=(ERASE, MOVE)))
+    assert not alike(first, replace(turned, kept_by=(MOVE,), lost_by=(MOVE,)))
+
+
+def test_the_callers_of_a_place_are_told_from_the_function_that_the_end_is_in() -> None:
+    main, put, commit = (Frame(name, "hash.c", line) for line, name in ((90, "main"), (20, "put"), (30, "put")))
+    deep = Frame("copy", "hash.c", 40)
+    end = replace(place(50, "log.entries"), stack=(commit, main))
+    assert callers_within(replace(place(1, "node.key"), stack=(put, main)), end) == (("hash.c", "put"),)
+    assert callers_within(replace(place(1, "node.key"), stack=(deep, deep, put, main)), end) == (
+        ("hash.c", "copy"),
+        ("hash.c", "put"),
+    )
+    assert callers_within(end, end) == callers_within(None, end) == callers_within(end, None) == ()
+    assert callers_within(replace(place(1, "root.first"), stack=(main,)), end) == ()
+
+
 def test_what_a_lock_leaves_is_that_bug_also_where_it_shows_only_after_another_update() -> None:
     held = replace(HELD, until=UNLOCK, replaced=LOCK)
     later = replace(held, kept=of("insert", "bucket.next"), lost=of("insert", "bucket.key"))
@@ -272,6 +299,17 @@ def test_two_that_must_persist_together_are_one_bug_whichever_is_lost() -> None:
     too_early = Trait(Kind.ORDERING, Lacks.FLUSH, LOCK, VALUE, (), (3, 1))
     assert alike(HELD, too_early)
     assert not alike(HELD, replace(too_early, kept=UNLOCK))
+
+
+def test_the_same_half_of_a_pair_is_that_bug_only_where_it_does_the_same_harm() -> None:
+    """What the next operation stores may come before what the one before it never flushed: another bug."""
+    carried = Trait(Kind.ORDERING, Lacks.FLUSH, VALUE, LOCK, (), (5, 1), outcome=Outcome.TIMEOUT)
+    assert alike(HELD, carried)
+    assert not alike(HELD, replace(carried, outcome=Outcome.FAIL))
+    assert not alike(HELD, replace(carried, signs=frozenset({"query #: missing instead of query #: #"})))
+    ended = replace(HELD, until=UNLOCK)
+    assert not alike(ended, replace(carried, lost=UNLOCK, outcome=Outcome.FAIL))
+    assert alike(ended, replace(carried, lost=LOCK, kept=UNLOCK, outcome=Outcome.FAIL))
 
 
 def test_what_is_uncertain_stays_apart(explore: Explore) -> None:

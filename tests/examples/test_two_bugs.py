@@ -16,6 +16,7 @@ STRUCTURES = Path(__file__).resolve().parent.parent.parent / "examples" / "struc
 
 TOGETHER = [
     ("b-tree", 5, 8),  # two updates that are not logged, until the same commit
+    ("b-tree", 5, 14),  # two updates that are not logged, by one helper that two functions call
     ("bplus-tree", 1, 9),  # a missing fence in each of two functions that mirror each other, on the same fields
     ("clht", 1, 9),  # one field of one object: set too early, and its deletion lost
     ("extendible-hash", 6, 11),  # one pointer of one function: before what it leads to, and after what it led to
