@@ -7,13 +7,16 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import crashcheck
 from crashcheck import evidence, oracles, proposals
-from crashcheck.analyzer.invariants import infer
+from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.invariants import Inferred, infer
 from crashcheck.analyzer.invariants.predecessors import deviance
+from crashcheck.analyzer.invariants.ranking import KeepOn
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.executor import DiskFull, Executor
 from crashcheck.checker.explore import Exploration, Exploring, Progress, uncrashed
@@ -25,6 +28,7 @@ from crashcheck.checker.result import RunResult, StopReason
 from crashcheck.checker.states import CrashState
 from crashcheck.checker.store import RunFolder, Store
 from crashcheck.checker.strategies import Ranked, Strategy, strategy
+from crashcheck.checker.strategies.plan import Infer
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.tokens import Token, digest
 from crashcheck.checking import deeper_of, executor_of, snapshots_of
@@ -122,7 +126,8 @@ def search(
 ) -> tuple[Exploration, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; then recoveries."""
     subject = loaded.subject
-    plan = strategy_of(config, loaded, touched)
+    inferring = _Inferring(loaded)
+    plan = strategy_of(config, loaded, touched, inferring)
     budget = Budget(config.budget.seconds, config.budget.states)
     oracle = oracles.choose(config, subject, loaded.recording.trace.parent)
     with executor_of(config, loaded, run_folder.path, jobs, oracle) as executor:
@@ -143,7 +148,8 @@ def search(
         )
         first = exploring.run()
         if config.report.fixes:
-            first = _with_fixes(config, loaded, executor, exploring, first, tell)
+            by = strategy_of(config, loaded, inferring=inferring)
+            first = _with_fixes(config, loaded, executor, exploring, first, by, tell)
         if depth < 2:
             return first, oracle.notes
         if first.stop_reason is not StopReason.EXHAUSTED:
@@ -163,7 +169,13 @@ def search(
 
 
 def _with_fixes(
-    config: Config, loaded: Loaded, executor: Executor, exploring: Exploring, found: Exploration, tell: OnProgress
+    config: Config,
+    loaded: Loaded,
+    executor: Executor,
+    exploring: Exploring,
+    found: Exploration,
+    by: Strategy,
+    tell: OnProgress,
 ) -> Exploration:
     """What was found, with what would mend it; in a fifth of the budget, and 10 s at most."""
     bugs = [bug for bug in exploring.register.bugs() if not bug.finding.uncertain]
@@ -177,7 +189,7 @@ def _with_fixes(
     trying = Fixes(
         subject,
         executor,
-        strategy_of(config, loaded),
+        by,
         exploring.register,
         exploring.tried(),
         chain,
@@ -259,24 +271,38 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def strategy_of(config: Config, loaded: Loaded, touched: Touched | None = None) -> Strategy:
+class _Inferring:
+    """Likely invariants, inferred once of the same graph: those of the search serve its fixes as well."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._reads = loaded.reads
+        self._known: tuple[PersistenceGraph, Inferred] | None = None
+
+    def __call__(self, found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Inferred:
+        if self._known is None or self._known[0] is not found.graph:
+            self._known = found.graph, infer(found, facts, reads=self._reads, keep_on=keep_on)
+        return self._known[1]
+
+
+def strategy_of(
+    config: Config, loaded: Loaded, touched: Touched | None = None, inferring: Infer | None = None
+) -> Strategy:
     """The strategy that [strategy] names, with what a recording tells it, and what was changed."""
     if config.strategy.name == "bounded":
         return strategy("bounded", deviations=config.strategy.deviations)
     if config.strategy.name == "ranked":
-        return ranked(loaded, touched)
+        return ranked(loaded, touched, inferring)
     if config.strategy.name == "pathfinder":
         return strategy("pathfinder", facts=loaded.facts)
     if config.strategy.name == "witcher":
-        return strategy("witcher", facts=loaded.facts, infer=partial(infer, reads=loaded.reads))
+        return strategy("witcher", facts=loaded.facts, infer=inferring or _Inferring(loaded))
     return strategy(config.strategy.name)
 
 
-def ranked(loaded: Loaded, touched: Touched | None = None) -> Ranked:
+def ranked(loaded: Loaded, touched: Touched | None = None, inferring: Infer | None = None) -> Ranked:
     """The ranked search with all that a recording tells."""
-    return Ranked(
-        loaded.facts, partial(infer, reads=loaded.reads), deviance, touched.site if touched is not None else None
-    )
+    changed = touched.site if touched is not None else None
+    return Ranked(loaded.facts, inferring or _Inferring(loaded), deviance, changed)
 
 
 def _distinct(subject: Subject, plan: Strategy) -> Iterator[CrashState]:
