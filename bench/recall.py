@@ -236,6 +236,8 @@ def _mutate(fixed: Sequence[Bug], args: argparse.Namespace) -> int:
                         "verdict": result.fate.value,
                         "states": result.states,
                         "new_states": result.new,
+                        "proved": result.proved,
+                        "ends": result.ends,
                         "because": result.because,
                         "lost": [f"{Path(at.file).name}:{at.line} ({at.function})" for at in result.lost],
                         "seconds": round(result.seconds, 3),
@@ -256,7 +258,8 @@ def _show_mutants(program: str, seconds: float, rows: Sequence[dict[str, Any]]) 
     for row in rows:
         if row["verdict"] in (mutants.Fate.SURVIVED.value, mutants.Fate.HARMLESS.value):
             of = "" if row["new_states"] is None else f" of {row['new_states']}"
-            print(f"{'':21}{row['verdict']} after {row['states']}{of} states: {row['change']} at {row['site']}")
+            ends = f", {row['proved']} by {row['ends']} explored runs" if row["proved"] else ""
+            print(f"{'':21}{row['verdict']} after {row['states']}{of} states{ends}: {row['change']} at {row['site']}")
 
 
 # -- what is shown and kept

@@ -26,16 +26,18 @@ import crashcheck
 from crashcheck.checker import images, sparse
 from crashcheck.checker.command import CheckSetup
 from crashcheck.checker.oracles import FINAL, FIRST, Oracle
-from crashcheck.checker.process import Ended, Limits
+from crashcheck.checker.process import Ended, Limits, captured
 from crashcheck.checker.result import Verdict
 from crashcheck.checker.worker import DURABLE, INITIAL, ISSUED, Task, Trouble, pool_of
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.exploring import Explored, explore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from crashcheck.checker.content import Content, FilePatch
     from crashcheck.checker.states import CrashPoint, CrashState
+    from crashcheck.runtime.exploring import OpenGranule
 
 _END_S = 5.0  # a killed process is gone at once, unless the kernel is busy with it
 _AHEAD = 2  # tasks a worker holds at once, so that it need not wait for us; bounds what its socket must hold
@@ -274,6 +276,42 @@ class Executor:
         durable = _plain(self._content.durable(None, state.point))
         images.write_image(self._setup.first, durable, folder)
         images.patch_image(folder, _plain(self._content.patches(state)))
+
+    def stages(self, point: int) -> tuple[bytes, ...]:
+        """What the check is given to do at a crash point, a run each."""
+        return self._oracle.stages(point)
+
+    def explored(
+        self, point: int, stages: tuple[bytes, ...], granules: Sequence[OpenGranule], folder: Path, timeout_s: float
+    ) -> Explored:
+        """Run the check on the image in `folder`/pool with each combination of the granules' contents.
+
+        What else lies in `folder` may be overwritten. Several threads may ask at once, for one image each.
+        """
+        if len(stages) > 1:
+            return Explored((), 0, 0, "it runs more than once", final=True)
+        acked, printed = self._acknowledged(point)
+        pool, stdout, ops = folder / "pool", folder / "stdout", folder / "ops"
+        ops.write_bytes(b"".join(stages))
+        recorded = self._setup.recorded_stdout
+        stdout.write_bytes(recorded.read_bytes()[:printed] if printed and recorded is not None else b"")
+        return explore(
+            self._setup.command.argv(str(pool), acked, str(stdout), str(ops) if stages else None),
+            pool,
+            granules,
+            folder,
+            env=self._setup.environment(pool),
+            cwd=self._setup.folder,
+            timeout_s=timeout_s,
+            memory_bytes=self._limits.memory_bytes,
+            apart=self._limits.apart,
+        )
+
+    def judged(self, explored: Explored, point: int, folder: Path) -> list[Verdict]:
+        """The verdict of each end of what was explored in `folder`."""
+        names = {str(folder / name): "{" + name + "}" for name in ("pool", "stdout", "ops")}
+        ended = [captured(end.status, end.output, self._limits) for end in explored.ends]
+        return [self._oracle.judge(each, names, point) for each in ended]
 
     def shown_command(self, state: CrashState, pool: str) -> str:
         """The check as a person would type it for an image of this state at `pool`."""

@@ -11,10 +11,10 @@ An update that writes what was there already leaves the same image whether it pe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain
 from math import prod
 from random import Random
 
@@ -26,16 +26,15 @@ from crashcheck.analyzer.persistence.pieces import IN_ORDER, Ints
 from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.content import Content
-from crashcheck.checker.ideals import Ideals, Ids
+from crashcheck.checker.granules import Choices, Granule, together
+from crashcheck.checker.ideals import Ids
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.subject import UPDATES
 from crashcheck.checker.sweep import Sweep
 
 MARKS = (Kind.MARK_BEGIN, Kind.MARK_END)
 _TOLD = (Kind.MARK_END, Kind.OUTPUT)
-_MOST_CHOICES = 1_024  # contents of one granule that are told apart; most lines have a dozen
 _CHOICES_KEPT = 10_000
-_DRAWN_FROM = 256  # choices of one granule
 _NEAR = 6  # crash points tried from the first one on where an update may be lost
 
 
@@ -140,37 +139,6 @@ class Common:
         return list(zip(chosen, self.graph.direct_before(chosen), strict=True))
 
 
-class Choices:
-    """What may be lost of one granule's pieces: one choice, of the fewest pieces, for each content that it may have.
-
-    Where there are more than _MOST_CHOICES, several may leave the same content.
-    """
-
-    def __init__(self, ideals: Ideals, difference: Callable[[Ids], Hashable]) -> None:
-        self.ideals = ideals
-        self._difference = difference
-        self._by_content: dict[Hashable, Ids] | None = None
-        if ideals.count()[0] <= _MOST_CHOICES:
-            self._by_content = {}
-            for many in range(ideals.size + 1):
-                for lost in ideals.lost(many):
-                    self._by_content.setdefault(difference(lost), lost)
-
-    def __iter__(self) -> Iterator[Ids]:
-        """All but "nothing"."""
-        if self._by_content is not None:
-            return islice(self._by_content.values(), 1, None)
-        return (lost for many in range(1, self.ideals.size + 1) for lost in self.ideals.lost(many))
-
-    @property
-    def listed(self) -> bool:
-        return self._by_content is not None
-
-    def same(self, lost: Ids) -> Ids:
-        """The choice that leaves the same content."""
-        return lost if self._by_content is None else self._by_content.get(self._difference(lost), lost)
-
-
 @dataclass(frozen=True, slots=True)
 class Count:
     """`value`: how many new states there are, or at least so many; `whole` says which."""
@@ -198,7 +166,7 @@ class Exposure:
         begins = np.zeros(common.end + 1, dtype=np.bool_)
         begins[common.issued[common.counts]] = True
         begins |= np.array([common.told(clock) for clock in range(common.end + 1)])
-        self._known: dict[tuple[Ids, frozenset[int], frozenset[int]], _Granule] = {}
+        self._known: dict[tuple[Ids, frozenset[int], frozenset[int]], Granule] = {}
         self._moments: list[int] = np.flatnonzero(open_ & begins).tolist()
 
     def pieces(self) -> int:
@@ -216,13 +184,62 @@ class Exposure:
         """How many new states there are; where there are more than `most`, not all are counted."""
         total = 0
         for clock in self._moments:
-            some = self._granules(clock)
-            total += prod(each.all for each in some) - prod(each.alike for each in some)
-            if any(each.newest for each in some):
-                total -= prod(each.older for each in some) - prod(each.older_alike for each in some)
+            total += self.new_at(clock)
             if total > most:
                 return Count(total, False)
         return Count(total, True)
+
+    @cached_property
+    def moments(self) -> tuple[int, ...]:
+        """The clocks at which new states begin, ascending."""
+        return tuple(clock for clock in self._moments if self.new_at(clock))
+
+    def stretches(self) -> list[tuple[int, ...]]:
+        """`moments`, those together in which nothing becomes durable and nothing is told.
+
+        Each image of an earlier one is an image of the last: with what was issued in between lost.
+        """
+        durable = np.unique(self._after[self._common.counts])
+        together: dict[tuple[int, ...], list[int]] = {}
+        for clock in self.moments:
+            point = self._common.space.points[self._common.state(clock, ()).point]
+            since = int(np.searchsorted(durable, clock, side="right"))
+            together.setdefault((since, point.acked, point.begun, point.stdout_bytes), []).append(clock)
+        return [tuple(clocks) for clocks in together.values()]
+
+    def new_at(self, clock: int) -> int:
+        """How many new states begin at a moment."""
+        some = self._granules(clock)
+        total = prod(each.all for each in some) - prod(each.alike for each in some)
+        if any(each.newest for each in some):
+            total -= prod(each.older for each in some) - prod(each.older_alike for each in some)
+        return total
+
+    def at(self, clock: int) -> Iterator[CrashState]:
+        """The new states that begin at a moment."""
+        some = self._granules(clock)
+        for many in range(1, len(some) + 1):
+            for lost in together(some, many):
+                yield self._common.state(clock, lost)
+
+    def losses_at(self, clock: int) -> list[tuple[Ids, ...] | None]:
+        """Of each granule with something pending, what may be lost of it, "nothing" first; None: too many to list.
+
+        Each state of the moment loses one of these of each granule.
+        """
+        return [((), *each) if each.listed else None for each in self._granules(clock)]
+
+    def whole_at(self, clock: int) -> list[Ids]:
+        """The same in the same order: all that may be lost of it."""
+        return [each.whole for each in self._granules(clock)]
+
+    def combined(self, clock: int, chosen: Sequence[Ids]) -> CrashState | None:
+        """The state that loses these of the granules; None if it is not new, or does not begin at the moment."""
+        pairs = list(zip(self._granules(clock), chosen, strict=True))
+        newest = [each.drops(lost) for each, lost in pairs if each.newest]
+        if (newest and all(newest)) or not any(each.exposes(lost) for each, lost in pairs):
+            return None
+        return self._common.state(clock, chain.from_iterable(chosen))
 
     def _at(self, clock: int) -> tuple[Ids, frozenset[int], frozenset[int]]:
         """Pieces that count at a moment: those pending in the mutant, those of them that are exposed, the newest.
@@ -238,7 +255,7 @@ class Exposure:
             newest = ()
         return tuple(pending.tolist()), frozenset(open_.tolist()), frozenset(newest)
 
-    def _granules(self, clock: int) -> list[_Granule]:
+    def _granules(self, clock: int) -> list[Granule]:
         """Of each granule with something pending, what may be lost of it."""
         pending, open_, newest = self._at(clock)
         common = self._common
@@ -253,7 +270,7 @@ class Exposure:
             if known is None:
                 if len(self._known) >= _CHOICES_KEPT:
                     self._known.clear()
-                known = self._known[key] = _Granule(common, *key)
+                known = self._known[key] = Granule(common.graph, common.choices, *key)
             out.append(known)
         return out
 
@@ -275,7 +292,7 @@ class Exposure:
         for clock in self._moments:
             some = self._granules(clock)
             if len(some) >= many and any(each.all > each.alike for each in some):
-                for lost in _together(some, many):
+                for lost in together(some, many):
                     yield self._common.state(clock, lost)
 
     def losses(self, many: int) -> Iterator[CrashState]:
@@ -291,7 +308,7 @@ class Exposure:
             others = [each for each in some if each.all == each.alike]
             begun = any(each.newest for each in others)
             gone = tuple(chain.from_iterable(each.whole for each in others if not each.newest))
-            for lost in _together(open_, many, begun):
+            for lost in together(open_, many, begun):
                 yield self._common.state(clock, lost)
                 if gone:
                     yield self._common.state(clock, lost + gone)
@@ -401,82 +418,6 @@ class Exposure:
             same = self._common.choices(ids).same(mine)
             out.update((self._common.graph.whole(piece)[0], piece) for piece in same)
         return out
-
-
-class _Granule:
-    """What may be lost of one granule at a moment: whether that is exposed, and whether it is all that is newest there.
-
-    `all`, `alike`, `older`, `older_alike`: how many choices there are, "nothing" among them; those that lose nothing
-    exposed; those that hold nothing of the newest; both.
-    """
-
-    def __init__(self, common: Common, ids: Ids, exposed: frozenset[int], newest: frozenset[int]) -> None:
-        self._graph = common.graph
-        self._choices = common.choices(ids)
-        self._exposed = exposed
-        self.newest = newest
-        if self._choices.listed:
-            told = [(self.exposes(lost), self.drops(lost)) for lost in self._choices]
-            self.all = 1 + len(told)
-            self.alike = 1 + sum(not exposes for exposes, _ in told)
-            self.older = sum(drops for _, drops in told) if newest else self.all
-            self.older_alike = sum(drops and not exposes for exposes, drops in told) if newest else self.alike
-        else:
-            older = frozenset(ids) - newest
-
-            def many(some: frozenset[int]) -> int:
-                return common.choices(tuple(sorted(some))).ideals.count()[0] if some else 1
-
-            self.all = many(frozenset(ids))
-            self.alike = many(frozenset(ids) - exposed)
-            self.older = many(older)
-            self.older_alike = many(older - exposed)
-
-    def __iter__(self) -> Iterator[Ids]:
-        return iter(self._choices)
-
-    @cached_property
-    def whole(self) -> Ids:
-        """All, or the least that leaves the same content."""
-        ideals = self._choices.ideals
-        return self._choices.same(next(ideals.lost(ideals.size)))
-
-    @cached_property
-    def some(self) -> tuple[Ids, ...]:
-        """Some of the choices but "nothing", or all; none where the image is the same whatever is lost."""
-        return tuple(islice(self._choices, _DRAWN_FROM))
-
-    def exposes(self, lost: Ids) -> bool:
-        return any(self._graph.whole(piece)[0] in self._exposed for piece in lost)
-
-    def drops(self, lost: Ids) -> bool:
-        return bool(self.newest) and self.newest.issubset(lost)
-
-
-def _together(some: Sequence[_Granule], many: int, begun: bool = False) -> Iterator[Ids]:
-    """What may be lost of exactly so many granules: something exposed, and not all that is newest (if anything is).
-
-    `begun`: some of the newest is held by another granule.
-    """
-    last = max(at for at, each in enumerate(some) if each.all > each.alike)
-    newest = 0 if begun else sum(bool(each.newest) for each in some)
-
-    def choose(start: int, left: int, exposing: bool, dropped: int) -> Iterator[Ids]:
-        if not left:
-            yield ()
-            return
-        for at in range(start, len(some) - left + 1):
-            if not exposing and at > last:
-                return
-            for lost in some[at]:
-                exposes = exposing or some[at].exposes(lost)
-                drops = dropped + some[at].drops(lost)
-                if (not exposes and (left == 1 or at == last)) or (newest and drops == newest):
-                    continue
-                for others in choose(at + 1, left - 1, exposes, drops):
-                    yield lost + others
-
-    return choose(0, many, False, 0)
 
 
 def _ticks(trace: Trace) -> NDArray[np.int64]:

@@ -223,6 +223,15 @@ class _Capture:
         return bytes(self._head + (b"\n[...]\n" if self.truncated else b"") + self._tail)
 
 
+def captured(status: int, output: bytes, limits: Limits) -> Ended:
+    """How a run ended that somebody else has followed."""
+    capture = _Capture(limits.kept_bytes)
+    capture.add(output)
+    return Ended(
+        status, False, "", capture.bytes(), capture.truncated, 0.0, capture.digest(), total_bytes=capture.total
+    )
+
+
 def _drain(fd: int, capture: _Capture, *, once: bool = False) -> None:
     while True:
         try:

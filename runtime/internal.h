@@ -96,6 +96,18 @@ extern HIDDEN volatile uint64_t *cc_alive; /* wiped to 0 by the kernel in a fork
 extern HIDDEN bool cc_places_files;        /* watched files are mapped where the address table says */
 extern HIDDEN bool cc_learns_places;       /* and get a place there if they have none */
 
+/* For assembly that is met anywhere in the program. The recorder is compiled without AVX, and x87 is not used. */
+#define SAVE_SSE(n) "movups %xmm" #n ", " #n "*16(%rsp)\n"
+#define RESTORE_SSE(n) "movups " #n "*16(%rsp), %xmm" #n "\n"
+#define ALL_SSE(do) do(0) do(1) do(2) do(3) do(4) do(5) do(6) do(7) do(8) do(9) do(10) do(11) do(12) do(13) do(14) do(15)
+
+#define KEEPING_REGISTERS(code)                                                                                          \
+    "push %rbp\n mov %rsp, %rbp\n"                                                                                     \
+    "push %rax\n push %rcx\n push %rdx\n push %rsi\n push %rdi\n push %r8\n push %r9\n push %r10\n push %r11\n"          \
+    "sub $264, %rsp\n and $-16, %rsp\n cld\n" ALL_SSE(SAVE_SSE) code ALL_SSE(RESTORE_SSE)                               \
+    "lea -72(%rbp), %rsp\n"                                                                                            \
+    "pop %r11\n pop %r10\n pop %r9\n pop %r8\n pop %rdi\n pop %rsi\n pop %rdx\n pop %rcx\n pop %rax\n pop %rbp\n"
+
 /* process.c */
 HIDDEN void cc_start(void);
 HIDDEN void cc_child(void);
@@ -348,6 +360,9 @@ HIDDEN void cc_stripes_reset(void);
 HIDDEN void cc_output_start(const char *setting);
 HIDDEN void cc_output(where at);
 HIDDEN bool cc_is_output(const struct file_state *state);
+
+/* explore.c */
+HIDDEN void cc_explore_start(const char *path);
 
 /* snapshot.c */
 HIDDEN void cc_snapshot_start(const char *seq, const char *folder);

@@ -151,8 +151,14 @@ static void start(void)
     if (addresses && *addresses)
         cc_addresses_start(addresses);
     cc_learns_places = getenv("CRASHCHECK_LEARN_ADDRESSES") != NULL;
-    if (!trace || !*trace)
+    if (!trace || !*trace) {
+#ifdef CC_SHARED
+        const char *table = getenv("CRASHCHECK_EXPLORE");
+        if (table && *table)
+            cc_explore_start(table);
+#endif
         return;
+    }
     if (!cc_trace_open(trace)) {
         static const char text[] = "crashcheck: the trace file cannot be opened; nothing is recorded\n";
         raw3(SYS_write, 2, (long)text, sizeof text - 1);

@@ -26,7 +26,7 @@ _LEAST_ROOM_BYTES = 64 << 10  # with less, a failure of the workload is the disk
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class Outcome:
     exit_code: int | None
     signal: int | None
     timed_out: bool
@@ -104,7 +104,7 @@ def record(
                 _run_setup(setup, work, home, base, setup_timeout_s)
             copy_tree(pool, first)
             variables = base | _recording_variables(work, snapshot_seq, loads, memory)
-            outcome = _supervise(_fill(command, pool), work, home, variables, timeout_s, "stdout", "stderr")
+            outcome = supervise(_fill(command, pool), work, home, variables, timeout_s, "stdout", "stderr")
     except OSError as error:
         raise _from_os(error, work) from error
     recording = Recording(
@@ -180,7 +180,7 @@ def _fill(command: Sequence[str], pool: Path) -> list[str]:
 def _run_setup(
     setup: Sequence[str], work: Path, home: Path, variables: Mapping[str, str], timeout_s: float | None
 ) -> None:
-    outcome = _supervise(_fill(setup, work / "pool"), work, home, variables, timeout_s, "setup.stdout", "setup.stderr")
+    outcome = supervise(_fill(setup, work / "pool"), work, home, variables, timeout_s, "setup.stdout", "setup.stderr")
     if outcome.exit_code != 0:
         raise CrashcheckError(
             "setup-failed",
@@ -189,7 +189,7 @@ def _run_setup(
         )
 
 
-def _supervise(
+def supervise(
     command: Sequence[str],
     work: Path,
     home: Path,
@@ -197,7 +197,7 @@ def _supervise(
     timeout_s: float | None,
     stdout: str,
     stderr: str,
-) -> _Outcome:
+) -> Outcome:
     """Runs the command to its end, or its time's, and leaves none of its descendants."""
     result, result_of_supervisor = os.pipe()
     order = {
@@ -229,12 +229,12 @@ def _supervise(
         outcome = told.read()
     if not outcome:
         raise OSError(f"the supervisor of the workload ended early{tail(work / stderr)}")
-    return _Outcome(**json.loads(outcome))
+    return Outcome(**json.loads(outcome))
 
 
 def ending(recording: Recording, timeout_s: float | None) -> str:
     """How a run ended: "exited with status 1"."""
-    return _ending(_Outcome(recording.exit_code, recording.signal, recording.timed_out, recording.seconds), timeout_s)
+    return _ending(Outcome(recording.exit_code, recording.signal, recording.timed_out, recording.seconds), timeout_s)
 
 
 def _check_outcome(recording: Recording, command: Sequence[str], timeout_s: float | None) -> None:
@@ -260,7 +260,7 @@ def _check_outcome(recording: Recording, command: Sequence[str], timeout_s: floa
         )
 
 
-def _ending(outcome: _Outcome, timeout_s: float | None) -> str:
+def _ending(outcome: Outcome, timeout_s: float | None) -> str:
     if outcome.timed_out:
         return f"was stopped after {timeout_s:g} s" if timeout_s is not None else "was stopped"
     if outcome.signal is not None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 
 from crashcheck import evidence, oracles, pipeline
@@ -16,6 +16,7 @@ from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.content import Content
+from crashcheck.checker.covering import Covering, drawn
 from crashcheck.checker.explore import Exploring, uncrashed
 from crashcheck.checker.exposure import Common, Count, Exposure
 from crashcheck.checker.mutation import Mutant, Persist, bare, mutants, persists, source_chain
@@ -34,12 +35,17 @@ DEFAULT_SECONDS = 10.0  # for each mutant
 MOST_COUNTED = 1_000_000  # new states of a mutant
 _FEW = 5_000  # new states that are likely to be all run
 _AHEAD = 4
+_FEW_RUN = 2_000  # new states of a mutant that are all run
+_AIMED_SHARE = 0.35  # of a mutant's seconds, for the states that the persistence graph points to
+_FEW_AT_ONCE = 16  # new states of one moment that are run rather than explored: that costs about as much
+_MOMENT_S = 20.0  # for the runs that decide one moment
+_SAMPLED = 64  # states of a mutant that nothing but explored runs decided, and that are run as well
 
 
 class Fate(StrEnum):
     FOUND = "found"  # a crash state failed, twice
     EQUIVALENT = "equivalent"  # it has no crash state that the original does not have, by the persistence graph
-    HARMLESS = "harmless"  # every crash state that only the mutant has was checked, and none failed
+    HARMLESS = "harmless"  # every crash state that only the mutant has was run, or ends like one that was; none failed
     SURVIVED = "survived"  # none failed until the budget was spent, or the strategy had no more
 
 
@@ -61,6 +67,8 @@ class MutantResult:
     exposed: int
     states: int  # images that only the mutant leaves, checked; of one that was found, until then
     new: int | None
+    proved: int  # new states of which each has the end of an explored run, and need not have been run itself
+    ends: int  # of explored runs
     lost: tuple[Location, ...]
     because: str
     seconds: float
@@ -76,6 +84,7 @@ class Mutation:
     strategy: str
     model: str
     seconds: float
+    note: str = ""  # why some moments could not be explored, or why none counts
 
     def count(self, fate: Fate) -> int:
         return sum(result.fate is fate for result in self.results)
@@ -88,13 +97,14 @@ def mutate(
     wanted: Callable[[Persist], bool] = lambda persist: True,
     moves: bool = True,
     aimed: bool = True,
+    explore: bool = True,
     tell: Callable[[str], None] = lambda text: None,
     on_result: Callable[[MutantResult], None] = lambda result: None,
 ) -> Mutation:
     """Record `config`'s program and search its mutants, each with [budget].
 
     `aimed`: first the states that the persistence graph points to (Exposure.aimed), then all that are new; else the
-    new ones among the strategy's.
+    new ones among the strategy's. `explore`: explored runs may decide many of them at once (docs/mutation.md).
 
     Raises CrashcheckError: mutate-not-clean if the program fails without a mutation, mutate-nothing, and a run's.
     """
@@ -119,7 +129,7 @@ def mutate(
                 "Build the program with crashcheck-cc -g, so that places in the source are known.",
             )
         tell("searching the program as it is")
-        with _Search(config, loaded, run_folder.path, jobs or pipeline.cores()) as search:
+        with _Search(config, loaded, run_folder.path, jobs or pipeline.cores(), explore) as search:
             for mutant in mutants(trace, found):
                 if mutant.change == "moved" and not moves:
                     continue
@@ -127,7 +137,8 @@ def mutate(
                 tell(f"{len(results) + 1}: {place.file}:{place.line} {mutant.words}")
                 results.append(search.fate(mutant, aimed))
                 on_result(results[-1])
-        return Mutation(tuple(results), config.strategy.name, config.model.name, time.monotonic() - started)
+        note, results = search.reviewed(results)
+        return Mutation(tuple(results), config.strategy.name, config.model.name, time.monotonic() - started, note)
     finally:
         run_folder.close()
 
@@ -135,7 +146,7 @@ def mutate(
 class _Search:
     """The search of all mutants, by the same workers: images, references and verdicts are those of one state space."""
 
-    def __init__(self, config: Config, loaded: pipeline.Loaded, work: Path, jobs: int) -> None:
+    def __init__(self, config: Config, loaded: pipeline.Loaded, work: Path, jobs: int, explore: bool) -> None:
         self._config = config
         self._loaded = loaded
         self._work = work
@@ -143,6 +154,9 @@ class _Search:
         self._budget = Budget(config.budget.seconds, config.budget.states)
         self._known: dict[bytes, Verdict] = {}
         self._failed_again: set[bytes] = set()
+        self._may_explore = explore
+        self._unexplored = ""  # why no moment of any mutant can be explored
+        self._contradicted = ""
 
     def __enter__(self) -> _Search:
         config, loaded = self._config, self._loaded
@@ -162,6 +176,7 @@ class _Search:
             follower.follow(oracle)  # nothing uncrashed differs
         self._executor = pipeline.executor_of(config, ground, self._work, self._jobs, follower)
         self._executor.__enter__()
+        self._covering = Covering(self._common, self._executor, self._jobs)
         try:
             oracles.run_by(follower, self._executor)
             oracles.judge_boundaries(follower, self._executor, subject, loaded.completeness)
@@ -209,6 +224,8 @@ class _Search:
             one.exposure.pieces(),
             one.states,
             one.count.value if fate is not Fate.FOUND and one.count.whole else None,
+            one.proved,
+            one.ends,
             self._places(one.exposure),
             one.because(fate),
             time.monotonic() - started,
@@ -216,10 +233,46 @@ class _Search:
             "" if verdict is None else verdict.output,
         )
 
+    def reviewed(self, results: list[MutantResult]) -> tuple[str, list[MutantResult]]:
+        """What to say of exploring, and the results without what it had shown, if a run contradicted it."""
+        if not self._contradicted:
+            return (f"no moment was explored: {self._unexplored}" if self._unexplored else ""), results
+        why = f"its crash states were explored, and {self._contradicted}"
+        return f"what was explored does not count: {self._contradicted}", [
+            dataclasses.replace(each, fate=Fate.SURVIVED, proved=0, because=why)
+            if each.fate is Fate.HARMLESS and each.proved
+            else each
+            for each in results
+        ]
+
     def _search(self, one: _One, aimed: bool) -> tuple[Fate, Verdict | None]:
         meter = Meter(self._budget)
+        if not aimed:
+            failed, spent = self._run(one, self._of_strategy(one, meter), meter)
+            if failed is None and (spent or not self._is_all(one)):
+                return Fate.SURVIVED, None
+        else:
+            aimed_at = one.exposure.aimed()
+            explores = self._may_explore and one.count.value > _FEW_RUN
+            failed, spent = self._run(one, aimed_at, self._share(_AIMED_SHARE) if explores else meter)
+            spent = spent and (meter.out_of_seconds() or meter.out_of_states(one.states))
+            if failed is None and not spent and explores:
+                failed, spent = self._explore(one, meter)
+            if failed is None and not spent and not one.decided:
+                failed, spent = self._run(one, chain(aimed_at, one.choices()), meter)
+            if failed is None and spent:
+                return Fate.SURVIVED, None
+        if failed is not None:
+            return Fate.FOUND, failed
+        return (Fate.HARMLESS if one.states or one.proved else Fate.EQUIVALENT), None
+
+    def _share(self, share: float) -> Meter:
+        seconds = self._budget.seconds
+        return Meter(Budget(None if seconds is None else seconds * share, self._budget.states))
+
+    def _run(self, one: _One, states: Iterator[CrashState | None], meter: Meter) -> tuple[Verdict | None, bool]:
+        """The verdict of the first state that fails, twice; and whether the budget ended first."""
         waiting: deque[tuple[CrashState, bytes, int | None]] = deque()
-        states = one.choices() if aimed else self._of_strategy(one, meter)
         spent = ended = False
         try:
             while True:
@@ -239,18 +292,69 @@ class _Search:
                         ticket = None if fingerprint in self._known else self._executor.submit(state)
                         waiting.append((state, fingerprint, ticket))
                 if not waiting:
-                    break
+                    return None, spent
                 state, fingerprint, ticket = waiting.popleft()
                 verdict = self._verdict(fingerprint, ticket)
                 one.checked(self._common.space.points[state.point])
                 if not verdict.passed and self._fails_again(state, fingerprint):
-                    return Fate.FOUND, verdict
+                    return verdict, spent
         finally:
             for _, fingerprint, ticket in waiting:
                 self._verdict(fingerprint, ticket)
-        if spent or not (aimed or self._is_all(one)):
-            return Fate.SURVIVED, None
-        return (Fate.HARMLESS if one.states else Fate.EQUIVALENT), None
+
+    def _explore(self, one: _One, meter: Meter) -> tuple[Verdict | None, bool]:
+        """As `_run`, of all moments: the new states of some are run, those of others decided by explored runs.
+
+        Then `one.decided`, unless there was one that could not be.
+        """
+        stretches = one.exposure.stretches()
+        many = [sum(map(one.exposure.new_at, each)) > _FEW_AT_ONCE for each in stretches]
+        large = list(compress(stretches, many))
+        small = [clock for each, is_large in zip(stretches, many, strict=True) if not is_large for clock in each]
+        decided = True
+        for first in range(0, len(large), self._jobs):
+            if self._unexplored or self._contradicted:
+                one.unexplored = self._contradicted or self._unexplored
+                return None, False
+            if meter.out_of_seconds():
+                return None, True
+            some = large[first : first + self._jobs]
+            limit_s = min(_MOMENT_S, meter.left_s or _MOMENT_S)
+            outcomes = self._covering.decide(one.exposure, [stretch[-1] for stretch in some], limit_s)
+            for stretch, outcome in zip(some, outcomes, strict=True):
+                one.ends += outcome.ends
+                if outcome.passes:
+                    one.proved += sum(map(one.exposure.new_at, stretch))
+                    one.explored.extend(stretch)
+                    continue
+                decided = False
+                one.unexplored = outcome.why or "an explored run failed, and no crash state that it stands for"
+                if outcome.final:
+                    self._unexplored = outcome.why
+                failed, spent = self._run(one, (state for _, state in outcome.failing), meter)
+                if failed is not None or spent:
+                    return failed, spent
+        failed, spent = self._run(one, chain.from_iterable(map(one.exposure.at, small)), meter)
+        if failed is not None or spent:
+            return failed, spent
+        one.decided = decided
+        failed, _ = self._run(one, self._sample(one), Meter(Budget()))  # what was shown is tried, whatever is left
+        if failed is not None:
+            self._contradicted = "a crash state failed that should have passed by that"
+        return failed, False
+
+    def _sample(self, one: _One) -> Iterator[CrashState]:
+        """States that explored runs decided, of each moment in turn."""
+        some = [drawn(one.exposure, clock, _SAMPLED) for clock in one.explored]
+        many = 0
+        while some and many < _SAMPLED:
+            for each in list(some):
+                state = next(each, None)
+                if state is None:
+                    some.remove(each)
+                elif many < _SAMPLED:
+                    many += 1
+                    yield state
 
     def _verdict(self, fingerprint: bytes, ticket: int | None) -> Verdict:
         if ticket is not None and fingerprint not in self._known:
@@ -298,6 +402,10 @@ class _One:
         self.states = 0
         self.granules = 0
         self.each = False
+        self.decided = False  # every new state was run, or has the end of an explored run
+        self.proved = self.ends = 0
+        self.explored: list[int] = []  # the moments of those
+        self.unexplored = ""  # why some moment was not decided
         self.plan: Plan | None = None
         self._seen: set[bytes] = set()
         self._before_any = True
@@ -315,8 +423,7 @@ class _One:
         self._before_any &= not point.begun
 
     def choices(self) -> Iterator[CrashState | None]:
-        """All new states, the likely ones first; None where the dice give none."""
-        yield from self.exposure.aimed()
+        """All new states; None where the dice give none."""
         if self.count.value <= _FEW:
             yield from self._in_order()
             return
@@ -354,11 +461,13 @@ class _One:
             return "each image that it may leave, the program may leave as well"
         if fate is Fate.FOUND:
             return ""
-        if fate is Fate.SURVIVED and (self.granules or self.each):
-            told = ["each new loss with all else persisted and with nothing else"] if self.each else []
+        if fate is Fate.SURVIVED and (self.granules or self.each or self.unexplored):
+            told = [f"not explored, as {self.unexplored}"] if self.unexplored else []
+            if self.each:
+                told.append("each new loss with all else persisted and with nothing else")
             if self.granules:
                 told.append(f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)}")
-            return ", ".join(told) + " among them"
+            return ", ".join(told) + " among them" * (self.each or self.granules > 0)
         if fate is Fate.SURVIVED and self.plan is not None:
             return "; ".join(self.plan.notes)
         return "all of them before the first operation" if self.states and self._before_any else ""

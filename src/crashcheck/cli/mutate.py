@@ -36,6 +36,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--only", choices=_WHATS, action="append", help="flushes, fences or syncs; may be given again")
     parser.add_argument("--at", metavar="FILE[:LINE]", help="mutants of this place alone")
     parser.add_argument("--no-moves", action="store_true", help="only delete")
+    parser.add_argument("--no-explore", action="store_true", help="run each crash state by itself")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the results there")
 
 
@@ -71,11 +72,14 @@ def main(args: argparse.Namespace) -> int:
         wanted=wanted,
         moves=not args.no_moves,
         aimed=args.strategy is None,
+        explore=not args.no_explore,
         tell=tell,
         on_result=show,
     )
     tell("")
     print(summary(done))
+    if done.note:
+        print(done.note)
     if args.json is not None:
         try:
             args.json.write_text(json.dumps(as_json(done), indent=2) + "\n", encoding="utf-8")
@@ -90,12 +94,17 @@ def row(result: MutantResult) -> str:
 
     here = result.location
     many = "more than could be counted" if result.new is None else f"{result.new:,}"
-    how = {
+    told = {
         Fate.FOUND: f"after {result.states} state{'s' * (result.states != 1)}",
         Fate.EQUIVALENT: "no crash state is new",
         Fate.HARMLESS: f"all {result.states:,} new crash states pass",
         Fate.SURVIVED: f"{result.states:,} new crash states of {many} passed",
-    }[result.fate]
+    }
+    how = told[result.fate]
+    if result.proved and result.fate is Fate.HARMLESS:
+        how = f"all {many} new crash states pass: {result.states:,} run, {result.proved:,} by explored runs"
+    elif result.proved and result.fate is Fate.SURVIVED:
+        how += f", and {result.proved:,} by explored runs"
     why = f": {result.because}" if result.because else ""
     return f"{result.fate.value:10}  {here.file}:{here.line}  {here.function}: {result.words}, {how}{why}"
 
@@ -116,6 +125,7 @@ def as_json(done: Mutation) -> dict[str, Any]:
         "schema": _SCHEMA,
         "strategy": done.strategy,
         "model": done.model,
+        "note": done.note,
         "seconds": round(done.seconds, 3),
         "summary": {fate.value: done.count(fate) for fate in Fate},
         "mutants": [
@@ -132,6 +142,8 @@ def as_json(done: Mutation) -> dict[str, Any]:
                 "exposed": result.exposed,
                 "states": result.states,
                 "new_states": result.new,
+                "proved": result.proved,
+                "explored_runs": result.ends,
                 "because": result.because,
                 "lost": [f"{place.file}:{place.line} ({place.function})" for place in result.lost],
                 "seconds": round(result.seconds, 3),

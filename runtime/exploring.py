@@ -1,0 +1,145 @@
+"""Runs a check once for many crash images, which differ in a few granules: the table of `explore.h`, and what it says.
+
+As Jaaru (ASPLOS 2021) does, what the check looks at after the crash decides what is enumerated; unlike there, two runs
+that have come to the same state go on as one.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crashcheck.runtime.record import supervise
+
+MAGIC = 0x45524F4C50584343
+VERSION = 1
+MOST_GRANULES = 64
+MOST_BYTES = 4096  # of a granule
+UNTOUCHED = 0xFFFF
+_TABLE = struct.Struct("<Q12I7Q")
+_GRANULE = struct.Struct("<QQQIIQ")
+_NODE_BYTES = 16
+_END = struct.Struct(f"<iIQ{MOST_GRANULES}H")
+_NODE_ROOM = 1 << 15  # half of them are used
+_END_ROOM = 1 << 12
+_OUTPUT_ROOM = 64 << 20
+
+SETUP, CALL, FILE_READ, MAPPED_AGAIN, PASSED, UNLISTED, ROOM, INSTRUCTION, DIED = range(1, 10)
+_WHY = {
+    SETUP: "the kernel does not let it be explored (step {})",
+    CALL: "it makes a system call that is not followed (number {})",
+    FILE_READ: "it reads or changes the file by a system call (number {})",
+    MAPPED_AGAIN: "it maps the file more than once",
+    PASSED: "it passes memory of the file to a system call (number {})",
+    UNLISTED: "what may be lost of a line or page is too much to be listed",
+    ROOM: "it comes into too many different states (limit {})",
+    INSTRUCTION: "an instruction reads more than one stretch of memory",
+    DIED: "one of its processes was ended (status {})",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGranule:
+    """Bytes of a file that differ from image to image. `contents`: of equal length, each once; none: too many.
+
+    The first of them is what the file holds. `path` is relative to the pool folder.
+    """
+
+    path: str
+    offset: int
+    length: int
+    contents: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How the check ended on some images: one of them has these contents. `choices`: an index, None for any content."""
+
+    status: int  # as from wait(2)
+    output: bytes
+    choices: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """`ends`: of every run that was followed to its end; all images end like one of them unless `why` says why not.
+
+    `states`: in which the check was about to touch a granule; `merged`: how often it came into one of them again.
+    """
+
+    ends: tuple[End, ...]
+    states: int
+    merged: int
+    why: str
+    final: bool = False  # another image of the same program would be refused as well
+
+
+def explore(
+    command: Sequence[str],
+    pool: Path,
+    granules: Sequence[OpenGranule],
+    work: Path,
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    timeout_s: float,
+    memory_bytes: int | None,
+    apart: bool,
+) -> Explored:
+    """Run `command` on the image in `pool` with each combination of the granules' contents.
+
+    At most MOST_GRANULES, ascending in each file and apart. `env` has to preload the runtime. `work` is a folder for
+    scratch files. `memory_bytes`: of address space, for each run. `apart`: standard error is no part of the output.
+    """
+    table = work / "explore"
+    table.write_bytes(b"")
+    _write(table, pool, granules, apart, memory_bytes or 0)
+    variables = {**env, "CRASHCHECK_EXPLORE": str(table)}
+    outcome = supervise(list(command), work, cwd, variables, timeout_s, "explore.out", "explore.err")
+    return _read(table, len(granules), outcome.timed_out)
+
+
+def _write(table: Path, pool: Path, granules: Sequence[OpenGranule], apart: bool, memory_bytes: int) -> None:
+    if len(granules) > MOST_GRANULES:
+        raise ValueError(f"{len(granules)} granules")
+    first_granule = _TABLE.size
+    at = first_granule + _GRANULE.size * len(granules)
+    rows, contents = [], []
+    for granule in granules:
+        there = os.stat(pool / granule.path)
+        place = there.st_dev, there.st_ino, granule.offset, granule.length
+        rows.append(_GRANULE.pack(*place, len(granule.contents), at))
+        contents.append(b"".join(granule.contents))
+        at += len(contents[-1])
+    first_node = -(-at // 16) * 16
+    first_end = first_node + _NODE_BYTES * _NODE_ROOM
+    output = first_end + _END.size * _END_ROOM
+    size = output + _OUTPUT_ROOM
+    head = _TABLE.pack(
+        *(MAGIC, VERSION, len(granules), apart, 0, 0, 0, 0, 0, 0, _NODE_ROOM, _END_ROOM, 0),
+        *(first_granule, first_node, first_end, output, size, size, memory_bytes),
+    )
+    with table.open("wb") as file:
+        file.write(head + b"".join(rows) + b"".join(contents))
+        file.truncate(size)
+
+
+def _read(table: Path, granules: int, timed_out: bool) -> Explored:
+    with table.open("rb") as file:
+        head = _TABLE.unpack(file.read(_TABLE.size))
+        _, _, _, _, done, refusal, detail, states, merged, many, _, _, _, _, _, first_end, *_ = head
+        file.seek(first_end)
+        rows = list(_END.iter_unpack(file.read(_END.size * many)))
+        ends = []
+        for status, size, output, *choices in rows:
+            file.seek(output)
+            chosen = tuple(None if choice == UNTOUCHED else choice for choice in choices[:granules])
+            ends.append(End(status, file.read(size), chosen))
+    why = _WHY[refusal].format(detail) if refusal else ""
+    if not why and not done:
+        why = "its time was over" if timed_out else "the recorder does not run in it"
+    final = refusal not in (0, UNLISTED, ROOM) or (not done and not timed_out and not refusal)
+    return Explored(tuple(ends), states, merged, why, final)
