@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.behaviours.updates import Updates, occurrence, ranges, unique
+from crashcheck.analyzer.behaviours.columns import occurrence, ranges, unique
+from crashcheck.analyzer.behaviours.updates import Updates
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
 LEAST_BYTES = 2 * WORD_BYTES

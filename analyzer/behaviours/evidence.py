@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.behaviours.columns import distinct, numbered, ranges, sorting, taken, unique
 from crashcheck.analyzer.behaviours.nodes import Nodes
-from crashcheck.analyzer.behaviours.updates import Updates, distinct, ranges, unique
+from crashcheck.analyzer.behaviours.updates import Updates
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
@@ -23,11 +24,12 @@ class Evidence:
         many = (updates.offset[which] + updates.size[which] - 1) // WORD_BYTES - first + 1
         owner = np.repeat(which, many)
         word = updates.file[owner] << 40 | ranges(first, many)
-        order = np.lexsort((owner, word))
-        self.owner, self.word = owner[order], word[order]
-        self.words, at = np.unique(self.word, return_inverse=True)
+        order, _ = sorting(word, owner)
+        self.owner, self.word = taken(order, owner, word)
+        at, heads = numbered(self.word)
+        self.words = self.word[heads]
         self.span = len(updates.event) + 1
-        self.key = at.reshape(-1) * self.span + self.owner
+        self.key = at * self.span + self.owner
 
     def inherited(
         self,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours
+from crashcheck.analyzer.behaviours.columns import distinct, mix, numbered, sorting
 from crashcheck.analyzer.behaviours.represents import Signature, represented
 from crashcheck.analyzer.behaviours.sites import StaticSite
-from crashcheck.analyzer.behaviours.updates import mix
 from crashcheck.analyzer.persistence.pieces import Ints
 
 _WIDE = 16  # granules: beyond so many, a behaviour with more is not preferred as a representative
@@ -155,28 +155,25 @@ def _patterns(found: Behaviours) -> _Patterns:
     reach = np.searchsorted(key, owner * latest + np.minimum(durable, latest - 1)) - start[owner]
     # the first node of the behaviour in the same granule, where order is kept in it
     granule = np.where(found.nodes.ordered[node], found.nodes.granule[node], -1 - place)
-    order = np.lexsort((place, granule, owner))
-    leads = np.ones(len(order), dtype=np.bool_)
-    leads[1:] = (owner[order][1:] != owner[order][:-1]) | (granule[order][1:] != granule[order][:-1])
-    meets = np.empty(len(order), dtype=np.int64)
-    meets[order] = place[order[leads]][np.cumsum(leads) - 1]
+    same, heads = numbered(owner, granule)
+    meets = place[heads][same]
     again = np.zeros(len(node), dtype=np.int64)  # of the same update as the node before it
     again[1:] = (owner[1:] == owner[:-1]) & (event[1:] == event[:-1])
     kept = (durable <= found.told[node]).astype(np.int64)
-    of = np.zeros((len(start), 2), dtype=np.uint64)
+    of = []
     for column in range(2):
         mixed = np.full(len(node), 0x9E3779B97F4A7C15 + column, dtype=np.uint64)
         for part in (found.label[node], place, reach, meets, again * 2 + kept):
             mixed = mix(mixed ^ part.astype(np.uint64))
-        of[:, column] = np.add.reduceat(mixed, start)
-    _, inverse, many = np.unique(of, axis=0, return_inverse=True, return_counts=True)
-    number = inverse.reshape(-1).astype(np.int64)
+        of.append(np.add.reduceat(mixed, start))
+    number, heads = numbered(*of)
+    many = np.bincount(number, minlength=len(heads))
     rank = _ranks(found)
-    best = np.lexsort((rank, number))
+    best, _ = sorting(number, rank)
     begins = np.concatenate([[0], np.cumsum(many)[:-1]])
-    kinds = np.unique(np.stack([number, found.instances.type[found.instance]], axis=1), axis=0)
+    kinds = distinct(number, found.instances.type[found.instance])
     types: list[tuple[int, ...]] = [() for _ in many]
-    for pattern, type_ in kinds.tolist():
+    for pattern, type_ in zip(*(column.tolist() for column in kinds), strict=True):
         types[pattern] = (*types[pattern], type_)
     return _Patterns(number, best[begins], many.astype(np.int64), types, np.split(best, begins[1:]))
 
@@ -186,13 +183,12 @@ def _ranks(found: Behaviours) -> Ints:
     sizes = np.diff(found.start)
     owner = np.repeat(np.arange(len(found)), sizes)
     granule = found.nodes.granule[found.row_node]
-    order = np.lexsort((granule, owner))
-    fresh = np.ones(len(order), dtype=np.int64)
-    fresh[1:] = (owner[order][1:] != owner[order][:-1]) | (granule[order][1:] != granule[order][:-1])
-    spans = np.minimum(np.add.reduceat(fresh, found.start[:-1]), _WIDE)
+    _, fresh = sorting(owner, granule)
+    spans = np.minimum(np.add.reduceat(fresh, found.start[:-1], dtype=np.int64), _WIDE)
     first = found.nodes.event[found.row_node[found.start[:-1]]]
     rank = np.empty(len(found), dtype=np.int64)
-    rank[np.lexsort((np.arange(len(found)), first, sizes, -spans))] = np.arange(len(found))
+    order, _ = sorting(-spans, sizes, first)
+    rank[order] = np.arange(len(found))
     return rank
 
 

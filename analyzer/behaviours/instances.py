@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.behaviours.blocks import Blocks, blocks
+from crashcheck.analyzer.behaviours.columns import distinct, numbered, ranges, sorting, taken, unique
 from crashcheck.analyzer.behaviours.evidence import Evidence
 from crashcheck.analyzer.behaviours.layout import Layout, Level, is_bulk, levels, reach
 from crashcheck.analyzer.behaviours.lives import fills, lives
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.behaviours.sites import StaticSites
-from crashcheck.analyzer.behaviours.updates import Updates, distinct, numbered, ranges, taken, unique, updates_of
+from crashcheck.analyzer.behaviours.updates import Updates, updates_of
 from crashcheck.analyzer.ir.facts import Site, TypeLayout
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
@@ -170,7 +171,7 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
     rest_site = sites.of_event[rest_node]
     rest_type = np.zeros(len(rest_node), dtype=np.int64)
     rest_field = np.zeros(len(rest_node), dtype=np.int64)
-    for site in np.unique(rest_site).tolist():
+    for site in unique(rest_site).tolist():
         mine = rest_site == site
         known = sites.sites[site]
         rest_type[mine] = names.type(f"({known.function or 'unknown code'})")
@@ -218,10 +219,9 @@ def place_all(trace: Trace, facts: Facts | None, updates: Updates, names: Names,
     """Add to `rows` what static types say of updates, or of other accesses told in the same columns."""
     known: dict[int, Site] = {}
     members: dict[int, Ints] = {}
-    distinct, inverse = np.unique(updates.site, return_inverse=True)
-    order = np.argsort(inverse.reshape(-1), kind="stable")
-    bounds = np.searchsorted(inverse.reshape(-1)[order], np.arange(len(distinct) + 1))
-    for at, number in enumerate(distinct.tolist()):
+    order, fresh = sorting(updates.site)
+    bounds = np.append(np.flatnonzero(fresh), len(order))
+    for at, number in enumerate(updates.site[order[bounds[:-1]]].tolist()):
         site = trace.site(number, facts) if number else None
         if site is not None:
             known[number] = site
@@ -270,7 +270,7 @@ def _enclosed(
         parts.append((np.flatnonzero(fits), instance[fits], np.full(int(fits.sum()), size, dtype=np.int64)))
     rows: list[tuple[int, int, int]] = []
     which, instance, size_ = (np.concatenate([np.zeros(0, dtype=np.int64), *column]) for column in _columns(parts))
-    order = np.lexsort((size_, which))
+    order, _ = sorting(which, size_)
     paths: dict[tuple[int, int, int], list[int]] = {}
     previous = -1
     for place, row in enumerate(order.tolist()):

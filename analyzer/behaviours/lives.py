@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.behaviours.columns import unique
 from crashcheck.analyzer.behaviours.nodes import Nodes
-from crashcheck.analyzer.behaviours.updates import Updates, unique
+from crashcheck.analyzer.behaviours.updates import Updates
 from crashcheck.analyzer.persistence.pieces import Ints
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.behaviours.columns import sorting
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, Ints
 
@@ -37,21 +38,18 @@ class Nodes:
 
 def nodes(graph: PersistenceGraph) -> Nodes:
     """The nodes of a whole graph."""
-    order = np.lexsort((graph.granule, graph.event))
-    event, granule = graph.event[order], graph.granule[order]
-    begins = np.ones(len(order), dtype=np.bool_)
-    begins[1:] = (event[1:] != event[:-1]) | (granule[1:] != granule[:-1])
+    order, begins = sorting(graph.event, graph.granule)
     start = np.flatnonzero(begins)
     if not len(start):
         empty = np.zeros(0, dtype=np.int64)
         none = np.zeros(0, dtype=np.bool_)
         return Nodes(empty, empty, empty, none, none, empty, np.zeros(1, dtype=np.int64))
     return Nodes(
-        event[start],
-        granule[start],
+        graph.event[order[start]],
+        graph.granule[order[start]],
         np.maximum.reduceat(graph.durable_from[order], start),
         np.logical_and.reduceat(graph.mode[order] == IN_ORDER, start),
         np.logical_and.reduceat(graph.kind[order] == DATA, start),
-        order.astype(np.int64),
+        order,
         np.append(start, len(order)).astype(np.int64),
     )

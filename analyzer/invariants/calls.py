@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from crashcheck.analyzer.behaviours.updates import unique
+from crashcheck.analyzer.behaviours.columns import unique
 from crashcheck.analyzer.ir.dependences import SiteRef
 from crashcheck.analyzer.ir.facts import ProgramFacts
 from crashcheck.analyzer.trace.reader import Trace, calls_of

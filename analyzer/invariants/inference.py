@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.behaviours.updates import numbered, unique
+from crashcheck.analyzer.behaviours.columns import unique
 from crashcheck.analyzer.invariants.calls import indirect_calls
-from crashcheck.analyzer.invariants.keys import Keys, keys
+from crashcheck.analyzer.invariants.keys import Key, keys
 from crashcheck.analyzer.invariants.pairs import Pairs, ordered_pairs, parted_pairs
 from crashcheck.analyzer.invariants.ppdg import (
     ADDRESS,
     CONTROL,
     VALUE,
-    Accesses,
     Binder,
     Dependences,
-    Edges,
     accesses,
     concerned,
     edges,
@@ -29,6 +28,8 @@ from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.invariants.reads import CheckReads
 from crashcheck.analyzer.invariants.rules import (
     RULES,
+    Conditions,
+    Joined,
     LikelyInvariant,
     Place,
     ReadEvidence,
@@ -41,6 +42,7 @@ from crashcheck.analyzer.ir.facts import ProgramFacts
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
 
+Part = TypeVar("Part")
 _READS = 16  # places of evidence that an invariant keeps
 _HOW = {CONTROL: "control", ADDRESS: "address", VALUE: "value"}
 
@@ -96,10 +98,14 @@ def infer_from(
     keep_on()
     known = keys(trace, facts, rows)
     keep_on()
-    updates = Updates(found, rows, known)
+    met, bound = conditions(rows, known, joined)
+    guards = guardians(rows, known, joined)
+    keep_on()
+    updates, names = Updates(found, rows, known), known.names
+    del rows, known, joined  # they are large
     drafts = [
-        *_ordered(trace, facts, rows, known, joined, updates, keep_on),
-        *_together(trace, facts, rows, known, joined, updates, keep_on),
+        *_ordered(trace, facts, names, met, bound, updates, keep_on),
+        *_together(trace, facts, names, guards, updates, keep_on),
     ]
     drafts.sort(key=lambda draft: draft.order)
     invariants = tuple(draft.invariant(number) for number, draft in enumerate(drafts, 1))
@@ -139,7 +145,7 @@ class _Draft:
     times: int
     weight: float
     pairs: Pairs
-    keys: Keys
+    names: tuple[Key, ...]
     reads: tuple[ReadEvidence, ...]
 
     @property
@@ -152,7 +158,7 @@ class _Draft:
         return (-round(self.strength, 9), self.rule, self.first, self.then, self.is_shared)
 
     def invariant(self, number: int) -> LikelyInvariant:
-        names = self.keys.names
+        names = self.names
         return LikelyInvariant(
             number,
             RULES[self.rule],
@@ -174,14 +180,12 @@ def _place(trace: Trace, facts: ProgramFacts, site: int) -> Place:
 def _ordered(
     trace: Trace,
     facts: ProgramFacts,
-    rows: Accesses,
-    known: Keys,
-    joined: Edges,
+    names: tuple[Key, ...],
+    met: Conditions,
+    bound: Joined,
     updates: Updates,
     keep_on: KeepOn,
 ) -> list[_Draft]:
-    met, bound = conditions(rows, known, joined)
-    keep_on()
     found = list(each(met))
     asked = sorted({(first, then, shared) for (_, first, then, shared), _ in found})
     columns = np.array(asked, dtype=np.int64).reshape(-1, 3).T
@@ -210,13 +214,13 @@ def _ordered(
                 rule,
                 first,
                 then,
-                _shared_type(known, first, shared),
+                _shared_type(names, first, shared),
                 shared,
                 int(met.times[where].sum()),
                 _weight(rule, met.how[where], where.stop - where.start, bool(shared))
-                * (1.0 if known.names[first].type and known.names[then].type else 0.5),
+                * (1.0 if names[first].type and names[then].type else 0.5),
                 pairs,
-                known,
+                names,
                 reads,
             )
         )
@@ -238,32 +242,30 @@ def _weight(rule: int, how: Ints, sites: int, shared: bool) -> float:
     return own * (1 + min(sites, 4) / 8) * (1.5 if shared else 1.0)
 
 
-def _shared_type(known: Keys, field: int, shared: int) -> str:
-    return known.names[field].type if shared else ""
+def _shared_type(names: tuple[Key, ...], field: int, shared: int) -> str:
+    return names[field].type if shared else ""
 
 
 def _together(
     trace: Trace,
     facts: ProgramFacts,
-    rows: Accesses,
-    known: Keys,
-    joined: Edges,
+    names: tuple[Key, ...],
+    guards: tuple[Ints, Ints, Ints],
     updates: Updates,
     keep_on: KeepOn,
 ) -> list[_Draft]:
     """RA1: two guardians that one operation updates should persist together."""
-    field, site, times = guardians(rows, known, joined)
+    field, site, times = guards
     tests = {
-        int(each_): [(int(s), int(t)) for s, t in zip(site[field == each_], times[field == each_], strict=True)]
-        for each_ in np.unique(field)
+        each_: [(int(s), int(t)) for s, t in zip(site[field == each_], times[field == each_], strict=True)]
+        for each_ in unique(field).tolist()
     }
-    near = guardians_together(updates, np.unique(field))
     drafts = []
-    relation, heads = numbered(near.field_one, near.field_other, near.shared)
-    parted = parted_pairs(updates, relation, near.one, near.other, len(heads))
-    for head, pairs in zip(heads.tolist(), parted, strict=True):
+    fields = unique(field)
+    for relation, pairs in parted_pairs(updates, _kept_on(guardians_together(updates, fields), keep_on)):
         keep_on()
-        x, y, shared = int(near.field_one[head]), int(near.field_other[head]), int(near.shared[head])
+        (one, other), shared = divmod(relation >> 1, len(fields)), relation & 1
+        x, y = int(fields[one]), int(fields[other])
         reads = []
         for guard in dict.fromkeys((x, y)):
             most, many = max(tests[guard], key=lambda test: (test[1], -test[0]))
@@ -275,16 +277,22 @@ def _together(
                 RULES.index("RA1"),
                 x,
                 y,
-                _shared_type(known, x, shared),
+                _shared_type(names, x, shared),
                 shared,
                 min(sum(many for _, many in tests[x]), sum(many for _, many in tests[y])),
                 1.0 * (1 + min(sites, 4) / 8),
                 pairs,
-                known,
+                names,
                 tuple(reads),
             )
         )
     return drafts
+
+
+def _kept_on(parts: Iterable[Part], keep_on: KeepOn) -> Iterator[Part]:
+    for part in parts:
+        keep_on()
+        yield part
 
 
 __all__ = ["Inferred", "infer", "infer_from"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.behaviours.columns import numbered, ranges
 from crashcheck.analyzer.behaviours.sites import HEADER_CALLERS, Units
-from crashcheck.analyzer.behaviours.updates import numbered, ranges
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import Facts, Trace, calls_of

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from crashcheck.analyzer.behaviours.columns import distinct, numbered, ranges, sorting, unique
 from crashcheck.analyzer.behaviours.evidence import Evidence
 from crashcheck.analyzer.behaviours.instances import Names, Rows, place_all
 from crashcheck.analyzer.behaviours.layout import levels
-from crashcheck.analyzer.behaviours.updates import distinct, numbered, ranges, unique
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
 from crashcheck.analyzer.ir.facts import Site
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
@@ -128,7 +128,7 @@ def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
     field = np.concatenate([field, place + len(names.fields)])
 
     size = extent[all_types[instance]]
-    order = np.lexsort((field, instance, size, update))
+    order, _ = sorting(update, size, instance, field)
     update, instance, field, size = update[order], instance[order], field[order], size[order]
     bounds = np.searchsorted(update, np.arange(len(watched) + 1))
     # all fields of a copy in its innermost struct are innermost
@@ -191,7 +191,7 @@ def _enclosed(
             continue
         inner = np.flatnonzero(heads.type == names.types[link.inner])
         outer = np.flatnonzero(heads.type == names.types[link.outer])
-        outer = outer[np.argsort(place[outer], kind="stable")]
+        outer = outer[sorting(place[outer])[0]]
         at = np.searchsorted(place[outer], place[inner] - link.low, side="right") - 1
         found = outer[np.maximum(at, 0)] if len(outer) else inner
         fits = (at >= 0) & (place[inner] < place[found] + link.high) if len(outer) else np.zeros(0, dtype=np.bool_)

@@ -6,14 +6,14 @@ are gone through together, and of each the shorter list, so that what a pair cos
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 
-from crashcheck.analyzer.behaviours.updates import numbered, occurrence, ranges, sorting, taken
+from crashcheck.analyzer.behaviours.columns import numbered, ranges, sorting, taken, unique
 from crashcheck.analyzer.invariants.ppdg import Bools
 from crashcheck.analyzer.invariants.rules import Joined
 from crashcheck.analyzer.persistence.pieces import Ints
@@ -58,28 +58,33 @@ class _Lists:
 
     def __init__(self, group: Ints, row: Ints, groups: int, bits: int) -> None:
         self._bits = bits
-        key = np.sort(group << bits | row)
-        key = key[np.concatenate([[True], key[1:] != key[:-1]])] if len(key) else key
+        key = unique(group << bits | row)
         self._key = key
         self.row = key & (1 << bits) - 1
         self.start = np.searchsorted(key, np.arange(groups + 1) << bits)
         self.many = np.diff(self.start)
 
-    def before(self, group: Ints, row: Ints) -> Ints:
-        """The place of each group's latest update before a row; -1 if there is none."""
-        at = np.searchsorted(self._key, group << self._bits | row) - 1
-        return np.where(at >= self.start[group], at, -1)
+    def place(self, group: Ints, row: Ints) -> Ints:
+        """Where each group's first update from a row on is; where the next group begins if there is none."""
+        out: Ints = np.searchsorted(self._key, group << self._bits | row)
+        return out
 
-    def after(self, group: Ints, row: Ints) -> Ints:
-        """The place of each group's next update after a row; -1 if there is none."""
-        at = np.searchsorted(self._key, group << self._bits | row, side="right")
-        return np.where(at < self.start[group + 1], at, -1)
+    def before(self, group: Ints, place: Ints) -> tuple[Ints, Ints]:
+        """(which, row): of the groups that have an update before a place, the latest."""
+        which = np.flatnonzero(place > self.start[group])
+        return which, self.row[place[which] - 1]
 
-    def between(self, group: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-        """(place in `group`, row): each group's updates from row `low` on and before row `high`."""
-        begin = np.searchsorted(self._key, group << self._bits | low)
-        many = np.maximum(np.searchsorted(self._key, group << self._bits | np.maximum(high, low)) - begin, 0)
-        return np.repeat(np.arange(len(group)), many), self.row[ranges(begin, many)]
+    def after(self, group: Ints, place: Ints, row: Ints) -> tuple[Ints, Ints, Ints]:
+        """(which, its place, row): of the groups that have an update after a row, whose place is known, the next."""
+        if len(self.row):
+            place = place + (self._key[np.minimum(place, len(self.row) - 1)] == (group << self._bits | row))
+        which = np.flatnonzero(place < self.start[group + 1])
+        return which, place[which], self.row[place[which]]
+
+    def between(self, which: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """(which, row): the updates from one place on and before another."""
+        many = np.maximum(end - begin, 0)
+        return np.repeat(which, many), self.row[ranges(begin, many)]
 
     def neighbours(self, group: Ints, place: Ints, none: int) -> tuple[Ints, Ints]:
         """The rows before and after the update at a place, in its group; 0 and `none` where there are none."""
@@ -99,6 +104,12 @@ class _Windows:
     reach: Ints
     since: Ints
     lasting: _Lists
+
+    def outlasted(self, group: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        """(place in `group`, row): the `lasting` updates of each group from row `low` on and before row `high`."""
+        which = np.flatnonzero(low < high) if len(self.lasting.row) else group[:0]
+        begin, end = (self.lasting.place(group[which], row[which]) for row in (low, high))
+        return self.lasting.between(which, begin, end)
 
 
 def ordered_pairs(stores: Stores, first: Ints, then: Ints, shared: Bools, bound: Joined) -> Iterator[Pairs]:
@@ -151,9 +162,11 @@ class _Together:
         return _Windows(reach, since, lasting)
 
     def cost(self, first: Ints, then: Ints, shared: Bools) -> Ints:
-        """About how many updates each two fields have that are looked at."""
-        of_field = np.where(shared, self._shared.many_of[first], self._by_field.many[first])
-        out: Ints = of_field + np.where(shared, self._shared.many_of[then], self._by_field.many[then])
+        """About how much there is to look at for each two fields."""
+        ones, others = (
+            np.where(shared, self._shared.many_of[field], self._by_field.many[field]) for field in (first, then)
+        )
+        out: Ints = np.minimum(ones, others) + (np.maximum(ones, others) >> 2)
         return out
 
     def pairs(self, first: Ints, then: Ints, shared: Bools) -> Iterator[Pairs]:
@@ -165,21 +178,23 @@ class _Together:
             *_near(stores, self._shared.lists, self._endless, *self._shared.met(np.flatnonzero(shared), first, then)),
             self._joined(apart, first, then),
         ]
-        key = np.concatenate([of << 2 * bits | w << bits | f for of, f, w in parts])
-        key.sort()
-        key = key[np.concatenate([[True], key[1:] != key[:-1]])] if len(key) else key
-        of, one, other = key >> 2 * bits, key & mask, key >> bits & mask
+        key = unique(np.concatenate([of << 2 * bits | w << bits | f for of, f, w in parts]))
+        parts.clear()
+        one, other = key & mask, key >> bits & mask
         fits = ~stores.overlap(one, other)  # nor does an update belong with itself
-        of, one, other = of[fits], one[fits], other[fits]
         bad = stores.may_lack(one, other)
-        good = np.flatnonzero(~bad & (one < other))
-        good = good[shared[of[good]] | (stores.operation[one[good]] == stores.operation[other[good]])]
-        # rows are sorted by relation and `then`
-        kept = of[good] << bits | other[good]
-        kept = kept[np.concatenate([[True], kept[1:] != kept[:-1]])] if len(kept) else kept
-        held = np.bincount(kept >> bits, minlength=len(first))
-        for each, (fs, ws, many) in enumerate(_few(stores, of[bad], one[bad], other[bad], len(first))):
-            yield Pairs(fs, ws, int(held[each]), many)
+        good = np.flatnonzero(fits & ~bad & (one < other))
+        in_operation = stores.operation[one[good]] == stores.operation[other[good]]
+        good = good[in_operation | shared[key[good] >> 2 * bits]]
+        # sorted by relation and `then`
+        held = np.bincount(unique(key[good] >> bits) >> bits, minlength=len(first))
+        bad &= fits
+        of, one, other = key[bad] >> 2 * bits, one[bad], other[bad]
+        many = np.bincount(of, minlength=len(first))
+        of, one, other = _earliest(stores, of, one, other)
+        bounds = np.searchsorted(of, np.arange(len(first) + 1)).tolist()
+        for each, (low, high) in enumerate(pairwise(bounds)):
+            yield Pairs(one[low:high], other[low:high], int(held[each]), int(many[each]))
 
     def _joined(self, apart: Ints, first: Ints, then: Ints) -> tuple[Ints, Ints, Ints]:
         """(relation, first, then): the latest update of a joined instance before each of the instance it is joined
@@ -196,12 +211,7 @@ class _Together:
         has, fs = self._apart.find(first[of], of_first)
         has &= total[of] <= _BLOCK
         of, fs, ws = of[has], fs[has], ws[has]
-        many = lists.many[ws]
-        of, fs, w = np.repeat(of, many), np.repeat(fs, many), lists.row[ranges(lists.start[ws], many)]
-        at = lists.before(fs, w)
-        f = lists.row[at]
-        near = (at >= 0) & (w < self._windows.reach[f])
-        return of[near], f[near], w[near]
+        return _latest_before(lists, self._windows.reach, of, fs, ws)
 
 
 class _ByInstance:
@@ -234,6 +244,28 @@ class _ByInstance:
         return of[has], fs[has], ws[has]
 
 
+def _latest_before(lists: _Lists, reach: Ints, of: Ints, fs: Ints, ws: Ints) -> tuple[Ints, Ints, Ints]:
+    """(relation, first, then): the latest of a group `fs` before each of the group `ws`, as far as it reaches."""
+    short = lists.many[ws] <= lists.many[fs]
+    relation, f, w = of[short], fs[short], ws[short]
+    many = lists.many[w]
+    relation, f, w = np.repeat(relation, many), np.repeat(f, many), lists.row[ranges(lists.start[w], many)]
+    which, latest = lists.before(f, lists.place(f, w))
+    near = w[which] < reach[latest]
+    which = which[near]
+    one = relation[which], latest[near], w[which]
+
+    relation, f, w = of[~short], fs[~short], ws[~short]
+    many = lists.many[f]
+    place = ranges(lists.start[f], many)
+    relation, f, w, row = np.repeat(relation, many), np.repeat(f, many), np.repeat(w, many), lists.row[place]
+    _, after = lists.neighbours(f, place, len(reach))
+    end = lists.place(w, np.minimum(after + 1, reach[row]))
+    each, then = lists.between(np.arange(len(row)), lists.place(w, row + 1), end)
+    other = relation[each], row[each], then
+    return tuple(np.concatenate(column) for column in zip(one, other, strict=True))  # type: ignore[return-value]
+
+
 def _near(
     stores: Stores, lists: _Lists, windows: _Windows, of: Ints, fs: Ints, ws: Ints
 ) -> Iterator[tuple[Ints, Ints, Ints]]:
@@ -250,75 +282,93 @@ def _near(
         at = np.repeat(np.flatnonzero(go_through), many)
         if not len(at):
             continue
-        own, other, relation = own[at], other[at], of[at]
-        place = ranges(lists.start[own[np.cumsum(many) - many]], many)
-        row = lists.row[place]
+        place = ranges(lists.start[own[go_through]], many)
+        own, other, relation, row = own[at], other[at], of[at], lists.row[place]
         before, after = lists.neighbours(own, place, len(event))
+        here = lists.place(other, row)
+        low = np.maximum(before, since[row])
+
+        # the others between the one before and this: of its operation, and of earlier ones what outlasted them
+        which, found = lists.before(other, here)
+        inside = found >= low[which]
+        far, latest, which = which[~inside], found[~inside], which[inside]
+        each, found = lists.between(which, lists.place(other[which], low[which]), here[which])
+        old, outlasted = windows.outlasted(other, before, since[row])
+        pending = durable[outlasted] > event[row[old]]
+        old, outlasted = old[pending], outlasted[pending]
         if by_then:
-            found = lists.before(other, row)  # the latest `first`
-            f = lists.row[found]
-            fits = (found >= 0) & (row < reach[f])
-            yield relation[fits], f[fits], row[fits]
-            found = lists.after(other, row)  # the next `first`, while this is pending
-            f = lists.row[found]
-            fits = (found >= 0) & (durable[row] > event[f])
-            yield relation[fits], f[fits], row[fits]
-            # those for which this is the next `then`: of its operation, and of earlier ones what outlasted them
-            each, f = lists.between(other, np.maximum(before, since[row]), row)
-            yield relation[each], f, row[each]
-            each, f = windows.lasting.between(other, before, since[row]) if len(windows.lasting.row) else (at[:0],) * 2
-            fits = durable[f] > event[row[each]]
-            yield relation[each[fits]], f[fits], row[each[fits]]
+            yield relation[each], found, row[each]
+            yield relation[old], outlasted, row[old]
+            reached = row[far] < reach[latest]  # the latest `first`
+            yield relation[far[reached]], latest[reached], row[far[reached]]
+            which, _, found = lists.after(other, here, row)  # the next `first`, while this is pending
+            pending = durable[row[which]] > event[found]
+            yield relation[which[pending]], found[pending], row[which[pending]]
         else:
-            found = lists.after(other, row)  # the next `then`
-            w = lists.row[found]
-            fits = (found >= 0) & (w < reach[row])
-            yield relation[fits], row[fits], w[fits]
-            # those for which this is the latest `first`
-            each, w = lists.between(other, row + 1, np.minimum(after + 1, reach[row]))
-            yield relation[each], row[each], w
-            # those that are pending, and for which this is the next `first`
-            each, w = lists.between(other, np.maximum(before, since[row]), row)
-            fits = durable[w] > event[row[each]]
-            yield relation[each[fits]], row[each[fits]], w[fits]
-            each, w = windows.lasting.between(other, before, since[row]) if len(windows.lasting.row) else (at[:0],) * 2
-            fits = durable[w] > event[row[each]]
-            yield relation[each[fits]], row[each[fits]], w[fits]
+            pending = durable[found] > event[row[each]]
+            yield relation[each[pending]], row[each[pending]], found[pending]
+            yield relation[old], row[old], outlasted
+            # those for which this is the latest `first`, and the next `then` in any case
+            which, begin, found = lists.after(other, here, row)
+            bound = np.minimum(after[which] + 1, reach[row[which]])
+            inside = found < bound
+            far, nearest = which[~inside], found[~inside]
+            which, begin, bound = which[inside], begin[inside], bound[inside]
+            each, found = lists.between(which, begin, lists.place(other[which], bound))
+            yield relation[each], row[each], found
+            reached = nearest < reach[row[far]]
+            yield relation[far[reached]], row[far[reached]], nearest[reached]
 
 
-def parted_pairs(stores: Stores, of: Ints, one: Ints, other: Ints, relations: int) -> Iterator[Pairs]:
-    """For each relation the pairs of `one` and `other`, sorted by relation, of which either may persist without its
-    other: both ways round. `held` counts those that persist together."""
-    low = 0
-    bounds = np.searchsorted(of, np.arange(relations + 1))
-    while low < relations:
-        high = max(low + 1, int(np.searchsorted(bounds, bounds[low] + _CHUNK, side="right")) - 1)
-        rows = slice(int(bounds[low]), int(bounds[high]))
-        relation = of[rows] - low
-        first, then = np.concatenate([one[rows], other[rows]]), np.concatenate([other[rows], one[rows]])
-        bad = stores.may_lack(first, then)
-        broken = np.logical_or(*np.split(bad, 2))
-        total = np.bincount(relation, minlength=high - low)
-        violated = np.bincount(relation[broken], minlength=high - low)
-        relation, first, then = taken(np.flatnonzero(bad), np.concatenate([relation, relation]), first, then)
-        order, _ = sorting(relation, then, first)
-        relation, first, then = taken(order, relation, first, then)
-        for each, (fs, ws, _) in enumerate(_few(stores, relation, first, then, high - low)):
-            yield Pairs(fs, ws, int(total[each] - violated[each]), int(violated[each]))
-        low = high
+def parted_pairs(stores: Stores, near: Iterable[tuple[Ints, Ints, Ints]]) -> Iterator[tuple[int, Pairs]]:
+    """For each relation, ascending, the pairs of which either may persist without its other, both ways round.
 
-
-def _few(stores: Stores, of: Ints, first: Ints, then: Ints, relations: int) -> Iterator[tuple[Ints, Ints, int]]:
-    """(first, then, how many there were) for each relation: of its pairs with equal static sites the earliest _MOST.
-
-    The pairs are sorted by relation and by time, that of `then` before that of `first`.
+    `near` is (relation, first, then), a part at a time, over all parts sorted by (then, first), each pair both ways
+    round. `held` counts the pairs that persist together, one way round.
     """
-    place = occurrence(of, stores.label[first], stores.label[then])
-    many = np.bincount(of, minlength=relations)
-    of, first, then = taken(np.flatnonzero(place < _MOST), of, first, then)
-    bounds = np.searchsorted(of, np.arange(relations + 1)).tolist()
-    for (low, high), total in zip(pairwise(bounds), many.tolist(), strict=True):
-        yield first[low:high], then[low:high], total
+    counts: list[tuple[Ints, ...]] = []
+    kept: list[tuple[Ints, ...]] = []
+    seen: dict[tuple[int, ...], int] = {}
+    for relation, first, then in near:
+        bad = stores.may_lack(first, then)
+        early = np.flatnonzero(first < then)
+        broken = bad[early] | stores.may_lack(then[early], first[early])
+        order, fresh = sorting(relation[early])
+        heads = np.flatnonzero(fresh)
+        if len(heads):
+            many = np.diff(heads, append=len(order))
+            counts.append((relation[early[order[heads]]], many, np.add.reduceat(broken[order], heads, dtype=np.int64)))
+        kept.append(_earliest(stores, relation[bad], first[bad], then[bad], seen))
+    if not counts:
+        return
+    relation, total, violated = (np.concatenate(column) for column in zip(*counts, strict=True))
+    number, heads = numbered(relation)
+    asked = relation[heads]
+    total, violated = (np.bincount(number, weights=column).astype(np.int64) for column in (total, violated))
+    relation, first, then = (np.concatenate(column) for column in zip(*kept, strict=True))
+    order, _ = sorting(relation)
+    relation, first, then = taken(order, relation, first, then)
+    bounds = np.searchsorted(relation, np.append(asked, asked[-1] + 1)).tolist()
+    for each, (low, high) in enumerate(pairwise(bounds)):
+        held = int(total[each] - violated[each])
+        yield int(asked[each]), Pairs(first[low:high], then[low:high], held, int(violated[each]))
+
+
+def _earliest(
+    stores: Stores, relation: Ints, first: Ints, then: Ints, seen: dict[tuple[int, ...], int] | None = None
+) -> tuple[Ints, Ints, Ints]:
+    """Of the pairs of each relation with equal static sites, the first _MOST. `seen`: how many came before; updated."""
+    columns = relation, stores.label[first], stores.label[then]
+    order, fresh = sorting(*columns)
+    heads = np.flatnonzero(fresh)
+    many = np.diff(heads, append=len(order))
+    if seen is not None:
+        kinds = list(zip(*(column.tolist() for column in taken(order[heads], *columns)), strict=True))
+        before = np.array([seen.get(kind, 0) for kind in kinds], dtype=np.int64)
+        seen.update(zip(kinds, (before + many).tolist(), strict=True))
+        many = np.minimum(many, np.maximum(_MOST - before, 0))
+    chosen = np.sort(order[ranges(heads, np.minimum(many, _MOST))])
+    return relation[chosen], first[chosen], then[chosen]
 
 
 __all__ = ["Pairs", "ordered_pairs", "parted_pairs"]

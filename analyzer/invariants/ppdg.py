@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.behaviours.updates import Updates, mix, ranges, unique
+from crashcheck.analyzer.behaviours.columns import mix, ranges, sorting, unique
+from crashcheck.analyzer.behaviours.updates import Updates
 from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.ir.dependences import SiteRef
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
@@ -96,7 +97,7 @@ def accesses(trace: Trace, stores: Ints) -> Accesses:
         return np.concatenate([rows[name] for rows, _, _ in parts])
 
     # a load has the number of the event after it, and of one thread they come in order
-    order = np.argsort(column("seq"), kind="stable")
+    order, _ = sorting(column("seq"))
     names = ("site", "stack", "file", "offset", "size", "instance_delta")
     named = {name: column(name)[order] for name in names}
     named["file"][(order >= len(trace.loads)) & (order < len(trace.loads) + len(trace.elsewhere))] = 0
@@ -238,24 +239,48 @@ class Binder:
 
     def bind(self, asked: Ints, most: int = MOST) -> Iterator[tuple[Ints, Ints, int]]:
         """(accesses, the reads that they depend on, how) for rows `asked`; of one site and stack at most `most`."""
+        for some, reads, how in self._bindings(asked, most):
+            which, found = self._latest(some, self._executions(*reads))
+            if len(which):
+                yield some[which], found, how
+
+    def together(self, asked: Ints, most: int = MOST) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """The same, not in order: those that may depend on the same reads are looked for at once."""
+        by_reads: dict[tuple[int, tuple[int, ...]], list[tuple[Ints, int]]] = {}
+        for some, reads, how in self._bindings(asked, most):
+            by_reads.setdefault(reads, []).append((some, how))
+        for reads, parts in by_reads.items():
+            some = np.concatenate([rows for rows, _ in parts])
+            hows = np.repeat([how for _, how in parts], [len(rows) for rows, _ in parts])
+            which, found = self._latest(some, self._executions(*reads))
+            yield some[which], found, hows[which]
+
+    def _bindings(self, asked: Ints, most: int) -> Iterator[tuple[Ints, tuple[int, tuple[int, ...]], int]]:
+        """(accesses of one site and stack, the load that they depend on and its stacks, how)."""
         site, node = self.rows.columns.site[asked], self._node[asked]
         known: dict[tuple[int, int, bool], tuple[int, ...]] = {}
+        static: dict[int, list[tuple[int, int, bool]]] = {}
         for (number, own), mine in _grouped(site, node, np.ones(len(asked), dtype=np.bool_)).items():
             some = asked[mine if len(mine) <= most else mine[np.arange(most) * len(mine) // most]]
-            for on, how, inherited in self.statically(number):
+            if number not in static:
+                static[number] = list(self.statically(number))
+            for on, how, inherited in static[number]:
                 if (own, on, inherited) not in known:
                     known[own, on, inherited] = self._frames.nearest(own, self._stacks_of[on], inherited)
                 frames = known[own, on, inherited]
-                if not frames:
-                    continue
-                keys = self._executions(on, frames)
-                at = np.searchsorted(keys, self._time(some)) - 1
-                found = keys[np.maximum(at, 0)]
-                fits = (at >= 0) & (found // len(self.rows) == self._thread[some])
-                stretch = self.rows.stretch[some]
-                fits &= (stretch >= 0) & (self.rows.stretch[found % len(self.rows)] == stretch)
-                if fits.any():
-                    yield some[fits], found[fits] % len(self.rows), how
+                if frames:
+                    yield some, (on, frames), how
+
+    def _latest(self, some: Ints, keys: Ints) -> tuple[Ints, Ints]:
+        """(place in `some`, read): of some executions the latest before each access, in its thread and stretch."""
+        time = self._time(some)
+        at = np.searchsorted(keys, time) - 1
+        read = keys[np.maximum(at, 0)] - (time - some)  # below 0 if it is of another thread
+        which = np.flatnonzero((at >= 0) & (read >= 0))
+        read = read[which]
+        stretch = self.rows.stretch[some[which]]
+        fits = (stretch >= 0) & (self.rows.stretch[read] == stretch)
+        return which[fits], read[fits]
 
     def _time(self, rows: Ints) -> Ints:
         """Sorts rows by thread, then by time."""
@@ -310,12 +335,12 @@ def edges(binder: Binder, keep_on: KeepOn = always) -> Edges:
     volatile = rows.volatile
     found: list[Ints] = []
     passed: list[tuple[Ints, Ints, Ints]] = []  # access, volatile read, how
-    for access, on, how in binder.bind(np.flatnonzero(~volatile & (rows.columns.site > 0))):
+    for access, on, how in binder.together(np.flatnonzero(~volatile & (rows.columns.site > 0))):
         keep_on()
         through = volatile[on]
         if through.any():
-            passed.append((access[through], on[through], np.full(int(through.sum()), how, dtype=np.int64)))
-            access, on = access[~through], on[~through]
+            passed.append((access[through], on[through], how[through]))
+            access, on, how = access[~through], on[~through], how[~through]
         found.append(_packed(access, on, how))
     if passed:
         writer = _writers(rows)
@@ -343,10 +368,8 @@ def concerned(rows: Accesses, joined: Edges) -> tuple[Accesses, Edges]:
     mixed = np.zeros(len(rest), dtype=np.uint64)
     for column in (columns.site, columns.file, columns.offset, columns.size, columns.delta):
         mixed = mix(mixed ^ column[rest].astype(np.uint64))
-    order = np.argsort(mixed, kind="stable")
-    fresh = np.ones(len(rest) + 1, dtype=np.bool_)
-    fresh[1:-1] = mixed[order[1:]] != mixed[order[:-1]]
-    keep[rest[order[fresh[:-1] | fresh[1:]]]] = True
+    order, fresh = sorting(mixed)
+    keep[rest[order[fresh | np.append(fresh[1:], True)]]] = True
     chosen = np.flatnonzero(keep)
     number = np.cumsum(keep) - 1
     return rows.chosen(chosen), Edges(number[joined.access], number[joined.on], joined.how)
@@ -381,10 +404,10 @@ def _one_hop(
     rest: list[tuple[Ints, Ints, Ints]] = []
     if not len(reached):
         return rest
-    order = np.argsort(reached.on, kind="stable")
+    order, _ = sorting(reached.on)
     via, origin, before = reached.on[order], reached.access[order], reached.how[order]
     volatile = binder.rows.volatile
-    for write, read, last in binder.bind(np.unique(via)):
+    for write, read, last in binder.bind(unique(via)):
         keep_on()
         low = np.searchsorted(via, write)
         many = np.searchsorted(via, write, side="right") - low
@@ -425,7 +448,7 @@ def _writers(rows: Accesses) -> Ints:
     many = np.where(rows.load[volatile], 1, np.maximum(many, 1))
     row = np.repeat(volatile, many)
     word = ranges(first, many)
-    order = np.lexsort((row, word, rows.process[row]))
+    order, _ = sorting(rows.process[row], word, row)
     row, word = row[order], word[order]
     process = rows.process[row]
     fresh = np.concatenate([[True], (word[1:] != word[:-1]) | (process[1:] != process[:-1])])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.behaviours import Behaviour, Behaviours
-from crashcheck.analyzer.behaviours.updates import mix, numbered, ranges
+from crashcheck.analyzer.behaviours.columns import mix, numbered, ranges
 from crashcheck.analyzer.persistence.pieces import Ints
 
 _NAMED = 4  # so many predecessors a sentence names
@@ -159,18 +159,18 @@ def _predecessors(found: Behaviours) -> tuple[Predecessors, Ints]:
     again = np.zeros(len(node), dtype=np.bool_)
     again[1:] = (owner[1:] == owner[:-1]) & (event[1:] == event[:-1])
     type_ = found.instances.type[found.instance]
-    hashes = np.zeros((len(start), 2), dtype=np.uint64)
+    hashes = []
     for column in range(2):
         mixed = np.full(len(node), 0x9E3779B97F4A7C15 + column, dtype=np.uint64)
         for part in (type_[owner], found.label[node], place, reach, chain, again):
             mixed = mix(mixed ^ part.astype(np.uint64))
-        hashes[:, column] = np.add.reduceat(mixed, start)
-    _, first, pattern = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
+        hashes.append(np.add.reduceat(mixed, start))
+    pattern, first = numbered(*hashes)
     # numbered by their first behaviour: the order of hashes means nothing
     order = np.argsort(first)
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    first = first[order].astype(np.int64)
+    first = first[order]
     rows = ranges(start[first], sizes[first])
     begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes[first])])
     label = found.label[node[rows]]
@@ -181,7 +181,7 @@ def _predecessors(found: Behaviours) -> tuple[Predecessors, Ints]:
         for one in immediate(labels[low:high], reaches[low:high], chains[low:high]):
             chosen.append(sets.setdefault(one, len(sets)))
     numbers = np.array(chosen, dtype=np.int64)
-    return Predecessors(rank[pattern.reshape(-1)], begins, label, again[rows], numbers, tuple(sets)), type_[first]
+    return Predecessors(rank[pattern], begins, label, again[rows], numbers, tuple(sets)), type_[first]
 
 
 def immediate(label: Sequence[int], reach: Sequence[int], chain: Sequence[int]) -> list[frozenset[int]]:

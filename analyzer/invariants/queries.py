@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.behaviours.updates import distinct, occurrence, ranges, sorting, taken
+from crashcheck.analyzer.behaviours.columns import distinct, occurrence, ranges, sorting, taken, unique
 from crashcheck.analyzer.invariants.keys import Keys
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
 from crashcheck.analyzer.persistence.graph import NEVER
@@ -16,6 +17,8 @@ from crashcheck.analyzer.persistence.pieces import IN_ORDER, WORD_BYTES, Ints
 from crashcheck.analyzer.trace.format import Kind
 
 _NEAR = 8  # updates of guardians before one that it is compared with
+_MEMBERS = 1 << 15  # updates of guardians that are looked at together
+_AT_ONCE = 1024  # queries that are made together
 _COMPARED = 1 << 20  # granules of two updates that are compared at a time: two pages make thousands of pairs
 
 
@@ -38,7 +41,7 @@ class Updates:
     """The stores of a run: which may persist without which, and which belong to a field."""
 
     def __init__(self, found: Behaviours, rows: Accesses, keys: Keys) -> None:
-        self.rows, self.keys, self.found = rows, keys, found
+        self.found, self.thread = found, rows.thread
         nodes, graph = found.nodes, found.graph
         stores = np.flatnonzero(~rows.load & ~rows.volatile)
         event = np.full(len(rows), -1, dtype=np.int64)
@@ -54,6 +57,13 @@ class Updates:
             self.durable[have] = _most(nodes.durable_from, self._node[have], self._many[have])
         self.label = np.full(len(rows), -1, dtype=np.int64)
         self.label[have] = found.label[self._node[have]]
+        # until when something of it may be missing, and where alone it keeps its place in an order
+        self._until = np.where(self.durable > event, self.durable, -1)
+        self._slot = -1 - np.arange(len(rows))
+        single = stores[self._many[stores] == 1]
+        node = self._node[single]
+        self._slot[single] = np.where(nodes.ordered[node], nodes.granule[node], self._slot[single])
+        self._several = self._many > 1
         columns = rows.columns
         self._low = columns.file << 40 | columns.offset // WORD_BYTES
         self._high = columns.file << 40 | (columns.offset + columns.size - 1) // WORD_BYTES
@@ -71,14 +81,18 @@ class Updates:
 
         Not if `first` is older and what is pending of it has its granule's order with `then`.
         """
-        out = self.durable[first] > np.maximum(self.event[then], self.event[first])
-        older = np.flatnonzero(out & (self.event[first] < self.event[then]))
-        compared = np.cumsum(self._many[first[older]] * self._many[then[older]])
+        now = self.event[then]
+        older = self.event[first] < now
+        out: Bools = (self._until[first] > now) & ~(older & (self._slot[first] == self._slot[then]))
+        if not self._several.any():
+            return out
+        asked = np.flatnonzero(out & older & (self._several[first] | self._several[then]))
+        compared = np.cumsum(self._many[first[asked]] * self._many[then[asked]])
         low = 0
-        while low < len(older):
+        while low < len(asked):
             before = int(compared[low - 1]) if low else 0
             high = max(low + 1, int(np.searchsorted(compared, before + _COMPARED, side="right")))
-            some = older[low:high]
+            some = asked[low:high]
             out[some] = self._lacks_older(first[some], then[some])
             low = high
         return out
@@ -106,30 +120,37 @@ class Updates:
         out: Bools = (self._low[one] <= self._high[other]) & (self._low[other] <= self._high[one])
         return out
 
-    def pieces(self, update: int) -> tuple[int, ...]:
-        low = int(self._node[update])
-        return tuple(
-            sorted(
-                piece for node in range(low, low + int(self._many[update])) for piece in self.found.nodes.pieces(node)
-            )
-        )
+    def pieces(self, updates: Ints) -> tuple[Ints, Ints]:
+        """(place in `updates`, piece): the pieces of each, ascending."""
+        nodes = self.found.nodes
+        begin = nodes.start[self._node[updates]]
+        many = nodes.start[self._node[updates] + self._many[updates]] - begin
+        return distinct(np.repeat(np.arange(len(updates)), many), nodes.piece[ranges(begin, many)])  # type: ignore[return-value]
 
-    def query(self, rule: str, first: int, then: int, invariant: int) -> StateQuery | None:
-        """The query of a pair; None if nothing of `first` can be missing."""
+    def states(self, rule: Sequence[str], first: Ints, then: Ints, invariant: Ints) -> Iterator[StateQuery]:
+        """The queries of pairs, in order; none where nothing of `first` can be missing."""
         graph = self.found.graph
-        kept = self.pieces(then)
-        granules = {int(graph.granule[piece]) for piece in kept if int(graph.mode[piece]) == IN_ORDER}
-        now = max(int(self.event[then]), int(self.event[first]))
-        older = int(self.event[first]) < int(self.event[then])
-        lost = tuple(
-            piece
-            for piece in self.pieces(first)
-            if int(graph.durable_from[piece]) > now
-            and not (older and int(graph.mode[piece]) == IN_ORDER and int(graph.granule[piece]) in granules)
-        )
-        if not lost:
-            return None
-        return StateQuery(kept, lost, now, invariant, (rule, int(self.label[first]), int(self.label[then])))
+        at, kept = self.pieces(then)
+        of, lost = self.pieces(first)
+        now = np.maximum(self.event[then], self.event[first])
+        older = self.event[first] < self.event[then]
+        span = int(graph.granule.max(initial=0)) + 1
+        in_order = graph.mode[kept] == IN_ORDER
+        needs = unique(at[in_order] * span + graph.granule[kept[in_order]])
+        needed = np.isin(of * span + graph.granule[lost], needs) & (graph.mode[lost] == IN_ORDER) & older[of]
+        pending = (graph.durable_from[lost] > now[of]) & ~needed
+        of, lost = of[pending], lost[pending]
+        pairs = np.arange(len(first) + 1)
+        keeps, loses = np.searchsorted(at, pairs).tolist(), np.searchsorted(of, pairs).tolist()
+        persisted, unpersisted = kept.tolist(), lost.tolist()
+        ends = pairwise(keeps), pairwise(loses)
+        labels = self.label[first].tolist(), self.label[then].tolist()
+        for name, event, number, one, other, (held, until), (low, high) in zip(
+            rule, now.tolist(), invariant.tolist(), *labels, *ends, strict=True
+        ):
+            if low < high:
+                here, gone = tuple(persisted[held:until]), tuple(unpersisted[low:high])
+                yield StateQuery(here, gone, event, number, (name, one, other))
 
 
 def _most(values: Ints, first: Ints, many: Ints) -> Ints:
@@ -139,49 +160,47 @@ def _most(values: Ints, first: Ints, many: Ints) -> Ints:
     return out
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Together:
-    """Pairs of updates of guardians in one operation, by (field of the earlier, of the later, shared); sorted."""
+def guardians_together(updates: Updates, fields: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """(relation, first, then): each update of a guardian with the few before and after it in the same operation, or
+    without marks while the earlier is pending. Some updates at a time, sorted by (then, first).
 
-    one: Ints
-    other: Ints
-    field_one: Ints
-    field_other: Ints
-    shared: Ints
-
-
-def guardians_together(updates: Updates, fields: Ints) -> Together:
-    """Each update of a guardian with the few before it in the same operation (without marks: that are pending still).
-
-    Fields are in ascending order in each pair: (x, y) and (y, x) are one invariant.
+    A relation is two guardians, as places in `fields`, and whether they lie in one instance: the number of (x, y,
+    shared) is (x * len(fields) + y) * 2 + shared, x not above y, as (x, y) and (y, x) are one invariant.
     """
-    number = np.full(max(len(updates.keys.names), 1), -1, dtype=np.int64)
+    number = np.full(max(updates.fields, 1), -1, dtype=np.int64)
     number[fields] = np.arange(len(fields))
     members = np.flatnonzero(updates.inner & (number[updates.field] >= 0)) if len(fields) else fields[:0]
-    (members,) = taken(np.lexsort((members, updates.rows.thread[updates.update[members]])), members)
     access, instance, guard = updates.update[members], updates.instance[members], number[updates.field[members]]
-    thread = updates.rows.thread[access]
-    parts: list[tuple[Ints, ...]] = []
-    for back in range(1, min(_NEAR, len(members) - 1) + 1):
-        one, other = access[:-back], access[back:]
-        fits = (thread[:-back] == thread[back:]) & (one != other)
+    thread = updates.thread[access]
+    by_thread, _ = sorting(thread)
+    place = np.empty(len(members), dtype=np.int64)
+    place[by_thread] = np.arange(len(members))
+    heads = np.append(np.flatnonzero(np.diff(access, prepend=-1)), len(access))
+    several = len(heads) <= len(access)  # fields of one update
+    near = np.concatenate([np.arange(-_NEAR, 0), np.arange(1, _NEAR + 1)])
+    low = 0
+    while low < len(members):
+        high = int(heads[np.searchsorted(heads, min(low + _MEMBERS, len(members)))])
+        at = place[low:high, None] + near
+        inside = (at >= 0) & (at < len(members))
+        other = by_thread[np.where(inside, at, 0)]
+        inside &= thread[low:high, None] == thread[other]
+        own, which = np.nonzero(inside)
+        own, other = own + low, other[own, which]
+        then, first = access[own], access[other]
         if len(updates.begins):
-            fits &= updates.operation[one] == updates.operation[other]
+            fits = updates.operation[first] == updates.operation[then]
         else:
-            fits &= updates.durable[one] > updates.event[other]
-        early = np.flatnonzero(fits)
-        early = early[~updates.overlap(access[early], access[early + back])]
-        late = early + back
-        x, y = guard[early], guard[late]
-        code = np.minimum(x, y) * len(fields) + np.maximum(x, y)
-        parts.append((code << 1 | (instance[early] == instance[late]), access[early], access[late]))
-    if not parts:
-        return Together(fields[:0], fields[:0], fields[:0], fields[:0], fields[:0])
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    parts.clear()  # there may be many
-    code, one, other = distinct(*columns)
-    x, y = np.divmod(code >> 1, len(fields))
-    return Together(one, other, fields[x], fields[y], code & 1)
+            early, late = np.minimum(first, then), np.maximum(first, then)
+            fits = updates.durable[early] > updates.event[late]
+        fits &= (first != then) & ~updates.overlap(first, then)
+        own, other = own[fits], other[fits]
+        x, y = guard[own], guard[other]
+        relation = (np.minimum(x, y) * len(fields) + np.maximum(x, y)) * 2 + (instance[own] == instance[other])
+        columns: tuple[Ints, ...] = access[own], access[other], relation
+        then, first, relation = distinct(*columns) if several else columns
+        yield relation, first, then
+        low = high
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,24 +222,21 @@ class Queries:
         return len(self.first)
 
     def __iter__(self) -> Iterator[StateQuery]:
-        for at in range(len(self.first)):
-            made = self.updates.query(
-                self.rules[int(self.rule[at])], int(self.first[at]), int(self.then[at]), int(self.invariant[at])
-            )
-            if made is not None:
-                yield made
+        for low in range(0, len(self.first), _AT_ONCE):
+            some = slice(low, low + _AT_ONCE)
+            rules = [self.rules[number] for number in self.rule[some].tolist()]
+            yield from self.updates.states(rules, self.first[some], self.then[some], self.invariant[some])
 
 
 def queries(updates: Updates, rules: tuple[str, ...], rule: Ints, first: Ints, then: Ints, invariant: Ints) -> Queries:
     """In order; of equal pairs of one rule only that of the strongest invariant (the smallest number) stays."""
-    order, _ = sorting(rule, first, then, invariant)
-    rule, first, then, invariant = taken(order, rule, first, then, invariant)
-    fresh = np.ones(len(order), dtype=np.bool_)
+    rule, first, then, invariant = distinct(rule, first, then, invariant)
+    fresh = np.ones(len(rule), dtype=np.bool_)
     fresh[1:] = (rule[1:] != rule[:-1]) | (first[1:] != first[:-1]) | (then[1:] != then[:-1])
     rule, first, then, invariant = taken(np.flatnonzero(fresh), rule, first, then, invariant)
     by_time, _ = sorting(np.maximum(first, then), first, invariant)
-    rule, first, then, invariant = taken(by_time, rule, first, then, invariant)
-    nth = occurrence(rule, updates.label[first], updates.label[then])
+    nth = np.empty(len(by_time), dtype=np.int64)
+    nth[by_time] = occurrence(*taken(by_time, rule, updates.label[first], updates.label[then]))
     order, _ = sorting(nth, invariant, then, first)
     return Queries(updates, rules, *taken(order, rule, first, then, invariant))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite
+from crashcheck.analyzer.behaviours.columns import distinct, ranges, sorting
 from crashcheck.analyzer.persistence.pieces import Ints
 
 QUERIES = 50_000  # that are looked at: they come in the order of their weight
@@ -157,19 +158,17 @@ def _violated(
         return out
     many = [len(query.persisted) + len(query.unpersisted) for query in asked]
     number = np.repeat(np.array([query.invariant for query in asked], dtype=np.int64), many)
-    piece = np.array([p for query in asked for p in (*query.persisted, *query.unpersisted)], dtype=np.int64)
+    pieces = chain.from_iterable(chain(query.persisted, query.unpersisted) for query in asked)
+    number, piece = distinct(number, np.fromiter(pieces, dtype=np.int64, count=len(number)))
     member, behaviour = _behaviours(found, piece)
-    groups_of: dict[int, list[int]] = {}
-    for at, group in enumerate(made):
-        for each in np.concatenate(group.alike).tolist() if group.alike else [group.representative.id]:
-            groups_of.setdefault(each, []).append(at)
-    pairs = {
-        (at, invariant)
-        for invariant, each in set(zip(number[member].tolist(), behaviour.tolist(), strict=True))
-        for at in groups_of.get(each, ())
-    }
-    for at, invariant in sorted(pairs):
-        out[at].append(known[invariant])
+    number, behaviour = distinct(number[member], behaviour)
+    members = [np.concatenate(group.alike) if group.alike else np.array([group.representative.id]) for group in made]
+    belongs, group_of = distinct(np.concatenate(members), np.repeat(np.arange(len(made)), [len(m) for m in members]))
+    low = np.searchsorted(belongs, behaviour)
+    each = np.searchsorted(belongs, behaviour, side="right") - low
+    at, number = distinct(group_of[ranges(low, each)], np.repeat(number, each))
+    for group, invariant in zip(at.tolist(), number.tolist(), strict=True):
+        out[group].append(known[invariant])
     return out
 
 
@@ -179,11 +178,9 @@ def _behaviours(found: Behaviours, piece: Ints) -> tuple[Ints, Ints]:
     node_of = np.empty(len(nodes.piece), dtype=np.int64)
     node_of[nodes.piece] = np.repeat(np.arange(len(nodes)), np.diff(nodes.start))
     node = node_of[piece]
-    order = np.argsort(found.row_node, kind="stable")
+    order, _ = sorting(found.row_node)
     sorted_node = found.row_node[order]
-    low = np.searchsorted(sorted_node, node, side="left")
+    low = np.searchsorted(sorted_node, node)
     many = np.searchsorted(sorted_node, node, side="right") - low
-    member = np.repeat(np.arange(len(piece)), many)
-    row = np.repeat(low - (np.cumsum(many) - many), many) + np.arange(int(many.sum()))
-    owner = np.searchsorted(found.start, order[row], side="right") - 1
-    return member, owner
+    row = order[ranges(low, many)]
+    return np.repeat(np.arange(len(piece)), many), np.searchsorted(found.start, row, side="right") - 1

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from crashcheck.analyzer.behaviours.updates import distinct, pack, ranges
+from crashcheck.analyzer.behaviours.columns import distinct, ranges, sorting, taken
 from crashcheck.analyzer.invariants.keys import Key, Keys
 from crashcheck.analyzer.invariants.ppdg import ADDRESS, CONTROL, VALUE, Accesses, Edges
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
@@ -148,57 +148,47 @@ def _by_fields(bounds: list[tuple[Ints, ...]]) -> Joined:
 
 def _counted(columns: tuple[Ints, ...], times: Ints) -> tuple[Ints, ...]:
     """Distinct rows, sorted, and the sum of their `times`."""
-    order = np.lexsort(pack(columns)[::-1])
-    sorted_ = [column[order] for column in columns]
-    if not len(order):
-        return (*sorted_, times)
-    fresh = np.ones(len(order), dtype=np.bool_)
-    fresh[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in sorted_])
+    if not len(times):
+        return (*columns, times)
+    order, fresh = sorting(*columns)
     first = np.flatnonzero(fresh)
-    return (*(column[first] for column in sorted_), np.add.reduceat(times[order], first))
+    return (*taken(order[first], *columns), np.add.reduceat(times[order], first))
 
 
 def _chunk(rows: Accesses, keys: Keys, edges: Edges, low: int, high: int) -> tuple[tuple[Ints, ...], tuple[Ints, ...]]:
     access, on, how = edges.access[low:high], edges.on[low:high], edges.how[low:high]
     edge, own, other, shared = related(keys, access, on)
     columns = rows.columns
-    is_load = rows.load[access][edge]
-    same_field = keys.field[own] == keys.field[other]
-    same = (
-        same_field
-        & (columns.file[access][edge] == columns.file[on][edge])
-        & (columns.offset[access][edge] // WORD_BYTES == columns.offset[on][edge] // WORD_BYTES)
-    )
-    out: list[tuple[Ints, ...]] = []
-    for rule, wanted, mask in (
-        (0, ~is_load, VALUE),
-        (0, ~is_load, ADDRESS),
-        (1, ~is_load, CONTROL),
-        (2, is_load, CONTROL),
-    ):
-        fits = wanted & (how[edge] & mask > 0) & ~same
-        if mask == ADDRESS:
-            fits &= how[edge] & VALUE == 0
-        mine = np.flatnonzero(fits)
-        mine_field, its_field = keys.field[own[mine]], keys.field[other[mine]]
-        out.append(
-            (
-                np.full(len(mine), rule, dtype=np.int64),
-                mine_field if rule == 2 else its_field,
-                its_field if rule == 2 else mine_field,
-                shared[mine].astype(np.int64),
-                columns.site[access[edge[mine]]],
-                columns.site[on[edge[mine]]],
-                np.full(len(mine), mask, dtype=np.int64),
-                np.ones(len(mine), dtype=np.int64),
-            )
-        )
-    joined = tuple(np.concatenate(column) for column in zip(*out, strict=True))
+    is_load = rows.load[access]
+    field, its = keys.field[own], keys.field[other]
+
     apart = np.flatnonzero(shared == 0)
-    of_load = is_load[apart]
-    first = np.where(of_load, own[apart], other[apart])
-    then = np.where(of_load, other[apart], own[apart])
+    reads = is_load[edge[apart]]
+    first = np.where(reads, own[apart], other[apart])
+    then = np.where(reads, other[apart], own[apart])
     bound = distinct(keys.field[first] * len(keys.names) + keys.field[then], keys.instance[first], keys.instance[then])
+
+    alike = np.flatnonzero(field == its)
+    one, two = access[edge[alike]], on[edge[alike]]
+    same = (columns.file[one] == columns.file[two]) & (
+        columns.offset[one] // WORD_BYTES == columns.offset[two] // WORD_BYTES
+    )
+    told = np.ones(len(edge), dtype=np.bool_)
+    told[alike[same]] = False
+    edge, field, its, shared = taken(np.flatnonzero(told), edge, field, its, shared)
+    load = is_load[edge].astype(np.int64)
+    kinds = field, its, shared, columns.site[access[edge]], columns.site[on[edge]], how[edge], load
+    field, its, shared, access, on, how, load, times = _counted(kinds, np.ones(len(edge), dtype=np.int64))
+    out: list[tuple[Ints, ...]] = []
+    for rule, of_load, mask in ((0, 0, VALUE), (0, 0, ADDRESS), (1, 0, CONTROL), (2, 1, CONTROL)):
+        fits = (load == of_load) & (how & mask > 0)
+        if mask == ADDRESS:
+            fits &= how & VALUE == 0
+        mine = np.flatnonzero(fits)
+        named = (field[mine], its[mine]) if rule == 2 else (its[mine], field[mine])
+        ends = np.full(len(mine), rule), *named, shared[mine], access[mine], on[mine], np.full(len(mine), mask)
+        out.append((*ends, times[mine]))
+    joined = tuple(np.concatenate(column) for column in zip(*out, strict=True))
     return _counted(joined[:-1], joined[-1]), (*np.divmod(bound[0], len(keys.names)), bound[1], bound[2])
 
 
@@ -206,28 +196,37 @@ def related(keys: Keys, one: Ints, other: Ints) -> tuple[Ints, Ints, Ints, Ints]
     """(place, row of one, row of other, shared) for pairs of accesses: the fields by which an invariant knows them."""
     many_one = keys.start[one + 1] - keys.start[one]
     many_other = keys.start[other + 1] - keys.start[other]
-    few = np.flatnonzero((many_one * many_other <= _PAIRS) & (many_one * many_other > 0))
-    each = many_one[few] * many_other[few]
-    pair = np.repeat(few, each)
-    inside = ranges(np.zeros(len(few), dtype=np.int64), each)
-    left = keys.start[one[pair]] + inside // many_other[pair]
-    right = keys.start[other[pair]] + inside % many_other[pair]
-    equal = keys.instance[left] == keys.instance[right]
-    size = np.where(equal, keys.size[left], 1 << 40)
-    least = np.full(len(one), 1 << 40, dtype=np.int64)
-    if len(few):
-        least[few] = np.minimum.reduceat(size, np.cumsum(each) - each)
-    in_one = equal & (size == least[pair])
+    none = np.zeros(0, dtype=np.int64)
+    found = [(none, none, none)]
+    met = np.zeros(len(one), dtype=np.bool_)
+    # many edges have equally many fields at both ends: compared all together
+    order, fresh = sorting(many_one, many_other)
+    for which in np.split(order, np.flatnonzero(fresh)[1:]):
+        lefts, rights = int(many_one[which[0]]), int(many_other[which[0]])
+        if not 0 < lefts * rights <= _PAIRS:
+            continue
+        left, right = keys.start[one[which]], keys.start[other[which]]
+        least = np.full(len(which), 1 << 40, dtype=np.int64)
+        common = []
+        for i in range(lefts):
+            at = left + i
+            for j in range(rights):
+                equal = np.flatnonzero(keys.instance[at] == keys.instance[right + j])
+                common.append((equal, at[equal], right[equal] + j))
+                least[equal] = np.minimum(least[equal], keys.size[at[equal]])
+        for equal, at, its in common:
+            smallest = keys.size[at] == least[equal]
+            found.append((which[equal[smallest]], at[smallest], its[smallest]))
+        met[which] = least < 1 << 40
     # nothing in common: what each touches, from the inside
-    apart = np.flatnonzero((least == 1 << 40) & (many_one > 0) & (many_other > 0))
+    apart = np.flatnonzero(~met & (many_one > 0) & (many_other > 0))
     own_at, own_row = keys.innermost(one[apart])
     other_at, other_row = keys.innermost(other[apart])
-    first = np.searchsorted(other_at, own_at)
-    many = np.searchsorted(other_at, own_at, side="right") - first
-    place = np.concatenate([pair[in_one], np.repeat(apart[own_at], many)])
-    rows_one = np.concatenate([left[in_one], np.repeat(own_row, many)])
-    rows_other = np.concatenate([right[in_one], other_row[ranges(first, many)]])
-    shared = np.concatenate([np.ones(int(in_one.sum()), dtype=np.int64), np.zeros(int(many.sum()), dtype=np.int64)])
+    each = np.bincount(other_at, minlength=len(apart))
+    first, many = (np.cumsum(each) - each)[own_at], each[own_at]
+    shared = np.repeat([1, 0], [sum(len(place) for place, _, _ in found), int(many.sum())])
+    found.append((np.repeat(apart[own_at], many), np.repeat(own_row, many), other_row[ranges(first, many)]))
+    place, rows_one, rows_other = (np.concatenate(column) for column in zip(*found, strict=True))
     return place, rows_one, rows_other, shared
 
 

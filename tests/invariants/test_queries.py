@@ -16,11 +16,11 @@ from random_runs import SETTINGS, Step, runs, script_of
 from scripts import Script, site
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.behaviours.updates import numbered
-from crashcheck.analyzer.invariants.keys import keys
+from crashcheck.analyzer.invariants.keys import Keys, keys
 from crashcheck.analyzer.invariants.pairs import ordered_pairs, parted_pairs
-from crashcheck.analyzer.invariants.ppdg import accesses
-from crashcheck.analyzer.invariants.queries import Updates, guardians_together
+from crashcheck.analyzer.invariants.ppdg import Accesses, accesses
+from crashcheck.analyzer.invariants.queries import StateQuery, Updates, guardians_together
+from crashcheck.analyzer.persistence.pieces import IN_ORDER
 from crashcheck.checker.queries import states_of
 from crashcheck.checker.representative import Places
 from crashcheck.checker.states import StateSpace
@@ -29,10 +29,14 @@ from crashcheck.checker.strategies.exhaustive import Exhaustive
 
 def updates_of(script: Script, model: str) -> Updates:
     found = script.found(model)
+    return Updates(found, *known(script, found))
+
+
+def known(script: Script, found: Behaviours) -> tuple[Accesses, Keys]:
     nodes = found.nodes
     rows = accesses(found.graph.trace, np.unique(nodes.event[nodes.data]))
     rows = rows.chosen(np.arange(len(rows)))
-    return Updates(found, rows, keys(found.graph.trace, script.facts, rows))
+    return rows, keys(found.graph.trace, script.facts, rows)
 
 
 def lacking(found: Behaviours) -> set[tuple[int, int]]:
@@ -52,8 +56,8 @@ def lacking(found: Behaviours) -> set[tuple[int, int]]:
 
 
 def pairs_of(updates: Updates) -> Iterator[tuple[int, int]]:
-    for f in range(len(updates.rows)):
-        for w in range(len(updates.rows)):
+    for f in range(len(updates.event)):
+        for w in range(len(updates.event)):
             if f != w and not updates.overlap(np.array([f]), np.array([w]))[0]:
                 yield f, w
 
@@ -71,7 +75,7 @@ def test_an_update_may_be_missing_beside_another_just_where_some_state_lacks_it(
             says = bool(updates.may_lack(np.array([f]), np.array([w]))[0])
             there = (int(updates.event[f]), int(updates.event[w])) in exists
             assert says == there or (loose and says), (f, w)
-            query = updates.query("RO1", f, w, 1)
+            query = next(updates.states(["RO1"], *(np.array([number]) for number in (f, w, 1))), None)
             assert (query is not None) == says or loose, (f, w)
             if query is not None:
                 assert bool(states_of(places, query)) == there
@@ -100,7 +104,7 @@ def test_pairs_are_those_of_the_definition(steps: list[tuple[int | str, int]]) -
             else:
                 script.at(what, start + (what - 1) * 64, delta=(what - 1) * 64)
         updates = updates_of(script, "px86")
-        names = {key.text: number for number, key in enumerate(updates.keys.names)}
+        names = {key.text: number for number, key in enumerate(known(script, updates.found)[1].names)}
         asked = [("t.a", "t.b", False), ("t.a", "t.b", True), ("t.b", "t.a", False), ("t.b", "t.a", True)]
         if not {"t.a", "t.b"} <= names.keys():
             return
@@ -129,30 +133,111 @@ def test_how_many_are_looked_at_together_changes_no_pair(
         if chance.random() < 0.3:
             script.persist(start + 64 * chance.randrange(4))
     updates = updates_of(script, "px86")
-    fields = range(len(updates.keys.names))
+    fields = range(updates.fields)
     asked = np.array([(f, w, shared) for f in fields for w in fields for shared in (0, 1)]).T
-    near = guardians_together(updates, np.arange(len(fields)))
-    relation, heads = numbered(near.field_one, near.field_other, near.shared)
+    monkeypatch.setattr("crashcheck.analyzer.invariants.pairs._MOST", chance.choice((1, 3, 256)))
 
-    def told() -> list[tuple[list[int], list[int], int, int]]:
+    def told() -> list[tuple[int, list[int], list[int], int, int]]:
         made = [
-            *ordered_pairs(updates, asked[0], asked[1], asked[2] > 0, {}),
-            *parted_pairs(updates, relation, near.one, near.other, len(heads)),
+            *enumerate(ordered_pairs(updates, asked[0], asked[1], asked[2] > 0, {})),
+            *parted_pairs(updates, guardians_together(updates, np.arange(len(fields)))),
         ]
-        return [(one.first.tolist(), one.then.tolist(), one.held, one.violated) for one in made]
+        return [(of, one.first.tolist(), one.then.tolist(), one.held, one.violated) for of, one in made]
 
     at_once = told()
-    assert len(at_once) == len(asked[0]) + len(heads)
-    assert sum(violated for _, _, _, violated in at_once) > 0
+    assert len(at_once) > len(asked[0])
+    assert sum(violated for _, _, _, _, violated in at_once) > 0
     monkeypatch.setattr("crashcheck.analyzer.invariants.pairs._CHUNK", chance.choice((1, 7, 50)))
     monkeypatch.setattr("crashcheck.analyzer.invariants.queries._COMPARED", chance.choice((1, 3)))
+    monkeypatch.setattr("crashcheck.analyzer.invariants.queries._MEMBERS", chance.choice((1, 4)))
     assert told() == at_once
+
+
+@SETTINGS
+@given(steps=runs())
+def test_queries_that_are_made_together_are_those_of_the_definition(steps: list[Step]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        updates = updates_of(script_of(Path(folder), steps), "px86")
+        pairs = list(pairs_of(updates))
+        first, then = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        numbers = np.arange(len(pairs))
+        made = list(updates.states(["RO2"] * len(pairs), first, then, numbers))
+        assert made == [one for number, pair in enumerate(pairs) for one in defined(updates, *pair, number)]
+
+
+def defined(updates: Updates, first: int, then: int, number: int) -> Iterator[StateQuery]:
+    """The query of a pair of updates; none if nothing of the first can be missing."""
+    graph = updates.found.graph
+    pieces = range(len(graph.event))
+    kept = [piece for piece in pieces if graph.event[piece] == updates.event[then]]
+    granules = {int(graph.granule[piece]) for piece in kept if graph.mode[piece] == IN_ORDER}
+    now = max(int(updates.event[then]), int(updates.event[first]))
+    older = updates.event[first] < updates.event[then]
+    lost = [
+        piece
+        for piece in pieces
+        if graph.event[piece] == updates.event[first]
+        and graph.durable_from[piece] > now
+        and not (older and graph.mode[piece] == IN_ORDER and int(graph.granule[piece]) in granules)
+    ]
+    if lost:
+        labels = int(updates.label[first]), int(updates.label[then])
+        yield StateQuery(tuple(kept), tuple(lost), now, number, ("RO2", *labels))
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@SETTINGS
+@given(steps=st.lists(step, min_size=2, max_size=30), threads=st.sampled_from([1, 2]))
+def test_guardians_that_are_updated_together_are_those_of_the_definition(
+    marked: bool, steps: list[tuple[int | str, int]], threads: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        script = Script(Path(folder), *FIELDS)
+        for number, (what, start) in enumerate(steps):
+            if what == "begin":
+                script.trace.begin(number + 1) if marked else None
+            elif isinstance(what, str):
+                script.persist(start + (0 if what == "persist a" else 64))
+            else:
+                with script.trace.thread(1 + number % threads):
+                    script.at(what, start + (what - 1) * 64, size=(8, 80)[number % 5 == 0], delta=(what - 1) * 64)
+        updates = updates_of(script, "px86")
+        found = parted_pairs(updates, guardians_together(updates, np.arange(updates.fields)))
+        assert [
+            (of, list(zip(one.then.tolist(), one.first.tolist(), strict=True)), one.held, one.violated)
+            for of, one in found
+        ] == sorted(parted_by_definition(updates))
+
+
+def parted_by_definition(updates: Updates) -> Iterator[tuple[int, list[tuple[int, int]], int, int]]:
+    """(relation, (then, first) of which `then` may persist alone, pairs that persist together, pairs that may not)."""
+    fields, thread = updates.fields, updates.thread
+    members = [place for place in range(len(updates.update)) if updates.inner[place]]
+    near: dict[int, set[tuple[int, int]]] = {}
+    for number in set(thread.tolist()):
+        mine = [place for place in members if thread[updates.update[place]] == number]
+        for at, late in enumerate(mine):
+            for early in mine[max(at - 8, 0) : at]:
+                one, other = int(updates.update[early]), int(updates.update[late])
+                if len(updates.begins):
+                    meet = updates.operation[one] == updates.operation[other]
+                else:
+                    meet = updates.durable[one] > updates.event[other]
+                if one != other and meet and not updates.overlap(np.array([one]), np.array([other]))[0]:
+                    x, y = sorted((int(updates.field[early]), int(updates.field[late])))
+                    shared = int(updates.instance[early] == updates.instance[late])
+                    near.setdefault((x * fields + y) * 2 + shared, set()).add((one, other))
+    for relation, pairs in near.items():
+        both = {(one, other) for pair in pairs for one, other in (pair, pair[::-1])}
+        bad = {(w, f) for f, w in both if updates.may_lack(np.array([f]), np.array([w]))[0]}
+        broken = sum((one, other) in bad or (other, one) in bad for one, other in pairs)
+        yield relation, sorted(bad), len(pairs) - broken, broken
 
 
 def by_definition(updates: Updates, first: str, then: str, shared: bool) -> tuple[set[tuple[int, int]], set[int]]:
     """(pairs that a crash may leave in the wrong order, updates of `then` before which `first` had persisted)."""
-    stores = range(len(updates.rows))
-    offset, event, durable = updates.rows.columns.offset, updates.event, updates.durable
+    stores, event, durable = range(len(updates.event)), updates.event, updates.durable
+    offset = updates.found.graph.trace.events["offset"][event].astype(np.int64)
     f_all, w_all = (
         [row for row in stores if offset[row] % 256 == (64 if name == "t.b" else 0)] for name in (first, then)
     )
