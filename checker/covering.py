@@ -24,6 +24,7 @@ from crashcheck.checker.states import CrashState
 from crashcheck.runtime.exploring import MOST_BYTES, MOST_GRANULES, Explored, OpenGranule
 
 _LINE = 64
+_FAILING = 4  # ends of a moment that are looked into
 _Range = tuple[str, int, int]
 
 
@@ -46,7 +47,7 @@ class Product:
 class Outcome:
     """What came of exploring a product. `why`: why it is not decided; `final`: and no other will be.
 
-    `failing`: for each end that failed its verdict and, if there is one, a new state that should end so.
+    `failing`: for the first ends that failed their verdict and, if there is one, a new state that should end so.
     """
 
     why: str
@@ -182,13 +183,14 @@ class Covering:
             return Outcome(product, False, 0)
         if explored is None:
             return Outcome("", False, 0)
-        verdicts = self._executor.judged(explored, product.point, folder)
-        failing = tuple(
-            (verdict, matching(exposure, product, end.choices))
-            for end, verdict in zip(explored.ends, verdicts, strict=True)
-            if not verdict.passed
-        )
-        outcome = Outcome(explored.why, explored.final, len(explored.ends), failing)
+        failing: list[tuple[Verdict, CrashState | None]] = []
+        for end in explored.ends:
+            verdict = self._executor.judged(end, product.point, folder)
+            if not verdict.passed:
+                failing.append((verdict, matching(exposure, product, end.choices)))
+            if len(failing) == _FAILING:
+                break
+        outcome = Outcome(explored.why, explored.final, len(explored.ends), tuple(failing))
         if outcome.passes:
             self._passed.setdefault(product.clock, []).append(_contents(product))
         return outcome

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from crashcheck.checker.content import Content, FilePatch
     from crashcheck.checker.states import CrashPoint, CrashState
-    from crashcheck.runtime.exploring import OpenGranule
+    from crashcheck.runtime.exploring import End, OpenGranule
 
 _END_S = 5.0  # a killed process is gone at once, unless the kernel is busy with it
 _AHEAD = 2  # tasks a worker holds at once, so that it need not wait for us; bounds what its socket must hold
@@ -307,11 +307,10 @@ class Executor:
             apart=self._limits.apart,
         )
 
-    def judged(self, explored: Explored, point: int, folder: Path) -> list[Verdict]:
-        """The verdict of each end of what was explored in `folder`."""
+    def judged(self, end: End, point: int, folder: Path) -> Verdict:
+        """The verdict of an end of what was explored in `folder`."""
         names = {str(folder / name): "{" + name + "}" for name in ("pool", "stdout", "ops")}
-        ended = [captured(end.status, end.output, self._limits) for end in explored.ends]
-        return [self._oracle.judge(each, names, point) for each in ended]
+        return self._oracle.judge(captured(end.status, end.output, self._limits), names, point)
 
     def shown_command(self, state: CrashState, pool: str) -> str:
         """The check as a person would type it for an image of this state at `pool`."""

@@ -146,6 +146,28 @@ def contents(draw: st.DrawFn) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys(b"".join(word.to_bytes(8, "little") for word in each) for each in many))
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        ["m96@0>4100"],  # a page of which all is known once it is written, touched only afterwards
+        ["m96@4100>0", "e96@0>4100"],
+        ["w8@4093=1", "r8@4093"],
+        ["c140@4032>60", "r8@64", "?", "r8@4096"],
+        ["z64@64", "r8@64", "a8@72=1"],
+    ],
+)
+def test_instructions_that_touch_two_pages_are_followed(program: Callable[[str], Path], script: list[str]) -> None:
+    granules = [
+        OpenGranule("a", at, 64, (bytes([1, 0, 0, 0]) * 16, bytes([0, 0, 0, 1]) * 16)) for at in (64, 4032, 4096)
+    ]
+    image = holding_the_first(8192, granules)
+    command = [str(program("script")), *script, "p"]
+    done = explored_runs(command, image, granules)
+    assert not done.why
+    ends = {(os.waitstatus_to_exitcode(end.status), end.output) for end in done.ends}
+    assert ends == set(one_by_one(command, image, granules))
+
+
 @settings(SETTINGS, max_examples=60)
 @given(
     st.lists(commands(), min_size=1, max_size=10),

@@ -1,0 +1,306 @@
+/* System calls of a check that is explored: performed where that changes nothing for other processes (explore.c). */
+#ifdef CC_SHARED
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include "exploring.h"
+
+/* Whether a descriptor's file is one whose granules are open, or is mapped: then its bytes are not in the file. */
+HERE static bool is_ours(long fd)
+{
+    struct stat state;
+    if (raw_failed(raw3(SYS_fstat, fd, (long)&state, 0)))
+        return false;
+    for (uint32_t i = 0; i < cc_run.table->granules; i++)
+        if (cc_run.granules[i].device == state.st_dev && cc_run.granules[i].inode == state.st_ino)
+            return true;
+    for (uint32_t i = 0; i < cc_run.mapped; i++)
+        if (cc_run.mappings[i].device == state.st_dev && cc_run.mappings[i].inode == state.st_ino)
+            return true;
+    return false;
+}
+
+HERE static long read_at_place(long number, const long *a)
+{
+    if (is_ours(a[0]))
+        cc_explore_refuse(CC_EXPLORE_FILE_READ, (uint32_t)number);
+    if (number == SYS_pread64)
+        return raw4(SYS_pread64, a[0], a[1], a[2], a[3]);
+    if (a[0] < 0 || a[0] >= PLACES)
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
+    uint64_t *place = &cc_run.places[a[0]];
+    if (*place == NO_PLACE) {
+        long now = raw3(SYS_lseek, a[0], 0, SEEK_CUR);
+        if (raw_failed(now))
+            cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
+        *place = (uint64_t)now;
+    }
+    long got = raw4(SYS_pread64, a[0], a[1], a[2], (long)*place);
+    if (got > 0)
+        *place += (uint64_t)got;
+    return got;
+}
+
+HERE static long seek(const long *a)
+{
+    struct stat state;
+    if (a[0] < 0 || a[0] >= PLACES)
+        cc_explore_refuse(CC_EXPLORE_CALL, SYS_lseek);
+    long now = raw3(SYS_lseek, a[0], 0, SEEK_CUR);
+    if (raw_failed(now))
+        return now;
+    if (cc_run.places[a[0]] == NO_PLACE)
+        cc_run.places[a[0]] = (uint64_t)now;
+    long base = a[2] == SEEK_SET ? 0 : (long)cc_run.places[a[0]];
+    if (a[2] == SEEK_END && !raw_failed(raw3(SYS_fstat, a[0], (long)&state, 0)))
+        base = state.st_size;
+    else if (a[2] != SEEK_SET && a[2] != SEEK_CUR)
+        cc_explore_refuse(CC_EXPLORE_CALL, SYS_lseek);
+    if (base + a[1] < 0)
+        return -EINVAL;
+    cc_run.places[a[0]] = (uint64_t)(base + a[1]);
+    return base + a[1];
+}
+
+HERE static long prints(long number, long fd, const void *from, size_t size)
+{
+    if (fd != 1 && fd != 2)
+        cc_explore_refuse(is_ours(fd) ? CC_EXPLORE_FILE_READ : CC_EXPLORE_CALL, (uint32_t)number);
+    if (lies_in_file((uintptr_t)from, size))
+        cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
+    stir(cc_run.history, (uint64_t)fd);
+    cc_explore_stir_bytes(cc_run.history, from, size);
+    if (fd == 2 && cc_run.table->apart)
+        return (long)size;
+    if (cc_run.output_bytes + size > OUTPUT_ROOM)
+        cc_explore_refuse(CC_EXPLORE_ROOM, 2);
+    raw_move(cc_run.output + cc_run.output_bytes, from, size);
+    cc_run.output_bytes += size;
+    return (long)size;
+}
+
+HERE static long maps(const long *a)
+{
+    long flags = a[3];
+    bool anonymous = flags & MAP_ANONYMOUS, shared = (flags & MAP_TYPE) != MAP_PRIVATE;
+    bool fixed = flags & MAP_FIXED;
+    if (fixed)
+        for (uint32_t i = 0; i < cc_run.mapped; i++)
+            if (!cc_run.mappings[i].gone && (uintptr_t)a[0] < cc_run.mappings[i].end && (uintptr_t)(a[0] + a[1]) > cc_run.mappings[i].start)
+                cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
+    if (shared)
+        flags = (flags & ~(MAP_TYPE | MAP_SYNC)) | MAP_PRIVATE;
+    bool known = !anonymous && is_ours(a[4]);
+    long result = raw6(SYS_mmap, a[0], a[1], a[2], flags, a[4], a[5]);
+    if (raw_failed(result) || anonymous || !(shared || known))
+        return result;
+    struct stat state;
+    if (raw_failed(raw3(SYS_fstat, a[4], (long)&state, 0)))
+        cc_explore_refuse(CC_EXPLORE_SETUP, 3);
+    for (uint32_t i = 0; i < cc_run.mapped; i++)
+        if (cc_run.mappings[i].device == state.st_dev && cc_run.mappings[i].inode == state.st_ino)
+            cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
+    if (!known && !(a[2] & PROT_WRITE))
+        return result; /* of a file that nobody changes */
+    if (cc_run.mapped == MAPPINGS)
+        cc_explore_refuse(CC_EXPLORE_ROOM, 5);
+    uint64_t there = (uint64_t)state.st_size > (uint64_t)a[5] ? (uint64_t)state.st_size - (uint64_t)a[5] : 0;
+    uint64_t size = there < (uint64_t)a[1] ? there : (uint64_t)a[1];
+    struct mapping *in = &cc_run.mappings[cc_run.mapped++];
+    in->start = (uintptr_t)result;
+    in->end = in->start + ((size + PAGE - 1) & ~(PAGE - 1));
+    in->offset = (uint64_t)a[5];
+    in->device = state.st_dev;
+    in->inode = state.st_ino;
+    in->protection = (int)a[2];
+    in->gone = false;
+    cc_explore_close_pages(in);
+    return result;
+}
+
+HERE static long unmaps(const long *a)
+{
+    for (uint32_t i = 0; i < cc_run.mapped; i++) {
+        struct mapping *in = &cc_run.mappings[i];
+        if (in->gone || (uintptr_t)a[0] >= in->end || (uintptr_t)(a[0] + a[1]) <= in->start)
+            continue;
+        if ((uintptr_t)a[0] > in->start || (uintptr_t)(a[0] + a[1]) < in->end)
+            cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_munmap);
+        in->gone = true;
+    }
+    return raw3(SYS_munmap, a[0], a[1], 0);
+}
+
+HERE static long opens_file(long number, const long *a)
+{
+    const long *rest = number == SYS_openat ? a + 1 : a;
+    long folder = number == SYS_openat ? a[0] : AT_FDCWD;
+    if (rest[1] & (O_TRUNC | __O_TMPFILE))
+        cc_explore_refuse(CC_EXPLORE_FILE_READ, (uint32_t)number);
+    if ((rest[1] & O_CREAT) && raw_failed(raw4(SYS_faccessat, folder, rest[0], 0, 0)))
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
+    const char *path = (const char *)rest[0];
+    cc_explore_stir_bytes(cc_run.history, path, raw_length(path));
+    long fd = raw4(SYS_openat, folder, rest[0], rest[1], rest[2]);
+    if (fd >= 0 && fd < (long)PLACES)
+        cc_run.places[fd] = NO_PLACE;
+    return fd;
+}
+
+HERE static long resizes(const long *a)
+{
+    struct stat state;
+    if (raw_failed(raw3(SYS_fstat, a[0], (long)&state, 0)) || state.st_size != a[1])
+        cc_explore_refuse(CC_EXPLORE_FILE_READ, SYS_ftruncate);
+    return 0;
+}
+
+HERE static long masks(ucontext_t *context, const long *a)
+{
+    uint64_t *mask = (uint64_t *)(void *)&context->uc_sigmask;
+    if (a[2])
+        raw_move((void *)a[2], mask, sizeof *mask);
+    if (!a[1])
+        return 0;
+    uint64_t given;
+    raw_move(&given, (const void *)a[1], sizeof given);
+    uint64_t now = a[0] == SIG_BLOCK ? *mask | given : a[0] == SIG_UNBLOCK ? *mask & ~given : given;
+    *mask = now & ~(1ull << (SIGSEGV - 1) | 1ull << (SIGTRAP - 1) | 1ull << (SIGSYS - 1));
+    return 0;
+}
+
+/* How many arguments a call has that may be addresses; 0: it is not followed. Of these nothing but results is seen. */
+HERE static unsigned arguments_of(long number)
+{
+    switch (number) {
+    case SYS_close: case SYS_brk: case SYS_fsync: case SYS_fdatasync: case SYS_flock: case SYS_getuid: case SYS_geteuid:
+    case SYS_getgid: case SYS_getegid: case SYS_sched_yield: case SYS_uname: case SYS_sysinfo: case SYS_set_tid_address:
+        return 1;
+    case SYS_fstat: case SYS_stat: case SYS_lstat: case SYS_access: case SYS_getcwd: case SYS_nanosleep: case SYS_statfs:
+    case SYS_fstatfs: case SYS_gettimeofday: case SYS_clock_gettime: case SYS_clock_getres: case SYS_set_robust_list:
+    case SYS_getrlimit:
+        return 2;
+    case SYS_readlink: case SYS_getrandom: case SYS_madvise: case SYS_sched_getaffinity: case SYS_faccessat:
+        return 3;
+    case SYS_newfstatat: case SYS_readlinkat: case SYS_clock_nanosleep: case SYS_fadvise64:
+        return 4;
+    case SYS_statx:
+        return 5;
+    default:
+        return 0;
+    }
+}
+
+HERE static long performs(ucontext_t *context, long number, const long *a)
+{
+    uint32_t plain = (uint32_t)number;
+    switch (number) {
+    case SYS_exit:
+    case SYS_exit_group:
+        cc_explore_ends((int32_t)(a[0] & 0xff) << 8);
+    case SYS_read:
+    case SYS_pread64:
+        if (lies_in_file((uintptr_t)a[1], (size_t)a[2]))
+            cc_explore_refuse(CC_EXPLORE_PASSED, plain);
+        return read_at_place(number, a);
+    case SYS_lseek:
+        return seek(a);
+    case SYS_write:
+        return prints(number, a[0], (const void *)a[1], (size_t)a[2]);
+    case SYS_writev: {
+        const struct iovec *parts = (const struct iovec *)a[1];
+        long all = 0;
+        if (lies_in_file((uintptr_t)a[1], (size_t)a[2] * sizeof *parts))
+            cc_explore_refuse(CC_EXPLORE_PASSED, plain);
+        for (long i = 0; i < a[2]; i++)
+            all += prints(number, a[0], parts[i].iov_base, parts[i].iov_len);
+        return all;
+    }
+    case SYS_open:
+    case SYS_openat:
+        if (is_mapped((uintptr_t)a[number == SYS_openat]))
+            cc_explore_refuse(CC_EXPLORE_PASSED, plain);
+        return opens_file(number, a);
+    case SYS_mmap:
+        return maps(a);
+    case SYS_munmap:
+        return unmaps(a);
+    case SYS_msync:
+        return raw3(SYS_msync, a[0], a[1], a[2]);
+    case SYS_mprotect:
+        if (!(a[2] & PROT_WRITE) || is_mapped((uintptr_t)a[0]) || is_mapped((uintptr_t)(a[0] + a[1] - 1)))
+            cc_explore_refuse(CC_EXPLORE_CALL, plain);
+        return raw3(SYS_mprotect, a[0], a[1], a[2]);
+    case SYS_mremap:
+        if (is_mapped((uintptr_t)a[0]) || (a[3] & MREMAP_FIXED))
+            cc_explore_refuse(CC_EXPLORE_CALL, plain);
+        return raw6(SYS_mremap, a[0], a[1], a[2], a[3], 0, 0);
+    case SYS_ftruncate:
+        return resizes(a);
+    case SYS_getpid:
+    case SYS_gettid:
+        return cc_run.first_process;
+    case SYS_kill:
+    case SYS_tkill:
+    case SYS_tgkill:
+        if (number == SYS_tgkill ? a[1] == cc_run.first_process : a[0] == cc_run.first_process)
+            cc_explore_ends((int32_t)a[number == SYS_tgkill ? 2 : 1]);
+        cc_explore_refuse(CC_EXPLORE_CALL, plain);
+    case SYS_rt_sigprocmask:
+        return masks(context, a);
+    case SYS_rt_sigaction:
+        if (a[1] && ((const struct kernel_action *)a[1])->handler)
+            cc_explore_refuse(CC_EXPLORE_CALL, plain);
+        return a[1] ? 0 : raw4(SYS_rt_sigaction, a[0], a[1], a[2], a[3]);
+    case SYS_prlimit64:
+        if (a[2])
+            cc_explore_refuse(CC_EXPLORE_CALL, plain);
+        return raw4(SYS_prlimit64, a[0], a[1], 0, a[3]);
+    case SYS_futex:
+        if ((a[1] & FUTEX_CMD_MASK) != FUTEX_WAKE)
+            cc_explore_refuse(CC_EXPLORE_CALL, plain);
+        return 0; /* there is nobody else */
+    case SYS_ioctl:
+        if (a[1] != TCGETS)
+            cc_explore_refuse(CC_EXPLORE_CALL, plain);
+        return raw3(SYS_ioctl, a[0], a[1], a[2]);
+    case SYS_fcntl:
+        if (a[1] != F_GETFD && a[1] != F_SETFD && a[1] != F_GETFL)
+            cc_explore_refuse(CC_EXPLORE_CALL, plain);
+        return raw3(SYS_fcntl, a[0], a[1], a[2]);
+    default: {
+        unsigned arguments = arguments_of(number);
+        if (!arguments)
+            cc_explore_refuse(CC_EXPLORE_CALL, plain);
+        for (unsigned i = 0; i < arguments; i++)
+            if (is_mapped((uintptr_t)a[i]))
+                cc_explore_refuse(CC_EXPLORE_PASSED, plain);
+        return raw6(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    }
+    }
+}
+
+HERE void cc_explore_asked(int number, siginfo_t *info, void *given)
+{
+    (void)number;
+    ucontext_t *context = given;
+    greg_t *registers = context->uc_mcontext.gregs;
+    long arguments[6] = {registers[REG_RDI], registers[REG_RSI], registers[REG_RDX],
+                         registers[REG_R10], registers[REG_R8],  registers[REG_R9]};
+    long result = performs(context, info->si_syscall, arguments);
+    stir(cc_run.history, (uint64_t)info->si_syscall);
+    for (int i = 0; i < 6; i++)
+        stir(cc_run.history, (uint64_t)arguments[i]);
+    stir(cc_run.history, (uint64_t)result);
+    if (result == -EFAULT) /* perhaps of a closed page */
+        cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)info->si_syscall);
+    registers[REG_RAX] = result;
+}
+#else
+typedef int cc_for_the_shared_library;
+#endif

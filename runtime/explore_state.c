@@ -1,0 +1,201 @@
+/* The state of a process whose check is explored: all that what it does next depends on (explore.c). */
+#ifdef CC_SHARED
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "exploring.h"
+
+HERE void cc_explore_stir_bytes(uint64_t hash[2], const void *from, size_t size)
+{
+    const unsigned char *bytes = from;
+    uint64_t both[2] = {hash[0], hash[1]};
+    size_t at = 0;
+    for (; at + 8 <= size; at += 8) {
+        uint64_t word;
+        __builtin_memcpy(&word, bytes + at, 8);
+        stir(both, word);
+    }
+    uint64_t rest = size - at;
+    for (; at < size; at++)
+        rest = rest << 8 | bytes[at];
+    stir(both, rest);
+    hash[0] = both[0];
+    hash[1] = both[1];
+}
+
+/* Memory but for what is ours. */
+HERE static void stir_range(uint64_t hash[2], uintptr_t start, uintptr_t end)
+{
+    while (start < end) {
+        uintptr_t until = end, next = end;
+        for (size_t i = 0; i < sizeof cc_run.ours / sizeof *cc_run.ours; i++) {
+            if (cc_run.ours[i].end <= start || cc_run.ours[i].start >= until)
+                continue;
+            until = cc_run.ours[i].start > start ? cc_run.ours[i].start : start;
+            next = cc_run.ours[i].end < end ? cc_run.ours[i].end : end;
+        }
+        if (until > start) {
+            stir(hash, start);
+            stir(hash, until);
+            cc_explore_stir_bytes(hash, (const void *)start, until - start);
+        }
+        start = next;
+    }
+}
+
+/* Closes the pages of a mapping that hold something untouched, and opens the others. */
+HERE void cc_explore_close_pages(const struct mapping *in)
+{
+    raw3(SYS_mprotect, (long)in->start, (long)(in->end - in->start), in->protection);
+    for (uint32_t i = 0; i < cc_run.table->granules; i++) {
+        uintptr_t at = address_of(in, &cc_run.granules[i]);
+        if (!at || !cc_run.state_of[i].unknown)
+            continue;
+        uintptr_t first = at & ~(PAGE - 1), last = (at + cc_run.granules[i].length - 1) & ~(PAGE - 1);
+        raw3(SYS_mprotect, (long)first, (long)(last - first + PAGE), PROT_NONE);
+    }
+}
+
+HERE static void stir_mapping(uint64_t hash[2], const struct mapping *in)
+{
+    raw3(SYS_mprotect, (long)in->start, (long)(in->end - in->start), PROT_READ | PROT_WRITE);
+    uintptr_t from = in->start;
+    for (uint32_t i = 0; i < cc_run.table->granules; i++) {
+        uintptr_t at = address_of(in, &cc_run.granules[i]);
+        if (!at || !cc_run.state_of[i].unknown)
+            continue;
+        cc_explore_stir_bytes(hash, (const void *)from, at - from);
+        from = at + cc_run.granules[i].length;
+        for (uint32_t byte = 0; byte < cc_run.granules[i].length; byte++)
+            stir(hash, BIT(cc_run.state_of[i].known, byte) ? *(const unsigned char *)(at + byte) : 256);
+        for (uint32_t word = 0; word < (cc_run.granules[i].choices + 63) / 64; word++)
+            stir(hash, cc_run.state_of[i].alive[word]);
+    }
+    cc_explore_stir_bytes(hash, (const void *)from, in->end - from);
+    cc_explore_close_pages(in);
+}
+
+INLINE const char *hexadecimal(const char *text, uintptr_t *value)
+{
+    *value = 0;
+    for (;; text++) {
+        char digit = *text;
+        if (digit >= '0' && digit <= '9')
+            *value = *value << 4 | (uintptr_t)(digit - '0');
+        else if (digit >= 'a' && digit <= 'f')
+            *value = *value << 4 | (uintptr_t)(digit - 'a' + 10);
+        else
+            return text;
+    }
+}
+
+/* All memory that may differ from what it was when the process began, and which memory there is. */
+HERE static void stir_memory(uint64_t hash[2], uintptr_t stack)
+{
+    long fd = raw3(SYS_open, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    if (raw_failed(fd))
+        cc_explore_refuse(CC_EXPLORE_SETUP, 1);
+    size_t size = 0;
+    for (;;) {
+        long part = raw3(SYS_read, fd, (long)(cc_run.maps_text + size), (long)(TEXT_ROOM - size - 1));
+        if (raw_failed(part) || size + (size_t)part >= TEXT_ROOM - 1)
+            cc_explore_refuse(CC_EXPLORE_ROOM, 3);
+        if (!part)
+            break;
+        size += (size_t)part;
+    }
+    raw3(SYS_close, fd, 0, 0);
+    cc_run.maps_text[size] = 0;
+    for (const char *line = cc_run.maps_text; *line;) {
+        uintptr_t start, end;
+        const char *at = hexadecimal(line, &start);
+        at = hexadecimal(at + 1, &end);
+        const char *flags = at + 1; /* "rw-p 00000000 00:00 0    name" */
+        at = flags + 5;
+        for (int spaces = 0; spaces < 3 && *at && *at != '\n'; at++)
+            spaces += *at == ' ';
+        while (*at == ' ')
+            at++;
+        bool named = *at == '/', special = *at == '[' && at[1] == 'v';
+        while (*at && *at != '\n')
+            at++;
+        line = *at ? at + 1 : at;
+        if (flags[0] != 'r' || special || (flags[1] != 'w' && named))
+            continue;
+        bool known = false;
+        for (uint32_t i = 0; i < cc_run.mapped && !known; i++)
+            known = !cc_run.mappings[i].gone && start < cc_run.mappings[i].end && cc_run.mappings[i].start < end;
+        if (known)
+            continue;
+        if (start <= stack && stack < end)
+            start = stack - RED_ZONE > start ? stack - RED_ZONE : start;
+        stir_range(hash, start, end);
+    }
+    for (uint32_t i = 0; i < cc_run.mapped; i++)
+        if (!cc_run.mappings[i].gone)
+            stir_mapping(hash, &cc_run.mappings[i]);
+}
+
+/* Vector registers as the signal frame has them; what is in its initial state counts as zero. */
+HERE static void stir_vectors(uint64_t hash[2], const unsigned char *state)
+{
+    uint32_t magic;
+    uint64_t features = 3;
+    raw_move(&magic, state + 464, sizeof magic);
+    bool extended = magic == 0x46505853u;
+    if (extended)
+        raw_move(&features, state + 512, sizeof features);
+    stir(hash, features & ~(1ull << 9)); /* without the protection keys */
+    if (features & 1)
+        cc_explore_stir_bytes(hash, state, 24);
+    cc_explore_stir_bytes(hash, state + 24, 4); /* MXCSR */
+    if (features & 1)
+        cc_explore_stir_bytes(hash, state + 32, 128);
+    if (features & 2)
+        cc_explore_stir_bytes(hash, state + 160, 256);
+    if (!extended)
+        return;
+    for (uint32_t feature = 2; feature < 8; feature++)
+        if (features >> feature & 1)
+            cc_explore_stir_bytes(hash, state + cc_run.vector_at[feature], cc_run.vector_bytes[feature]);
+    if (features >> 10) /* tiles */
+        cc_explore_refuse(CC_EXPLORE_INSTRUCTION, 0);
+}
+
+HERE void cc_explore_hash_state(uint64_t hash[2], const ucontext_t *context, uint32_t granule)
+{
+    const greg_t *registers = context->uc_mcontext.gregs;
+    hash[0] = cc_run.history[0];
+    hash[1] = cc_run.history[1];
+    stir(hash, granule);
+    for (int i = REG_R8; i <= REG_RIP; i++)
+        stir(hash, (uint64_t)registers[i]);
+    stir(hash, (uint64_t)(registers[REG_EFL] & ~(TRAP_FLAG | RESUME_FLAG)));
+    cc_explore_stir_bytes(hash, cc_run.places, sizeof cc_run.places);
+    cc_explore_stir_bytes(hash, &context->uc_sigmask, 8);
+    stir_vectors(hash, (const unsigned char *)context->uc_mcontext.fpregs);
+    stir_memory(hash, (uintptr_t)registers[REG_RSP]);
+    if (!hash[0] && !hash[1])
+        hash[0] = 1;
+}
+
+/* Whether a process was in this state before; if not, now one was. */
+HERE bool cc_explore_met(const uint64_t hash[2])
+{
+    struct cc_explore_node *nodes = (struct cc_explore_node *)(void *)((char *)cc_run.table + cc_run.table->first_node);
+    for (uint32_t slot = (uint32_t)hash[0] % cc_run.table->node_room;; slot = (slot + 1) % cc_run.table->node_room) {
+        if (nodes[slot].hash[0] == hash[0] && nodes[slot].hash[1] == hash[1])
+            return true;
+        if (nodes[slot].hash[0] || nodes[slot].hash[1])
+            continue;
+        if (cc_run.table->nodes >= cc_run.table->node_room / 2)
+            cc_explore_refuse(CC_EXPLORE_ROOM, 4);
+        nodes[slot].hash[0] = hash[0];
+        nodes[slot].hash[1] = hash[1];
+        cc_run.table->nodes++;
+        return false;
+    }
+}
+#else
+typedef int cc_for_the_shared_library;
+#endif

@@ -1,0 +1,135 @@
+/* What the parts of the exploration tell each other (explore.c). */
+#ifndef CRASHCHECK_EXPLORING_H
+#define CRASHCHECK_EXPLORING_H
+
+#include <signal.h>
+#include <ucontext.h>
+
+#include "explore.h"
+#include "internal.h"
+
+#define HERE __attribute__((section("cc_explore"), noinline))
+#define INLINE static inline __attribute__((always_inline))
+#define WIDEST 64ul            /* bytes that one access touches at most */
+#define MAPPINGS 16u
+#define OPENED 8u
+#define BIT(bits, at) ((bits)[(at) / 64] >> ((at) % 64) & 1)
+#define SET_BIT(bits, at) ((bits)[(at) / 64] |= 1ull << ((at) % 64))
+#define PLACES 64u             /* files whose position is kept */
+#define OUTPUT_ROOM (4ul << 20)
+#define STACK_BYTES (256ul << 10)
+#define TEXT_ROOM (64ul << 10) /* of /proc/self/maps */
+#define RED_ZONE 128ul
+#define TRAP_FLAG 0x100l
+#define RESUME_FLAG 0x10000l
+#define MOST_CONTENTS 1024u
+#define NO_PLACE UINT64_MAX
+
+struct mapping {
+    uintptr_t start, end;      /* of what the file has bytes for */
+    uint64_t offset, device, inode;
+    int protection;
+    bool gone;
+};
+
+struct kernel_action {
+    void (*handler)(int, siginfo_t *, void *);
+    unsigned long flags;
+    void (*restorer)(void);
+    uint64_t mask;
+};
+
+struct excluded {
+    uintptr_t start, end;
+};
+
+/* Of a granule: which of its contents it may still have, which of its bytes are known (in memory: read, written, or the
+ * same in all of those), and how many are not. */
+struct granule_state {
+    uint64_t alive[MOST_CONTENTS / 64], known[PAGE / 64];
+    uint32_t unknown;
+};
+
+/* None of this counts as the process's state, but for `history` and `places`. */
+struct exploration {
+    struct cc_explore_table *table;
+    struct cc_explore_granule *granules;
+    struct granule_state state_of[CC_EXPLORE_GRANULES];
+    struct mapping mappings[MAPPINGS];
+    uint32_t mapped;
+    uintptr_t opened[OPENED];  /* pages, for one instruction */
+    const struct mapping *opened_in[OPENED];
+    uint32_t opens;
+    uint64_t places[PLACES];   /* in files, by descriptor */
+    uint64_t history[2];       /* of system calls */
+    char *output, *maps_text;
+    uint64_t output_bytes;
+    struct excluded ours[6];   /* memory that is not the program's */
+    uint32_t vector_at[8], vector_bytes[8];
+    uint32_t first_process;
+    unsigned char *apart;      /* where an instruction is executed while its page is open */
+    uintptr_t displaced;       /* and where that instruction stands */
+};
+extern HIDDEN struct exploration cc_run;
+extern HIDDEN uintptr_t cc_explore_resume, cc_explore_kept, cc_explore_stack; /* what cc_explore_after goes by */
+
+/* explore.c */
+HIDDEN __attribute__((noreturn)) void cc_explore_leave(void);
+HIDDEN __attribute__((noreturn)) void cc_explore_refuse(uint32_t why, uint32_t detail);
+HIDDEN __attribute__((noreturn)) void cc_explore_ends(int32_t status);
+HIDDEN void cc_explore_accesses(const ucontext_t *context, const struct mapping *in, uintptr_t start, uintptr_t end, bool writes);
+
+/* explore_state.c */
+HIDDEN void cc_explore_stir_bytes(uint64_t hash[2], const void *from, size_t size);
+HIDDEN void cc_explore_close_pages(const struct mapping *in);
+HIDDEN void cc_explore_hash_state(uint64_t hash[2], const ucontext_t *context, uint32_t granule);
+HIDDEN bool cc_explore_met(const uint64_t hash[2]);
+
+/* explore_access.c */
+HIDDEN void cc_explore_touched(int number, siginfo_t *info, void *given);
+HIDDEN void cc_explore_stepped(int number, siginfo_t *info, void *given);
+
+/* explore_calls.c */
+HIDDEN void cc_explore_asked(int number, siginfo_t *info, void *given);
+
+INLINE void stir(uint64_t hash[2], uint64_t word)
+{
+    uint64_t one = hash[0] ^ word, two = hash[1] + word;
+    hash[0] = (one << 29 | one >> 35) * 0x9e3779b97f4a7c15ull + 0xc2b2ae3d27d4eb4full;
+    two = (two ^ two >> 32) * 0xd6e8feb86659fd93ull;
+    hash[1] = two << 23 | two >> 41;
+}
+
+INLINE uintptr_t address_of(const struct mapping *in, const struct cc_explore_granule *granule)
+{
+    if (in->gone || in->device != granule->device || in->inode != granule->inode)
+        return 0;
+    if (granule->offset < in->offset || granule->offset - in->offset >= in->end - in->start)
+        return 0;
+    return in->start + (granule->offset - in->offset);
+}
+
+INLINE bool is_open(const struct mapping *in, uintptr_t page)
+{
+    for (uint32_t i = 0; i < cc_run.table->granules; i++) {
+        uintptr_t at = cc_run.state_of[i].unknown ? address_of(in, &cc_run.granules[i]) : 0;
+        if (at && at < page + PAGE && at + cc_run.granules[i].length > page)
+            return false;
+    }
+    return true;
+}
+
+INLINE bool lies_in_file(uintptr_t start, size_t size)
+{
+    for (uint32_t i = 0; i < cc_run.mapped; i++)
+        if (!cc_run.mappings[i].gone && start + size > cc_run.mappings[i].start && start < cc_run.mappings[i].end)
+            return true;
+    return false;
+}
+
+INLINE bool is_mapped(uintptr_t address)
+{
+    return lies_in_file(address, 1);
+}
+
+#endif
