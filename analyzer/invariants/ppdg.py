@@ -377,16 +377,19 @@ def concerned(rows: Accesses, joined: Edges) -> tuple[Accesses, Edges]:
 
 def _merged(parts: list[Ints]) -> Edges:
     """Of packed edges each one once, with all its kinds of path; none of an access to itself. Empties `parts`."""
-    packed = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+    packed = np.concatenate([np.zeros(0, dtype=np.int64), *parts])  # millions: what is not copied is time saved
     parts.clear()
     packed.sort()
-    if len(packed):
-        fresh = np.concatenate([[True], packed[1:] >> _KINDS != packed[:-1] >> _KINDS])
-        how = np.bitwise_or.reduceat(packed & (1 << _KINDS) - 1, np.flatnonzero(fresh))
-        packed = packed[fresh] >> _KINDS << _KINDS | how
-    access, on = packed >> _PLACE + _KINDS, packed >> _KINDS & (1 << _PLACE) - 1
-    keep = access != on
-    return Edges(access[keep], on[keep], packed[keep] & (1 << _KINDS) - 1)
+    how = packed & (1 << _KINDS) - 1
+    packed >>= _KINDS
+    later = packed[1:] != packed[:-1]
+    if not later.all():
+        heads = np.flatnonzero(np.append(True, later))
+        packed, how = packed[heads], np.bitwise_or.reduceat(how, heads)
+    on = packed & (1 << _PLACE) - 1
+    packed >>= _PLACE
+    keep = np.flatnonzero(packed != on)
+    return Edges(packed, on, how) if len(keep) == len(on) else Edges(packed[keep], on[keep], how[keep])
 
 
 def _one_hop(
