@@ -17,8 +17,9 @@ from pathlib import Path
 from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.executor import DiskFull, Executor
 from crashcheck.checker.findings import MOST_CASES, Draft, Register, Snapshot
-from crashcheck.checker.hangs import LAG, MOST_PUT_OFF, Hangs, Looks, enough, took
+from crashcheck.checker.hangs import LAG, MOST_PUT_OFF, Hangs, enough, took
 from crashcheck.checker.kinds import Cause, Kinds
+from crashcheck.checker.looks import by_call
 from crashcheck.checker.probe import OutOfProbes, Prober
 from crashcheck.checker.recognised import Recognised
 from crashcheck.checker.result import Finding, GroupRow, Outcome, StateCounts, StopReason, Verdict
@@ -112,7 +113,7 @@ class Exploring:
         self._prober = Prober(executor, subject.content, self._meter)
         self._kinds = Kinds(subject, self._prober)
         self._register = Register(subject)
-        looks = Looks(subject)
+        looks = by_call(subject.space)
         self._hangs = Hangs(looks)
         self._recognised = Recognised(subject, looks)
         self._waiting: deque[_Waiting] = deque()

@@ -16,7 +16,8 @@ from crashcheck.checker.edited import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Tried
 from crashcheck.checker.findings import Bug, Register
-from crashcheck.checker.hangs import Hangs, Looks, Patience
+from crashcheck.checker.hangs import Hangs, Patience
+from crashcheck.checker.looks import by_call
 from crashcheck.checker.mutation import Place
 from crashcheck.checker.remedies import Remedies, Remedy, Step, missing
 from crashcheck.checker.result import Edit, Fix, Kind
@@ -79,7 +80,7 @@ class Fixes:
         self._plan = self.strategy.plan(self.subject.space, self.left)
         self._order = Order(choice.state for choice in self._plan.choices())
         self._remedies = Remedies(self.subject, self.chain)
-        self._patience = Patience(self.executor, Hangs(Looks(self.subject)))
+        self._patience = Patience(self.executor, Hangs(by_call(self.subject.space)))
 
     @property
     def notes(self) -> tuple[str, ...]:

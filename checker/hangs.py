@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from crashcheck.analyzer.trace.reader import calls_of
+from crashcheck.checker.looks import Looks
 from crashcheck.checker.result import Outcome, Verdict
 from crashcheck.checker.strategies.plan import Choice
-from crashcheck.checker.subject import Subject
 
 if TYPE_CHECKING:
     from crashcheck.checker.executor import Executor
@@ -34,43 +31,26 @@ def took(executor: Executor, verdict: Verdict) -> None:
         executor.give(enough(verdict.seconds))
 
 
-class Looks:
-    """A look: the group that a state tests, the static sites that it lost, those that it kept of what was pending."""
-
-    def __init__(self, subject: Subject) -> None:
-        self._subject = subject
-
-    def of(self, choice: Choice) -> Hashable:
-        space = self._subject.space
-        return choice.group, self._sites(space.lost(choice.state)), self._sites(space.persisted(choice.state))
-
-    def _sites(self, pieces: Sequence[int]) -> tuple[int, ...]:
-        graph = self._subject.graph
-        rows = np.array([graph.whole(piece)[0] for piece in pieces], dtype=np.int64)
-        events = self._subject.trace.events[graph.event[rows]]
-        sites = calls_of(events).astype(np.int64)
-        # without a site, the place in the file must do
-        sites = np.where(events["site"] > 0, sites, -1 - graph.granule[rows])
-        return tuple(np.unique(sites).tolist())
-
-
 class Hangs:
-    """Only hangs that the full time limit has confirmed are learnt."""
+    """Only hangs that the full time limit has confirmed are learnt. States are alike that test the same group."""
 
     def __init__(self, looks: Looks) -> None:
         self._looks = looks
         self._learnt: dict[Hashable, int] = {}  # the place of the first choice that looks like that
 
     def learn(self, place: int, choice: Choice) -> None:
-        self._learnt.setdefault(self._looks.of(choice), place)
+        self._learnt.setdefault(self._look(choice), place)
 
     def known(self, choice: Choice) -> bool:
         """Whether one that looks like it is known to hang."""
-        return bool(self._learnt) and self._looks.of(choice) in self._learnt
+        return bool(self._learnt) and self._look(choice) in self._learnt
 
     def known_at(self, place: int, choice: Choice) -> bool:
         """Whether that was known LAG choices before it."""
-        return bool(self._learnt) and self._learnt.get(self._looks.of(choice), place) <= place - LAG
+        return bool(self._learnt) and self._learnt.get(self._look(choice), place) <= place - LAG
+
+    def _look(self, choice: Choice) -> Hashable:
+        return choice.group, self._looks.of(choice.state)
 
 
 class Patience:

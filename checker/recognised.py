@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from crashcheck.checker.findings import Draft
-from crashcheck.checker.hangs import Looks
+from crashcheck.checker.looks import Looks
 from crashcheck.checker.result import Verdict
 from crashcheck.checker.strategies.plan import Choice
 from crashcheck.checker.subject import Subject
@@ -58,4 +58,4 @@ class Recognised:
     def _look(self, choice: Choice, verdict: Verdict) -> Hashable:
         point = self._points[choice.state.point]
         ended = verdict.outcome, verdict.exit_code, verdict.signal
-        return self._looks.of(choice), point.begun - point.acked, ended
+        return choice.group, self._looks.of(choice.state), point.begun - point.acked, ended

@@ -100,17 +100,20 @@ class Chosen:
         """The place at which a state was chosen; None if it was not."""
         return self._place.get(_name(state))
 
+    def again(self, choice: Choice, planned: Planned | None) -> bool:
+        """Whether a choice's state was chosen before; its group shares it then."""
+        place = self.place(choice.state)
+        if place is not None and planned is not None and self._group[place] != planned.number:
+            planned.shared.append(place)
+        return place is not None
+
     def new(self, choice: Choice, planned: Planned | None) -> bool:
         """Whether a choice is the first of its state; it is remembered then, and else shared by its group."""
-        name = _name(choice.state)
-        place = self._place.get(name)
-        if place is None:
-            self._place[name] = len(self._place)
-            self._group.append(choice.group)
-            return True
-        if planned is not None and self._group[place] != planned.number:
-            planned.shared.append(place)
-        return False
+        if self.again(choice, planned):
+            return False
+        self._place[_name(choice.state)] = len(self._place)
+        self._group.append(choice.group)
+        return True
 
 
 def _name(state: CrashState) -> bytes:

@@ -13,18 +13,19 @@ from crashcheck.analyzer.invariants.ranking import Deviance, Evidence, Invariant
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, OutOfTime, endless, within
 from crashcheck.checker.carry import Carry
+from crashcheck.checker.looks import Looks
 from crashcheck.checker.queries import violating
 from crashcheck.checker.representative import Places, Representative
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.plan import Choice, Chosen, Infer, Planned
 from crashcheck.checker.strategies.random_ideals import Random
+from crashcheck.checker.strategies.turns import Phase, Turns
 
 MOST = 1 << 20  # states that are remembered so that each comes once; beyond them only the exhaustive search goes on
-_HEAD = 64  # violating states before anything else
 _SHARE = 0.5  # of the seconds of a budget that likely invariants may take
-_BETWEEN = 7  # violating states of these first ones between two random states
 _FIRST_TURN = 32  # states of a group in its first turn of a phase; twice as many in each further one
+_PARTS = 4  # of one update that look different
 
 # How often each phase has its turn while it lasts, so that none holds up the others for long.
 WEIGHTS = {
@@ -32,7 +33,7 @@ WEIGHTS = {
     "cheap": 12,
     "random": 6,
     "carry": 4,
-    "members": 4,
+    "members": 8,
     "alone": 3,
     "invariants again": 2,
     "pairs": 2,
@@ -116,33 +117,24 @@ class RankedPlan:
 
     def choices(self) -> Iterator[Choice]:
         self._prepare()
+        assert self._found is not None
         by_number = {planned.number: planned for planned in self._planned}
-        phases = self._phases()
+
+        def fresh(choice: Choice) -> bool:
+            self._keep_on()
+            return not self._chosen.again(choice, by_number.get(choice.group))
+
         rest = Exhaustive().states(self._space)
-        turn = _Turns({name: WEIGHTS[name] for name in (*phases, "rest")})
-        for number, choice in enumerate(self._fresh(phases["invariants"], by_number, _HEAD), 1):
+        phases = {
+            name: Phase(each, WEIGHTS[name], in_order=name == "all sets", everything=name == "rest")
+            for name, each in self._phases(rest).items()
+        }
+        for choice in Turns(phases, fresh, part_by_part(self._space, self._found).of).choices():
+            self._chosen.new(choice, None)
             yield choice
-            if not number % _BETWEEN:
-                yield from self._fresh(phases["random"], by_number, 1)
-        while phases and len(self._chosen) < MOST:
-            name = turn.next()
-            if name == "rest":
-                for state in rest:
-                    choice = Choice(state, 0, "rest")
-                    if self._chosen.new(choice, None):
-                        yield choice
-                        break
-                else:
-                    break  # there is nothing that was not chosen
-            else:
-                many = 0
-                for choice in self._fresh(phases[name], by_number, 1):
-                    many += 1
-                    yield choice
-                if not many:
-                    del phases[name]
-                    turn.drop(name)
-        for state in rest:
+            if len(self._chosen) >= MOST:
+                break
+        for state in chain((choice.state for choice in phases["rest"].at_hand()), rest):
             self._keep_on()
             if self._chosen.place(state) is None:
                 yield Choice(state, 0, "rest")
@@ -174,17 +166,7 @@ class RankedPlan:
             Planned(each, Representative(self._places, each.group.representative)) for each in in_order
         )
 
-    def _fresh(self, choices: Iterator[Choice], by_number: dict[int, Planned], most: int) -> Iterator[Choice]:
-        """The next `most` that were not chosen before."""
-        for choice in choices:
-            self._keep_on()
-            if self._chosen.new(choice, by_number.get(choice.group)):
-                yield choice
-                most -= 1
-                if not most:
-                    return
-
-    def _phases(self) -> dict[str, Iterator[Choice]]:
+    def _phases(self, rest: Iterator[CrashState]) -> dict[str, Iterator[Choice]]:
         assert self._found is not None
         found, representatives = self._found, [(planned.number, planned.representative) for planned in self._planned]
         first, again = violating(self._places, _while(self._keep_on, self._evidence.queries))
@@ -199,6 +181,7 @@ class RankedPlan:
             "members": self._members(),
             "pairs": _in_turns([(number, _named("pairs", one.pairs())) for number, one in representatives]),
             "all sets": self._all_sets(),
+            "rest": (Choice(state, 0, "rest") for state in rest),
         }
 
     def _members(self) -> Iterator[Choice]:
@@ -227,22 +210,13 @@ class RankedPlan:
         yield from _in_turns([(planned.number, to_the_end(planned)) for planned in self._planned])
 
 
-class _Turns:
-    """Names in proportion to their weights, spread evenly."""
-
-    def __init__(self, weights: dict[str, int]) -> None:
-        self._weights = weights
-        self._credit = dict.fromkeys(weights, 0)
-
-    def next(self) -> str:
-        for name, weight in self._weights.items():
-            self._credit[name] += weight
-        name = max(self._credit, key=lambda each: self._credit[each])
-        self._credit[name] -= sum(self._weights.values())
-        return name
-
-    def drop(self, name: str) -> None:
-        del self._weights[name], self._credit[name]
+def part_by_part(space: StateSpace, found: Behaviours) -> Looks:
+    """A site is that of a behaviour's node, and of one update, which of its first words."""
+    nodes, graph = found.nodes, space.graph
+    label = np.empty(len(graph), dtype=np.int64)
+    label[nodes.piece] = np.repeat(found.label, np.diff(nodes.start))
+    part = np.arange(len(graph)) - np.searchsorted(graph.event, graph.event, side="left")
+    return Looks(space, label * _PARTS + np.minimum(part, _PARTS - 1))
 
 
 def _while(keep_on: KeepOn, queries: Iterable[Query]) -> Iterator[Query]:

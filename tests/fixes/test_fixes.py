@@ -20,7 +20,8 @@ from crashcheck.checker.executor import Executor
 from crashcheck.checker.explore import Exploring
 from crashcheck.checker.findings import Bug
 from crashcheck.checker.fixes import Fixes
-from crashcheck.checker.hangs import Hangs, Looks, Patience
+from crashcheck.checker.hangs import Hangs, Patience
+from crashcheck.checker.looks import by_call
 from crashcheck.checker.process import Limits
 from crashcheck.checker.remedies import Step
 from crashcheck.checker.result import Edit, Fix, Location, Outcome, Verdict
@@ -221,7 +222,7 @@ def test_what_hangs_counts_once_the_whole_limit_has_confirmed_it(
 
 def retrial_of(world: World, executor: Executor, exploring: Exploring, bug: Bug) -> Retrial:
     order = Order(choice.state for choice in Exhaustive().plan(world.space).choices())
-    patience = Patience(executor, Hangs(Looks(world.subject)))
+    patience = Patience(executor, Hangs(by_call(world.subject.space)))
     return Retrial(world.subject, executor, patience, order, exploring.register, exploring.tried(), None, bug, {})
 
 

@@ -1,0 +1,43 @@
+"""Crash states that look alike: the same static sites lost, the same kept of what was pending."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.checker.states import CrashState, StateSpace
+
+
+class Looks:
+    """A look: which sites' updates a state lost, and which it kept of what was pending.
+
+    States of one look differ in the instance, the moment, and in how often: most fail together or pass together.
+    `site` is a number of each piece's site.
+    """
+
+    def __init__(self, space: StateSpace, site: Ints) -> None:
+        self._space = space
+        self._site = site
+
+    def of(self, state: CrashState) -> bytes:
+        """Equal hashes of 128 bits are taken for equal looks."""
+        lost, kept = (self._sites(pieces(state)) for pieces in (self._space.lost, self._space.persisted))
+        return blake2b(len(lost).to_bytes(8, "little") + lost.tobytes() + kept.tobytes(), digest_size=16).digest()
+
+    def _sites(self, pieces: Sequence[int]) -> Ints:
+        many, whole = len(self._site), self._space.graph.whole
+        rows = [piece if piece < many else whole(piece)[0] for piece in pieces]
+        return np.unique(self._site[np.array(rows, dtype=np.int64)])
+
+
+def by_call(space: StateSpace) -> Looks:
+    """A site is an instruction and its call stack; of an update without one, the place in the file must do."""
+    graph = space.graph
+    site = graph.trace.events["site"][graph.event]
+    return Looks(space, np.where(site > 0, graph.trace.calls(graph.event).astype(np.int64), -1 - graph.granule))
+
+
+__all__ = ["Looks", "by_call"]
