@@ -7,11 +7,12 @@ issued before event t has persisted: what `kill -9` at that moment leaves, nothi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker import minimise
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.probe import OutOfProbes, Prober
@@ -22,6 +23,8 @@ from crashcheck.checker.subject import UPDATES, Subject
 _WALK_BACK = 256  # moments looked at for the beginning of a failing stretch of the program
 _WALK_ON = 4096  # moments within which its end is looked for
 _DIED = (Outcome.SIGNAL, Outcome.TIMEOUT)
+_ELSEWHERE = 8  # other operations that may show an earlier beginning
+_STEPS = 4  # updates that it may be earlier
 CUT_SHORT = "not minimised to the end: the budget was spent"
 GIVEN_UP = (
     f"`kill -9` fails at each of {_WALK_BACK} moments before as well, and what comes before these was not looked at: "
@@ -73,7 +76,47 @@ class Kinds:
             return self.guess(smallest, verdict if smallest == state else self._prober_verdict(smallest, verdict))
 
     def prefix_cause(self, event: int) -> Cause:
-        """For a failing prefix(event): the first of the consecutive failing ones, and the updates around it."""
+        """For a failing prefix(event): the first of the consecutive failing ones, and the updates around it.
+
+        One run of the code may survive by chance what another does not: where the same two updates follow each other in
+        another operation, and Y is the first update in the failing stretch there, that stretch says it better.
+        """
+        cause = self._begins(event)
+        try:
+            for _ in range(_STEPS):
+                sooner = next(self._sooner(cause), None)
+                if sooner is None:
+                    break
+                cause = self._begins(sooner)
+        except (OutOfProbes, OutOfTime):
+            pass
+        return cause
+
+    def _sooner(self, cause: Cause) -> Iterator[int]:
+        """Moments in other operations just before an X of the same site and stack, Y's being the update before it, of
+        failing stretches that begin just before Y. The first time in each operation, of _ELSEWHERE of them."""
+        if cause.moment is None or cause.kept is None or cause.given_up or cause.verdict.outcome is Outcome.TIMEOUT:
+            return
+        subject = self._subject
+        events = np.unique(subject.graph.event)
+        at = int(np.searchsorted(events, cause.moment))
+        if not 0 < at < len(events) or not subject.trace.events["site"][events[at]]:
+            return
+        calls = subject.trace.calls(events)
+        alike = 1 + np.flatnonzero((calls[:-1] == calls[at - 1]) & (calls[1:] == calls[at]))
+        points = np.searchsorted(subject.space.points.event, events[alike], side="left")
+        operations, firsts = np.unique(subject.space.points.acked[points], return_index=True)
+        others = alike[firsts[operations != subject.space.points.acked[subject.point_at(cause.moment)]]]
+        for place in _spread(others, _ELSEWHERE):
+            event = int(events[place])
+            if place < 2 or self._prober.verdict(subject.prefix(event)).passed:
+                continue
+            moment, passing = self.first_of_stretch(event)
+            begun = passing is not None and int(subject.trace.events["kind"][passing]) in UPDATES
+            if begun and subject.update_from(moment) == subject.update_from(int(events[place - 1])):
+                yield event
+
+    def _begins(self, event: int) -> Cause:
         subject = self._subject
         try:
             moment, passing = self.first_of_stretch(event)
@@ -204,3 +247,10 @@ class Kinds:
     def _passes(self, index: int) -> bool:
         """Whether the program may be killed at the moment with this index."""
         return self._prober.verdict(self._subject.prefix(self._moments[index])).passed
+
+
+def _spread(rows: Ints, most: int) -> list[int]:
+    """So many of them, or all, evenly."""
+    chosen = np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(np.int64)
+    out: list[int] = rows[chosen].tolist()
+    return out

@@ -430,3 +430,40 @@ def test_a_stretch_whose_beginning_was_not_found_is_told_as_such(
     assert cause.given_up is given_up
     assert (kinds.GIVEN_UP in bug.finding.note) is given_up
     assert (bug.finding.location.line == VALUE.line) is not given_up
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_section_begins_where_it_does_in_another_operation_that_old_contents_do_not_hide(
+    world: Make, again: bool
+) -> None:
+    """Token, key, value: after the token alone the first slot still looks whole, by what was in it before."""
+
+    def put(t: TraceBuilder, at: int, key: int) -> None:
+        for site, value in enumerate((1, key, key), 1):
+            t.site = site
+            t.store("p", at + 8 * (site - 1), 8, value)
+            t.site = 0
+            persist(t, at + 8 * (site - 1))
+
+    def run(t: TraceBuilder) -> None:
+        t.store("p", 8, 16, (5).to_bytes(8, "little") * 2)
+        persist(t, 8)
+        for number, at in enumerate((0, 512)[: 1 + again], 1):
+            t.begin(number)
+            put(t, at, 7)
+            t.end(number)
+
+    sites = {1: place(10, "slot.token"), 2: place(11, "slot.key"), 3: place(12, "slot.value")}
+    recorded = world(run, "0>8", "8=16", "512>520", "520=528", sites=sites)
+    with recorded.executor() as executor:
+        prober = Prober(executor, recorded.content, Meter(Budget()))
+        prober.allow(100)
+        cause = Kinds(recorded.subject, prober).prefix_cause(recorded.subject.event_of(4))
+    names = {
+        piece: sites[int(recorded.trace.events["site"][recorded.subject.event_of(piece)])].variable
+        for piece in (cause.kept, cause.lost)
+        if piece is not None
+    }
+    wanted = ["slot.token", "slot.key"] if again else ["slot.key", "slot.value"]
+    assert list(names.values()) == wanted
+    assert prober.runs < 20
