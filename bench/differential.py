@@ -16,7 +16,7 @@ from bench.recall import Bug, planted, ready
 from crashcheck import pipeline
 from crashcheck.checker.budget import Budget, Left, endless
 from crashcheck.checker.explore import Exploration, Exploring
-from crashcheck.checker.findings import Draft
+from crashcheck.checker.findings import Draft, Register
 from crashcheck.checker.result import Finding, Location, StopReason
 from crashcheck.checker.states import CrashState, StateSpace
 from crashcheck.checker.strategies import Choice, Strategy
@@ -93,7 +93,7 @@ def measure(bug: Bug, folder: Path, operations: int, seconds: float) -> Row:
             if found.states.skipped:
                 seen.pop()  # the one at which the budget ended
             failing = [state for state in seen if loaded.subject.content.fingerprint(state) in failed]
-            drafts = {id(draft): draft for state in failing for draft, _ in exhaustive.register.applicable(state)}
+            drafts = {id(draft): draft for state in failing for draft in _shown_by(exhaustive.register, state)}
             return tuple(sorted({*_pairs(found.findings), *_drafted(loaded.subject, drafts.values())} & set(pairs)))
 
         pairs = tuple(sorted(set(_pairs(whole.findings))))
@@ -125,6 +125,15 @@ class _Seen:
         for choice in self._plan.choices():
             self.states.append(choice.state)
             yield choice
+
+
+def _shown_by(register: Register, state: CrashState) -> Iterator[Draft]:
+    """Findings of which a failing state is an instance: by what it lost, or as a moment of their failing stretch."""
+    subject = register.subject
+    yield from (draft for draft, _ in register.applicable(state))
+    stretch = register.by_moment(int(subject.space.points[state.point].event))
+    if stretch is not None and not subject.space.lost(state):
+        yield stretch
 
 
 def _drafted(subject: Subject, drafts: Iterable[Draft]) -> Iterator[str]:
