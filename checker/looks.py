@@ -27,6 +27,10 @@ class Looks:
         lost, kept = (self._sites(pieces(state)) for pieces in (self._space.lost, self._space.persisted))
         return blake2b(len(lost).to_bytes(8, "little") + lost.tobytes() + kept.tobytes(), digest_size=16).digest()
 
+    def pending(self, state: CrashState) -> int:
+        """How many pieces a look is about."""
+        return len(self._space.pending(state.point))
+
     def _sites(self, pieces: Sequence[int]) -> Ints:
         many, whole = len(self._site), self._space.graph.whole
         rows = [piece if piece < many else whole(piece)[0] for piece in pieces]

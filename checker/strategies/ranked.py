@@ -129,7 +129,8 @@ class RankedPlan:
             name: Phase(each, WEIGHTS[name], in_order=name == "all sets", everything=name == "rest")
             for name, each in self._phases(rest).items()
         }
-        for choice in Turns(phases, fresh, part_by_part(self._space, self._found).of).choices():
+        looks = part_by_part(self._space, self._found)
+        for choice in Turns(phases, fresh, looks.of, looks.pending).choices():
             self._chosen.new(choice, None)
             yield choice
             if len(self._chosen) >= MOST:

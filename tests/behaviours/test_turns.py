@@ -40,7 +40,7 @@ def turns(phases: dict[str, Named], weights: dict[str, int], **options: dict[str
         for name, named in phases.items()
     }
     out = []
-    found = Turns(made, lambda one: not chosen.again(one, None), lambda state: looks[state.point])
+    found = Turns(made, lambda one: not chosen.again(one, None), lambda state: looks[state.point], lambda state: 1)
     for one in found.choices():
         assert chosen.new(one, None)
         out.append((one.family, one.state.point))
