@@ -24,6 +24,7 @@ from crashcheck.checker.states import CrashState
 from crashcheck.runtime.exploring import MOST_BYTES, MOST_GRANULES, Explored, OpenGranule
 
 _LINE = 64
+_TRIED = 16  # contents of a granule, for one that makes a state new
 _FAILING = 4  # ends of a moment that are looked into
 _Range = tuple[str, int, int]
 
@@ -123,7 +124,7 @@ def matching(exposure: Exposure, product: Product, choices: Sequence[int | None]
     for place, losses in enumerate(every):
         if place in fixed:
             continue
-        for lost in (losses or ())[1:]:
+        for lost in (losses or ())[1:_TRIED]:
             state = exposure.combined(clock, [*chosen[:place], lost, *chosen[place + 1 :]])
             if state is not None:
                 return state

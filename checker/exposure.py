@@ -215,6 +215,10 @@ class Exposure:
             total -= prod(each.older for each in some) - prod(each.older_alike for each in some)
         return total
 
+    def all_at(self, clock: int) -> int:
+        """How many states there are at a moment, new or not."""
+        return prod(each.all for each in self._granules(clock))
+
     def at(self, clock: int) -> Iterator[CrashState]:
         """The new states that begin at a moment."""
         some = self._granules(clock)

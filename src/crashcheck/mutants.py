@@ -38,6 +38,7 @@ _AHEAD = 4
 _FEW_RUN = 2_000  # new states of a mutant that are all run
 _AIMED_SHARE = 0.35  # of a mutant's seconds, for the states that the persistence graph points to
 _FEW_AT_ONCE = 16  # new states of one moment that are run rather than explored: that costs about as much
+_FEW_TO_GO_THROUGH = 1_000  # states of a moment, from which the new ones are picked
 _MOMENT_S = 20.0  # for the runs that decide one moment
 _SAMPLED = 64  # states of a mutant that nothing but explored runs decided, and that are run as well
 
@@ -308,7 +309,11 @@ class _Search:
         Then `one.decided`, unless there was one that could not be.
         """
         stretches = one.exposure.stretches()
-        many = [sum(map(one.exposure.new_at, each)) > _FEW_AT_ONCE for each in stretches]
+        many = [
+            sum(map(one.exposure.new_at, each)) > _FEW_AT_ONCE
+            or max(map(one.exposure.all_at, each)) > _FEW_TO_GO_THROUGH
+            for each in stretches
+        ]
         large = list(compress(stretches, many))
         small = [clock for each, is_large in zip(stretches, many, strict=True) if not is_large for clock in each]
         decided = True
