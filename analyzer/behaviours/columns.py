@@ -103,7 +103,7 @@ def distinct(*columns: Ints) -> tuple[Ints, ...]:
     key = key[_fresh(key)]
     out = []
     for column, (low, bits) in zip(columns[::-1], spans[::-1], strict=True):
-        out.append(((key & (1 << bits) - 1) + low).astype(column.dtype, copy=False))
+        out.append((key & (1 << bits) - 1).astype(column.dtype, copy=False) + column.dtype.type(low))
         key >>= bits
     return tuple(out[::-1])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from random_runs import SETTINGS
 
@@ -30,6 +30,8 @@ def test_rows_are_sorted_and_equal_ones_stay_in_order(rows: list[tuple[int, ...]
 
 @SETTINGS
 @given(rows=ROWS)
+@example(rows=[((1 << 64) - 1, 0)])
+@example(rows=[((1 << 63) + 1, -3), ((1 << 63) + 2, 0), ((1 << 63) + 1, -3)])
 def test_distinct_rows_are_those_of_a_set(rows: list[tuple[int, ...]]) -> None:
     table = columns(rows)
     found = distinct(*table)
