@@ -9,9 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
+from crashcheck.analyzer.behaviours.columns import unique
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker import minimise
 from crashcheck.checker.budget import OutOfTime
@@ -98,11 +101,10 @@ class Kinds:
         if cause.moment is None or cause.kept is None or cause.given_up or cause.verdict.outcome is Outcome.TIMEOUT:
             return
         subject = self._subject
-        events = np.unique(subject.graph.event)
+        events, calls = self._issued
         at = int(np.searchsorted(events, cause.moment))
         if not 0 < at < len(events) or not subject.trace.events["site"][events[at]]:
             return
-        calls = subject.trace.calls(events)
         alike = 1 + np.flatnonzero((calls[:-1] == calls[at - 1]) & (calls[1:] == calls[at]))
         points = np.searchsorted(subject.space.points.event, events[alike], side="left")
         operations, firsts = np.unique(subject.space.points.acked[points], return_index=True)
@@ -115,6 +117,12 @@ class Kinds:
             begun = passing is not None and int(subject.trace.events["kind"][passing]) in UPDATES
             if begun and subject.update_from(moment) == subject.update_from(int(events[place - 1])):
                 yield event
+
+    @cached_property
+    def _issued(self) -> tuple[Ints, NDArray[np.uint64]]:
+        """The events of updates, and of each a number for its site and stack: asked for each failing stretch."""
+        events = unique(self._subject.graph.event)
+        return events, self._subject.trace.calls(events)
 
     def _begins(self, event: int) -> Cause:
         subject = self._subject
