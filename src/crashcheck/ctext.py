@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -324,18 +325,21 @@ def _definitions(text: str) -> Iterator[tuple[str, Macro]]:
 
 def visible(file: Path, read: Callable[[Path], Source | None]) -> list[Source]:
     """A file and what it includes by `#include "…"` that lies where it says, each once, in that order."""
-    known: set[Path] = set()
+    known: set[str] = set()
     out: list[Source] = []
 
     def follow(path: Path) -> None:
-        known.add(path)
+        real = os.path.realpath(path)  # two headers that include each other by `../` give ever longer paths
+        if real in known:
+            return
+        known.add(real)
         source = read(path)
         if source is None:
             return
         out.append(source)
         for name in _INCLUDE.findall(source.text):
             header = path.parent / name
-            if header not in known and header.is_file():
+            if os.path.isfile(header):
                 follow(header)
 
     follow(file)

@@ -203,6 +203,16 @@ def test_a_store_through_a_macro_is_named_as_its_definition_says_or_by_the_call(
     assert expression_of(tmp_path, source, 3, column) == expression
 
 
+def test_headers_that_include_each_other_from_a_folder_above_are_read_once(tmp_path: Path) -> None:
+    folder = tmp_path / "include"
+    folder.mkdir()
+    (folder / "a.h").write_text('#include "../include/b.h"\n')
+    (folder / "b.h").write_text('#include "../include/a.h"\n#define SET(p) (*(p) = 1)\n')
+    source = folder / "a.c"
+    source.write_text('#include "../include/a.h"\nvoid put(int *place) { SET(place); }\n')
+    assert expression_of(tmp_path, source, 2, 24) == "*(place)"
+
+
 def expression_of(folder: Path, source: Path, line: int, column: int) -> str:
     site = Site("store", (Position(str(source), line, column, "put"),))
     unit = UnitFacts(str(source), str(folder), "clang", "llvmlite", (site,), key=7)
