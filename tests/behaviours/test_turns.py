@@ -76,6 +76,27 @@ def test_a_phase_in_order_never_takes_a_later_choice_first() -> None:
     assert numbers({"one": named}, one={"in_order": True}) == [1, 2, 3, 4, 5]
 
 
+def test_what_another_phase_gives_meanwhile_ends_no_phase() -> None:
+    """5 is all that the second has at hand when the first one gives it."""
+    named = {"first": [(1, "x"), (5, "x")], "second": [(5, "x"), (6, "x")]}
+    came = turns(named, {"first": 2}, second={"in_order": True})
+    assert came == [("first", 1), ("first", 5), ("second", 6)]
+
+
+def test_where_very_much_is_pending_few_states_are_looked_at_ahead() -> None:
+    looked: list[CrashState] = []
+
+    def look(state: CrashState) -> bytes:
+        looked.append(state)
+        return b"x"
+
+    choices = (choice(number, "one") for number in range(100))
+    found = Turns({"one": Phase(choices, 1)}, lambda one: True, look, lambda state: 1 << 14).choices()
+    for number in range(50):
+        assert next(found).state.point == number
+        assert len(looked) < number + 5
+
+
 def test_when_the_phase_that_has_everything_ends_all_end() -> None:
     phases = {"rest": [(1, "x"), (2, "y")], "other": [(at, f"z{at}") for at in range(3, 99)]}
     assert len(numbers(phases)) == 98
