@@ -113,7 +113,8 @@ class Kinds:
             event = int(events[place])
             if place < 2 or self._prober.verdict(subject.prefix(event)).passed:
                 continue
-            moment, passing = self.first_of_stretch(event)
+            since = bisect_left(self._moments, int(events[place - 2]))  # just before what precedes Y
+            moment, passing = self.first_of_stretch(event, bisect_left(self._moments, event) - since)
             begun = passing is not None and int(subject.trace.events["kind"][passing]) in UPDATES
             if begun and subject.update_from(moment) == subject.update_from(int(events[place - 1])):
                 yield event
@@ -231,16 +232,17 @@ class Kinds:
         except (OutOfProbes, OutOfTime):
             return None
 
-    def first_of_stretch(self, event: int) -> tuple[int, int | None]:
+    def first_of_stretch(self, event: int, most: int | None = None) -> tuple[int, int | None]:
         """The first of the consecutive failing moments that end with `event`, and the passing one before it if found.
 
-        It is not found where the very first moment fails, nor beyond _WALK_BACK runs: then the earliest that was run.
+        It is not found where the very first moment fails, nor beyond `most` (at most _WALK_BACK) runs: then the
+        earliest that was run.
         Moments are the events of updates and of crash points; crashing at a moment is prefix(moment). After a
         time-out, which is dear, the next step back is twice as long, and what it went past is found by bisection.
         """
         at = bisect_left(self._moments, event)
         step = 1
-        for _ in range(_WALK_BACK):
+        for _ in range(_WALK_BACK if most is None else min(most, _WALK_BACK)):
             if at == 0:
                 return self._moments[0], None
             before = max(0, at - step)

@@ -467,3 +467,27 @@ def test_a_section_begins_where_it_does_in_another_operation_that_old_contents_d
     wanted = ["slot.token", "slot.key"] if again else ["slot.key", "slot.value"]
     assert list(names.values()) == wanted
     assert prober.runs < 20
+
+
+def test_elsewhere_no_stretch_is_followed_further_than_its_beginning_would_help(world: Make) -> None:
+    """In the second operation much fails before the same two updates: what that is, is not asked."""
+
+    def run(t: TraceBuilder) -> None:
+        for number, (at, before) in enumerate(((0, 0), (512, 100)), 1):
+            t.begin(number)
+            for site, place_, many in ((3, 1024, before), (1, at, 1), (2, at + 8, 1)):
+                for word in range(many):
+                    t.site = site
+                    t.store("p", place_ + 8 * word, 8, 7)
+                    t.site = 0
+                    persist(t, place_ + 8 * word)
+            t.end(number)
+
+    sites = {1: VALUE, 2: VALID, 3: place(50, "entry.more")}
+    recorded = world(run, "0=8", "512=520", "1024=520", sites=sites)
+    with recorded.executor() as executor:
+        prober = Prober(executor, recorded.content, Meter(Budget()))
+        prober.allow(400)
+        cause = Kinds(recorded.subject, prober).prefix_cause(recorded.subject.event_of(1))
+    assert (cause.kept, cause.lost, cause.complete) == (0, 1, True)
+    assert prober.runs < 20
