@@ -200,10 +200,14 @@ class Covering:
         """Whether a product that holds this one was decided before."""
         mine = _contents(product)
         return any(
-            all(contents <= known.get(range_, frozenset()) for range_, contents in mine.items())
+            all(
+                range_ in known and (contents <= known[range_] if contents else not known[range_])
+                for range_, contents in mine.items()
+            )
             for known in self._passed.get(product.clock, ())
         )
 
 
 def _contents(product: Product) -> dict[_Range, frozenset[bytes]]:
+    """Of each granule; none where they are too many to be listed, and none was read."""
     return {(each.path, each.offset, each.length): frozenset(each.contents) for each in product.granules}

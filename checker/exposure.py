@@ -21,6 +21,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, Ints
 from crashcheck.analyzer.trace.format import Kind
@@ -148,9 +149,13 @@ class Count:
 
 
 class Exposure:
-    """What a mutant leaves open that the run does not: the pieces that persist later, and from when to when."""
+    """What a mutant leaves open that the run does not: the pieces that persist later, and from when to when.
+
+    `keep_on` is called while states are gone through of which few may be new; what it raises ends that.
+    """
 
     def __init__(self, common: Common, original: PersistenceGraph, mutant: PersistenceGraph) -> None:
+        self.keep_on: KeepOn = always
         self._common = common
         self._mutant = mutant
         self._before = common.durable(original)
@@ -202,6 +207,7 @@ class Exposure:
         durable = np.unique(self._after[self._common.counts])
         together: dict[tuple[int, ...], list[int]] = {}
         for clock in self.moments:
+            self.keep_on()
             point = self._common.space.points[self._common.state(clock, ()).point]
             since = int(np.searchsorted(durable, clock, side="right"))
             together.setdefault((since, point.acked, point.begun, point.stdout_bytes), []).append(clock)
@@ -223,7 +229,7 @@ class Exposure:
         """The new states that begin at a moment."""
         some = self._granules(clock)
         for many in range(1, len(some) + 1):
-            for lost in together(some, many):
+            for lost in together(some, many, keep_on=self.keep_on):
                 yield self._common.state(clock, lost)
 
     def losses_at(self, clock: int) -> list[tuple[Ids, ...] | None]:
@@ -294,9 +300,10 @@ class Exposure:
     def lacking(self, many: int) -> Iterator[CrashState]:
         """The new states that lack something of exactly so many granules."""
         for clock in self._moments:
+            self.keep_on()
             some = self._granules(clock)
             if len(some) >= many and any(each.all > each.alike for each in some):
-                for lost in together(some, many):
+                for lost in together(some, many, keep_on=self.keep_on):
                     yield self._common.state(clock, lost)
 
     def losses(self, many: int) -> Iterator[CrashState]:
@@ -305,6 +312,7 @@ class Exposure:
         Each comes twice: with all of the other granules persisted, and with nothing else but what must have.
         """
         for clock in self._moments:
+            self.keep_on()
             some = self._granules(clock)
             open_ = [each for each in some if each.all > each.alike]
             if len(open_) < many:
@@ -312,7 +320,7 @@ class Exposure:
             others = [each for each in some if each.all == each.alike]
             begun = any(each.newest for each in others)
             gone = tuple(chain.from_iterable(each.whole for each in others if not each.newest))
-            for lost in together(open_, many, begun):
+            for lost in together(open_, many, begun, self.keep_on):
                 yield self._common.state(clock, lost)
                 if gone:
                     yield self._common.state(clock, lost + gone)

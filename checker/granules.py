@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
+from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.checker.ideals import Ideals, Ids
 
@@ -105,10 +106,10 @@ class Granule:
         return bool(self.newest) and self.newest.issubset(lost)
 
 
-def together(some: Sequence[Granule], many: int, begun: bool = False) -> Iterator[Ids]:
+def together(some: Sequence[Granule], many: int, begun: bool = False, keep_on: KeepOn = always) -> Iterator[Ids]:
     """What may be lost of exactly so many granules: something exposed, and not all that is newest (if anything is).
 
-    `begun`: some of the newest is held by another granule.
+    `begun`: some of the newest is held by another granule. `keep_on` is called for each that is gone through.
     """
     last = max(at for at, each in enumerate(some) if each.all > each.alike)
     newest = 0 if begun else sum(bool(each.newest) for each in some)
@@ -121,6 +122,7 @@ def together(some: Sequence[Granule], many: int, begun: bool = False) -> Iterato
             if not exposing and at > last:
                 return
             for lost in some[at]:
+                keep_on()
                 exposes = exposing or some[at].exposes(lost)
                 drops = dropped + some[at].drops(lost)
                 if (not exposes and (left == 1 or at == last)) or (newest and drops == newest):

@@ -29,7 +29,6 @@ struct exploration cc_run;
 uintptr_t cc_explore_resume, cc_explore_kept, cc_explore_stack;
 static uintptr_t alternate;
 
-extern const char __start_cc_explore[], __stop_cc_explore[];
 /* Where the kernel says on which processor a thread runs; libc has it since 2.35. */
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 
@@ -154,6 +153,8 @@ HERE static void decide(const ucontext_t *context, const struct mapping *in, uin
         if (raw_failed(child))
             cc_explore_refuse(CC_EXPLORE_SETUP, 2);
         if (!child) {
+            if (++cc_run.deep == MOST_DEEP)
+                cc_explore_refuse(CC_EXPLORE_ROOM, 6);
             settle(in, number, which, low, high);
             return;
         }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define CC_EXPLORE_MAGIC 0x45524f4c50584343ull
-#define CC_EXPLORE_VERSION 1u
+#define CC_EXPLORE_VERSION 2u
 #define CC_EXPLORE_GRANULES 64u
 
 enum cc_explore_refusal {
@@ -21,6 +21,8 @@ enum cc_explore_refusal {
     CC_EXPLORE_ROOM = 7,       /* too many process states, ends, mappings or too much output; detail: which */
     CC_EXPLORE_INSTRUCTION = 8, /* reads more than one stretch of 64 bytes */
     CC_EXPLORE_DIED = 9,       /* one of the processes, and not by its own doing; detail: its status */
+    CC_EXPLORE_MAPPED_IN_PART = 10, /* a mapping begins or ends within a granule */
+    CC_EXPLORE_LARGE = 11,     /* more memory of files than can be read for each state */
 };
 
 struct cc_explore_granule {

@@ -260,6 +260,9 @@ HERE void cc_explore_touched(int number, siginfo_t *info, void *given)
         closed &= cc_run.opened[i] != page;
     if (!closed || number != SIGSEGV)
         cc_explore_ends(number);
+    /* What a handler of ours was called for, its stack tells, which is no part of a state. */
+    if (*next >= (greg_t)__start_cc_explore && *next < (greg_t)__stop_cc_explore)
+        cc_explore_refuse(CC_EXPLORE_PASSED, 0);
     foresee(context, in, address);
     if (cc_run.opens == OPENED)
         cc_explore_refuse(CC_EXPLORE_INSTRUCTION, 0);

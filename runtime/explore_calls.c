@@ -84,6 +84,20 @@ HERE static long prints(long number, long fd, const void *from, size_t size)
     return (long)size;
 }
 
+/* Whether a mapping begins or ends within a granule. */
+HERE static bool crosses_an_end(const struct mapping *in)
+{
+    uint64_t end = in->offset + (in->end - in->start);
+    for (uint32_t i = 0; i < cc_run.table->granules; i++) {
+        const struct cc_explore_granule *granule = &cc_run.granules[i];
+        uint64_t until = granule->offset + granule->length;
+        if (in->device == granule->device && in->inode == granule->inode && granule->offset < end && until > in->offset &&
+            (granule->offset < in->offset || until > end))
+            return true;
+    }
+    return false;
+}
+
 HERE static long maps(const long *a)
 {
     long flags = a[3];
@@ -96,6 +110,12 @@ HERE static long maps(const long *a)
     if (shared)
         flags = (flags & ~(MAP_TYPE | MAP_SYNC)) | MAP_PRIVATE;
     bool known = !anonymous && is_ours(a[4]);
+    if (shared && !anonymous) { /* whether the kernel would: it may not write to the file, or not know MAP_SYNC of it */
+        long tried = raw6(SYS_mmap, 0, a[1], a[2], a[3] & ~(MAP_FIXED | MAP_FIXED_NOREPLACE), a[4], a[5]);
+        if (raw_failed(tried))
+            return tried;
+        raw3(SYS_munmap, tried, a[1], 0);
+    }
     long result = raw6(SYS_mmap, a[0], a[1], a[2], flags, a[4], a[5]);
     if (raw_failed(result) || anonymous || !(shared || known))
         return result;
@@ -105,8 +125,6 @@ HERE static long maps(const long *a)
     for (uint32_t i = 0; i < cc_run.mapped; i++)
         if (cc_run.mappings[i].device == state.st_dev && cc_run.mappings[i].inode == state.st_ino)
             cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
-    if (!known && !(a[2] & PROT_WRITE))
-        return result; /* of a file that nobody changes */
     if (cc_run.mapped == MAPPINGS)
         cc_explore_refuse(CC_EXPLORE_ROOM, 5);
     uint64_t there = (uint64_t)state.st_size > (uint64_t)a[5] ? (uint64_t)state.st_size - (uint64_t)a[5] : 0;
@@ -119,6 +137,13 @@ HERE static long maps(const long *a)
     in->inode = state.st_ino;
     in->protection = (int)a[2];
     in->gone = false;
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < cc_run.mapped; i++)
+        all += cc_run.mappings[i].end - cc_run.mappings[i].start;
+    if (all > MOST_MAPPED)
+        cc_explore_refuse(CC_EXPLORE_LARGE, SYS_mmap);
+    if (crosses_an_end(in))
+        cc_explore_refuse(CC_EXPLORE_MAPPED_IN_PART, SYS_mmap);
     cc_explore_close_pages(in);
     return result;
 }
@@ -174,6 +199,31 @@ HERE static long masks(ucontext_t *context, const long *a)
     return 0;
 }
 
+HERE static long kills(long number, const long *a)
+{
+    long thread = number == SYS_tgkill ? a[1] : a[0], signal = number == SYS_tgkill ? a[2] : a[1];
+    if (thread != cc_run.first_process || (number == SYS_tgkill && a[0] != cc_run.first_process) || signal < 0 || signal > 64)
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
+    if (signal)
+        cc_explore_ends((int32_t)signal);
+    return 0; /* it was asked whether there is such a process */
+}
+
+/* No signal has a handler but ours, which the program does not see. */
+HERE static long acts(const long *a)
+{
+    bool mine = a[0] == SIGSEGV || a[0] == SIGBUS || a[0] == SIGFPE || a[0] == SIGILL || a[0] == SIGTRAP || a[0] == SIGSYS;
+    if (lies_in_file((uintptr_t)a[1], sizeof(struct kernel_action)) || lies_in_file((uintptr_t)a[2], sizeof(struct kernel_action)))
+        cc_explore_refuse(CC_EXPLORE_PASSED, SYS_rt_sigaction);
+    if (a[1] && ((const struct kernel_action *)a[1])->handler)
+        cc_explore_refuse(CC_EXPLORE_CALL, SYS_rt_sigaction);
+    if (!mine)
+        return raw4(SYS_rt_sigaction, a[0], a[1], a[2], a[3]);
+    if (a[2])
+        raw_fill((void *)a[2], 0, sizeof(struct kernel_action));
+    return 0;
+}
+
 /* How many arguments a call has that may be addresses; 0: it is not followed. Of these nothing but results is seen. */
 HERE static unsigned arguments_of(long number)
 {
@@ -185,7 +235,7 @@ HERE static unsigned arguments_of(long number)
     case SYS_fstatfs: case SYS_gettimeofday: case SYS_clock_gettime: case SYS_clock_getres: case SYS_set_robust_list:
     case SYS_getrlimit:
         return 2;
-    case SYS_readlink: case SYS_getrandom: case SYS_madvise: case SYS_sched_getaffinity: case SYS_faccessat:
+    case SYS_readlink: case SYS_getrandom: case SYS_sched_getaffinity: case SYS_faccessat:
         return 3;
     case SYS_newfstatat: case SYS_readlinkat: case SYS_clock_nanosleep: case SYS_fadvise64:
         return 4;
@@ -233,11 +283,18 @@ HERE static long performs(ucontext_t *context, long number, const long *a)
     case SYS_msync:
         return raw3(SYS_msync, a[0], a[1], a[2]);
     case SYS_mprotect:
-        if (!(a[2] & PROT_WRITE) || is_mapped((uintptr_t)a[0]) || is_mapped((uintptr_t)(a[0] + a[1] - 1)))
+        if (!(a[2] & PROT_WRITE) || lies_in_file((uintptr_t)a[0], (size_t)a[1]))
             cc_explore_refuse(CC_EXPLORE_CALL, plain);
         return raw3(SYS_mprotect, a[0], a[1], a[2]);
+    case SYS_madvise: /* others are of another memory in the children, or at another time */
+        if (a[2] != MADV_DONTNEED && a[2] != MADV_NORMAL && a[2] != MADV_RANDOM && a[2] != MADV_SEQUENTIAL &&
+            a[2] != MADV_WILLNEED && a[2] != MADV_HUGEPAGE && a[2] != MADV_NOHUGEPAGE && a[2] != MADV_DONTDUMP)
+            cc_explore_refuse(CC_EXPLORE_CALL, plain);
+        if (lies_in_file((uintptr_t)a[0], (size_t)a[1]))
+            cc_explore_refuse(CC_EXPLORE_PASSED, plain);
+        return raw3(SYS_madvise, a[0], a[1], a[2]);
     case SYS_mremap:
-        if (is_mapped((uintptr_t)a[0]) || (a[3] & MREMAP_FIXED))
+        if (lies_in_file((uintptr_t)a[0], (size_t)a[1]) || (a[3] & ~MREMAP_MAYMOVE))
             cc_explore_refuse(CC_EXPLORE_CALL, plain);
         return raw6(SYS_mremap, a[0], a[1], a[2], a[3], 0, 0);
     case SYS_ftruncate:
@@ -248,15 +305,11 @@ HERE static long performs(ucontext_t *context, long number, const long *a)
     case SYS_kill:
     case SYS_tkill:
     case SYS_tgkill:
-        if (number == SYS_tgkill ? a[1] == cc_run.first_process : a[0] == cc_run.first_process)
-            cc_explore_ends((int32_t)a[number == SYS_tgkill ? 2 : 1]);
-        cc_explore_refuse(CC_EXPLORE_CALL, plain);
+        return kills(number, a);
     case SYS_rt_sigprocmask:
         return masks(context, a);
     case SYS_rt_sigaction:
-        if (a[1] && ((const struct kernel_action *)a[1])->handler)
-            cc_explore_refuse(CC_EXPLORE_CALL, plain);
-        return a[1] ? 0 : raw4(SYS_rt_sigaction, a[0], a[1], a[2], a[3]);
+        return acts(a);
     case SYS_prlimit64:
         if (a[2])
             cc_explore_refuse(CC_EXPLORE_CALL, plain);

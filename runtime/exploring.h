@@ -23,6 +23,8 @@
 #define TRAP_FLAG 0x100l
 #define RESUME_FLAG 0x10000l
 #define MOST_CONTENTS 1024u
+#define MOST_MAPPED (512ul << 20)
+#define MOST_DEEP 1024u        /* processes at once: each waits for the one that it forked */
 #define NO_PLACE UINT64_MAX
 
 struct mapping {
@@ -66,7 +68,7 @@ struct exploration {
     uint64_t output_bytes;
     struct excluded ours[6];   /* memory that is not the program's */
     uint32_t vector_at[8], vector_bytes[8];
-    uint32_t first_process;
+    uint32_t first_process, deep;
     unsigned char *apart;      /* where an instruction is executed while its page is open */
     uintptr_t displaced;       /* and where that instruction stands */
 };
@@ -74,6 +76,7 @@ extern HIDDEN struct exploration cc_run;
 extern HIDDEN uintptr_t cc_explore_resume, cc_explore_kept, cc_explore_stack; /* what cc_explore_after goes by */
 
 /* explore.c */
+extern HIDDEN const char __start_cc_explore[], __stop_cc_explore[];
 HIDDEN __attribute__((noreturn)) void cc_explore_leave(void);
 HIDDEN __attribute__((noreturn)) void cc_explore_refuse(uint32_t why, uint32_t detail);
 HIDDEN __attribute__((noreturn)) void cc_explore_ends(int32_t status);

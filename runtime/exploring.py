@@ -15,7 +15,7 @@ from pathlib import Path
 from crashcheck.runtime.record import supervise
 
 MAGIC = 0x45524F4C50584343
-VERSION = 1
+VERSION = 2
 MOST_GRANULES = 64
 MOST_BYTES = 4096  # of a granule
 UNTOUCHED = 0xFFFF
@@ -27,7 +27,7 @@ _NODE_ROOM = 1 << 15  # half of them are used
 _END_ROOM = 1 << 12
 _OUTPUT_ROOM = 64 << 20
 
-SETUP, CALL, FILE_READ, MAPPED_AGAIN, PASSED, UNLISTED, ROOM, INSTRUCTION, DIED = range(1, 10)
+SETUP, CALL, FILE_READ, MAPPED_AGAIN, PASSED, UNLISTED, ROOM, INSTRUCTION, DIED, IN_PART, LARGE = range(1, 12)
 _WHY = {
     SETUP: "the kernel does not let it be explored (step {})",
     CALL: "it makes a system call that is not followed (number {})",
@@ -37,6 +37,8 @@ _WHY = {
     UNLISTED: "what may be lost of a line or page is too much to be listed",
     ROOM: "it comes into too many different states (limit {})",
     INSTRUCTION: "an instruction reads more than one stretch of memory",
+    IN_PART: "it maps only a part of what may be lost together",
+    LARGE: "it maps more than 512 MiB",
     DIED: "one of its processes was ended (status {})",
 }
 

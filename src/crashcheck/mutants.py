@@ -14,7 +14,7 @@ from pathlib import Path
 from crashcheck import evidence, oracles, pipeline
 from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.checker.budget import Budget, Meter, OutOfTime
+from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.content import Content
 from crashcheck.checker.covering import Covering, drawn
 from crashcheck.checker.explore import Exploring, uncrashed
@@ -248,6 +248,13 @@ class _Search:
 
     def _search(self, one: _One, aimed: bool) -> tuple[Fate, Verdict | None]:
         meter = Meter(self._budget)
+        one.exposure.keep_on = within(lambda: meter.left_s)
+        try:
+            return self._search_within(one, aimed, meter)
+        except OutOfTime:
+            return Fate.SURVIVED, None
+
+    def _search_within(self, one: _One, aimed: bool, meter: Meter) -> tuple[Fate, Verdict | None]:
         if not aimed:
             failed, spent = self._run(one, self._of_strategy(one, meter), meter)
             if failed is None and (spent or not self._is_all(one)):

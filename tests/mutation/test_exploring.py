@@ -19,16 +19,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crashcheck.analyzer.persistence import build
+from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.content import Content
-from crashcheck.checker.covering import Covering, Outcome, Product, matching, product_of
+from crashcheck.checker.covering import Covering, Outcome, Product, _contents, matching, product_of
 from crashcheck.checker.exposure import Common, Exposure
+from crashcheck.checker.granules import Granule, together
+from crashcheck.checker.ideals import Ids
 from crashcheck.checker.images import patch_image, write_image
 from crashcheck.checker.mutation import mutants, persists
 from crashcheck.checker.states import CrashState
 from crashcheck.config import Config, load, override
 from crashcheck.mutants import Fate, MutantResult, mutate
 from crashcheck.runtime import exploring
-from crashcheck.runtime.build import build_runtime, find_compiler
+from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
 from crashcheck.runtime.exploring import Explored, OpenGranule, explore
 from states.test_against_reference import SETTINGS, memory_programs
 from support.reference import First, Program
@@ -47,7 +50,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def built(name: str) -> Path:
         target = folder / name
         if not target.exists():
-            flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]
+            flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]
             subprocess.run([*find_compiler(), *flags, str(PROGRAMS / f"{name}.c"), "-o", str(target)], check=True)
         return target
 
@@ -74,21 +77,28 @@ def test_the_python_mirror_is_that_of_the_header(tmp_path: Path) -> None:
     assert sorted(map(int, listed)) == [0, *sorted(exploring._WHY)]
 
 
-def explored_runs(command: list[str], image: bytes, granules: list[OpenGranule]) -> Explored:
+def explored_runs(
+    command: list[str],
+    image: bytes,
+    granules: list[OpenGranule],
+    library: RuntimeLibrary | None = None,
+    timeout_s: float = 60,
+) -> Explored:
+    """`library`: the runtime, compiled in another way."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "pool").mkdir()
         (folder / "pool" / "a").write_bytes(image)
+        (folder / "pool" / "a.other").write_bytes(bytes(4096))
         env = {
             **os.environ,
-            "LD_PRELOAD": str(build_runtime().shared),
+            "LD_PRELOAD": str((library or build_runtime()).shared),
             "CRASHCHECK_POOL": str(folder / "pool"),
             "CRASHCHECK_FILES": "a",
         }
         words = [command[0], str(folder / "pool" / "a"), *command[1:]]
-        done = explore(
-            words, folder / "pool", granules, folder, env=env, cwd=folder, timeout_s=60, memory_bytes=None, apart=True
-        )
+        limits = {"timeout_s": timeout_s, "memory_bytes": None}
+        done = explore(words, folder / "pool", granules, folder, env=env, cwd=folder, apart=True, **limits)  # type: ignore[arg-type]
         assert (folder / "pool" / "a").read_bytes() == image, "the image itself is left alone"
         return done
 
@@ -97,6 +107,7 @@ def one_by_one(command: list[str], image: bytes, granules: list[OpenGranule]) ->
     """Exit status and output on each image."""
     with tempfile.TemporaryDirectory() as name:
         file = Path(name) / "a"
+        (Path(name) / "a.other").write_bytes(bytes(4096))
         for contents in itertools.product(*(granule.contents for granule in granules)):
             data = bytearray(image)
             for granule, content in zip(granules, contents, strict=True):
@@ -124,7 +135,7 @@ SIZES = st.sampled_from([1, 2, 4, 8])
 
 @st.composite
 def commands(draw: st.DrawFn) -> str:
-    what = draw(st.sampled_from("rrrwwazcmes?fp"))
+    what = draw(st.sampled_from("rrrwwazcmes?fpxkbiilvVotdnS"))
     at = draw(OFFSETS)
     if what in "r":
         return f"r{draw(SIZES)}@{at}"
@@ -132,9 +143,19 @@ def commands(draw: st.DrawFn) -> str:
         return f"w{draw(SIZES)}@{at}={draw(st.integers(0, 3))}"
     if what == "a":
         return f"a8@{at}={draw(st.integers(0, 3))}"
+    if what == "x":
+        return f"x{draw(st.sampled_from([1, 4]))}@{at}={draw(st.integers(0, 3))}"
+    if what == "l":
+        return f"l1@{at}={draw(st.integers(1, 140))}"
+    if what in "kbiot":
+        return f"{what}8@{at}={draw(st.integers(0, 9))}"
+    if what in "vV":
+        return f"{what}{draw(st.sampled_from([16, 32, 64]))}@{at}"
+    if what == "S":
+        return f"S{draw(st.integers(1, 140))}@{at}={draw(st.integers(0, 3))}"
     if what in "z":
         return f"z{draw(st.integers(1, 140))}@{at}"
-    if what in "cme":
+    if what in "cmedn":
         return f"{what}{draw(st.integers(1, 140))}@{at}>{draw(OFFSETS)}"
     return f"s0@{at}" if what == "s" else what
 
@@ -146,9 +167,21 @@ def contents(draw: st.DrawFn) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys(b"".join(word.to_bytes(8, "little") for word in each) for each in many))
 
 
+@pytest.fixture(scope="module", params=["as it is", "undefined behaviour traps"])
+def library(request: pytest.FixtureRequest) -> RuntimeLibrary | None:
+    """The runtime, and the same under UndefinedBehaviorSanitizer: what it finds ends a run by SIGILL."""
+    if request.param == "as it is":
+        return None
+    return build_runtime(["gcc", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"])
+
+
 @pytest.mark.parametrize(
     "script",
     [
+        ["w8@64=1", "r8@72", "w1@130=3", "?", "l1@120=30", "r4@4094"],
+        ["x4@4094=1", "k8@64=3", "b8@64=5", "i8@64=3", "t8@4092", "b8@4032=9"],
+        ["v16@4090", "V32@4080", "v64@4030", "o8@4080=170", "v64@64"],
+        ["d70@4030>60", "n90@64>4040", "S10@4090=1", "l1@4080=60", "s0@64"],
         ["m96@0>4100"],  # a page of which all is known once it is written, touched only afterwards
         ["m96@4100>0", "e96@0>4100"],
         ["w8@4093=1", "r8@4093"],
@@ -156,13 +189,15 @@ def contents(draw: st.DrawFn) -> tuple[bytes, ...]:
         ["z64@64", "r8@64", "a8@72=1"],
     ],
 )
-def test_instructions_that_touch_two_pages_are_followed(program: Callable[[str], Path], script: list[str]) -> None:
+def test_instructions_that_touch_two_pages_are_followed(
+    program: Callable[[str], Path], script: list[str], library: RuntimeLibrary | None
+) -> None:
     granules = [
         OpenGranule("a", at, 64, (bytes([1, 0, 0, 0]) * 16, bytes([0, 0, 0, 1]) * 16)) for at in (64, 4032, 4096)
     ]
     image = holding_the_first(8192, granules)
     command = [str(program("script")), *script, "p"]
-    done = explored_runs(command, image, granules)
+    done = explored_runs(command, image, granules, library)
     assert not done.why
     ends = {(os.waitstatus_to_exitcode(end.status), end.output) for end in done.ends}
     assert ends == set(one_by_one(command, image, granules))
@@ -219,6 +254,42 @@ def test_what_cannot_be_followed_is_refused(program: Callable[[str], Path], how:
     done = explored_runs([str(program("locks")), how], bytes(4096), [line(0, 0, 1)])
     assert done.why.startswith(why)
     assert done.final == final
+
+
+FOLLOWED = ["plain", "kill", "sync", "read-only", "action", "asked"]
+
+
+@pytest.mark.parametrize("how", [*FOLLOWED, "other", "mask", "wiped", "second-page", "first-page"])
+def test_what_the_kernel_does_is_followed_or_refused(program: Callable[[str], Path], how: str) -> None:
+    across = how.endswith("page")  # the granule lies across two pages, of which one is mapped
+    granule = OpenGranule("a", 4032 if across else 0, 128, (bytes(128), bytes([1] * 128)))
+    command = [str(program("odd")), how]
+    done = explored_runs(command, bytes(8192), [granule])
+    assert bool(done.why) == (how not in FOLLOWED)
+    if not done.why:
+        ends = {(os.waitstatus_to_exitcode(end.status), end.output) for end in done.ends}
+        assert ends == set(one_by_one(command, bytes(8192), [granule]))
+
+
+def test_a_run_that_never_ends_leaves_what_was_explored_undecided(program: Callable[[str], Path]) -> None:
+    done = explored_runs([str(program("odd")), "hang"], bytes(4096), [line(0, 0, 1)], timeout_s=2)
+    assert (done.why, done.final) == ("its time was over", False)
+
+
+def test_what_was_shown_of_some_lines_shows_nothing_of_others_whose_contents_are_not_listed() -> None:
+    def product(*granules: OpenGranule) -> Product:
+        return Product(1, 0, granules, tuple(range(len(granules))), tuple(((),) for _ in granules))
+
+    unlisted = OpenGranule("a", 64, 64, ())
+    covering = Covering(None, None, 1)  # type: ignore[arg-type]
+    for shown, asked, known in (
+        ((line(0, 0, 1),), (line(0, 0, 1), unlisted), False),
+        ((line(0, 0, 1), line(1, 0, 1)), (line(0, 0, 1), unlisted), False),
+        ((line(0, 0, 1), unlisted), (line(0, 1), unlisted), True),
+        ((line(0, 0, 1), unlisted), (line(1, 0, 1),), False),
+    ):
+        covering._passed = {1: [_contents(product(*shown))]}
+        assert covering._is_known(product(*asked)) == known
 
 
 def test_a_line_with_too_many_contents_may_not_be_read(program: Callable[[str], Path]) -> None:
@@ -285,6 +356,27 @@ def test_a_product_holds_each_new_state_of_its_stretch_and_only_states_of_the_mu
                             list(itertools.product(*(range(len(g.contents)) for g in product.granules))).index(chosen)
                         ]
                         assert sorted(present(image_of(ground, state)[0])) == at
+
+
+class _NeverNew(Granule):
+    """Much may be lost of it, of which nothing is exposed but at the very end."""
+
+    def __init__(self) -> None:
+        self.newest = frozenset()
+        self.all, self.alike = 1 << 40, (1 << 40) - 1
+
+    def __iter__(self) -> Iterator[Ids]:
+        return iter(lambda: (0,), ())
+
+    def exposes(self, lost: Ids) -> bool:
+        return False
+
+
+def test_states_of_which_none_is_new_are_gone_through_within_the_budget() -> None:
+    seconds = iter(range(1000))
+    meter = Meter(Budget(seconds=500), lambda: next(seconds))
+    with pytest.raises(OutOfTime):
+        next(together([_NeverNew()], 1, keep_on=within(lambda: meter.left_s)))
 
 
 def present(image: object) -> list[tuple[str, bytes]]:

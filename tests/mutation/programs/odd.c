@@ -1,0 +1,72 @@
+/* What explored runs must follow as the kernel does, or refuse: FILE HOW. Ends with 1 if the first byte is not 0. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static volatile unsigned char *map(const char *path, int mode, int protection, int flags, size_t from, size_t size)
+{
+    void *base = mmap(NULL, size, protection, flags, open(path, mode), (off_t)from);
+    return base == MAP_FAILED ? NULL : base;
+}
+
+/* Another file, next to the first. */
+static bool another_mapped_twice(const char *path)
+{
+    char other[4096];
+    snprintf(other, sizeof other, "%s.other", path);
+    volatile unsigned char *seen = map(other, O_RDWR, PROT_READ, MAP_SHARED, 0, 4096);
+    volatile unsigned char *changed = map(other, O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, 4096);
+    changed[0] = 1;
+    return seen[0] == 1;
+}
+
+int main(int count, char **arguments)
+{
+    (void)count;
+    const char *path = arguments[1], *how = arguments[2];
+    if (!strcmp(how, "second-page"))
+        return map(path, O_RDWR, PROT_READ, MAP_SHARED, 4096, 4096)[0] != 0;
+    if (!strcmp(how, "first-page"))
+        return map(path, O_RDWR, PROT_READ, MAP_SHARED, 0, 4096)[4095] != 0;
+    if (!strcmp(how, "read-only") && !map(path, O_RDONLY, PROT_READ | PROT_WRITE, MAP_SHARED, 0, 4096))
+        return 0; /* as it has to be */
+    if (!strcmp(how, "sync") && !map(path, O_RDWR, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, 0, 4096))
+        return 0; /* not of this file system */
+    volatile unsigned char *base = map(path, O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, 4096);
+    if (!strcmp(how, "other") && !another_mapped_twice(path))
+        return 0;
+    if (!strcmp(how, "hang") && base[0])
+        for (;;)
+            ;
+    if (!strcmp(how, "kill"))
+        kill(getpid(), 0);
+    if (!strcmp(how, "action")) {
+        struct sigaction was, plain;
+        memset(&was, 0x5a, sizeof was);
+        memset(&plain, 0, sizeof plain);
+        sigaction(SIGSEGV, &plain, &was);
+        if (was.sa_handler != SIG_DFL)
+            return 0;
+    }
+    if (!strcmp(how, "asked")) {
+        struct sigaction was;
+        sigaction(SIGSEGV, NULL, &was);
+        if (was.sa_handler != SIG_DFL)
+            return 0;
+    }
+    if (!strcmp(how, "mask"))
+        syscall(SYS_rt_sigprocmask, SIG_BLOCK, base, NULL, 8);
+    if (!strcmp(how, "wiped")) {
+        volatile unsigned char *own = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        own[0] = 1;
+        madvise((void *)own, 4096, MADV_WIPEONFORK);
+        if (base[0] && !own[0])
+            return 0;
+    }
+    return base[0] != 0;
+}
