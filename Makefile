@@ -40,7 +40,9 @@ lint: $(READY_DEV) ## ruff, mypy --strict, and the C under gcc and clang with -W
 	for cc in gcc "$$($(PY) -c 'from crashcheck.analyzer.ir.toolchain import find_compiler as f; print("" if f().zig else f().path)')"; do \
 		[ -n "$$cc" ] && command -v "$$cc" >/dev/null || continue; checked="$$checked $$cc"; \
 		for file in runtime/*.c; do \
-			"$$cc" $$flags -Wall -Wextra -Werror -fsyntax-only "$$file" || exit 1; \
+			for shared in "" -DCC_SHARED; do \
+				"$$cc" $$flags $$shared -Wall -Wextra -Werror -fsyntax-only "$$file" || exit 1; \
+			done; \
 		done; \
 	done; [ -n "$$checked" ] && echo "The C of runtime/ is clean under:$$checked"
 
