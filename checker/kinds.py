@@ -81,7 +81,7 @@ class Kinds:
     def prefix_cause(self, event: int) -> Cause:
         """For a failing prefix(event): the first of the consecutive failing ones, and the updates around it.
 
-        One run of the code may survive by chance what another does not: where the same two updates follow each other in
+        One run of the code may survive by chance what another does not: where the same updates follow each other in
         another operation, and Y is the first update in the failing stretch there, that stretch says it better.
         """
         cause = self._begins(event)
@@ -96,22 +96,23 @@ class Kinds:
         return cause
 
     def _sooner(self, cause: Cause) -> Iterator[int]:
-        """Moments in other operations just before an X of the same site and stack, Y's being the update before it, of
-        failing stretches that begin just before Y. The first time in each operation, of _ELSEWHERE of them."""
+        """Moments just before X in other operations, in which the update before Y, Y and X come from the same sites and
+        stacks, of failing stretches that begin just before Y. The first in each operation, of _ELSEWHERE of them."""
         if cause.moment is None or cause.kept is None or cause.given_up or cause.verdict.outcome is Outcome.TIMEOUT:
             return
         subject = self._subject
         events, calls = self._issued
         at = int(np.searchsorted(events, cause.moment))
-        if not 0 < at < len(events) or not subject.trace.events["site"][events[at]]:
+        if not 2 <= at < len(events) or not subject.trace.events["site"][events[at]]:
             return
-        alike = 1 + np.flatnonzero((calls[:-1] == calls[at - 1]) & (calls[1:] == calls[at]))
+        same = (calls[:-2] == calls[at - 2]) & (calls[1:-1] == calls[at - 1]) & (calls[2:] == calls[at])
+        alike = 2 + np.flatnonzero(same)
         points = np.searchsorted(subject.space.points.event, events[alike], side="left")
         operations, firsts = np.unique(subject.space.points.acked[points], return_index=True)
         others = alike[firsts[operations != subject.space.points.acked[subject.point_at(cause.moment)]]]
         for place in _spread(others, _ELSEWHERE):
             event = int(events[place])
-            if place < 2 or self._prober.verdict(subject.prefix(event)).passed:
+            if self._prober.verdict(subject.prefix(event)).passed:
                 continue
             since = bisect_left(self._moments, int(events[place - 2]))  # just before what precedes Y
             moment, passing = self.first_of_stretch(event, bisect_left(self._moments, event) - since)
