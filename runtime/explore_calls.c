@@ -117,7 +117,7 @@ HERE static long maps(const long *a)
         raw3(SYS_munmap, tried, a[1], 0);
     }
     long result = raw6(SYS_mmap, a[0], a[1], a[2], flags, a[4], a[5]);
-    if (raw_failed(result) || anonymous || !(shared || known))
+    if (raw_failed(result) || anonymous)
         return result;
     struct stat state;
     if (raw_failed(raw3(SYS_fstat, a[4], (long)&state, 0)))
@@ -125,6 +125,17 @@ HERE static long maps(const long *a)
     for (uint32_t i = 0; i < cc_run.mapped; i++)
         if (cc_run.mappings[i].device == state.st_dev && cc_run.mappings[i].inode == state.st_ino)
             cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
+    /* What the file holds is seen through a private mapping too, until that is written to. */
+    for (uint32_t i = 0; i < cc_run.copies; i++)
+        if ((shared || known) && cc_run.copy_of[i][0] == state.st_dev && cc_run.copy_of[i][1] == state.st_ino)
+            cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
+    if (!(shared || known)) {
+        if (cc_run.copies == PLACES)
+            cc_explore_refuse(CC_EXPLORE_ROOM, 5);
+        cc_run.copy_of[cc_run.copies][0] = state.st_dev;
+        cc_run.copy_of[cc_run.copies++][1] = state.st_ino;
+        return result;
+    }
     if (cc_run.mapped == MAPPINGS)
         cc_explore_refuse(CC_EXPLORE_ROOM, 5);
     uint64_t there = (uint64_t)state.st_size > (uint64_t)a[5] ? (uint64_t)state.st_size - (uint64_t)a[5] : 0;

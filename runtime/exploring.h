@@ -58,7 +58,8 @@ struct exploration {
     struct cc_explore_granule *granules;
     struct granule_state state_of[CC_EXPLORE_GRANULES];
     struct mapping mappings[MAPPINGS];
-    uint32_t mapped;
+    uint32_t mapped, copies;
+    uint64_t copy_of[PLACES][2]; /* device and inode of files that are mapped privately */
     uintptr_t opened[OPENED];  /* pages, for one instruction */
     const struct mapping *opened_in[OPENED];
     uint32_t opens;

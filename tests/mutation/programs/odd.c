@@ -15,11 +15,11 @@ static volatile unsigned char *map(const char *path, int mode, int protection, i
 }
 
 /* Another file, next to the first. */
-static bool another_mapped_twice(const char *path)
+static bool another_mapped_twice(const char *path, int flags)
 {
     char other[4096];
     snprintf(other, sizeof other, "%s.other", path);
-    volatile unsigned char *seen = map(other, O_RDWR, PROT_READ, MAP_SHARED, 0, 4096);
+    volatile unsigned char *seen = map(other, O_RDWR, PROT_READ, flags, 0, 4096);
     volatile unsigned char *changed = map(other, O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, 4096);
     changed[0] = 1;
     return seen[0] == 1;
@@ -38,7 +38,9 @@ int main(int count, char **arguments)
     if (!strcmp(how, "sync") && !map(path, O_RDWR, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, 0, 4096))
         return 0; /* not of this file system */
     volatile unsigned char *base = map(path, O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, 4096);
-    if (!strcmp(how, "other") && !another_mapped_twice(path))
+    if (!strcmp(how, "other") && !another_mapped_twice(path, MAP_SHARED))
+        return 0;
+    if (!strcmp(how, "copied") && !another_mapped_twice(path, MAP_PRIVATE))
         return 0;
     if (!strcmp(how, "hang") && base[0])
         for (;;)
