@@ -77,10 +77,10 @@ def test_the_picture_of_a_group_is_its_representative(tmp_path: Path, clauses: P
 
 
 def test_a_search_that_is_cut_off_says_which_groups_it_cut_off(tmp_path: Path, clauses: Path) -> None:
-    _, found = explore(tmp_path / "world", clauses, Ranked(), budget=Budget(states=2))
-    assert found.states.executed == 2
+    _, found = explore(tmp_path / "world", clauses, Ranked(), budget=Budget(states=1))
+    assert found.states.executed == 1
     first, second = found.groups
-    assert (first.executed, first.complete) == (1, False)  # the other state was a random one
+    assert (first.executed, first.complete) == (1, False)
     assert (second.executed, second.complete, second.verdict) == (0, False, GroupVerdict.UNTESTED)
 
 
