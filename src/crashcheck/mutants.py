@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain, compress
+from itertools import chain, compress, islice
 from pathlib import Path
 
 from crashcheck import evidence, oracles, pipeline
@@ -40,6 +40,7 @@ _AIMED_SHARE = 0.35  # of a mutant's seconds, for the states that the persistenc
 _FEW_AT_ONCE = 16  # new states of one moment that are run rather than explored: that costs about as much
 _FEW_TO_GO_THROUGH = 1_000  # states of a moment, from which the new ones are picked
 _MOMENT_S = 20.0  # for the runs that decide one moment
+_BESIDE = 32  # new states that are run after each stretch is explored: one may fail long before all are decided
 _SAMPLED = 64  # states of a mutant that nothing but explored runs decided, and that are run as well
 
 
@@ -264,10 +265,11 @@ class _Search:
             explores = self._may_explore and one.count.value > _FEW_RUN
             failed, spent = self._run(one, aimed_at, self._share(_AIMED_SHARE) if explores else meter)
             spent = spent and (meter.out_of_seconds() or meter.out_of_states(one.states))
+            all_ = chain(aimed_at, one.choices())
             if failed is None and not spent and explores:
-                failed, spent = self._explore(one, meter)
+                failed, spent = self._explore(one, all_, meter)
             if failed is None and not spent and not one.decided:
-                failed, spent = self._run(one, chain(aimed_at, one.choices()), meter)
+                failed, spent = self._run(one, all_, meter)
             if failed is None and spent:
                 return Fate.SURVIVED, None
         if failed is not None:
@@ -310,8 +312,9 @@ class _Search:
             for _, fingerprint, ticket in waiting:
                 self._verdict(fingerprint, ticket)
 
-    def _explore(self, one: _One, meter: Meter) -> tuple[Verdict | None, bool]:
-        """As `_run`, of all moments: the new states of some are run, those of others decided by explored runs.
+    def _explore(self, one: _One, all_: Iterator[CrashState | None], meter: Meter) -> tuple[Verdict | None, bool]:
+        """As `_run`, of all moments: the new states of some are run, those of others decided by explored runs; between
+        these some of `all_` states are run.
 
         Then `one.decided`, unless there was one that could not be.
         """
@@ -338,12 +341,13 @@ class _Search:
                 if outcome.passes:
                     one.proved += sum(map(one.exposure.new_at, stretch))
                     one.explored.extend(stretch)
-                    continue
-                decided = False
-                one.unexplored = outcome.why or "an explored run failed, and no crash state that it stands for"
-                if outcome.final:
-                    self._unexplored = outcome.why
-                failed, spent = self._run(one, (state for _, state in outcome.failing), meter)
+                else:
+                    decided = False
+                    one.unexplored = outcome.why or "an explored run failed, and no crash state that it stands for"
+                    if outcome.final:
+                        self._unexplored = outcome.why
+                suspects = (state for _, state in outcome.failing)
+                failed, spent = self._run(one, chain(suspects, islice(all_, _BESIDE)), meter)
                 if failed is not None or spent:
                     return failed, spent
         failed, spent = self._run(one, chain.from_iterable(map(one.exposure.at, small)), meter)
