@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crashcheck import mutants
 from crashcheck.analyzer.persistence import build
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.content import Content
@@ -461,14 +460,14 @@ def test_states_that_are_run_between_what_is_explored_find_what_that_has_not_sho
     ledger: Callable[..., Config],
 ) -> None:
     unaimed = patch.object(Exposure, "aimed", lambda self: iter(()))
-    with unaimed, patch.object(Covering, "decide", says_all_pass), patch.object(mutants, "_SAMPLED", 0):
+    with unaimed, patch.object(Covering, "decide", says_all_pass), patch("crashcheck.mutants._SAMPLED", 0):
         result, _ = of_the_record(ledger(2))
     assert result.fate is Fate.FOUND
 
 
 def test_one_run_that_contradicts_it_ends_the_use_of_what_was_explored(ledger: Callable[..., Config]) -> None:
     unaimed = patch.object(Exposure, "aimed", lambda self: iter(()))
-    alone = patch.object(mutants, "_BESIDE", 0)
+    alone = patch("crashcheck.mutants._BESIDE", 0)
     with unaimed, alone, patch.object(Covering, "decide", says_all_pass):
         result, note = of_the_record(ledger(2))
     assert result.fate is Fate.FOUND, "by one of the states that are run as a sample"
