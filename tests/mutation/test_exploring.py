@@ -460,9 +460,14 @@ def test_states_that_are_run_between_what_is_explored_find_what_that_has_not_sho
     ledger: Callable[..., Config],
 ) -> None:
     unaimed = patch.object(Exposure, "aimed", lambda self: iter(()))
-    with unaimed, patch.object(Covering, "decide", says_all_pass), patch("crashcheck.mutants._SAMPLED", 0):
-        result, _ = of_the_record(ledger(2))
-    assert result.fate is Fate.FOUND
+    unsampled = patch("crashcheck.mutants._SAMPLED", 0)
+    with unaimed, unsampled, patch.object(Covering, "decide", says_all_pass):
+        with patch("crashcheck.mutants._BESIDE", 0):
+            result, _ = of_the_record(ledger(2))
+        assert result.fate is Fate.HARMLESS
+        with patch("crashcheck.mutants._BESIDE", 200):
+            result, _ = of_the_record(ledger(2))
+        assert result.fate is Fate.FOUND
 
 
 def test_one_run_that_contradicts_it_ends_the_use_of_what_was_explored(ledger: Callable[..., Config]) -> None:
