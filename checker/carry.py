@@ -40,7 +40,7 @@ class Carry:
         self._component = found.graph.component
         points = self._space.points
         self._boundaries = np.flatnonzero(points.told_more)
-        graph, nodes = found.graph, found.nodes
+        graph = found.graph
         told = places.told
         at = np.searchsorted(told, graph.event, side="right")
         carried = np.flatnonzero(at < len(told))
@@ -50,9 +50,7 @@ class Carry:
         before = np.searchsorted(self._boundaries, latest, side="right") - 1
         some = after <= before
         carried, first, last = carried[some], self._boundaries[after[some]], self._boundaries[before[some]]
-        label = np.empty(len(nodes.piece), dtype=np.int64)
-        label[nodes.piece] = np.repeat(found.label, np.diff(nodes.start))
-        names = label[carried]
+        names = found.nodes.of_pieces(found.label)[carried]
         order = np.argsort(names, kind="stable")
         cuts = np.flatnonzero(np.diff(names[order])) + 1
         self._origins = [_Origin(carried[rows], first[rows], last[rows]) for rows in np.split(order, cuts) if len(rows)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
@@ -15,12 +16,17 @@ class Looks:
     """A look: which sites' updates a state lost, and which it kept of what was pending.
 
     States of one look differ in the instance, the moment, and in how often: most fail together or pass together.
-    `site` is a number of each piece's site.
+    `site` gives a number of each piece's site; asked for when the first state is looked at, for in a search in which
+    nothing fails or hangs none is.
     """
 
-    def __init__(self, space: StateSpace, site: Ints) -> None:
+    def __init__(self, space: StateSpace, site: Callable[[], Ints]) -> None:
         self._space = space
-        self._site = site
+        self._numbers = site
+
+    @cached_property
+    def _site(self) -> Ints:
+        return self._numbers()
 
     def of(self, state: CrashState) -> bytes:
         """Equal hashes of 128 bits are taken for equal looks."""
@@ -40,8 +46,12 @@ class Looks:
 def by_call(space: StateSpace) -> Looks:
     """A site is an instruction and its call stack; of an update without one, the place in the file must do."""
     graph = space.graph
-    site = graph.trace.events["site"][graph.event]
-    return Looks(space, np.where(site > 0, graph.trace.calls(graph.event).astype(np.int64), -1 - graph.granule))
+
+    def site() -> Ints:
+        known = graph.trace.events["site"][graph.event] > 0
+        return np.where(known, graph.trace.calls(graph.event).astype(np.int64), -1 - graph.granule)
+
+    return Looks(space, site)
 
 
 __all__ = ["Looks", "by_call"]

@@ -35,6 +35,12 @@ class Nodes:
         """Piece ids of one node, ascending."""
         return tuple(self.piece[int(self.start[node]) : int(self.start[node + 1])].tolist())
 
+    def of_pieces(self, column: Ints) -> Ints:
+        """A column with a row for each node, as one with a row for each piece."""
+        out = np.empty(len(self.piece), dtype=np.int64)
+        out[self.piece] = np.repeat(column, np.diff(self.start))
+        return out
+
 
 def nodes(graph: PersistenceGraph) -> Nodes:
     """The nodes of a whole graph."""

@@ -175,9 +175,7 @@ def _violated(
 def _behaviours(found: Behaviours, piece: Ints) -> tuple[Ints, Ints]:
     """(place in `piece`, behaviour): which behaviours the pieces belong to."""
     nodes = found.nodes
-    node_of = np.empty(len(nodes.piece), dtype=np.int64)
-    node_of[nodes.piece] = np.repeat(np.arange(len(nodes)), np.diff(nodes.start))
-    node = node_of[piece]
+    node = nodes.of_pieces(np.arange(len(nodes)))[piece]
     order, _ = sorting(found.row_node)
     sorted_node = found.row_node[order]
     low = np.searchsorted(sorted_node, node)

@@ -10,6 +10,7 @@ import numpy as np
 
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite, behaviours, groups
 from crashcheck.analyzer.invariants.ranking import Deviance, Evidence, Invariant, KeepOn, Query, RankedGroup, ranked
+from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, OutOfTime, endless, within
 from crashcheck.checker.carry import Carry
@@ -213,11 +214,14 @@ class RankedPlan:
 
 def part_by_part(space: StateSpace, found: Behaviours) -> Looks:
     """A site is that of a behaviour's node, and of one update, which of its first words."""
-    nodes, graph = found.nodes, space.graph
-    label = np.empty(len(graph), dtype=np.int64)
-    label[nodes.piece] = np.repeat(found.label, np.diff(nodes.start))
-    part = np.arange(len(graph)) - np.searchsorted(graph.event, graph.event, side="left")
-    return Looks(space, label * _PARTS + np.minimum(part, _PARTS - 1))
+    graph = space.graph
+
+    def site() -> Ints:
+        part = np.arange(len(graph)) - np.searchsorted(graph.event, graph.event, side="left")
+        numbers: Ints = found.nodes.of_pieces(found.label) * _PARTS + np.minimum(part, _PARTS - 1)
+        return numbers
+
+    return Looks(space, site)
 
 
 def _while(keep_on: KeepOn, queries: Iterable[Query]) -> Iterator[Query]:
