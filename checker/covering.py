@@ -63,7 +63,7 @@ class Outcome:
 
 def product_of(content: Content, exposure: Exposure, common: Common, clock: int, pool: Path) -> Product | str:
     """The product of a moment, whose image with nothing lost is in `pool`; or why it is none."""
-    point = common.state(clock, ()).point
+    point = common.point(clock)
     whole = [piece for some in exposure.whole_at(clock) for piece in some]
     if not content.near_full(common.state(clock, whole)):
         return "sizes or names of files are among what may be lost"

@@ -87,6 +87,10 @@ class Common:
         """How much had happened before events of the run or of a mutant of it."""
         return np.asarray(np.searchsorted(_ticks(graph.trace), events, side="left"))
 
+    def point(self, clock: int) -> int:
+        """The crash point of the states that begin at a moment."""
+        return int(self._point[clock])
+
     def told(self, clock: int) -> bool:
         """Whether the outside world has just learned something."""
         return bool(self._tells[clock])
@@ -112,7 +116,7 @@ class Common:
 
     def state(self, clock: int, lost: Iterable[int]) -> CrashState:
         """The state in which all that had happened by `clock` persisted but `lost`, pieces that count, and parts."""
-        point = int(self._point[clock])
+        point = self.point(clock)
         until = int(self._clock[point])
         out = set(lost)
         firsts: dict[int, int] = {}
@@ -205,13 +209,13 @@ class Exposure:
         Each image of an earlier one is an image of the last: with what was issued in between lost.
         """
         durable = np.unique(self._after[self._common.counts])
-        together: dict[tuple[int, ...], list[int]] = {}
+        found: dict[tuple[int, ...], list[int]] = {}
         for clock in self.moments:
             self.keep_on()
-            point = self._common.space.points[self._common.state(clock, ()).point]
+            point = self._common.space.points[self._common.point(clock)]
             since = int(np.searchsorted(durable, clock, side="right"))
-            together.setdefault((since, point.acked, point.begun, point.stdout_bytes), []).append(clock)
-        return [tuple(clocks) for clocks in together.values()]
+            found.setdefault((since, point.acked, point.begun, point.stdout_bytes), []).append(clock)
+        return [tuple(clocks) for clocks in found.values()]
 
     def new_at(self, clock: int) -> int:
         """How many new states begin at a moment."""
@@ -340,9 +344,7 @@ class Exposure:
             at = drawing.choice([at for at, each in enumerate(some) if each.all > each.alike])
             exposing = [lost for lost in some[at].some if some[at].exposes(lost)]
             chosen[at] = drawing.choice(exposing) if exposing else ()
-            newest = [each.drops(lost) for each, lost in zip(some, chosen, strict=True) if each.newest]
-            new = bool(exposing) and not (newest and all(newest))
-            yield self._common.state(clock, chain.from_iterable(chosen)) if new else None
+            yield self.combined(clock, chosen) if exposing else None
 
     # -- where to look first
 

@@ -7,7 +7,7 @@ issued before event t has persisted: what `kill -9` at that moment leaves, nothi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -87,7 +87,7 @@ class Kinds:
         cause = self._begins(event)
         try:
             for _ in range(_STEPS):
-                sooner = next(self._sooner(cause), None)
+                sooner = self._sooner(cause)
                 if sooner is None:
                     break
                 cause = self._begins(sooner)
@@ -95,16 +95,17 @@ class Kinds:
             pass
         return cause
 
-    def _sooner(self, cause: Cause) -> Iterator[int]:
-        """Moments just before X in other operations, in which the update before Y, Y and X come from the same sites and
-        stacks, of failing stretches that begin just before Y. The first in each operation, of _ELSEWHERE of them."""
+    def _sooner(self, cause: Cause) -> int | None:
+        """The moment just before X in another operation, in which the update before Y, Y and X come from the same sites
+        and stacks, of a failing stretch that begins just before Y. Of each operation the first, of _ELSEWHERE of them.
+        """
         if cause.moment is None or cause.kept is None or cause.given_up or cause.verdict.outcome is Outcome.TIMEOUT:
-            return
+            return None
         subject = self._subject
         events, calls = self._issued
         at = int(np.searchsorted(events, cause.moment))
         if not 2 <= at < len(events) or not subject.trace.events["site"][events[at]]:
-            return
+            return None
         same = (calls[:-2] == calls[at - 2]) & (calls[1:-1] == calls[at - 1]) & (calls[2:] == calls[at])
         alike = 2 + np.flatnonzero(same)
         points = np.searchsorted(subject.space.points.event, events[alike], side="left")
@@ -118,7 +119,8 @@ class Kinds:
             moment, passing = self.first_of_stretch(event, bisect_left(self._moments, event) - since)
             begun = passing is not None and int(subject.trace.events["kind"][passing]) in UPDATES
             if begun and subject.update_from(moment) == subject.update_from(int(events[place - 1])):
-                yield event
+                return event
+        return None
 
     @cached_property
     def _issued(self) -> tuple[Ints, NDArray[np.uint64]]:

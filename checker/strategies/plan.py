@@ -102,18 +102,22 @@ class Chosen:
 
     def again(self, choice: Choice, planned: Planned | None) -> bool:
         """Whether a choice's state was chosen before; its group shares it then."""
-        place = self.place(choice.state)
-        if place is not None and planned is not None and self._group[place] != planned.number:
-            planned.shared.append(place)
-        return place is not None
+        return self._shares(_name(choice.state), planned)
 
     def new(self, choice: Choice, planned: Planned | None) -> bool:
         """Whether a choice is the first of its state; it is remembered then, and else shared by its group."""
-        if self.again(choice, planned):
+        name = _name(choice.state)
+        if self._shares(name, planned):
             return False
-        self._place[_name(choice.state)] = len(self._place)
+        self._place[name] = len(self._place)
         self._group.append(choice.group)
         return True
+
+    def _shares(self, name: bytes, planned: Planned | None) -> bool:
+        place = self._place.get(name)
+        if place is not None and planned is not None and self._group[place] != planned.number:
+            planned.shared.append(place)
+        return place is not None
 
 
 def _name(state: CrashState) -> bytes:
