@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -147,10 +148,10 @@ def test_an_edit_that_leaves_the_same_loss_open_elsewhere_is_not_enough(propose:
     assert (fix.before_failing, fix.after_failing, costs(fix)) == (2, 0, (0, 2, 0))
 
 
-def test_what_failed_with_one_edit_is_not_checked_again_with_the_next(
-    tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check = words([str(clauses), "{pool}/p", "{acked}", "64>0", "320>256"])
+@contextmanager
+def retried(tmp_path: Path, clauses: Path, *claims: str) -> Iterator[tuple[Executor, Callable[[], retrial.Outcome]]]:
+    """After a search of five states of `before_two_flags`: the executor, and a retrial of what changes nothing."""
+    check = words([str(clauses), "{pool}/p", "{acked}", *claims])
     world = World(tmp_path / "world", check, before_two_flags, sites={1: VALUE, 2: VALID, 3: MORE, 5: FLUSH})
     subject = world.subject
     unchanged = Counterparts(subject.space, edited(subject.graph, ()))
@@ -160,27 +161,26 @@ def test_what_failed_with_one_edit_is_not_checked_again_with_the_next(
         exploring.run()
         (bug,) = exploring.register.bugs()
         again = retrial_of(world, executor, exploring, bug)
-        assert again.explore(unchanged, values, values, math.inf).failing == 1
+        yield executor, lambda: again.explore(unchanged, values, values, math.inf)
+
+
+def test_what_failed_with_one_edit_is_not_checked_again_with_the_next(
+    tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with retried(tmp_path, clauses, "64>0", "320>256") as (executor, again):
+        assert again().failing == 1
         asked: list[CrashState] = []
         submit = executor.submit
         monkeypatch.setattr(executor, "submit", lambda state: asked.append(state) or submit(state))
-        assert again.explore(unchanged, values, values, math.inf).failing == 0
+        assert again().failing == 0
     assert asked == []
 
 
 def test_a_check_that_is_only_slow_does_not_count_against_a_fix(tmp_path: Path, clauses: Path) -> None:
     """It needs more than the time that the uncrashed images suggest, where the second value is lost."""
-    check = words([str(clauses), "{pool}/p", "{acked}", "64>0", "@320>256"])
-    world = World(tmp_path / "world", check, before_two_flags, sites={1: VALUE, 2: VALID, 3: MORE, 5: FLUSH})
-    subject = world.subject
-    unchanged = Counterparts(subject.space, edited(subject.graph, ()))
-    values = np.flatnonzero(subject.trace.events["site"] == 1)
-    with world.executor() as executor:
-        exploring = Exploring(subject, executor, Exhaustive(), Budget(states=5))
-        exploring.run()
-        (bug,) = exploring.register.bugs()
+    with retried(tmp_path, clauses, "64>0", "@320>256") as (executor, again):
         executor.give(0.1)
-        outcome = retrial_of(world, executor, exploring, bug).explore(unchanged, values, values, math.inf)
+        outcome = again()
         assert executor.hasty_s is not None
         assert executor.hasty_s > 0.1
     assert (outcome.failing, outcome.whole, outcome.in_time) == (0, True, True)
