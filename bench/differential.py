@@ -14,11 +14,11 @@ from bench.measure import scratch
 from bench.programs import CHECKOUT
 from bench.recall import Bug, planted, ready
 from crashcheck import pipeline
-from crashcheck.checker.budget import Budget, Left, endless
-from crashcheck.checker.explore import Exploration, Exploring
-from crashcheck.checker.findings import Draft, Register
-from crashcheck.checker.result import Finding, Location, StopReason
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.findings.register import Draft, Register
+from crashcheck.checker.results import Finding, Location, StopReason
+from crashcheck.checker.search.budget import Budget, Left, endless
+from crashcheck.checker.search.loop import Exploration, Exploring
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Choice, Strategy
 from crashcheck.checker.strategies.plan import Plan, Planned
 from crashcheck.checker.subject import Subject

@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 
 from bench import programs
 from bench.measure import CannotMeasure, Spread, interleaved, ratio, run, scratch
-from crashcheck.analyzer.ir.unit import UnitOptions, canonical_text, emit, instrument_text
+from crashcheck.analyzer.compile.instrument.unit import UnitOptions, canonical_text, emit, instrument_text
 
 UNITS = (
     ("lmdb", "libraries/liblmdb", "mdb.c", ("-pthread", "-O2", "-g")),

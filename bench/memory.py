@@ -48,8 +48,8 @@ def _analyse(work: Path) -> dict[str, object]:
 
     from crashcheck.analyzer.persistence import build
     from crashcheck.analyzer.trace.reader import read
-    from crashcheck.checker.content import Content
-    from crashcheck.checker.states import StateSpace
+    from crashcheck.checker.images.transition import Content
+    from crashcheck.checker.states.space import StateSpace
     from crashcheck.checker.strategies.exhaustive import Exhaustive
 
     interpreter = peak_mib()

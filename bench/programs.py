@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from bench.measure import CannotMeasure, run
-from crashcheck.analyzer.ir.toolchain import find_compiler
+from crashcheck.analyzer.compile.driver.toolchain import find_compiler
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent

@@ -80,12 +80,12 @@ def _total(one: dict[str, Any]) -> float:
 def _rank(folder: Path, path: Path) -> dict[str, object]:
     """In a process of its own, whose peak and processor time are the figures."""
     from bench.memory import peak_mib
-    from crashcheck import evidence
+    from crashcheck import run_summary
     from crashcheck.analyzer.behaviours import behaviours, groups
+    from crashcheck.analyzer.compile.facts import ProgramFacts
+    from crashcheck.analyzer.concurrency.predecessors import deviance
     from crashcheck.analyzer.invariants import infer
-    from crashcheck.analyzer.invariants.predecessors import deviance
     from crashcheck.analyzer.invariants.ranking import ranked
-    from crashcheck.analyzer.ir.facts import ProgramFacts
     from crashcheck.analyzer.persistence import build
     from crashcheck.analyzer.trace.reader import read
     from crashcheck.config import load
@@ -95,7 +95,7 @@ def _rank(folder: Path, path: Path) -> dict[str, object]:
     times = [time.process_time()]
     trace = read(path)
     times.append(time.process_time())
-    facts = ProgramFacts.load(evidence.modules(trace, config.workload.command, config.folder))
+    facts = ProgramFacts.load(run_summary.modules(trace, config.workload.command, config.folder))
     graph = build(trace, "px86")
     times.append(time.process_time())
     found = behaviours(graph, facts)

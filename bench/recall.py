@@ -23,10 +23,11 @@ from typing import Any
 from bench.measure import scratch
 from bench.programs import CHECKOUT
 from bench.remember import Remembering
-from crashcheck import mutants, oracles, pipeline
-from crashcheck.checker.budget import Budget
-from crashcheck.checker.explore import Exploration, Exploring, Progress
-from crashcheck.checker.result import Finding
+from crashcheck import mutation_campaign, pipeline
+from crashcheck.checker.oracles import prepare
+from crashcheck.checker.results import Finding
+from crashcheck.checker.search.budget import Budget
+from crashcheck.checker.search.loop import Exploration, Exploring, Progress
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
 
@@ -185,10 +186,10 @@ def ready(bug: Bug, folder: Path, operations: int) -> Iterator[tuple[Config, pip
 def _checking(config: Config, loaded: pipeline.Loaded, work: Path) -> Iterator[Remembering]:
     """Workers that are ready to check states; the driver's own run has been found sound."""
     jobs = pipeline.cores()
-    oracle = oracles.choose(config, loaded.subject, loaded.recording.trace.parent)
+    oracle = prepare.choose(config, loaded.subject, loaded.recording.trace.parent)
     with pipeline.executor_of(config, loaded, work, jobs, oracle, Remembering) as executor:
         assert isinstance(executor, Remembering)
-        oracles.make_ready(oracle, executor, lambda phase: None)
+        prepare.make_ready(oracle, executor, lambda phase: None)
         yield executor
 
 
@@ -225,7 +226,7 @@ def _mutate(fixed: Sequence[Bug], args: argparse.Namespace) -> int:
         with scratch(512) as folder:
             os.environ["BUG"] = "0"
             config = override(_prepared(bug, folder, args.operations), budget=f"{args.seconds}s")
-            done = mutants.mutate(config)
+            done = mutation_campaign.mutate(config)
             for result in done.results:
                 place = result.location
                 rows.append(
@@ -249,14 +250,16 @@ def _mutate(fixed: Sequence[Bug], args: argparse.Namespace) -> int:
         report["mutants"] = rows
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    return 1 if any(row["verdict"] == mutants.Fate.SURVIVED.value for row in rows) else 0
+    return 1 if any(row["verdict"] == mutation_campaign.Fate.SURVIVED.value for row in rows) else 0
 
 
 def _show_mutants(program: str, seconds: float, rows: Sequence[dict[str, Any]]) -> None:
-    counts = "  ".join(f"{fate.value} {sum(row['verdict'] == fate.value for row in rows):3}" for fate in mutants.Fate)
+    counts = "  ".join(
+        f"{fate.value} {sum(row['verdict'] == fate.value for row in rows):3}" for fate in mutation_campaign.Fate
+    )
     print(f"{program:16} mutants {len(rows):3}  {counts}  [{seconds:.0f} s]", flush=True)
     for row in rows:
-        if row["verdict"] in (mutants.Fate.SURVIVED.value, mutants.Fate.HARMLESS.value):
+        if row["verdict"] in (mutation_campaign.Fate.SURVIVED.value, mutation_campaign.Fate.HARMLESS.value):
             of = "" if row["new_states"] is None else f" of {row['new_states']}"
             ends = f", {row['proved']} by {row['ends']} explored runs" if row["proved"] else ""
             print(f"{'':21}{row['verdict']} after {row['states']}{of} states{ends}: {row['change']} at {row['site']}")

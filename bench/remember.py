@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from crashcheck.checker.executor import Executor
-from crashcheck.checker.result import Verdict
-from crashcheck.checker.states import CrashState
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.results import Verdict
+from crashcheck.checker.states.space import CrashState
 
 
 class Remembering(Executor):

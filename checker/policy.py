@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from crashcheck.checker.result import LEVELS, Finding, Kind, Location, RunResult, StopReason
+from crashcheck.checker.results import LEVELS, Finding, Kind, Location, RunResult, StopReason
 from crashcheck.errors import CrashcheckError
 
 VERSION = 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from crashcheck.checker.depth import Deeper, Recovery
-from crashcheck.checker.executor import Executor
-from crashcheck.checker.result import Verdict
-from crashcheck.checker.states import CrashState
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.results import Verdict
+from crashcheck.checker.search.recovery import Deeper, Recovery
+from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
-from crashcheck.checker.tokens import Level, Token, digest
+from crashcheck.checker.token import Level, Token, digest
 from crashcheck.errors import CrashcheckError
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.content import Content
-from crashcheck.checker.places import NoPlaces, Places
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.findings.provenance import NoPlaces, Places
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.runtime.trace_format import Kind
 
 UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE)
 

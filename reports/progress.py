@@ -11,8 +11,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from crashcheck.reports.numbers import human, seconds_text
-from crashcheck.reports.text import line
+from crashcheck.reports.view.numbers import human, seconds_text
+from crashcheck.reports.view.text import line
 
 RATE_WINDOW_S = 5.0
 

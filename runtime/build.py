@@ -15,7 +15,9 @@ from pathlib import Path
 
 from crashcheck.errors import CrashcheckError
 
-SOURCES = Path(__file__).resolve().parent
+_HOME = Path(__file__).resolve().parent
+INCLUDE = _HOME / "include"
+SOURCE_FOLDERS = ("recorder", "interpose", "explorer")
 PUBLIC_HEADERS = ("crashcheck.h", "hooks.h", "trace_format.h")
 FLAGS = (
     "-std=gnu11",
@@ -73,6 +75,11 @@ def find_compiler() -> tuple[str, ...]:
     )
 
 
+def c_sources() -> list[Path]:
+    """The recorder's C files, sorted; their names are unique across folders, as their objects share one."""
+    return sorted(path for folder in SOURCE_FOLDERS for path in (_HOME / folder).glob("*.c"))
+
+
 def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
     """Compiles the recorder unless the cache has it, and tells where it is.
 
@@ -80,7 +87,7 @@ def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
     folder that gets its name when it is complete. Raises `no-c-compiler`, `runtime-build`.
     """
     command = tuple(compiler) if compiler else find_compiler()
-    sources = sorted(SOURCES.glob("*.c"))
+    sources = c_sources()
     home = cache_folder() / f"runtime-{_key(command, sources)}"
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +113,7 @@ def _build(command: Sequence[str], sources: Sequence[Path], home: Path) -> None:
 def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     recipe = Path(__file__)  # says what is in the folder
-    for source in [recipe, *sources, *sorted(SOURCES.glob("*.h"))]:
+    for source in [recipe, *sources, *sorted(INCLUDE.glob("*.h"))]:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS)).encode())
     digest.update(_run([*command, "--version"]).encode())
@@ -120,7 +127,7 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
     for source in sources:
         for objects, suffix, extra in ((shared, ".shared.o", ["-DCC_SHARED"]), (plain, ".o", [])):
             target = work / (source.stem + suffix)
-            calls.append([*command, *FLAGS, *extra, "-c", str(source), "-o", str(target)])
+            calls.append([*command, *FLAGS, *extra, f"-I{INCLUDE}", "-c", str(source), "-o", str(target)])
             objects.append(target)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(_run, calls))
@@ -138,7 +145,7 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
     include = work / "include"
     include.mkdir()
     for header in PUBLIC_HEADERS:
-        shutil.copy(SOURCES / header, include / header)
+        shutil.copy(INCLUDE / header, include / header)
     for target in (names, *shared, *plain):
         target.unlink()
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crashcheck.errors import CrashcheckError
-from crashcheck.runtime import silence
+from crashcheck.runtime import validate
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.sparse import copy_tree
 
@@ -121,7 +121,7 @@ def record(
     )
     if must_succeed:
         _check_outcome(recording, command, timeout_s)
-    silence.check_trace(recording, command, pool_files, home, must_update)
+    validate.check_trace(recording, command, pool_files, home, must_update)
     return recording
 
 

@@ -12,8 +12,6 @@ BASE = {
     "command",
     "config",
     "config_values",
-    "ctargets",
-    "ctext",
     "diff",
     "errors",
     "interruption",
@@ -53,7 +51,7 @@ def imports(module: str, path: Path) -> Iterator[tuple[str, int]]:
 
 def test_the_modules_are_found() -> None:
     names = {name for name, _ in modules()}
-    assert {"crashcheck", "crashcheck.errors", "crashcheck.cli.init", "crashcheck.checker.result"} <= names
+    assert {"crashcheck", "crashcheck.errors", "crashcheck.cli.init", "crashcheck.checker.results"} <= names
 
 
 def test_no_module_imports_from_a_layer_above_its_own() -> None:

@@ -13,8 +13,8 @@ from crashcheck.analyzer.behaviours.nodes import Nodes, nodes
 from crashcheck.analyzer.behaviours.sites import StaticSites, static_sites
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
-from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.runtime.trace_format import Kind
 
 
 @dataclass(frozen=True, slots=True)

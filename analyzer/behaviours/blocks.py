@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.behaviours.columns import occurrence, ranges, unique
+from crashcheck.analyzer.arrays import occurrence, ranges, unique
 from crashcheck.analyzer.behaviours.updates import Updates
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 

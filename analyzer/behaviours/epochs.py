@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.behaviours.columns import sorting
+from crashcheck.analyzer.arrays import sorting
 from crashcheck.analyzer.behaviours.instances import Instances
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.persistence.pieces import Ints

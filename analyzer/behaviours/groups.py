@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from crashcheck.analyzer.arrays import distinct, mix, numbered, sorting
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours
-from crashcheck.analyzer.behaviours.columns import distinct, mix, numbered, sorting
 from crashcheck.analyzer.behaviours.represents import Signature, represented
 from crashcheck.analyzer.behaviours.sites import StaticSite
 from crashcheck.analyzer.persistence.pieces import Ints

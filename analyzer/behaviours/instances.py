@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import distinct, numbered, ranges, sorting, taken, unique
 from crashcheck.analyzer.behaviours.blocks import Blocks, blocks
-from crashcheck.analyzer.behaviours.columns import distinct, numbered, ranges, sorting, taken, unique
-from crashcheck.analyzer.behaviours.evidence import Evidence
+from crashcheck.analyzer.behaviours.generations import fills, lives
 from crashcheck.analyzer.behaviours.layout import Layout, Level, is_bulk, levels, reach
-from crashcheck.analyzer.behaviours.lives import fills, lives
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.behaviours.sites import StaticSites
+from crashcheck.analyzer.behaviours.type_evidence import Evidence
 from crashcheck.analyzer.behaviours.updates import Updates, updates_of
-from crashcheck.analyzer.ir.facts import Site, TypeLayout
+from crashcheck.analyzer.compile.facts import Site, TypeLayout
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
-from crashcheck.analyzer.trace.format import NO_INSTANCE
 from crashcheck.analyzer.trace.reader import Facts, Trace
+from crashcheck.runtime.trace_format import NO_INSTANCE
 
 _LARGEST_EVIDENCE = 64  # bytes: a wider typed update says nothing about the types of its words
 PADDING = "(padding)"  # what a copy of a struct word by word writes between its fields

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from crashcheck.analyzer.ir.facts import Site, TypeLayout
+from crashcheck.analyzer.compile.facts import Site, TypeLayout
 
 BULK_KINDS = ("copy", "fill", "model")
 ANONYMOUS = "(anonymous)"

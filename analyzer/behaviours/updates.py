@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crashcheck.analyzer.behaviours.columns import unique
+from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints

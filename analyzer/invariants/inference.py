@@ -8,10 +8,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.behaviours.columns import unique
-from crashcheck.analyzer.invariants.calls import indirect_calls
-from crashcheck.analyzer.invariants.keys import Key, keys
+from crashcheck.analyzer.compile.dependence.interprocedural import site_dependences
+from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.analyzer.invariants.check_reads import CheckReads
+from crashcheck.analyzer.invariants.indirect_calls import indirect_calls
 from crashcheck.analyzer.invariants.pairs import Pairs, ordered_pairs, parted_pairs
 from crashcheck.analyzer.invariants.ppdg import (
     ADDRESS,
@@ -25,7 +27,6 @@ from crashcheck.analyzer.invariants.ppdg import (
 )
 from crashcheck.analyzer.invariants.queries import StateQuery, Updates, guardians_together, queries
 from crashcheck.analyzer.invariants.ranking import KeepOn, always
-from crashcheck.analyzer.invariants.reads import CheckReads
 from crashcheck.analyzer.invariants.rules import (
     RULES,
     Conditions,
@@ -37,8 +38,7 @@ from crashcheck.analyzer.invariants.rules import (
     each,
     guardians,
 )
-from crashcheck.analyzer.ir.dependences import site_dependences
-from crashcheck.analyzer.ir.facts import ProgramFacts
+from crashcheck.analyzer.invariants.variables import Key, keys
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from crashcheck.analyzer.behaviours.columns import numbered, ranges, sorting, taken, unique
+from crashcheck.analyzer.arrays import numbered, ranges, sorting, taken, unique
 from crashcheck.analyzer.invariants.ppdg import Bools
 from crashcheck.analyzer.invariants.rules import Joined
 from crashcheck.analyzer.persistence.pieces import Ints

@@ -9,14 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.behaviours.columns import mix, ranges, sorting, unique
+from crashcheck.analyzer.arrays import mix, ranges, sorting, unique
 from crashcheck.analyzer.behaviours.updates import Updates
+from crashcheck.analyzer.compile.dependence.interprocedural import SiteRef
 from crashcheck.analyzer.invariants.ranking import KeepOn, always
-from crashcheck.analyzer.ir.dependences import SiteRef
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 from crashcheck.analyzer.trace.accesses import Events
-from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.runtime.trace_format import Kind
 
 Bools = NDArray[np.bool_]
 
@@ -31,7 +31,7 @@ _KINDS, _PLACE = 3, 30  # bits of these, and of a row of Accesses
 
 
 class Dependence(Protocol):
-    """analyzer.ir.dependences.SiteDependence, as far as it is asked here."""
+    """`dependence.interprocedural.SiteDependence`, as far as it is asked here."""
 
     @property
     def on(self) -> SiteRef: ...

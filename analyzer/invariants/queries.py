@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import numpy as np
 
+from crashcheck.analyzer.arrays import distinct, occurrence, ranges, sorting, taken, unique
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.behaviours.columns import distinct, occurrence, ranges, sorting, taken, unique
-from crashcheck.analyzer.invariants.keys import Keys
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
+from crashcheck.analyzer.invariants.variables import Keys
 from crashcheck.analyzer.persistence.graph import NEVER
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, WORD_BYTES, Ints
-from crashcheck.analyzer.trace.format import Kind
+from crashcheck.runtime.trace_format import Kind
 
 _NEAR = 8  # updates of guardians before one that it is compared with
 _MEMBERS = 1 << 15  # updates of guardians that are looked at together

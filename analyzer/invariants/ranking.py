@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import distinct, ranges, sorting
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite
-from crashcheck.analyzer.behaviours.columns import distinct, ranges, sorting
 from crashcheck.analyzer.persistence.pieces import Ints
 
 QUERIES = 50_000  # that are looked at: they come in the order of their weight

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from crashcheck.analyzer.behaviours.columns import distinct, ranges, sorting, taken
-from crashcheck.analyzer.invariants.keys import Key, Keys
+from crashcheck.analyzer.arrays import distinct, ranges, sorting, taken
 from crashcheck.analyzer.invariants.ppdg import ADDRESS, CONTROL, VALUE, Accesses, Edges
+from crashcheck.analyzer.invariants.variables import Key, Keys
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
 RULES = ("RO1", "RO2", "RO3", "RA1")

@@ -25,9 +25,9 @@ from crashcheck.analyzer.persistence.pieces import (
     granules,
 )
 from crashcheck.analyzer.persistence.px86 import loose_modes
-from crashcheck.analyzer.persistence.syncs import syncs
-from crashcheck.analyzer.trace.format import Kind, SyncKind
+from crashcheck.analyzer.persistence.sync_intervals import syncs
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.runtime.trace_format import Kind, SyncKind
 
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:

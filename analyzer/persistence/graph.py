@@ -22,8 +22,8 @@ from crashcheck.analyzer.persistence.pieces import (
     Ints,
     Pieces,
 )
-from crashcheck.analyzer.trace.format import FenceKind, Kind
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.runtime.trace_format import FenceKind, Kind
 
 NEVER = 1 << 62  # durable_from of a piece that nothing makes durable
 

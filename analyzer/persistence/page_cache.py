@@ -31,9 +31,9 @@ from crashcheck.analyzer.persistence.pieces import (
     cut,
     granules,
 )
-from crashcheck.analyzer.persistence.syncs import Sync, folder_hash, syncs
-from crashcheck.analyzer.trace.format import SyncKind
+from crashcheck.analyzer.persistence.sync_intervals import Sync, folder_hash, syncs
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.runtime.trace_format import SyncKind
 
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:

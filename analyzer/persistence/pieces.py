@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.runtime.trace_format import Kind
 
 Ints = NDArray[np.int64]
 

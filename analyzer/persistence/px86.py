@@ -30,9 +30,9 @@ from crashcheck.analyzer.persistence.pieces import (
     cut,
     granules,
 )
-from crashcheck.analyzer.persistence.syncs import Sync, syncs
-from crashcheck.analyzer.trace.format import FlushKind, Kind, StoreFlag, SyncKind
+from crashcheck.analyzer.persistence.sync_intervals import Sync, syncs
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.runtime.trace_format import FlushKind, Kind, StoreFlag, SyncKind
 
 Line = tuple[int, int]  # file, line number
 

@@ -1,6 +1,6 @@
 """Chunks of loads number threads, sites and stacks apart from events; here they get the names that events know.
 
-So what events are called does not depend on whether reads were recorded (runtime/trace_format.h, CC_CHUNK_LOADS).
+So what events are called does not depend on whether reads were recorded (trace_format.h, CC_CHUNK_LOADS).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.trace import format as fmt
-from crashcheck.analyzer.trace.format import Kind
+from crashcheck.runtime import trace_format as fmt
+from crashcheck.runtime.trace_format import Kind
 
 Events = NDArray[np.void]
 

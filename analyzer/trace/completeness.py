@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import Trace, WatchedFile
 from crashcheck.runtime.sparse import extents
+from crashcheck.runtime.trace_format import Kind
 
 _BLOCK = 1 << 16
 

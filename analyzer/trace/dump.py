@@ -8,10 +8,10 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from crashcheck.analyzer.trace import format as fmt
 from crashcheck.analyzer.trace.accesses import Events
-from crashcheck.analyzer.trace.format import FenceKind, FlushKind, Kind, MapFlag, StoreFlag, SyncKind, WriteFlag
 from crashcheck.analyzer.trace.reader import Facts, Trace, read
+from crashcheck.runtime import trace_format as fmt
+from crashcheck.runtime.trace_format import FenceKind, FlushKind, Kind, MapFlag, StoreFlag, SyncKind, WriteFlag
 
 _SHOWN_BYTES = 16
 

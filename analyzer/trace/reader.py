@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.trace import format as fmt
 from crashcheck.analyzer.trace.accesses import Events, UnitDef, payload_of, renumbered, units_of
-from crashcheck.analyzer.trace.format import ChunkKind, Kind, Status
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime import trace_format as fmt
+from crashcheck.runtime.trace_format import ChunkKind, Kind, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class FactsUnit(Protocol):
 
 
 class Facts(Protocol):
-    """The part of analyzer.ir.facts.ProgramFacts that finds a site's place in the source."""
+    """The part of analyzer.compile.facts.ProgramFacts that finds a site's place in the source."""
 
     def unit(self, key: int) -> Any: ...
 

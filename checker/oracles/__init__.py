@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from crashcheck.checker.process import Ended
-from crashcheck.checker.result import Verdict
+from crashcheck.checker.execution.process import Ended
+from crashcheck.checker.results import Verdict
 
 FIRST = -1  # instead of a crash point: the image before the workload
 FINAL = -2  # the image after it

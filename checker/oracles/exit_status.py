@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.oracles import FINAL
-from crashcheck.checker.oracles.signs import signs
-from crashcheck.checker.process import Ended
-from crashcheck.checker.result import Outcome, Verdict
+from crashcheck.checker.oracles.symptoms import signs
+from crashcheck.checker.results import Outcome, Verdict
 
 
 class ExitStatus:

@@ -11,13 +11,13 @@ from copy import copy
 from dataclasses import replace
 from itertools import islice
 
-from crashcheck.checker.equivalence import MOST_OPEN, History, Operations, Standing, Standings
+from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.oracles import FINAL
 from crashcheck.checker.oracles.exit_status import ExitStatus
-from crashcheck.checker.oracles.signs import differences, signs
-from crashcheck.checker.process import Ended
-from crashcheck.checker.references import Printed, Reference, References, how_it_ended
-from crashcheck.checker.result import Outcome, Verdict
+from crashcheck.checker.oracles.histories import MOST_OPEN, History, Operations, Standing, Standings
+from crashcheck.checker.oracles.references import Printed, Reference, References, how_it_ended
+from crashcheck.checker.oracles.symptoms import differences, signs
+from crashcheck.checker.results import Outcome, Verdict
 
 _COLUMN = 30  # characters
 _ROWS = 3

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from crashcheck.analyzer.behaviours import behaviours, groups
 from crashcheck.analyzer.invariants.ranking import RankedGroup
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.budget import Left, endless
-from crashcheck.checker.representative import Places, Representative
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.search.budget import Left, endless
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import Choice, Chosen, Planned
+from crashcheck.checker.strategies.representative import Places, Representative
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import Protocol
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.ranking import Evidence, KeepOn, RankedGroup
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.budget import Left, endless
-from crashcheck.checker.representative import Representative
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.search.budget import Left, endless
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.checker.strategies.representative import Representative
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from crashcheck.checker.budget import Left, endless
-from crashcheck.checker.ideals import Chain, Ideals, Ids, Layers
-from crashcheck.checker.representative import Places
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.search.budget import Left, endless
+from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.plan import Choice, Chosen, Listed
-from crashcheck.checker.sweep import Sweep
+from crashcheck.checker.strategies.representative import Places
 
 MOST = 1 << 20  # states that are remembered so that each comes once
 _REPEATS = 100  # one after another: then nearly all have come, and the rest are listed

@@ -12,16 +12,16 @@ from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSit
 from crashcheck.analyzer.invariants.ranking import Deviance, Evidence, Invariant, KeepOn, Query, RankedGroup, ranked
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.budget import Left, OutOfTime, endless, within
-from crashcheck.checker.carry import Carry
-from crashcheck.checker.looks import Looks
-from crashcheck.checker.queries import violating
-from crashcheck.checker.representative import Places, Representative
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.search.budget import Left, OutOfTime, endless, within
+from crashcheck.checker.states.signature import Looks
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
+from crashcheck.checker.strategies.leftovers import Carry
 from crashcheck.checker.strategies.plan import Choice, Chosen, Infer, Planned
 from crashcheck.checker.strategies.random_ideals import Random
-from crashcheck.checker.strategies.turns import Phase, Turns
+from crashcheck.checker.strategies.representative import Places, Representative
+from crashcheck.checker.strategies.round_robin import Phase, Turns
+from crashcheck.checker.strategies.violations import violating
 
 MOST = 1 << 20  # states that are remembered so that each comes once; beyond them only the exhaustive search goes on
 _SHARE = 0.5  # of the seconds of a budget that likely invariants may take

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from crashcheck.analyzer.behaviours import behaviours
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.budget import Left, OutOfTime, endless, within
-from crashcheck.checker.queries import states_of
-from crashcheck.checker.representative import Places
-from crashcheck.checker.states import StateSpace
+from crashcheck.checker.search.budget import Left, OutOfTime, endless, within
+from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies.plan import Choice, Chosen, Infer, Planned
+from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.violations import states_of
 
 
 @dataclass(frozen=True, slots=True)

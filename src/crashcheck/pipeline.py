@@ -10,37 +10,39 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import crashcheck
-from crashcheck import evidence, oracles, proposals
+from crashcheck import run_summary
 from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.concurrency.predecessors import deviance
 from crashcheck.analyzer.invariants import Inferred, infer
-from crashcheck.analyzer.invariants.predecessors import deviance
 from crashcheck.analyzer.invariants.ranking import KeepOn
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.budget import Budget
-from crashcheck.checker.executor import DiskFull, Executor
-from crashcheck.checker.explore import Exploration, Exploring, Progress, uncrashed
-from crashcheck.checker.fixes import Fixes
-from crashcheck.checker.mutation import source_chain
+from crashcheck.blind_spots import unexercised
+from crashcheck.change import Touched
+from crashcheck.check_setup import deeper_of, executor_of, snapshots_of
+from crashcheck.checker.execution.executor import DiskFull, Executor
+from crashcheck.checker.fixes import proposals
+from crashcheck.checker.fixes.propose import Fixes
+from crashcheck.checker.fixes.source_edit import Writer
+from crashcheck.checker.mutation.mutants import source_chain
+from crashcheck.checker.oracles import prepare
 from crashcheck.checker.policy import Known, judge
+from crashcheck.checker.policy_files import rules
 from crashcheck.checker.replay import Replayed, replay
-from crashcheck.checker.result import RunResult, StopReason
-from crashcheck.checker.states import CrashState
+from crashcheck.checker.results import RunResult, StopReason
+from crashcheck.checker.search.budget import Budget
+from crashcheck.checker.search.loop import Exploration, Exploring, Progress, uncrashed
+from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.store import RunFolder, Store
 from crashcheck.checker.strategies import Ranked, Strategy, strategy
 from crashcheck.checker.strategies.plan import Infer
 from crashcheck.checker.subject import Subject
-from crashcheck.checker.tokens import Token, digest
-from crashcheck.checking import deeper_of, executor_of, snapshots_of
+from crashcheck.checker.token import Token, digest
 from crashcheck.config import Config
 from crashcheck.diff import Diff
-from crashcheck.edits import Writer
 from crashcheck.interruption import interruptible
-from crashcheck.policy_files import rules
-from crashcheck.recorded import Loaded, build, load, record_workload, with_reads
+from crashcheck.recording import Loaded, build, load, record_workload, with_reads
 from crashcheck.source import SourceTree
-from crashcheck.touched import Touched
-from crashcheck.unexercised import unexercised
 
 READS_SHARE = 0.5  # of the budget's seconds, for recording what the check reads, at most
 FIXES_S = 10.0  # for trying fixes, at most
@@ -87,7 +89,7 @@ def run(
             recording = record_workload(config, run_folder.path)
             tell("analysing", None)
             loaded = load(config, recording)
-            oracles.must_be_marked(config, loaded.facts)
+            prepare.must_be_marked(config, loaded.facts)
             config, loaded = _reads_within_budget(config, loaded)
             run_folder.register(digest(loaded.subject.trace).hex(), run_folder.path)
             touched = Touched(change, config.folder, loaded.facts) if change is not None else None
@@ -129,14 +131,14 @@ def search(
     inferring = _Inferring(loaded)
     plan = strategy_of(config, loaded, touched, inferring)
     budget = Budget(config.budget.seconds, config.budget.states)
-    oracle = oracles.choose(config, subject, loaded.recording.trace.parent)
+    oracle = prepare.choose(config, subject, loaded.recording.trace.parent)
     with executor_of(config, loaded, run_folder.path, jobs, oracle) as executor:
-        oracles.make_ready(oracle, executor, lambda phase: tell(phase, None))
+        prepare.make_ready(oracle, executor, lambda phase: tell(phase, None))
         tell("checking the uncrashed images", None)
         recording = loaded.recording
-        with_first = config.check.first == "check" and evidence.has_files(recording.first)
+        with_first = config.check.first == "check" and run_summary.has_files(recording.first)
         uncrashed(executor, first=with_first, shown_pools=(str(recording.pool), str(recording.first)))
-        oracles.judge_boundaries(oracle, executor, subject, loaded.completeness)
+        prepare.judge_boundaries(oracle, executor, subject, loaded.completeness)
         exploring = Exploring(
             subject,
             executor,
@@ -165,7 +167,7 @@ def search(
         )
         second = deeper.explore(subject, executor, _distinct(subject, plan), left)
         idle = ("--depth 2: the check updated no watched file of any crash image: there was no recovery to crash",)
-        return evidence.both(first, second), idle if not second.states.feasible and not second.warnings else ()
+        return run_summary.both(first, second), idle if not second.states.feasible and not second.warnings else ()
 
 
 def _with_fixes(
@@ -220,10 +222,10 @@ def summarise(
         + (f" deviations={config.strategy.deviations}" if config.strategy.name == "bounded" else ""),
         stop_reason=exploration.stop_reason,
         states=exploration.states,
-        trace=evidence.trace_summary(loaded.subject.trace, loaded.completeness),
+        trace=run_summary.trace_summary(loaded.subject.trace, loaded.completeness),
         findings=exploration.findings,
         uncertain=exploration.uncertain,
-        not_instrumented=evidence.not_instrumented(
+        not_instrumented=run_summary.not_instrumented(
             facts,
             loaded.subject.trace,
             config.workload.command,
@@ -231,7 +233,7 @@ def summarise(
             unexplained=loaded.completeness.unexplained_bytes > 0,
         ),
         warnings=(
-            *evidence.recording_warnings(facts, loaded.recording),
+            *run_summary.recording_warnings(facts, loaded.recording),
             *((loaded.unread.note,) if loaded.unread.failed else ()),
             *exploration.warnings,
             *warnings,
@@ -239,7 +241,7 @@ def summarise(
         seconds=seconds,
         version=crashcheck.__version__,
         groups=exploration.groups,
-        notes=(evidence.performance_notes(loaded.subject, facts, config.folder) if config.report.notes else ()),
+        notes=(run_summary.performance_notes(loaded.subject, facts, config.folder) if config.report.notes else ()),
         unexercised=unexercised(loaded.subject.trace, facts, config.folder),
     )
 
@@ -254,13 +256,13 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
         config, model=replace(config.model, name=token.model, tear=token.options.tear, files=token.options.files)
     )
     folder = Store(config.folder).find(token.levels[0].digest.hex())
-    loaded = load(wanted, evidence.recording_in(folder))
+    loaded = load(wanted, run_summary.recording_in(folder))
     image.parent.mkdir(parents=True, exist_ok=True)
     work = image.with_name(image.name + ".work")
     work.mkdir()
-    oracle = oracles.choose(wanted, loaded.subject, loaded.recording.trace.parent)
+    oracle = prepare.choose(wanted, loaded.subject, loaded.recording.trace.parent)
     with executor_of(wanted, loaded, work, 1, oracle) as executor:
-        oracles.run_by(oracle, executor)
+        prepare.run_by(oracle, executor)
         deeper = deeper_of(wanted, loaded, work, 1, strategy_of(wanted, loaded), oracle, None)
         replayed = replay(token, loaded.subject, executor, image, deeper)
         return replace(replayed, operations=b"".join(oracle.stages(token.levels[0].state.point)))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.invariants import interleavings as module
-from crashcheck.analyzer.invariants.anticipating import Invariants, Observed, Seen
-from crashcheck.analyzer.invariants.interleavings import NIL, Accesses, interleavings
-from crashcheck.analyzer.invariants.names import NamedSite
+from crashcheck.analyzer.concurrency import interleavings as module
+from crashcheck.analyzer.concurrency.anticipating import Invariants, Observed, Seen
+from crashcheck.analyzer.concurrency.interleavings import NIL, Accesses, interleavings
+from crashcheck.analyzer.concurrency.stable_names import NamedSite
 from crashcheck.errors import CrashcheckError
 
 Row = tuple[int, int, int, int]  # thread, site, offset, size

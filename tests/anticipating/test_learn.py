@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.ir.facts import ProgramFacts
-from crashcheck.analyzer.trace.format import Kind
+from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime.record import record
+from crashcheck.runtime.trace_format import Kind
 
 PROGRAM = """
 #include <pthread.h>

@@ -14,7 +14,7 @@ from random_runs import SETTINGS, Step, found_in, runs
 from scripts import Script, site
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.invariants.predecessors import deviance, immediate
+from crashcheck.analyzer.concurrency.predecessors import deviance, immediate
 
 KEY = site("entry.key", ("entry", "key", 0, 8), line=1)
 VALUE = site("entry.value", ("entry", "value", 8, 8), line=2)

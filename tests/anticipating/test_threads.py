@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck import config
-from crashcheck.analyzer.invariants import anticipating
+from crashcheck.analyzer.concurrency import anticipating
 from crashcheck.cli.learn import Checked, check, learn
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "threads"

@@ -77,7 +77,7 @@ def test_an_installed_wheel_is_imported_from_its_place(checkout: Path, tmp_path:
         archive.extractall(site)
     code = (
         "import crashcheck.analyzer, crashcheck.cli, importlib.resources as r; print(crashcheck.analyzer.__file__); "
-        + ("print((r.files('crashcheck.runtime') / 'trace_format.h').is_file())")
+        + ("print((r.files('crashcheck.runtime') / 'include' / 'trace_format.h').is_file())")
     )
     # -I: neither PYTHONPATH nor the current folder leads to the checkout.
     program = f"import sys; sys.path.insert(0, {str(site)!r}); {code}"
@@ -93,7 +93,8 @@ def test_a_checkout_in_a_folder_with_an_umlaut_is_imported_under_the_locale_c(ch
     (site / "__editable__.crashcheck-1.pth").write_text(f"{home / 'checkout' / 'src'}\n", encoding="utf-8")
     subprocess.run([sys.executable, str(ROOT / ".ci" / "relative_path.py"), str(site)], check=True)
     assert (site / "__editable__.crashcheck-1.pth").read_bytes() == b"../../checkout/src\n"
-    code = f"import site; site.addsitedir({str(site)!r}); import crashcheck.analyzer.ir.wrapper as w; print(w.__file__)"
+    code = f"import site; site.addsitedir({str(site)!r}); "
+    code += "import crashcheck.analyzer.compile.driver.wrapper as w; print(w.__file__)"
     done = subprocess.run(
         [sys.executable, "-S", "-E", "-c", code], env={"LC_ALL": "C"}, capture_output=True, text=True, check=True
     )

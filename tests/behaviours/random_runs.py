@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scripts import Script, site
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.trace.format import StoreFlag
+from crashcheck.runtime.trace_format import StoreFlag
 
 SETTINGS = settings(
     max_examples=120,

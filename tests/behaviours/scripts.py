@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from crashcheck.analyzer.behaviours import Behaviours, behaviours
-from crashcheck.analyzer.ir.debuginfo import Position
-from crashcheck.analyzer.ir.facts import ProgramFacts, Site, TypeLayout, TypeStep, UnitFacts
+from crashcheck.analyzer.compile.facts import ProgramFacts, Site, TypeLayout, TypeStep, UnitFacts
+from crashcheck.analyzer.compile.ir.debuginfo import Position
 from crashcheck.analyzer.persistence import Options, build
-from crashcheck.analyzer.trace.format import Kind
+from crashcheck.runtime.trace_format import Kind
 from support.tracing import TraceBuilder
 
 SOURCE = "/src/program.c"

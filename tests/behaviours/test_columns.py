@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from random_runs import SETTINGS
 
-from crashcheck.analyzer.behaviours.columns import distinct, numbered, occurrence, ranges, sorting, unique
+from crashcheck.analyzer.arrays import distinct, numbered, occurrence, ranges, sorting, unique
 
 NUMBERS = st.one_of(st.integers(-3, 3), st.integers(0, 1 << 40), st.sampled_from([-(1 << 63), (1 << 63) - 1]))
 HASHES = st.one_of(st.integers(0, 3), st.integers(0, (1 << 64) - 1))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from random_runs import SETTINGS
 from scripts import Script, site
 
-from crashcheck.analyzer.invariants.predecessors import deviance
+from crashcheck.analyzer.concurrency.predecessors import deviance
 from crashcheck.analyzer.persistence import Options, build
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Ranked, strategy
 
 ENTRY = 128

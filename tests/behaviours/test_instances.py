@@ -9,7 +9,7 @@ import pytest
 from scripts import HEADER, Script, site, told
 
 from crashcheck.analyzer.behaviours.layout import Layout, levels, reach
-from crashcheck.analyzer.ir.facts import FieldLayout, TypeLayout
+from crashcheck.analyzer.compile.facts import FieldLayout, TypeLayout
 
 # struct entry { key; value; }; struct bucket { char valid[8]; entry entry[7]; }; struct table { magic; bucket top[4]; }
 KEY = site("bucket.entry[].key", ("entry", "key", 0, 8), ("bucket", "entry", 8, 112), line=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from scripts import Script, site, told
 
 from crashcheck.analyzer.behaviours.layout import Layout, levels
-from crashcheck.analyzer.ir.facts import FieldLayout, TypeLayout
+from crashcheck.analyzer.compile.facts import FieldLayout, TypeLayout
 
 ENTRY = TypeLayout("entry", 24, (FieldLayout("key", 0, 8, "", 0), FieldLayout("value", 8, 16, "", 0)))
 BUCKET = TypeLayout("bucket", 80, (FieldLayout("valid", 0, 8, "", 8), FieldLayout("entry", 8, 72, "entry", 3)))

@@ -13,9 +13,9 @@ from scripts import Script, site
 
 from crashcheck.analyzer.behaviours import behaviours, groups
 from crashcheck.analyzer.persistence import Options, build
-from crashcheck.checker.representative import Places, Representative
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import strategy
+from crashcheck.checker.strategies.representative import Places, Representative
 
 A = site("pair.a", ("pair", "a", 0, 8), line=1)
 B = site("pair.b", ("pair", "b", 64, 8), line=2)

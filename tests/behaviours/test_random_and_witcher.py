@@ -14,9 +14,9 @@ from random_runs import SETTINGS, Step, runs, script_of
 from scripts import Script, site
 from test_ranked import A, B, Wanted, evidence, space_of
 
-from crashcheck.checker.queries import states_of
-from crashcheck.checker.representative import Places
 from crashcheck.checker.strategies import Random, Witcher, strategy
+from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.violations import states_of
 
 
 @pytest.mark.parametrize("model", ["px86", "eadr", "page-cache"])

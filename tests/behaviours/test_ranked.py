@@ -17,13 +17,13 @@ from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.ranking import KeepOn
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.budget import OutOfTime, within
-from crashcheck.checker.queries import states_of
-from crashcheck.checker.representative import Places
-from crashcheck.checker.states import StateSpace
+from crashcheck.checker.search.budget import OutOfTime, within
+from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Choice, Ranked, strategy
 from crashcheck.checker.strategies import ranked as ranked_module
 from crashcheck.checker.strategies.plan import Infer
+from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.violations import states_of
 
 A = site("pair.a", ("pair", "a", 0, 8), line=1)
 B = site("pair.b", ("pair", "b", 64, 8), line=2)

@@ -13,10 +13,10 @@ from scripts import Script, site
 
 from crashcheck.analyzer.behaviours import behaviours
 from crashcheck.analyzer.persistence import Options, build
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import Choice, Chosen
 from crashcheck.checker.strategies.ranked import part_by_part
-from crashcheck.checker.strategies.turns import Phase, Turns
+from crashcheck.checker.strategies.round_robin import Phase, Turns
 
 A = site("pair.a", ("pair", "a", 0, 8), line=1)
 B = site("pair.b", ("pair", "b", 64, 8), line=2)

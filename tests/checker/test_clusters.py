@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.clusters import Due, Lacks, Trait, alike, callers_within, groups, head, usual
-from crashcheck.checker.explore import Exploration
-from crashcheck.checker.identity import AT
-from crashcheck.checker.result import Frame, Kind, Location, Outcome
+from crashcheck.checker.findings.deduplicate import Due, Lacks, Trait, alike, callers_within, groups, head, usual
+from crashcheck.checker.findings.identity import AT
+from crashcheck.checker.results import Frame, Kind, Location, Outcome
+from crashcheck.checker.search.loop import Exploration
 from support.tracing import TraceBuilder
 
 from .worlds import World, place, words

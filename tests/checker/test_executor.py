@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.executor import Executor
-from crashcheck.checker.process import Limits
-from crashcheck.checker.result import Outcome, Verdict
-from crashcheck.checker.worker import pool_of
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.execution.worker import pool_of
+from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.errors import CrashcheckError
 from support.tracing import TraceBuilder
 
@@ -261,7 +261,7 @@ import sys
 sys.path[:0] = [{TESTS!r}, *{sys.path!r}]
 import pytest
 from pathlib import Path
-from crashcheck.checker.process import Limits
+from crashcheck.checker.execution.process import Limits
 from checker.worlds import World, words
 from checker.test_executor import two_stores
 world = World(Path({str(tmp_path)!r}) / "world", words(["sleep", "1000"]), two_stores, limits=Limits(timeout_s=900))
@@ -304,7 +304,7 @@ import sys
 sys.path[:0] = [{TESTS!r}, *{sys.path!r}]
 from pathlib import Path
 from crashcheck.checker import images
-from crashcheck.checker.result import StopReason
+from crashcheck.checker.results import StopReason
 from checker.worlds import World, words
 from checker.test_executor import two_stores
 images._SHARED_MEMORY = Path("/nowhere")

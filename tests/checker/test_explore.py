@@ -14,16 +14,16 @@ import pytest
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.ranking import Evidence, KeepOn
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.budget import Budget, Meter
-from crashcheck.checker.depth import DURING, Deeper, Recovery
-from crashcheck.checker.explore import Exploration, Progress, uncrashed
+from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.oracles.exit_status import ExitStatus
-from crashcheck.checker.process import Limits
 from crashcheck.checker.replay import replay
-from crashcheck.checker.result import Finding, Kind, StopReason, Verdict
-from crashcheck.checker.states import CrashState
+from crashcheck.checker.results import Finding, Kind, StopReason, Verdict
+from crashcheck.checker.search.budget import Budget, Meter
+from crashcheck.checker.search.loop import Exploration, Progress, uncrashed
+from crashcheck.checker.search.recovery import DURING, Deeper, Recovery
+from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Bounded, Exhaustive, Ranked, Strategy, Witcher
-from crashcheck.checker.tokens import Token
+from crashcheck.checker.token import Token
 from crashcheck.errors import CrashcheckError
 from support.tracing import TraceBuilder
 
@@ -73,7 +73,7 @@ def test_a_budget_of_seconds_ends_the_inference_of_likely_invariants_and_the_rep
     buggy: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = count(step=0.001)  # a millisecond goes by each time that somebody looks
-    monkeypatch.setattr("crashcheck.checker.explore.Meter", partial(Meter, clock=lambda: next(ticks)))
+    monkeypatch.setattr("crashcheck.checker.search.loop.Meter", partial(Meter, clock=lambda: next(ticks)))
     found = search(buggy, Ranked(infer=never), Budget(seconds=60))
     assert found.stop_reason is StopReason.EXHAUSTED
     assert len(found.findings) == 1

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from crashcheck.analyzer.persistence.graph import Options
-from crashcheck.checker import kinds
-from crashcheck.checker.budget import Budget, Meter
-from crashcheck.checker.findings import KILL_SHOWS_IT, NO_SNAPSHOT, NOT_REPLAYED, UNEXPLAINED, Register
-from crashcheck.checker.kinds import Kinds
+from crashcheck.checker.execution.process import Ended, Limits
+from crashcheck.checker.findings import classify
+from crashcheck.checker.findings.classify import Kinds
+from crashcheck.checker.findings.register import KILL_SHOWS_IT, NO_SNAPSHOT, NOT_REPLAYED, UNEXPLAINED, Register
 from crashcheck.checker.oracles.exit_status import ExitStatus
-from crashcheck.checker.probe import Prober
-from crashcheck.checker.process import Ended, Limits
-from crashcheck.checker.result import Finding, Kind, StopReason, Verdict
+from crashcheck.checker.results import Finding, Kind, StopReason, Verdict
+from crashcheck.checker.search.budget import Budget, Meter
+from crashcheck.checker.search.verdict_cache import Prober
 from support.tracing import TraceBuilder
 
 from .worlds import World, place, words
@@ -410,7 +410,7 @@ def test_a_stretch_whose_beginning_was_not_found_is_told_as_such(
     tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch, walked: int, given_up: bool
 ) -> None:
     """Four moments fail, from after the first store until the last: at the last of them a walk back begins."""
-    monkeypatch.setattr(kinds, "_WALK_BACK", walked)
+    monkeypatch.setattr(classify, "_WALK_BACK", walked)
 
     def script(t: TraceBuilder) -> None:
         for site, offset in ((1, 0), (3, 64), (3, 128), (3, 192), (2, 256)):
@@ -428,7 +428,7 @@ def test_a_stretch_whose_beginning_was_not_found_is_told_as_such(
     register.add(cause)
     (bug,) = register.bugs()
     assert cause.given_up is given_up
-    assert (kinds.GIVEN_UP in bug.finding.note) is given_up
+    assert (classify.GIVEN_UP in bug.finding.note) is given_up
     assert (bug.finding.location.line == VALUE.line) is not given_up
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.budget import Budget
-from crashcheck.checker.explore import Exploration
-from crashcheck.checker.process import Limits
-from crashcheck.checker.result import GroupRow, GroupVerdict
+from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.results import GroupRow, GroupVerdict
+from crashcheck.checker.search.budget import Budget
+from crashcheck.checker.search.loop import Exploration
 from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
 from support.tracing import TraceBuilder
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.budget import Budget
-from crashcheck.checker.explore import Exploration, uncrashed
-from crashcheck.checker.hangs import enough
-from crashcheck.checker.process import Limits
-from crashcheck.checker.result import Outcome, StopReason
+from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.execution.timeouts import enough
+from crashcheck.checker.results import Outcome, StopReason
+from crashcheck.checker.search.budget import Budget
+from crashcheck.checker.search.loop import Exploration, uncrashed
 from crashcheck.checker.strategies import Ranked
 
 from .test_explore import without_times

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker import images, sparse
-from crashcheck.checker.images import ImageFolder, Patch, home, write_image
-from crashcheck.checker.watch import works
+from crashcheck.checker.images import image_folder, sparse
+from crashcheck.checker.images.image_folder import ImageFolder, Patch, home, write_image
+from crashcheck.checker.images.inotify import works
 
 DEEDS = [
     *("nothing", "read", "mmap", "mmap-killed", "pwrite", "cut", "cut-and-grow", "grow", "unlink", "replace"),
@@ -49,7 +49,7 @@ def first(tmp_path: Path) -> Path:
 def image(request: pytest.FixtureRequest, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageFolder:
     """With inotify, and as where it does not work."""
     if request.param == "compared":
-        monkeypatch.setattr(images, "works", lambda folder: False)
+        monkeypatch.setattr(image_folder, "works", lambda folder: False)
     root = tmp_path / "worker"
     root.mkdir()
     return ImageFolder(first, root)
@@ -147,11 +147,11 @@ def test_images_go_to_the_work_folder_where_memory_has_no_room(tmp_path: Path) -
 def test_images_of_a_run_that_was_killed_are_removed_and_those_of_a_live_one_kept(tmp_path: Path) -> None:
     dead, alive = home(tmp_path, 0, 1, tmp_path / "none"), home(tmp_path, 0, 1, tmp_path / "none")
     for folder in (dead, alive):
-        lock = images.lock(folder)
+        lock = image_folder.lock(folder)
         os.utime(lock, (0, 0))
         if folder is dead:
             os.close(lock)
-    images.remove_abandoned(tmp_path, shared_memory=tmp_path / "none")
+    image_folder.remove_abandoned(tmp_path, shared_memory=tmp_path / "none")
     assert [path for path in (dead, alive) if path.exists()] == [alive]
     os.close(lock)
 

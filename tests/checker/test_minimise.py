@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.graph import Options
-from crashcheck.checker import minimise
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.findings import minimise
+from crashcheck.checker.states.space import CrashState, StateSpace
 from support.tracing import TraceBuilder
 
 Script = list[tuple[str, int]]

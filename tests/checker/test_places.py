@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.ir.debuginfo import Position
-from crashcheck.analyzer.ir.facts import ProgramFacts, Site, UnitFacts
-from crashcheck.checker.places import NoPlaces, TracePlaces
-from crashcheck.checker.result import Frame, Location
+from crashcheck.analyzer.compile.facts import ProgramFacts, Site, UnitFacts
+from crashcheck.analyzer.compile.ir.debuginfo import Position
+from crashcheck.checker.findings.provenance import NoPlaces, TracePlaces
+from crashcheck.checker.results import Frame, Location
 from support.tracing import TraceBuilder
 
 SOURCE = """void put(struct entry *e) {

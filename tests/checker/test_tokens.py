@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crashcheck.analyzer.persistence.graph import Options
-from crashcheck.checker.states import CrashState
-from crashcheck.checker.tokens import DIGEST_BYTES, Level, Token, digest
+from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.token import DIGEST_BYTES, Level, Token, digest
 from crashcheck.errors import CrashcheckError
 from support.tracing import TraceBuilder
 

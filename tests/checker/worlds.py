@@ -10,22 +10,22 @@ import numpy as np
 
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.graph import Options
-from crashcheck.analyzer.trace.format import Kind as Event
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.budget import Budget
-from crashcheck.checker.command import CheckCommand, CheckSetup
-from crashcheck.checker.content import Content
-from crashcheck.checker.executor import Executor
-from crashcheck.checker.explore import Exploration, Exploring, Progress
-from crashcheck.checker.findings import Snapshot
+from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.findings.register import Snapshot
+from crashcheck.checker.images.transition import Content
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.exit_status import ExitStatus
-from crashcheck.checker.process import Limits
-from crashcheck.checker.result import Location
-from crashcheck.checker.states import StateSpace
+from crashcheck.checker.results import Location
+from crashcheck.checker.search.budget import Budget
+from crashcheck.checker.search.loop import Exploration, Exploring, Progress
+from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Exhaustive, Strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
+from crashcheck.runtime.trace_format import Kind as Event
 from support.tracing import TraceBuilder
 
 FILE_BYTES = 4096

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crashcheck.analyzer.ir.operations import wrap
-from crashcheck.analyzer.trace.format import Kind
+from crashcheck.analyzer.compile.instrument.operations import wrap
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime.record import record
+from crashcheck.runtime.trace_format import Kind
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("store::Table::insert", "make_big", "join", "recursive", "half")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.checker.process import Ended
-from crashcheck.checker.references import Printed, Tails, content_key, digest_key, spread
+from crashcheck.checker.execution.process import Ended
+from crashcheck.checker.oracles.references import Printed, Tails, content_key, digest_key, spread
 
 Drive = Callable[..., Any]
 Example = Callable[..., str]

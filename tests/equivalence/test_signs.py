@@ -10,14 +10,14 @@ import pytest
 
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.graph import Options
-from crashcheck.checker.equivalence import History, Operations, Standings
+from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.oracles.histories import History, Operations, Standings
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
-from crashcheck.checker.oracles.signs import differences, signs
-from crashcheck.checker.process import Ended
-from crashcheck.checker.references import Printed, Reference, References
-from crashcheck.checker.result import Outcome, Verdict
-from crashcheck.checker.states import StateSpace
+from crashcheck.checker.oracles.references import Printed, Reference, References
+from crashcheck.checker.oracles.symptoms import differences, signs
+from crashcheck.checker.results import Outcome, Verdict
+from crashcheck.checker.states.space import StateSpace
 from support.tracing import TraceBuilder
 
 THREE = Operations.of(b"put 1 7\nput 2 8\nget 1\n")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.graph import Options
-from crashcheck.checker.equivalence import MOST_OPEN, History, Operations, Standing, Standings
 from crashcheck.checker.oracles import FINAL, FIRST
-from crashcheck.checker.states import StateSpace
+from crashcheck.checker.oracles.histories import MOST_OPEN, History, Operations, Standing, Standings
+from crashcheck.checker.states.space import StateSpace
 from support.tracing import TraceBuilder
 
 FIVE = Operations.of(b"a\nb\nc\nd\ne\n")

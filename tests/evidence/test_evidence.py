@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crashcheck.analyzer.ir.facts import ProgramFacts
-from crashcheck.checker.result import NotInstrumented
+from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.checker.results import NotInstrumented
 from crashcheck.command import Command
-from crashcheck.evidence import not_instrumented
+from crashcheck.run_summary import not_instrumented
 from support.tracing import TraceBuilder
 
 

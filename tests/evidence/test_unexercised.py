@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crashcheck.analyzer.ir.debuginfo import Position
-from crashcheck.analyzer.ir.facts import ProgramFacts, Site, TypeStep, UnitFacts
+from crashcheck.analyzer.compile.facts import ProgramFacts, Site, TypeStep, UnitFacts
+from crashcheck.analyzer.compile.ir.debuginfo import Position
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.result import Unexercised
-from crashcheck.unexercised import unexercised
+from crashcheck.blind_spots import unexercised
+from crashcheck.checker.results import Unexercised
 from support.tracing import TraceBuilder
 
 TOKENS, KEY, COUNT = TypeStep("bucket", "tokens", 0, 1), TypeStep("bucket", "key", 8, 8), TypeStep("stats", "n", 0, 8)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 
 from crashcheck.analyzer.persistence import build
-from crashcheck.analyzer.persistence.syncs import syncs
-from crashcheck.analyzer.trace.format import Kind, SyncKind
-from crashcheck.checker.edited import Cost, Counterparts, Insertion, cost, edited
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.analyzer.persistence.sync_intervals import syncs
+from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Insertion, cost, edited
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.runtime.trace_format import Kind, SyncKind
 from states.test_against_reference import SETTINGS, memory_programs, page_programs
 from support.reference import First, Program
 from support.tracing import TraceBuilder

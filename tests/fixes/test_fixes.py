@@ -14,20 +14,20 @@ import pytest
 
 from checker.worlds import World, place, words
 from crashcheck.analyzer.invariants.ranking import always
-from crashcheck.checker import retrial
-from crashcheck.checker.budget import Budget, Left, OutOfTime, endless, within
-from crashcheck.checker.edited import Counterparts, edited
-from crashcheck.checker.executor import Executor
-from crashcheck.checker.explore import Exploring
-from crashcheck.checker.findings import Bug
-from crashcheck.checker.fixes import Fixes
-from crashcheck.checker.hangs import Hangs, Patience
-from crashcheck.checker.looks import by_call
-from crashcheck.checker.process import Limits
-from crashcheck.checker.remedies import Step
-from crashcheck.checker.result import Edit, Fix, Location, Outcome, Verdict
-from crashcheck.checker.retrial import Order, Retrial
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.execution.timeouts import Hangs, Patience
+from crashcheck.checker.findings.register import Bug
+from crashcheck.checker.fixes import reexplore
+from crashcheck.checker.fixes.candidates import Step
+from crashcheck.checker.fixes.edited_trace import Counterparts, edited
+from crashcheck.checker.fixes.propose import Fixes
+from crashcheck.checker.fixes.reexplore import Order, Retrial
+from crashcheck.checker.results import Edit, Fix, Location, Outcome, Verdict
+from crashcheck.checker.search.budget import Budget, Left, OutOfTime, endless, within
+from crashcheck.checker.search.loop import Exploring
+from crashcheck.checker.states.signature import by_call
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Exhaustive, Plan, Strategy
 from crashcheck.checker.strategies.plan import Listed
 from support.tracing import TraceBuilder
@@ -149,7 +149,7 @@ def test_an_edit_that_leaves_the_same_loss_open_elsewhere_is_not_enough(propose:
 
 
 @contextmanager
-def retried(tmp_path: Path, clauses: Path, *claims: str) -> Iterator[tuple[Executor, Callable[[], retrial.Outcome]]]:
+def retried(tmp_path: Path, clauses: Path, *claims: str) -> Iterator[tuple[Executor, Callable[[], reexplore.Outcome]]]:
     """After a search of five states of `before_two_flags`: the executor, and a retrial of what changes nothing."""
     check = words([str(clauses), "{pool}/p", "{acked}", *claims])
     world = World(tmp_path / "world", check, before_two_flags, sites={1: VALUE, 2: VALID, 3: MORE, 5: FLUSH})
@@ -211,7 +211,7 @@ def test_what_hangs_counts_once_the_whole_limit_has_confirmed_it(
             def result(ticket: int, timeout_s: float | None = None) -> Verdict | None:
                 verdict = asked(ticket, timeout_s)
                 if verdict is not None and verdict.outcome is Outcome.TIMEOUT:
-                    monkeypatch.setattr(retrial, "time", SimpleNamespace(monotonic=lambda: math.inf))
+                    monkeypatch.setattr(reexplore, "time", SimpleNamespace(monotonic=lambda: math.inf))
                 return verdict
 
             monkeypatch.setattr(executor, "result", result)
@@ -234,7 +234,7 @@ def test_of_two_that_are_enough_the_one_that_runs_less_often_is_chosen(propose: 
 def test_how_many_states_are_explored_again_is_bounded_by_a_number(
     propose: Propose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrial, "MOST_STATES", 7)
+    monkeypatch.setattr(reexplore, "MOST_STATES", 7)
     (fix,) = propose(each(flush=True, late=False), *ORDERED)
     assert fix.verified.endswith("explored again, 1 group with its places first, by exhaustive, 7 states")
 

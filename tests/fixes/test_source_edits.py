@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from checker.worlds import World, words
-from crashcheck.analyzer.trace.format import SyncKind
-from crashcheck.checker.remedies import Step
-from crashcheck.checker.result import Edit, Location
-from crashcheck.ctargets import stored, whole
-from crashcheck.ctext import NotUnderstood, Source, macros_of
-from crashcheck.edits import Writer, _Called, _put
+from crashcheck.checker.fixes.c_source import NotUnderstood, Source, macros_of
+from crashcheck.checker.fixes.c_targets import stored, whole
+from crashcheck.checker.fixes.candidates import Step
+from crashcheck.checker.fixes.patch import applied, diff
+from crashcheck.checker.fixes.source_edit import Writer, _Called, _put
+from crashcheck.checker.results import Edit, Location
 from crashcheck.errors import CrashcheckError
-from crashcheck.patching import applied, diff
+from crashcheck.runtime.trace_format import SyncKind
 
 
 def region(text: str, mark: str = "§", macros: str = "") -> tuple[str, str]:

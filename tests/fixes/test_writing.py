@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.checker.fixes.proposals import write
 from crashcheck.errors import CrashcheckError
-from crashcheck.proposals import write
 
 
 def test_no_file_is_changed_where_one_cannot_be(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from scripts import KEY, Script
 
+from crashcheck.analyzer.compile.dependence.interprocedural import SiteDependence, SiteRef
+from crashcheck.analyzer.compile.facts import Site
 from crashcheck.analyzer.invariants.inference import Inferred, infer_from
 from crashcheck.analyzer.invariants.rules import LikelyInvariant
-from crashcheck.analyzer.ir.dependences import SiteDependence, SiteRef
-from crashcheck.analyzer.ir.facts import Site
-from crashcheck.analyzer.trace.format import NO_INSTANCE
+from crashcheck.runtime.trace_format import NO_INSTANCE
 
 
 @dataclass(frozen=True)

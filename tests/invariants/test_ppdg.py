@@ -15,8 +15,8 @@ from programs import given as dependences_given
 from scripts import KEY
 
 from crashcheck.analyzer.invariants.ppdg import ADDRESS, CONTROL, VALUE, Binder, accesses, edges
-from crashcheck.analyzer.trace.format import Kind
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.runtime.trace_format import Kind
 from support.tracing import TraceBuilder
 
 SITES = 6  # 1, 2: loads; 3, 4: stores; 5: volatile load; 6: volatile store

@@ -16,15 +16,15 @@ from random_runs import SETTINGS, Step, runs, script_of
 from scripts import Script, site
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.invariants.keys import Keys, keys
 from crashcheck.analyzer.invariants.pairs import ordered_pairs, parted_pairs
 from crashcheck.analyzer.invariants.ppdg import Accesses, accesses
 from crashcheck.analyzer.invariants.queries import StateQuery, Updates, guardians_together
+from crashcheck.analyzer.invariants.variables import Keys, keys
 from crashcheck.analyzer.persistence.pieces import IN_ORDER
-from crashcheck.checker.queries import states_of
-from crashcheck.checker.representative import Places
-from crashcheck.checker.states import StateSpace
+from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
+from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.violations import states_of
 
 
 def updates_of(script: Script, model: str) -> Updates:

@@ -10,11 +10,11 @@ import pytest
 from programs import Run, claims, given
 from scripts import site
 
+from crashcheck.analyzer.compile.dependence.interprocedural import SiteDependence, SiteRef
+from crashcheck.analyzer.compile.facts import ProgramFacts, UnitFacts
+from crashcheck.analyzer.invariants.check_reads import CheckReads, check_reads
 from crashcheck.analyzer.invariants.inference import Inferred, infer_from
-from crashcheck.analyzer.invariants.reads import CheckReads, check_reads
-from crashcheck.analyzer.ir.dependences import SiteDependence, SiteRef
-from crashcheck.analyzer.ir.facts import ProgramFacts, UnitFacts
-from crashcheck.analyzer.trace.format import NO_INSTANCE
+from crashcheck.runtime.trace_format import NO_INSTANCE
 from support.tracing import TraceBuilder
 
 X, Y, Z = 0, 64, 128  # fields of a box, in lines of their own

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_runs import SETTINGS
 
-from crashcheck.analyzer.invariants.keys import Keys
 from crashcheck.analyzer.invariants.rules import related
+from crashcheck.analyzer.invariants.variables import Keys
 
 SIZE_OF = (8, 16, 16, 64)  # by instance
 Member = tuple[int, int]  # instance, field

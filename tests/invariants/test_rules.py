@@ -8,9 +8,9 @@ import pytest
 from programs import Run, claims
 from scripts import site
 
-from crashcheck.checker.queries import states_of
-from crashcheck.checker.representative import Places
-from crashcheck.checker.states import StateSpace
+from crashcheck.checker.states.space import StateSpace
+from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.violations import states_of
 
 LOAD_X, LOAD_Y, STORE_X, STORE_Y, LOAD_N = 1, 2, 3, 4, 5
 X, Y, N = 0, 64, 128  # in lines of their own

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.ir import wrapper
-from crashcheck.analyzer.ir.facts import ProgramFacts, Site
+from crashcheck.analyzer.compile.driver import wrapper
+from crashcheck.analyzer.compile.facts import ProgramFacts, Site
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.ir.asm import Plan, read_call, understand
-from crashcheck.analyzer.ir.facts import ProgramFacts
+from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.analyzer.compile.instrument.inline_asm import Plan, read_call, understand
 
 Build = Callable[..., Path]
 Run = Callable[..., list[str]]

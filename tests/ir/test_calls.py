@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from crashcheck.analyzer.ir import library
-from crashcheck.analyzer.ir.facts import ProgramFacts
+from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.analyzer.compile.instrument import libc_effects
 
 Build = Callable[..., Path]
 Run = Callable[..., list[str]]
@@ -60,9 +60,11 @@ def test_bulk_operations_and_models_are_told(told: Run, clang: str) -> None:
 
 def test_a_library_call_is_named_by_what_it_writes_to() -> None:
     writers = ("strcpy", "__snprintf_chk", "__memcpy_chk", "fread", "pmem_memcpy_persist", "pmem_memset_nodrain")
-    assert [library.destination(name) for name in writers] == [0] * len(writers)
-    assert [library.destination(name) for name in ("read", "__pread64_chk", "recvfrom", "bcopy")] == [1] * 4
-    assert [library.destination(name) for name in ("write", "msync", "pmem_persist", "readv", "fprintf")] == [None] * 5
+    assert [libc_effects.destination(name) for name in writers] == [0] * len(writers)
+    assert [libc_effects.destination(name) for name in ("read", "__pread64_chk", "recvfrom", "bcopy")] == [1] * 4
+    assert [libc_effects.destination(name) for name in ("write", "msync", "pmem_persist", "readv", "fprintf")] == [
+        None
+    ] * 5
 
 
 def test_a_model_that_the_program_defines_itself_is_left_alone(told: Run) -> None:

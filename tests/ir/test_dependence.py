@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.ir import dependence_text
-from crashcheck.analyzer.ir.dependence import PARAMETER, SITE, SiteSummary, atom
-from crashcheck.analyzer.ir.dependence_reader import read_functions
-from crashcheck.analyzer.ir.dependences import SiteRef, site_dependences
-from crashcheck.analyzer.ir.facts import ProgramFacts, UnitFacts, decode, encode
-from crashcheck.analyzer.ir.postdominance import control_dependence, postdominators
-from crashcheck.analyzer.ir.unit import UnitOptions, canonical_text, instrument_text
+from crashcheck.analyzer.compile.dependence import codec
+from crashcheck.analyzer.compile.dependence.interprocedural import SiteRef, site_dependences
+from crashcheck.analyzer.compile.dependence.postdominance import control_dependence, postdominators
+from crashcheck.analyzer.compile.dependence.reader import read_functions
+from crashcheck.analyzer.compile.dependence.summaries import PARAMETER, SITE, SiteSummary, atom
+from crashcheck.analyzer.compile.facts import ProgramFacts, UnitFacts, decode, encode
+from crashcheck.analyzer.compile.instrument.unit import UnitOptions, canonical_text, instrument_text
 from crashcheck.errors import CrashcheckError
 
 C = "struct s { long x, y, z, w; struct s *next; volatile long v; long a[4]; };\n"
@@ -290,8 +290,8 @@ def test_dependences_survive_the_section(facts_of: Callable[..., UnitFacts]) -> 
     unit = facts_of("static long get(struct s *p) { return p->x; } void f(struct s *p) { if (p->z) p->y = get(p); }")
     _, blob = encode(dataclasses.replace(unit, key=0))
     (again,) = decode(blob, "program")
-    functions = dependence_text.unpack(again.dependences)
-    assert dependence_text.pack(functions) == unit.dependences
+    functions = codec.unpack(again.dependences)
+    assert codec.pack(functions) == unit.dependences
     assert {(one.symbol, one.internal) for one in functions} == {("f", False), ("get", True)}
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.ir.debuginfo import Position
-from crashcheck.analyzer.ir.facts import NotUnderstood, ProgramFacts, Site, TypeStep, UnitFacts, decode, encode
+from crashcheck.analyzer.compile.facts import NotUnderstood, ProgramFacts, Site, TypeStep, UnitFacts, decode, encode
+from crashcheck.analyzer.compile.ir.debuginfo import Position
 from crashcheck.errors import CrashcheckError
 
 AT = Position("/p/a.c", 3, 5, "f")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from crashcheck.analyzer.ir.facts import FieldLayout, ProgramFacts, TypeLayout
+from crashcheck.analyzer.compile.facts import FieldLayout, ProgramFacts, TypeLayout
 
 SOURCE = """
 struct far { long x; struct far *next; };

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from crashcheck.analyzer.ir.debuginfo import DebugInfo
-from crashcheck.analyzer.ir.instrument import Rewriter
-from crashcheck.analyzer.ir.module import read_module
+from crashcheck.analyzer.compile.instrument.rewriter import Rewriter
+from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo
+from crashcheck.analyzer.compile.ir.text import read_module
 
 Run = Callable[..., list[str]]
 READS = """

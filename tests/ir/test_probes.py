@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.ir.client import is_probe
-from crashcheck.analyzer.ir.facts import read_sections
+from crashcheck.analyzer.compile.driver.client import is_probe
+from crashcheck.analyzer.compile.facts import read_sections
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_probe_loads_neither_llvm_nor_the_wrapper(tmp_path: Path) -> None:
         "from crashcheck.cli.cc import main_c\n"
         "os.execv = lambda path, words: print(words[0], sorted(set(sys.modules) & "
         "{'llvmlite', 'subprocess', 'json', 'socket', "
-        "'dataclasses', 'crashcheck.analyzer.ir.wrapper'}))\n"
+        "'dataclasses', 'crashcheck.analyzer.compile.driver.wrapper'}))\n"
         "sys.argv = ['crashcheck-cc', 'conftest.c', '-o', 'conftest']\n"
         "main_c()\n"
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.ir import wrapper
-from crashcheck.analyzer.ir.facts import ProgramFacts
+from crashcheck.analyzer.compile.driver import wrapper
+from crashcheck.analyzer.compile.facts import ProgramFacts
 
 HERE = Path(__file__).parent
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.ir.facts import ProgramFacts, TypeStep
-from crashcheck.analyzer.ir.module import Layout, Types, operand, split_commas, type_end
+from crashcheck.analyzer.compile.facts import ProgramFacts, TypeStep
+from crashcheck.analyzer.compile.ir.text import Layout, Types, operand, split_commas, type_end
 
 Build = Callable[..., Path]
 Run = Callable[..., list[str]]

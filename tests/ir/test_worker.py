@@ -14,6 +14,9 @@ import pytest
 SOURCE = "#include <stdio.h>\nint main(void) { puts(GREETING); return 0; }\n"
 
 
+SERVER = b"crashcheck.analyzer.compile.driver.compile_server"
+
+
 @pytest.fixture
 def home(tmp_path: Path, environment: dict[str, str], stub: Path) -> Iterator[dict[str, str]]:
     """An environment whose worker is this test's own; it is ended afterwards."""
@@ -38,7 +41,7 @@ def workers(runtime: Path) -> list[int]:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"crashcheck.analyzer.ir.worker" in words and any(os.fsencode(str(runtime)) in word for word in words):
+            if SERVER in words and any(os.fsencode(str(runtime)) in word for word in words):
                 found.append(int(entry.name))
     return found
 

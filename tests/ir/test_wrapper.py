@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.ir import wrapper
-from crashcheck.analyzer.ir.facts import PLAIN_SECTION, SECTION, ProgramFacts, read_sections
+from crashcheck.analyzer.compile.driver import wrapper
+from crashcheck.analyzer.compile.facts import PLAIN_SECTION, SECTION, ProgramFacts, read_sections
 from crashcheck.runtime.build import build_runtime
 
 CLANGS = [name for name in (f"clang-{major}" for major in range(14, 20)) if shutil.which(name)]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.ir import toolchain, wrapper
-from crashcheck.analyzer.ir.facts import ProgramFacts
+from crashcheck.analyzer.compile.driver import toolchain, wrapper
+from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.runtime import build
 
 

@@ -19,20 +19,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crashcheck.analyzer.persistence import build
-from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
-from crashcheck.checker.content import Content
-from crashcheck.checker.covering import Covering, Outcome, Product, _contents, matching, product_of
-from crashcheck.checker.exposure import Common, Exposure
-from crashcheck.checker.granules import Granule, together
-from crashcheck.checker.ideals import Ids
-from crashcheck.checker.images import patch_image, write_image
-from crashcheck.checker.mutation import mutants, persists
-from crashcheck.checker.states import CrashState
+from crashcheck.checker.execution.product_exploration import Covering, Outcome, Product, _contents, matching, product_of
+from crashcheck.checker.images.image_folder import patch_image, write_image
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.mutation.mutant_states import Common, Exposure
+from crashcheck.checker.mutation.mutants import mutants, persists
+from crashcheck.checker.search.budget import Budget, Meter, OutOfTime, within
+from crashcheck.checker.states.granules import Granule, together
+from crashcheck.checker.states.ideals import Ids
+from crashcheck.checker.states.space import CrashState
 from crashcheck.config import Config, load, override
-from crashcheck.mutants import Fate, MutantResult, mutate
-from crashcheck.runtime import exploring
+from crashcheck.mutation_campaign import Fate, MutantResult, mutate
+from crashcheck.runtime import exploration
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
-from crashcheck.runtime.exploring import Explored, OpenGranule, explore
+from crashcheck.runtime.exploration import Explored, OpenGranule, explore
 from states.test_against_reference import SETTINGS, memory_programs
 from support.reference import First, Program
 from support.worlds import World, explored, record
@@ -40,7 +40,7 @@ from support.worlds import World, explored, record
 from .test_mutants import alone, common_of, image_of
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-HEADER = Path(exploring.__file__).resolve().parent / "explore.h"
+HEADER = Path(exploration.__file__).resolve().parent / "include" / "explore.h"
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +70,11 @@ def test_the_python_mirror_is_that_of_the_header(tmp_path: Path) -> None:
     )
     subprocess.run([*find_compiler(), str(source), "-o", str(tmp_path / "sizes")], check=True)
     sizes = subprocess.run([str(tmp_path / "sizes")], check=True, capture_output=True, text=True).stdout.split()
-    table = exploring._TABLE.size
-    mirror = (table, exploring._GRANULE.size, exploring._END.size, exploring._NODE_BYTES, table - 8)
-    assert tuple(map(int, sizes)) == (*mirror, exploring.VERSION, exploring.MOST_GRANULES)
+    table = exploration._TABLE.size
+    mirror = (table, exploration._GRANULE.size, exploration._END.size, exploration._NODE_BYTES, table - 8)
+    assert tuple(map(int, sizes)) == (*mirror, exploration.VERSION, exploration.MOST_GRANULES)
     listed = re.findall(r"CC_EXPLORE_\w+ = (\d+)", HEADER.read_text(encoding="utf-8"))
-    assert sorted(map(int, listed)) == [0, *sorted(exploring._WHY)]
+    assert sorted(map(int, listed)) == [0, *sorted(exploration._WHY)]
 
 
 def explored_runs(
@@ -460,19 +460,19 @@ def test_states_that_are_run_between_what_is_explored_find_what_that_has_not_sho
     ledger: Callable[..., Config],
 ) -> None:
     unaimed = patch.object(Exposure, "aimed", lambda self: iter(()))
-    unsampled = patch("crashcheck.mutants._SAMPLED", 0)
+    unsampled = patch("crashcheck.mutation_campaign._SAMPLED", 0)
     with unaimed, unsampled, patch.object(Covering, "decide", says_all_pass):
-        with patch("crashcheck.mutants._BESIDE", 0):
+        with patch("crashcheck.mutation_campaign._BESIDE", 0):
             result, _ = of_the_record(ledger(2))
         assert result.fate is Fate.HARMLESS
-        with patch("crashcheck.mutants._BESIDE", 200):
+        with patch("crashcheck.mutation_campaign._BESIDE", 200):
             result, _ = of_the_record(ledger(2))
         assert result.fate is Fate.FOUND
 
 
 def test_one_run_that_contradicts_it_ends_the_use_of_what_was_explored(ledger: Callable[..., Config]) -> None:
     unaimed = patch.object(Exposure, "aimed", lambda self: iter(()))
-    alone = patch("crashcheck.mutants._BESIDE", 0)
+    alone = patch("crashcheck.mutation_campaign._BESIDE", 0)
     with unaimed, alone, patch.object(Covering, "decide", says_all_pass):
         result, note = of_the_record(ledger(2))
     assert result.fate is Fate.FOUND, "by one of the states that are run as a sample"

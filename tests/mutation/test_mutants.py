@@ -20,16 +20,16 @@ from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.inference import Inferred
 from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.persistence import build
-from crashcheck.analyzer.trace.format import FenceKind, Kind
 from crashcheck.analyzer.trace.reader import Facts, Trace
-from crashcheck.checker.budget import OutOfTime
-from crashcheck.checker.content import Content
-from crashcheck.checker.exposure import Common, Count, Exposure
-from crashcheck.checker.mutation import Change, Mutant, What, bare, mutants, persists, source_chain
-from crashcheck.checker.result import Location
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.mutation.mutant_states import Common, Count, Exposure
+from crashcheck.checker.mutation.mutants import Change, Mutant, What, bare, mutants, persists, source_chain
+from crashcheck.checker.results import Location
+from crashcheck.checker.search.budget import OutOfTime
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.config import load, override
-from crashcheck.mutants import Fate, _One, mutate
+from crashcheck.mutation_campaign import Fate, _One, mutate
+from crashcheck.runtime.trace_format import FenceKind, Kind
 from crashcheck.source import SourceTree
 from states.test_against_reference import SETTINGS, memory_programs, page_programs
 from support.reference import First, Program, State
@@ -242,7 +242,7 @@ def test_the_same_holds_of_pages(program: tuple[First, Program]) -> None:
 @settings(SETTINGS, max_examples=25)
 @given(memory_programs())
 def test_the_same_holds_where_contents_are_too_many_to_be_told_apart(program: tuple[First, Program]) -> None:
-    with patch("crashcheck.checker.granules._MOST_CHOICES", 0):
+    with patch("crashcheck.checker.states.granules._MOST_CHOICES", 0):
         states_agree(*program, "px86")
 
 
@@ -334,7 +334,7 @@ def test_states_are_gone_through_once_whether_they_are_few_or_many(builder: Trac
     exposure = exposure_of(trace, What.FENCE)
     mutant = next(mutants(trace, persists(trace, alone)))
     one = _One(mutant, build(mutant.trace, "px86"), exposure)
-    with patch("crashcheck.mutants._FEW", 7 if few else 6):
+    with patch("crashcheck.mutation_campaign._FEW", 7 if few else 6):
         chosen = list(one.choices())
     every = list(exposure.all())
     assert len(every) == 7

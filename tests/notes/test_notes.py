@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 
 from crashcheck.analyzer.persistence import build
-from crashcheck.analyzer.persistence.notes import Waste, wasted
-from crashcheck.analyzer.trace.format import FenceKind
+from crashcheck.analyzer.persistence.redundant_persists import Waste, wasted
+from crashcheck.runtime.trace_format import FenceKind
 from states.test_against_reference import SETTINGS, memory_programs
 from support.reference import First, Program
 from support.tracing import TraceBuilder

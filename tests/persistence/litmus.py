@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from crashcheck.analyzer.persistence import Options
-from crashcheck.analyzer.trace.format import FenceKind, FlushKind, SyncKind
+from crashcheck.runtime.trace_format import FenceKind, FlushKind, SyncKind
 from support.tracing import TraceBuilder
 
 X, Z, W = 0, 8, 16  # one cache line

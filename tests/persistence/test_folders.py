@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.analyzer.persistence import NEVER, Options, build
-from crashcheck.analyzer.persistence.syncs import folder_hash
+from crashcheck.analyzer.persistence.sync_intervals import folder_hash
 from crashcheck.errors import CrashcheckError
 from support.tracing import TraceBuilder
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from crashcheck.analyzer.persistence import build
-from crashcheck.checker.content import Content
-from crashcheck.checker.states import StateSpace
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import strategy
 from support.tracing import TraceBuilder
 from support.worlds import apply

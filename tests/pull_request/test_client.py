@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from crashcheck.pull_request import Client, Refused
-from crashcheck.reports.github import Annotation, CheckText, ReviewComment, marker
+from crashcheck.reports.github.client import Client, Refused
+from crashcheck.reports.github.comment import Annotation, CheckText, ReviewComment, marker
 
 from .fake import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from crashcheck.pull_request import Client
-from crashcheck.reports.github import Annotation, CheckText, ReviewComment, marker
+from crashcheck.reports.github.client import Client
+from crashcheck.reports.github.comment import Annotation, CheckText, ReviewComment, marker
 
 from .fake import API, BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub
 from .tools import node_tool

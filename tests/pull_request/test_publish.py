@@ -13,10 +13,10 @@ import pytest
 from fixtures import LEVEL_HASH, run
 
 from crashcheck import cli
-from crashcheck.checker.result import Finding, RunResult
+from crashcheck.checker.results import Finding, RunResult
 from crashcheck.cli.publish import publish
 from crashcheck.errors import CrashcheckError
-from crashcheck.reports import json_report
+from crashcheck.reports.formats import json_report
 
 from .fake import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
 

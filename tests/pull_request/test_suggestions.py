@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from fixtures import LEVEL_HASH, run
 
-from crashcheck.checker.result import Edit, Finding, Fix
-from crashcheck.reports.github import ReviewComment, marker, suggestions
+from crashcheck.checker.results import Edit, Finding, Fix
+from crashcheck.reports.github.comment import ReviewComment, marker, suggestions
 
 MARK = marker("review", "crashcheck.toml")
 FILE = "src/level_hash.c"

@@ -120,7 +120,7 @@ def clang() -> Tools:
 def crashcheck() -> Tools:
     """The wrappers of this checkout. Their stamp is the instrumenter's and the runtime's source."""
     digest = hashlib.sha256()
-    for folder in ("analyzer/ir", "runtime"):
+    for folder in ("analyzer/compile", "runtime"):
         for file in sorted((CHECKOUT / folder).rglob("*")):
             if file.suffix in (".py", ".c", ".h", ".def", ".S", ".map"):
                 digest.update(file.read_bytes())

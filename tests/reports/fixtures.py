@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crashcheck.checker.result import (
+from crashcheck.checker.results import (
     Edit,
     Finding,
     Fix,

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from crashcheck.cli.report import FORMATS
-from crashcheck.reports import json_report
+from crashcheck.reports.formats import json_report
 
 from .fixtures import FULL, LEVEL_HASH_C, ONE, hostile
 

@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from crashcheck.cli.report import FORMATS
-from crashcheck.reports import json_report
+from crashcheck.reports.formats import json_report
 
 from .test_markdown import MADE, Page
 from .test_sarif import SCHEMA

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.result import RunResult
-from crashcheck.reports import html
-from crashcheck.reports.view import build_view
+from crashcheck.checker.results import RunResult
+from crashcheck.reports.formats import html
+from crashcheck.reports.view.run_view import build_view
 
 from . import golden
 from .browser import Browser

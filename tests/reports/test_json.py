@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from jsonschema import Draft202012Validator
 
-from crashcheck.checker.result import RunResult
-from crashcheck.reports import json_report
+from crashcheck.checker.results import RunResult
+from crashcheck.reports.formats import json_report
 
 from . import golden
 from .fixtures import CLEAN, FULL, ONE, SOME, hostile, many, run

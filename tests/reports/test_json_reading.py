@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crashcheck.checker.result import Edit, Fix, Note, RunResult
+from crashcheck.checker.results import Edit, Fix, Note, RunResult
 from crashcheck.errors import CrashcheckError
-from crashcheck.reports import json_report
+from crashcheck.reports.formats import json_report
 
 from .fixtures import CLEAN, FULL, GROUP, LEVEL_HASH, LMDB, ONE, SOME, VALID, hostile, many, run
 

@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.checker.result import RunResult, StopReason
-from crashcheck.reports import junit
-from crashcheck.reports.view import build_view
+from crashcheck.checker.results import RunResult, StopReason
+from crashcheck.reports.formats import junit
+from crashcheck.reports.view.run_view import build_view
 
 from . import golden
 from .fixtures import CLEAN, FULL, LEVEL_HASH, LMDB, ONE, RECORD, SOURCES, hostile, many, run

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from crashcheck.checker.result import Edit, Finding, Fix, RunResult
-from crashcheck.reports import markdown, markup
-from crashcheck.reports.markdown import COMMENT, SUMMARY, Limit
-from crashcheck.reports.view import build_view
+from crashcheck.checker.results import Edit, Finding, Fix, RunResult
+from crashcheck.reports.formats import markdown, markup
+from crashcheck.reports.formats.markdown import COMMENT, SUMMARY, Limit
+from crashcheck.reports.view.run_view import build_view
 
 from . import golden
 from .fixtures import CLEAN, FIXED, FULL, LEVEL_HASH, LMDB, ONE, RECORD, SOURCES, hostile, long_names, many, run

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crashcheck.checker.result import Frame
+from crashcheck.checker.results import Frame
 from crashcheck.diff import Diff, FileDiff
-from crashcheck.reports.placement import place
+from crashcheck.reports.github.placement import place
 
 from .fixtures import KILLED, LEVEL_HASH, RECORD, VALID
 

@@ -18,7 +18,7 @@ from crashcheck.checker.policy import (
     updated,
     write_baseline,
 )
-from crashcheck.checker.result import Finding, StopReason
+from crashcheck.checker.results import Finding, StopReason
 from crashcheck.errors import CrashcheckError
 
 from .fixtures import LEVEL_HASH, LMDB, ONE, UNCERTAIN, run

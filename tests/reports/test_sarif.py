@@ -13,10 +13,10 @@ from urllib.parse import unquote
 import pytest
 from jsonschema import Draft202012Validator
 
-from crashcheck.checker.result import Frame, RunResult, StopReason
-from crashcheck.reports import sarif
-from crashcheck.reports.fingerprints import line_hashes
-from crashcheck.reports.view import build_view
+from crashcheck.checker.results import Frame, RunResult, StopReason
+from crashcheck.reports.formats import sarif
+from crashcheck.reports.formats.line_hashes import line_hashes
+from crashcheck.reports.view.run_view import build_view
 
 from . import golden
 from .fixtures import (

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from crashcheck.checker.result import RunResult
-from crashcheck.reports import sarif
-from crashcheck.reports.fingerprints import line_hashes
-from crashcheck.reports.view import build_view
+from crashcheck.checker.results import RunResult
+from crashcheck.reports.formats import sarif
+from crashcheck.reports.formats.line_hashes import line_hashes
+from crashcheck.reports.view.run_view import build_view
 
 from .fixtures import CLEAN, FULL, KILLED, LEVEL_HASH_C, hostile, many, run
 

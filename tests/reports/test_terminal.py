@@ -7,10 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from crashcheck.checker.result import RunResult
+from crashcheck.checker.results import RunResult
+from crashcheck.reports.formats.terminal import print_report, render
 from crashcheck.reports.progress import LiveProgress, ProgressState, status_line, time_left
-from crashcheck.reports.terminal import print_report, render
-from crashcheck.reports.view import build_view
+from crashcheck.reports.view.run_view import build_view
 
 from . import golden
 from .fixtures import CLEAN, FULL, ONE, SOURCES, hostile, many

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.result import GraphEdge, GraphNode, GroupVerdict, Location
-from crashcheck.reports.behaviour import GraphView, NodeView
-from crashcheck.reports.excerpts import read_sources
-from crashcheck.reports.pictures import graph_picture, schedule_picture
-from crashcheck.reports.view import build_view
+from crashcheck.checker.results import GraphEdge, GraphNode, GroupVerdict, Location
+from crashcheck.reports.view.excerpts import read_sources
+from crashcheck.reports.view.failing_behaviour import GraphView, NodeView
+from crashcheck.reports.view.pictures import graph_picture, schedule_picture
+from crashcheck.reports.view.run_view import build_view
 
 from .fixtures import CLEAN, FULL, GROUP, KILLED, LEVEL_HASH, LEVEL_HASH_C, LMDB, ONE, RECORD, SOURCES, many, run
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from crashcheck.checker.result import StateCounts, StopReason
-from crashcheck.reports import words
-from crashcheck.reports.numbers import bytes_text, digits, human, json_count, percent, seconds_text, superscript
-from crashcheck.reports.text import block, line, shorten
+from crashcheck.checker.results import StateCounts, StopReason
+from crashcheck.reports.view import words
+from crashcheck.reports.view.numbers import bytes_text, digits, human, json_count, percent, seconds_text, superscript
+from crashcheck.reports.view.text import block, line, shorten
 
 from .fixtures import ALL, CLEAN, LEVEL_HASH, SOME, TRACE, run
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.checker.result import RunResult
+from crashcheck.checker.results import RunResult
 from crashcheck.diff import Diff
-from crashcheck.reports import workflow_commands
-from crashcheck.reports.annotations import remarks, suppressed
-from crashcheck.reports.view import build_view
+from crashcheck.reports.formats import workflow_commands
+from crashcheck.reports.github.annotations import remarks, suppressed
+from crashcheck.reports.view.run_view import build_view
 
 from . import golden
 from .fixtures import CLEAN, FIXED, FULL, LEVEL_HASH, LMDB, ONE, RECORD, UNCERTAIN, hostile, many, run

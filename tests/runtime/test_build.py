@@ -22,7 +22,7 @@ from .decode import CLEAN_EXIT, decode
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 SLOW = pytest.mark.slow
 SANITIZE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-STRICT = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
+STRICT = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{build.INCLUDE}"]
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang-14", *(pytest.param(f"clang-{n}", marks=SLOW) for n in (16, 19))])
@@ -30,7 +30,7 @@ STRICT = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
 def test_the_recorder_compiles_without_a_warning(compiler: str, define: str, tmp_path: Path) -> None:
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not installed")
-    for source in sorted(build.SOURCES.glob("*.c")):
+    for source in build.c_sources():
         subprocess.run(
             [compiler, *STRICT, *build.FLAGS, define, "-c", str(source), "-o", str(tmp_path / "out.o")], check=True
         )
@@ -59,7 +59,7 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_models_def_names_exactly_the_wrappers(library: RuntimeLibrary) -> None:
-    listed = [line[2:-1] for line in (build.SOURCES / "models.def").read_text().splitlines() if line.startswith("X(")]
+    listed = [line[2:-1] for line in (build.INCLUDE / "models.def").read_text().splitlines() if line.startswith("X(")]
     symbols = subprocess.check_output(["nm", "-D", "--defined-only", str(library.shared)], text=True)
     wrapped = {name[8:] for name in (line.split()[-1] for line in symbols.splitlines()) if name.startswith("cc_wrap_")}
     assert set(listed) == wrapped
@@ -86,7 +86,6 @@ def test_c_and_python_agree_on_patterns(library: RuntimeLibrary, tmp_path: Path)
         [
             "cc",
             *STRICT,
-            f"-I{build.SOURCES}",
             str(PROGRAMS / "globs.c"),
             str(library.archive),
             "-lpthread",
@@ -155,7 +154,7 @@ def test_a_static_program_records(library: RuntimeLibrary, tmp_path: Path) -> No
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recorder's objects under AddressSanitizer and UndefinedBehaviorSanitizer."""
     folder = tmp_path_factory.mktemp("sanitized")
-    for source in sorted(build.SOURCES.glob("*.c")):
+    for source in build.c_sources():
         flags = [flag for flag in build.FLAGS if flag not in ("-O2", "-fPIC")]
         subprocess.run(
             ["gcc", *STRICT, *flags, *SANITIZE, "-c", str(source), "-o", str(folder / f"{source.stem}.o")], check=True
@@ -177,7 +176,7 @@ SCENES = [
 
 @pytest.mark.parametrize(("name", "scene"), SCENES)
 def test_the_recorder_is_clean_under_sanitizers(sanitized: Path, name: str, scene: str, tmp_path: Path) -> None:
-    _instrumented(name, build.SOURCES, tmp_path / "program.o", "-fsanitize=address,undefined")
+    _instrumented(name, build.INCLUDE, tmp_path / "program.o", "-fsanitize=address,undefined")
     target = tmp_path / "checked"
     objects = [str(path) for path in sorted(sanitized.glob("*.o"))]
     subprocess.run(["gcc", *SANITIZE, str(tmp_path / "program.o"), *objects, "-o", str(target)], check=True)

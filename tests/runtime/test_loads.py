@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crashcheck.analyzer.ir import wrapper
-from crashcheck.analyzer.ir.facts import ProgramFacts
-from crashcheck.analyzer.trace.format import EVENT, Kind
+from crashcheck.analyzer.compile.driver import wrapper
+from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.trace.reader import Trace, read
-from crashcheck.checker.tokens import digest
+from crashcheck.checker.token import digest
 from crashcheck.runtime.record import record
+from crashcheck.runtime.trace_format import EVENT, Kind
 
 PRELUDE = """
 #include <fcntl.h>

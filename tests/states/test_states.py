@@ -11,10 +11,10 @@ import pytest
 
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.checker import ideals as ideals_module
-from crashcheck.checker.content import Content
-from crashcheck.checker.ideals import Chain, Ids, Layers, Order
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.states import ideals as ideals_module
+from crashcheck.checker.states.ideals import Chain, Ids, Layers, Order
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import REGISTRY, strategy
 from crashcheck.errors import CrashcheckError
 from support.tracing import TraceBuilder

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from crashcheck.analyzer.persistence.syncs import folder_hash
-from crashcheck.analyzer.trace import format as fmt
-from crashcheck.analyzer.trace.format import (
+from crashcheck.analyzer.persistence.sync_intervals import folder_hash
+from crashcheck.analyzer.trace.reader import Trace, read
+from crashcheck.runtime import trace_format as fmt
+from crashcheck.runtime.trace_format import (
     ChunkKind,
     FenceKind,
     FlushKind,
@@ -31,7 +32,6 @@ from crashcheck.analyzer.trace.format import (
     SyncKind,
     WriteFlag,
 )
-from crashcheck.analyzer.trace.reader import Trace, read
 
 _PAYLOAD = fmt.CHUNK_BYTES - fmt.CHUNK_HEADER_BYTES
 

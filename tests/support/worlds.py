@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crashcheck.analyzer.persistence import Options, build
-from crashcheck.analyzer.trace.format import SyncKind
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.content import Content, ImagePatch
-from crashcheck.checker.states import CrashState, StateSpace
+from crashcheck.checker.images.transition import Content, ImagePatch
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import strategy
+from crashcheck.runtime.trace_format import SyncKind
 from support.reference import First, Image, Program, State
 from support.tracing import TraceBuilder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from crashcheck.analyzer.trace.dump import dump, lines
-from crashcheck.analyzer.trace.format import Kind, SyncKind
+from crashcheck.runtime.trace_format import Kind, SyncKind
 from support.tracing import TraceBuilder
 
 

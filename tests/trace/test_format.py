@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from crashcheck.analyzer.trace import format as fmt
+from crashcheck.runtime import trace_format as fmt
 
-HEADER = Path(__file__).resolve().parents[2] / "runtime" / "trace_format.h"
+HEADER = Path(__file__).resolve().parents[2] / "runtime" / "include" / "trace_format.h"
 
 STRUCTS = {"cc_trace_header": fmt.HEADER, "cc_chunk_header": fmt.CHUNK_HEADER, "cc_event": fmt.RECORD}
 CONSTANTS = {

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from crashcheck.analyzer.trace import format as fmt
-from crashcheck.analyzer.trace.format import ChunkKind, Kind, Status
 from crashcheck.analyzer.trace.reader import UnitDef, WatchedFile, read
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime import trace_format as fmt
+from crashcheck.runtime.trace_format import ChunkKind, Kind, Status
 from support.tracing import TraceBuilder
 
 

@@ -79,7 +79,7 @@ def _tell(error: str) -> None:
 
     before = after = ""
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        from crashcheck.reports.workflow_commands import silence
+        from crashcheck.reports.formats.workflow_commands import silence
 
         before, after = silence()
     print(f"{before}{error}\n{after}", end="", file=sys.stderr)

@@ -7,13 +7,13 @@ import sys
 
 def main_c() -> int:
     """The C compiler."""
-    from crashcheck.analyzer.ir.client import main
+    from crashcheck.analyzer.compile.driver.client import main
 
     return main(sys.argv[1:], False)
 
 
 def main_cxx() -> int:
     """The C++ compiler."""
-    from crashcheck.analyzer.ir.client import main
+    from crashcheck.analyzer.compile.driver.client import main
 
     return main(sys.argv[1:], True)

@@ -12,9 +12,9 @@ from crashcheck.config import load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
-    from crashcheck.checker.explore import Progress
+    from crashcheck.checker.fixes.proposals import Proposals, Proposed
+    from crashcheck.checker.search.loop import Progress
     from crashcheck.config import Config
-    from crashcheck.proposals import Proposals, Proposed
 
 
 def add_parser(subparsers: Any) -> None:
@@ -32,9 +32,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from crashcheck import proposals
-    from crashcheck.patching import diff
-    from crashcheck.reports.text import line
+    from crashcheck.checker.fixes import proposals
+    from crashcheck.checker.fixes.patch import diff
+    from crashcheck.reports.view.text import line
 
     if args.verify and not args.apply:
         raise CrashcheckError("bad-option", "--verify says whether an edit helps: it needs --apply.")
@@ -73,9 +73,10 @@ def _told(one: Proposed) -> list[str]:
 
 def _verify(config: Config, jobs: int, ids: list[str]) -> int:
     """Build, record and explore what is there now."""
-    from crashcheck import pipeline, proposals
-    from crashcheck.reports import words
-    from crashcheck.reports.text import line
+    from crashcheck import pipeline
+    from crashcheck.checker.fixes import proposals
+    from crashcheck.reports.view import words
+    from crashcheck.reports.view.text import line
 
     ran = pipeline.run(config, jobs=jobs)
     remaining = proposals.left(ids, ran.result)
@@ -94,7 +95,8 @@ def _run(config: Config, jobs: int) -> Proposals:
     """Where no run is kept: one is made."""
     from rich.console import Console
 
-    from crashcheck import pipeline, proposals
+    from crashcheck import pipeline
+    from crashcheck.checker.fixes import proposals
     from crashcheck.reports.progress import LiveProgress, ProgressState
 
     wanted = dataclasses.replace(config, report=dataclasses.replace(config.report, fixes=True))

@@ -15,7 +15,7 @@ from crashcheck.config import Config, load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
-    from crashcheck.analyzer.invariants.anticipating import Invariants, Judged, Observed
+    from crashcheck.analyzer.concurrency.anticipating import Invariants, Judged, Observed
     from crashcheck.runtime.record import Recording
 
 LEARNED = "crashcheck.learned.json"
@@ -85,7 +85,7 @@ def learn(config: Config, path: Path, runs: int, tell: Callable[[str], None] | N
     Raises CrashcheckError: learn-run-failed if a run fails (the file stays as it was), learn-nothing, and those of
     recording and of the file.
     """
-    from crashcheck.analyzer.invariants import anticipating
+    from crashcheck.analyzer.concurrency import anticipating
 
     learned = anticipating.load(path) if path.exists() else anticipating.Invariants()
     new: list[int] = []
@@ -117,7 +117,7 @@ def check(config: Config, path: Path, *, relax: bool = False) -> Checked:
 
     Raises CrashcheckError: learned-missing, learned-corrupt, learned-version, learn-nothing and those of recording.
     """
-    from crashcheck.analyzer.invariants import anticipating
+    from crashcheck.analyzer.concurrency import anticipating
     from crashcheck.runtime.record import ending
 
     learned = anticipating.load(path)
@@ -135,9 +135,9 @@ def check(config: Config, path: Path, *, relax: bool = False) -> Checked:
 @contextmanager
 def _runs(config: Config) -> Iterator[Callable[..., tuple[Observed, Recording]]]:
     """Builds, and hands on what runs the workload once (number, must_succeed) and observes it."""
-    from crashcheck import evidence, pipeline
-    from crashcheck.analyzer.invariants.anticipating import observe
-    from crashcheck.analyzer.ir.facts import ProgramFacts
+    from crashcheck import pipeline, run_summary
+    from crashcheck.analyzer.compile.facts import ProgramFacts
+    from crashcheck.analyzer.concurrency.anticipating import observe
     from crashcheck.analyzer.trace.reader import read
     from crashcheck.checker.store import Store
 
@@ -150,7 +150,7 @@ def _runs(config: Config) -> Iterator[Callable[..., tuple[Observed, Recording]]]
             config, work, run=number, memory="all", must_succeed=must_succeed, must_update=False
         )
         trace = read(recording.trace)
-        facts = ProgramFacts.load(evidence.modules(trace, config.workload.command, config.folder))
+        facts = ProgramFacts.load(run_summary.modules(trace, config.workload.command, config.folder))
         observed = observe(trace, facts, config.folder)
         del trace
         shutil.rmtree(work)

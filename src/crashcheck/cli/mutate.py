@@ -13,8 +13,8 @@ from crashcheck.config import STRATEGIES, load, override
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
-    from crashcheck.checker.mutation import Persist
-    from crashcheck.mutants import MutantResult, Mutation
+    from crashcheck.checker.mutation.mutants import Persist
+    from crashcheck.mutation_campaign import MutantResult, Mutation
 
 _WHATS = ("flush", "fence", "sync")
 _SCHEMA = 1
@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from crashcheck.mutants import Fate, mutate
+    from crashcheck.mutation_campaign import Fate, mutate
 
     if args.jobs < 0:
         raise CrashcheckError("bad-option", f"--jobs is {args.jobs}; the least is 0, one a core.")
@@ -90,7 +90,7 @@ def main(args: argparse.Namespace) -> int:
 
 def row(result: MutantResult) -> str:
     """ "found       table.c:56  insert: fence deleted, after 5 states"."""
-    from crashcheck.mutants import Fate
+    from crashcheck.mutation_campaign import Fate
 
     here = result.location
     many = "more than could be counted" if result.new is None else f"{result.new:,}"
@@ -111,7 +111,7 @@ def row(result: MutantResult) -> str:
 
 def summary(done: Mutation) -> str:
     """ "10 mutants: 9 found, 1 survived  (strategy ranked, model px86)"."""
-    from crashcheck.mutants import Fate
+    from crashcheck.mutation_campaign import Fate
 
     counts = ", ".join(f"{done.count(fate)} {fate.value}" for fate in Fate if done.count(fate))
     many = len(done.results)
@@ -119,7 +119,7 @@ def summary(done: Mutation) -> str:
 
 
 def as_json(done: Mutation) -> dict[str, Any]:
-    from crashcheck.mutants import Fate
+    from crashcheck.mutation_campaign import Fate
 
     return {
         "schema": _SCHEMA,

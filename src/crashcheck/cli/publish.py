@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
-    from crashcheck.checker.result import RunResult
-    from crashcheck.github_event import Event
-    from crashcheck.pull_request import Client, Done, Shown
-    from crashcheck.reports.annotations import Remark
-    from crashcheck.reports.markdown import Link
-    from crashcheck.reports.placement import Name
-    from crashcheck.reports.view import RunView
+    from crashcheck.checker.results import RunResult
+    from crashcheck.reports.formats.markdown import Link
+    from crashcheck.reports.github.annotations import Remark
+    from crashcheck.reports.github.client import Client, Done, Shown
+    from crashcheck.reports.github.event import Event
+    from crashcheck.reports.github.placement import Name
+    from crashcheck.reports.view.run_view import RunView
 FAIL_ON = ("none", "note", "warning", "error")
 EXITS = (EXIT_CLEAN, EXIT_FINDINGS)
 
@@ -67,9 +67,9 @@ def publish(
     between_writes_s: float | None = None,
 ) -> int:
     """Tells it all, the parts that need no permission first. Raises CrashcheckError for what is wrong on this side."""
-    from crashcheck.github_event import read_event
-    from crashcheck.pull_request import API_URL, BETWEEN_WRITES_S, Client
-    from crashcheck.reports import json_report
+    from crashcheck.reports.formats import json_report
+    from crashcheck.reports.github.client import API_URL, BETWEEN_WRITES_S, Client
+    from crashcheck.reports.github.event import read_event
 
     result = json_report.load(_read(args.report))
     token = environment.get("GITHUB_TOKEN", "")
@@ -125,25 +125,26 @@ class _Telling:
 
     def say(self, words: str) -> None:
         """A line of the log."""
-        from crashcheck.reports.text import line
+        from crashcheck.reports.view.text import line
 
         print(f"crashcheck: {line(words, 1000)}", flush=True)
 
     def commands(self) -> str:
-        from crashcheck.reports import workflow_commands
+        from crashcheck.reports.formats import workflow_commands
 
         return workflow_commands.render(self.remarks)  # what is suppressed stands in the summary
 
     def to_github(self, client: Client, event: Event) -> None:
         """The parts that need a token, each on its own: one that fails costs a line."""
-        from crashcheck.pull_request import Refused
-        from crashcheck.reports import github, workflow_commands
+        from crashcheck.reports.formats import workflow_commands
+        from crashcheck.reports.github import comment
+        from crashcheck.reports.github.client import Refused
 
         parts: list[tuple[str, Callable[[], Done]]] = []
         if self.args.comment and self.number is not None:
             parts.append(("comment", lambda: self._comment(client)))
         wanted = self.args.check_run
-        if wanted == "always" or (wanted == "auto" and github.needs_check_run(self.remarks)):
+        if wanted == "always" or (wanted == "auto" and comment.needs_check_run(self.remarks)):
             parts.append(("check run", lambda: self._check_run(client, event)))
         if self.args.review and self.number is not None:
             parts.append(("review", lambda: self._review(client, event)))
@@ -169,33 +170,33 @@ class _Telling:
 
     def _comment(self, client: Client) -> Done:
         from crashcheck.checker import policy
-        from crashcheck.reports import github
+        from crashcheck.reports.github import comment
 
         assert self.number is not None
         clean = not any(map(policy.counts, self.result.findings))
-        marked = github.marker("comment", self.config)
-        body = github.comment(self.view, marked, self.link, self.where(), clean)
+        marked = comment.marker("comment", self.config)
+        body = comment.comment(self.view, marked, self.link, self.where(), clean)
         return client.comment(self.number, marked, body, clean)
 
     def _check_run(self, client: Client, event: Event) -> Done:
-        from crashcheck.reports import github
+        from crashcheck.reports.github import comment
 
-        concluded = github.conclusion(self.result, _fails(self.args, self.result))
-        text = github.check_text(self.view, self.link, concluded, self.args.link)
+        concluded = comment.conclusion(self.result, _fails(self.args, self.result))
+        text = comment.check_text(self.view, self.link, concluded, self.args.link)
         run = "-".join(self.environment.get(name, "0") for name in ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"))
-        external_id = f"{github.marker('comment', self.config)[5:-4]} {run}"
+        external_id = f"{comment.marker('comment', self.config)[5:-4]} {run}"
         return client.check_run(
-            event.sha, github.check_name(self.config), external_id, text, github.check_annotations(self.remarks)
+            event.sha, comment.check_name(self.config), external_id, text, comment.check_annotations(self.remarks)
         )
 
     def _review(self, client: Client, event: Event) -> Done:
-        from crashcheck.reports import github
+        from crashcheck.reports.github import comment
 
         assert self.number is not None
-        marked = github.marker("review", self.config)
+        marked = comment.marker("review", self.config)
         shown = self.shown or client.shown(self.number)
-        wanted = github.suggestions(self.result, marked, self.name, shown.texts)
-        return client.review(self.number, event.sha, marked, github.review_body(self.view, len(wanted)), wanted)
+        wanted = comment.suggestions(self.result, marked, self.name, shown.texts)
+        return client.review(self.number, event.sha, marked, comment.review_body(self.view, len(wanted)), wanted)
 
     def where(self) -> str:
         return f"\n[The whole report]({self.args.link})\n" if self.args.link else ""
@@ -210,11 +211,11 @@ def _prepare(
 ) -> _Telling:
     """What is told, and the change that it is told about: GitHub's own view of it, or else that of git."""
     from crashcheck.diff import git_diff
-    from crashcheck.pull_request import Refused
-    from crashcheck.reports.annotations import remarks
-    from crashcheck.reports.markdown import github_links
-    from crashcheck.reports.text import line
-    from crashcheck.reports.view import build_view
+    from crashcheck.reports.formats.markdown import github_links
+    from crashcheck.reports.github.annotations import remarks
+    from crashcheck.reports.github.client import Refused
+    from crashcheck.reports.view.run_view import build_view
+    from crashcheck.reports.view.text import line
     from crashcheck.repository import Repository
 
     root = Path(os.path.realpath(environment.get("GITHUB_WORKSPACE") or "."))
@@ -264,7 +265,7 @@ def _places(root: Path, folder: str | None, config: str) -> tuple[str, str]:
 
 def _summary(telling: _Telling, environment: Mapping[str, str]) -> None:
     """The job's summary; another step may have written one before."""
-    from crashcheck.reports import markdown
+    from crashcheck.reports.formats import markdown
 
     path = environment.get("GITHUB_STEP_SUMMARY")
     if path:
@@ -275,14 +276,14 @@ def _summary(telling: _Telling, environment: Mapping[str, str]) -> None:
 def _outputs(telling: _Telling, environment: Mapping[str, str]) -> None:
     """The outputs of the step: numbers, and words of our own; nothing that came from the program."""
     from crashcheck.checker import policy
-    from crashcheck.reports import github
+    from crashcheck.reports.github import comment
 
     path = environment.get("GITHUB_OUTPUT")
     if path:
         result = telling.result
         new = sum(map(policy.counts, result.findings))
         ended = telling.args.exit_code
-        concluded = "error" if ended not in (None, *EXITS) else github.conclusion(result, _fails(telling.args, result))
+        concluded = "error" if ended not in (None, *EXITS) else comment.conclusion(result, _fails(telling.args, result))
         _append(path, f"findings={len(result.findings)}\nnew-findings={new}\nconclusion={concluded}\n")
 
 

@@ -51,8 +51,8 @@ def _parent(path: Path) -> Path:
 
 def _replay(config: Any, token: str, image: Path, *, kept: bool, shown: Path | None = None) -> int:
     from crashcheck.pipeline import replay_token
-    from crashcheck.reports.text import block
-    from crashcheck.reports.words import outcome
+    from crashcheck.reports.view.text import block
+    from crashcheck.reports.view.words import outcome
 
     replayed = replay_token(config, token, image)
     for text in block(replayed.verdict.output)[0]:

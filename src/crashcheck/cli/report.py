@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from crashcheck.errors import EXIT_CLEAN, CrashcheckError
 
 if TYPE_CHECKING:
-    from crashcheck.checker.result import RunResult
+    from crashcheck.checker.results import RunResult
     from crashcheck.diff import Diff
 
 FORMATS = ("terminal", "json", "html", "markdown", "sarif", "junit", "github")
@@ -57,7 +57,7 @@ def add_format(parser: argparse.ArgumentParser, default: str) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from crashcheck.diff import git_diff
-    from crashcheck.reports import json_report
+    from crashcheck.reports.formats import json_report
 
     wanted = [parse_format(text) for text in args.format or ("terminal",)]
     result = json_report.load(_read(args.source))
@@ -89,11 +89,11 @@ def write_reports(result: RunResult, folder: Path, wanted: Sequence[Wanted], dif
     """
     from rich.console import Console
 
-    from crashcheck.reports import terminal
-    from crashcheck.reports.excerpts import read_sources
-    from crashcheck.reports.formats import Rendering
-    from crashcheck.reports.view import build_view
-    from crashcheck.reports.workflow_commands import silence
+    from crashcheck.reports.formats import terminal
+    from crashcheck.reports.formats.registry import Rendering
+    from crashcheck.reports.formats.workflow_commands import silence
+    from crashcheck.reports.view.excerpts import read_sources
+    from crashcheck.reports.view.run_view import build_view
     from crashcheck.repository import repository_of
 
     sources = read_sources(result, folder)

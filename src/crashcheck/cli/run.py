@@ -12,7 +12,7 @@ from crashcheck.config import FAIL_ON, STRATEGIES, load, override
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
-    from crashcheck.checker.explore import Progress
+    from crashcheck.checker.search.loop import Progress
 
 OPENED = "report.html"  # in the run's folder, for `crashcheck open`
 
@@ -54,11 +54,11 @@ def main(args: argparse.Namespace) -> int:
 
     from crashcheck import pipeline
     from crashcheck.checker import policy
-    from crashcheck.checker.result import StopReason
+    from crashcheck.checker.policy_files import load_baseline, save_baseline
+    from crashcheck.checker.results import StopReason
     from crashcheck.diff import git_diff
-    from crashcheck.policy_files import load_baseline, save_baseline
     from crashcheck.reports.progress import LiveProgress, ProgressState
-    from crashcheck.reports.text import line
+    from crashcheck.reports.view.text import line
 
     wanted = [parse_format(text) for text in args.format or ()]
     if args.jobs < 0:

@@ -16,7 +16,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from crashcheck.analyzer.ir.facts import ProgramFacts
+    from crashcheck.analyzer.compile.facts import ProgramFacts
     from crashcheck.analyzer.trace.dump import lines
     from crashcheck.analyzer.trace.reader import read
 

@@ -1,0 +1,54 @@
+"""Lives of instances: the time dimension, for memory that is used anew."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.arrays import unique
+from crashcheck.analyzer.behaviours.nodes import Nodes
+from crashcheck.analyzer.behaviours.updates import Updates
+from crashcheck.analyzer.persistence.pieces import Ints
+
+
+def fills(
+    node_update: Ints,
+    updates: Updates,
+    is_fill: NDArray[np.bool_],
+    row_instance: Ints,
+    row_node: Ints,
+    heads_type: Ints,
+    heads_start: Ints,
+    extent: Ints,
+) -> list[tuple[Ints, Ints]]:
+    """(instance, event): fills that cover every known field of an instance."""
+    update = node_update[row_node]
+    some = np.flatnonzero(is_fill[update])
+    update, instance = update[some], row_instance[some]
+    low = heads_start[instance]
+    reach = extent[heads_type[instance]]
+    covers = (
+        (reach > 0) & (updates.offset[update] <= low) & (low + reach <= updates.offset[update] + updates.size[update])
+    )
+    return [(instance[covers], updates.event[update[covers]])]
+
+
+def lives(
+    nodes: Nodes,
+    row_instance: Ints,
+    row_node: Ints,
+    filled: list[tuple[Ints, Ints]],
+    taken_over: list[tuple[Ints, Ints]],
+) -> Ints:
+    """Of each membership: in how many-th life of its instance it falls. A life begins at a fill, or at the first update
+    of the instance after another object took its memory over."""
+    span = int(nodes.event.max(initial=0)) + 2
+    wanted = row_instance * span + nodes.event[row_node]
+    begins = [instance * span + event for instance, event in filled]
+    in_order = np.sort(wanted)
+    for instance, event in taken_over:
+        begins.append(in_order[np.searchsorted(in_order, instance * span + event, side="right")])
+    if not begins:
+        return np.zeros(len(row_instance), dtype=np.int64)
+    key = unique(np.concatenate(begins))
+    return np.searchsorted(key, wanted, side="right") - np.searchsorted(key, row_instance * span)

@@ -1,0 +1,387 @@
+"""Which accesses of a program depend on which reads: its functions' own dependences, closed over their calls.
+
+A result is followed into the callee and back to the arguments of the same call; a parameter and a function's entry to
+all callers (the two phases of Horwitz, Reps and Binkley), so that two callers of one helper do not mix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from crashcheck.analyzer.compile.dependence import codec
+from crashcheck.analyzer.compile.dependence.summaries import (
+    MOST_ARGUMENTS,
+    OUT,
+    PARAMETER,
+    REGION,
+    RESULT,
+    SITE,
+    SORT_BITS,
+    THROWN,
+    Atoms,
+    CallSummary,
+    FunctionDependences,
+)
+from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.errors import CrashcheckError
+
+_SORT = (1 << SORT_BITS) - 1
+_MOVED = ".operation."  # a named operation's code lies in an internal function (instrument.operations)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SiteRef:
+    """A site of a program: its unit's key and its index among the unit's sites."""
+
+    unit: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SiteDependence:
+    """The access at `site` depends on what the access at `on` reads (Witcher 4.3.2), by registers and calls alone.
+
+    A pair appears once; each flag says that some path of that kind joins the two, so several may hold:
+    `control`: a path with at least one control edge (`if (X) Y = 3`; RO2, RO3);
+    `value`: only data edges, and what `on` reads is (part of) what `site` writes (`Y = X + 3`; RO1);
+    `address`: only data edges, one of them into an address (`X->next->field = 1`, `a[X] = 1`).
+    A load writes nothing: it has no `value` paths. No path leads through memory: each access on the way is
+    an end of its own, so chains through memory nobody watches are for the reader of the trace to follow.
+    """
+
+    site: SiteRef  # a store, atomic, copy, fill, model call or load
+    on: SiteRef  # a load, or an atomic operation
+    control: bool
+    address: bool
+    value: bool
+    inherited: bool  # every path comes from a caller: by an argument, or by what the call itself is guarded by
+
+    @property
+    def data(self) -> bool:
+        """Some path has only data edges."""
+        return self.address or self.value
+
+
+class _Kinds:
+    """Sets of reads by kind of path, and of the function's parameters likewise: a bit each."""
+
+    __slots__ = ("address", "control", "on_address", "on_control", "on_value", "value")
+
+    def __init__(self) -> None:
+        self.value = self.address = self.control = 0
+        self.on_value = self.on_address = self.on_control = 0  # parameters
+
+    def add(self, other: _Kinds) -> None:
+        self.value |= other.value
+        self.address |= other.address
+        self.control |= other.control
+        self.on_value |= other.on_value
+        self.on_address |= other.on_address
+        self.on_control |= other.on_control
+
+    def add_address(self, other: _Kinds) -> None:
+        """What follows a path whose last edge goes into an address."""
+        self.address |= other.value | other.address
+        self.control |= other.control
+        self.on_address |= other.on_value | other.on_address
+        self.on_control |= other.on_control
+
+    def add_control(self, other: _Kinds) -> None:
+        self.control |= other.value | other.address | other.control
+        self.on_control |= other.on_value | other.on_address | other.on_control
+
+    def key(self) -> tuple[int, ...]:
+        return (self.value, self.address, self.control, self.on_value, self.on_address, self.on_control)
+
+
+class _Function:
+    """A function while the program is closed."""
+
+    def __init__(self, unit: int, summary: FunctionDependences) -> None:
+        self.unit = unit
+        self.summary = summary
+        self.callees: list[list[_Function]] = []
+        self.callers: list[tuple[_Function, CallSummary, int]] = []
+        self.regions = [_Kinds() for _ in summary.regions]
+        self.arguments = [[_Kinds() for _ in call.arguments] for call in summary.calls]
+        self.returned = _Kinds()
+        self.thrown = _Kinds()
+        self.outs = {index: _Kinds() for index in summary.outs}
+        self.parameters: dict[int, _Kinds] = {}  # what callers give, as reads
+        self.entry = 0  # reads that decide whether it is called
+
+
+class Dependences:
+    """All dependences of a program, kept as sets of bits and told apart when asked for."""
+
+    def __init__(self, reads: list[SiteRef], sets: dict[SiteRef, tuple[int, int, int, int]]) -> None:
+        self._reads = reads
+        self._sets = sets  # site → reads by value, address, control; and those met without a caller
+        self._order = sorted(range(len(reads)), key=lambda bit: reads[bit])
+
+    def of(self, site: SiteRef) -> tuple[SiteDependence, ...]:
+        """What the access at `site` depends on, by (unit, index) of `on`; () for a site that nothing is known of."""
+        value, address, control, own = self._sets.get(site, (0, 0, 0, 0))
+        found = []
+        whole = value | address | control
+        while whole:
+            low = whole & -whole
+            whole ^= low
+            on = self._reads[low.bit_length() - 1]
+            found.append(
+                SiteDependence(site, on, bool(control & low), bool(address & low), bool(value & low), not own & low)
+            )
+        return tuple(sorted(found, key=lambda one: one.on))
+
+    def __iter__(self) -> Iterator[SiteDependence]:
+        """By (unit, index) of the site, then of what it depends on."""
+        for site in sorted(self._sets):
+            yield from self.of(site)
+
+    def __len__(self) -> int:
+        """The number of pairs."""
+        return sum((value | address | control).bit_count() for value, address, control, _ in self._sets.values())
+
+
+def site_dependences(facts: ProgramFacts, indirect: Mapping[SiteRef, frozenset[str]]) -> Dependences:
+    """Close the units' dependences over the program.
+
+    `indirect`: for call sites without a static callee, the functions that they were seen to call, by symbol or by the
+    name in the source. The result of a call whose callee has no facts depends on its arguments. Raises CrashcheckError
+    `facts-corrupt`.
+    """
+    return _Closure(facts, indirect).run()
+
+
+class _Closure:
+    def __init__(self, facts: ProgramFacts, indirect: Mapping[SiteRef, frozenset[str]]) -> None:
+        self.functions: list[_Function] = []
+        self.reads: list[SiteRef] = []
+        self.bit_of: dict[SiteRef, int] = {}
+        self.at_home: dict[tuple[int, str], list[_Function]] = {}
+        self.anywhere: dict[str, list[_Function]] = {}
+        by_name: dict[str, list[_Function]] = {}
+        for key in sorted(facts.units):
+            unit = facts.units[key]
+            try:
+                summaries = codec.unpack(unit.dependences)
+            except ValueError as error:
+                raise CrashcheckError(
+                    "facts-corrupt", f"{unit.source}: {error}", "rebuild the program with crashcheck-cc"
+                ) from error
+            for summary in summaries:
+                function = _Function(key, summary)
+                self.functions.append(function)
+                symbol, moved, _ = summary.symbol.partition(_MOVED)
+                if summary.internal and not moved:
+                    self.at_home.setdefault((key, symbol), []).append(function)
+                else:
+                    self.anywhere.setdefault(symbol, []).append(function)
+                names = {symbol}
+                for index in [*(one.site for one in summary.sites), *(call.site for call in summary.calls)]:
+                    if 0 <= index < len(unit.sites):
+                        names.add(unit.sites[index].positions[-1].function)
+                        break
+                for name in names:
+                    by_name.setdefault(name, []).append(function)
+        for function in self.functions:
+            for number, call in enumerate(function.summary.calls):
+                if call.callee:
+                    callees = self.at_home.get((function.unit, call.callee)) or self.anywhere.get(call.callee, [])
+                else:
+                    seen = indirect.get(SiteRef(function.unit, call.site), frozenset())
+                    found = {id(one): one for name in sorted(seen) for one in by_name.get(name, ())}
+                    callees = list(found.values())
+                function.callees.append(callees)
+                for callee in callees:
+                    callee.callers.append((function, call, number))
+
+    # -- inside a function -------------------------------------------------------------------------------------
+
+    def _read(self, unit: int, index: int) -> int:
+        ref = SiteRef(unit, index)
+        known = self.bit_of.get(ref)
+        if known is None:
+            known = self.bit_of[ref] = 1 << len(self.reads)
+            self.reads.append(ref)
+        return known
+
+    def _evaluate(self, function: _Function, atoms: Atoms) -> _Kinds:
+        result = _Kinds()
+        for one in atoms:
+            sort, number = one & _SORT, one >> SORT_BITS
+            if sort == SITE:
+                result.value |= self._read(function.unit, number)
+            elif sort == PARAMETER:
+                result.on_value |= 1 << number
+            elif sort == REGION:
+                result.add_control(function.regions[number])
+            elif sort == OUT:
+                call, argument = divmod(number, MOST_ARGUMENTS)
+                if not function.callees[call]:
+                    self._unknown(function, call, result)
+                for callee in function.callees[call]:
+                    if argument in callee.outs:
+                        self._give(callee.outs[argument], function.arguments[call], result)
+            elif sort in (RESULT, THROWN):
+                if not function.callees[number] and sort == RESULT:
+                    self._unknown(function, number, result)
+                for callee in function.callees[number]:
+                    ended = callee.returned if sort == RESULT else callee.thrown
+                    self._give(ended, function.arguments[number], result)
+        return result
+
+    @staticmethod
+    def _unknown(function: _Function, call: int, result: _Kinds) -> None:
+        for argument in function.arguments[call]:
+            result.add(argument)
+
+    @staticmethod
+    def _give(summary: _Kinds, arguments: list[_Kinds], result: _Kinds) -> None:
+        """A callee's summary with this call's arguments in the place of its parameters."""
+        result.value |= summary.value
+        result.address |= summary.address
+        result.control |= summary.control
+        either = summary.on_value | summary.on_address | summary.on_control
+        for index, argument in enumerate(arguments):
+            if not either >> index & 1:
+                continue
+            if summary.on_value >> index & 1:
+                result.add(argument)
+            if summary.on_address >> index & 1:
+                result.add_address(argument)
+            if summary.on_control >> index & 1:
+                result.add_control(argument)
+
+    def _settle(self, function: _Function) -> bool:
+        """Evaluate all of a function's sets until they stay; whether what its callers see has changed."""
+        summary = function.summary
+        while True:
+            changed = False
+            for number, atoms in enumerate(summary.regions):
+                made = self._evaluate(function, atoms)
+                if made.key() != function.regions[number].key():
+                    function.regions[number] = made
+                    changed = True
+            for number, call in enumerate(summary.calls):
+                for index, atoms in enumerate(call.arguments):
+                    if not atoms:
+                        continue
+                    made = self._evaluate(function, atoms)
+                    if made.key() != function.arguments[number][index].key():
+                        function.arguments[number][index] = made
+                        changed = True
+            if not changed:
+                break
+        before = [function.returned.key(), function.thrown.key(), *(one.key() for one in function.outs.values())]
+        function.returned = self._evaluate(function, summary.returned)
+        function.thrown = self._evaluate(function, summary.thrown)
+        function.outs = {index: self._evaluate(function, atoms) for index, atoms in summary.outs.items()}
+        after = [function.returned.key(), function.thrown.key(), *(one.key() for one in function.outs.values())]
+        return before != after
+
+    # -- the program -------------------------------------------------------------------------------------------
+
+    def run(self) -> Dependences:
+        self._up()
+        self._down()
+        sets: dict[SiteRef, tuple[int, int, int, int]] = {}
+        for function in self.functions:
+            for site in function.summary.sites:
+                own = self._evaluate(function, site.value)
+                own.add_address(self._evaluate(function, site.address))
+                if site.region >= 0:
+                    own.add_control(function.regions[site.region])
+                met = own.value | own.address | own.control
+                value, address, control = self._inherit(function, own)
+                control |= function.entry
+                if value | address | control:
+                    sets[SiteRef(function.unit, site.site)] = (value, address, control, met)
+        return Dependences(self.reads, sets)
+
+    def _up(self) -> None:
+        """Summaries from callees to callers, until none changes."""
+        order = self._callees_first()
+        place = {id(function): at for at, function in enumerate(order)}
+        waiting = set(range(len(order)))
+        while waiting:
+            for at in sorted(waiting):
+                waiting.discard(at)
+                if self._settle(order[at]):
+                    waiting.update(place[id(caller)] for caller, _, _ in order[at].callers)
+
+    def _callees_first(self) -> list[_Function]:
+        seen: set[int] = set()
+        order: list[_Function] = []
+        for root in self.functions:
+            if id(root) in seen:
+                continue
+            seen.add(id(root))
+            stack = [(root, iter([callee for callees in root.callees for callee in callees]))]
+            while stack:
+                function, rest = stack[-1]
+                for callee in rest:
+                    if id(callee) not in seen:
+                        seen.add(id(callee))
+                        stack.append((callee, iter([one for callees in callee.callees for one in callees])))
+                        break
+                else:
+                    stack.pop()
+                    order.append(function)
+        return order
+
+    def _inherit(self, function: _Function, kinds: _Kinds) -> tuple[int, int, int]:
+        """Reads by value, address and control, parameters replaced by what callers give."""
+        value, address, control = kinds.value, kinds.address, kinds.control
+        either = kinds.on_value | kinds.on_address | kinds.on_control
+        while either:
+            low = either & -either
+            either ^= low
+            given = function.parameters.get(low.bit_length() - 1)
+            if given is None:
+                continue
+            if kinds.on_value & low:
+                value |= given.value
+                address |= given.address
+                control |= given.control
+            if kinds.on_address & low:
+                address |= given.value | given.address
+                control |= given.control
+            if kinds.on_control & low:
+                control |= given.value | given.address | given.control
+        return value, address, control
+
+    def _down(self) -> None:
+        """Parameters and entries from callers to callees, until none changes."""
+        order = self._callees_first()[::-1]
+        place = {id(function): at for at, function in enumerate(order)}
+        waiting = set(range(len(order)))
+        while waiting:
+            for at in sorted(waiting):
+                waiting.discard(at)
+                function = order[at]
+                for number, call in enumerate(function.summary.calls):
+                    for callee in function.callees[number]:
+                        if self._enter(function, number, call, callee):
+                            waiting.add(place[id(callee)])
+
+    def _enter(self, function: _Function, number: int, call: CallSummary, callee: _Function) -> bool:
+        changed = False
+        guard = _Kinds()
+        if call.region >= 0:
+            guard.add_control(function.regions[call.region])
+        guard.add_control(self._evaluate(function, call.target))
+        entry = callee.entry | function.entry | self._inherit(function, guard)[2]
+        if entry != callee.entry:
+            callee.entry = entry
+            changed = True
+        for index, argument in enumerate(function.arguments[number]):
+            value, address, control = self._inherit(function, argument)
+            known = callee.parameters.setdefault(index, _Kinds())
+            before = known.key()
+            known.value |= value
+            known.address |= address
+            known.control |= control
+            changed = changed or known.key() != before
+        return changed

@@ -1,0 +1,487 @@
+"""The dependences of functions, read from a unit's IR text.
+
+Scalar slots that only loads and stores touch are followed flow-sensitively, as if promoted; other locals (arrays,
+structs, those whose address a call gets) are one cell each, whatever the order of its uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from crashcheck.analyzer.compile.dependence.equations import Equations
+from crashcheck.analyzer.compile.dependence.locals import read_locals
+from crashcheck.analyzer.compile.dependence.postdominance import control_dependence
+from crashcheck.analyzer.compile.dependence.summaries import (
+    MOST_ARGUMENTS,
+    PARAMETER,
+    REGION,
+    RESULT,
+    SITE,
+    THROWN,
+    CallSummary,
+    FunctionDependences,
+    SiteSummary,
+    atom,
+    out_atom,
+)
+from crashcheck.analyzer.compile.ir.text import NAME, matching, split_commas
+
+_HEADER = re.compile(rf"^define .*?@({NAME})\(")
+_LOCAL = re.compile(r'%(?:[-\w.$]+|"[^"]*")')
+_LABEL = re.compile(r'label (%(?:[-\w.$]+|"[^"]*"))')
+_INCOMING = re.compile(r'\[ (.*?), (%(?:[-\w.$]+|"[^"]*")) \]')
+_CALLEE = re.compile(rf"(?:(@(?:{NAME})|%(?:{NAME}))\(| asm )")
+_SILENT = ("llvm.dbg.", "llvm.lifetime.", "llvm.assume", "llvm.donothing", "llvm.va_", "llvm.stackrestore")
+_COPIES = ("llvm.memcpy.", "llvm.memmove.")
+ACCESSES = frozenset({"store", "copy", "fill", "atomic", "model", "load", "asm"})
+
+
+def read_functions(
+    body: str,
+    kinds: list[str],
+    sites_of: Mapping[str, Mapping[int, int]],
+    reads_of: Mapping[str, Mapping[int, tuple[int, ...]]],
+) -> tuple[FunctionDependences, ...]:
+    """The dependences of all functions in a module's text. `kinds`: of its sites; lines count from 0 after `define`."""
+    lines = body.split("\n")
+    result = []
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        index += 1
+        if not line.startswith("define "):
+            continue
+        end = lines.index("}", index)
+        found = _HEADER.match(line)
+        if found is not None:
+            name = found.group(1).strip('"')
+            inner = line[found.end() : matching(line, found.end() - 1) - 1]
+            parameters = [part.rsplit(" ", 1)[-1] for part in split_commas(inner) if part != "..."]
+            reader = _Reader(name, parameters, lines[index:end], kinds, sites_of.get(name, {}), reads_of.get(name, {}))
+            internal = line.startswith(("define internal ", "define private "))
+            result.append(replace(reader.read(), internal=internal))
+        index = end
+    return tuple(result)
+
+
+class _Reader:
+    """One pass over a function's lines. Sets of atoms are integers, a bit for each atom of the function."""
+
+    def __init__(
+        self,
+        name: str,
+        parameters: list[str],
+        lines: list[str],
+        kinds: list[str],
+        sites: Mapping[int, int],
+        reads: Mapping[int, tuple[int, ...]],
+    ) -> None:
+        self.name = name
+        self.lines = lines
+        self.kinds = kinds
+        self.site_at = sites
+        self.reads_at = reads
+        self.atoms: list[int] = []  # number of each bit's atom; -1: inner, resolved at the end
+        self.bit_of: dict[int, int] = {}
+        self.equations: dict[int, int] = {}  # inner bit → what it stands for
+        self.inner = 0
+        self.values: dict[str, int] = {}
+        self.awaited: dict[str, int] = {}
+        self.bases: dict[str, tuple[str, str | int]] = {}  # pointer → ("cell", local) or ("parameter", index)
+        for index, parameter in enumerate(parameters):
+            self.values[parameter] = self.bit(atom(PARAMETER, index))
+            self.bases[parameter] = ("parameter", index)
+        found = read_locals("\n" + "\n".join(lines))
+        self.slots = found.slots
+        self.slot_bases: dict[str, tuple[str, str | int] | None] = {}
+        self.once = {name: self.new(0) for name in found.once}  # → its inner bit
+        self.cells = {name: self.new(0) for name in found.cells}
+        self.bases.update({name: ("cell", name) for name in found.cells})
+        self.labels: dict[str, int] = {}
+        self.successors: list[list[str]] = [[]]
+        self.conditions: list[int] = [0]
+        self.defined: list[dict[str, int]] = [{}]
+        self.block_bits: dict[int, int] = {}
+        self.joins: dict[tuple[int, str], int] = {}
+        self.phis: list[tuple[int, list[tuple[str, str]]]] = []
+        self.found: list[tuple[int, int, int, int]] = []  # site, block, value, address
+        self.calls: list[tuple[str, int, int, list[int], int]] = []
+        self.outs: dict[int, int] = {}
+        self.returned = 0
+        self.thrown = 0
+
+    # -- sets --------------------------------------------------------------------------------------------------
+
+    def bit(self, number: int) -> int:
+        known = self.bit_of.get(number)
+        if known is None:
+            known = self.bit_of[number] = 1 << len(self.atoms)
+            self.atoms.append(number)
+        return known
+
+    def new(self, meaning: int) -> int:
+        """An inner bit, to be resolved when all is read."""
+        made = 1 << len(self.atoms)
+        self.atoms.append(-1)
+        self.inner |= made
+        self.equations[made] = meaning
+        return made
+
+    def runs(self, block: int) -> int:
+        """The bit for what decides whether `block` runs."""
+        known = self.block_bits.get(block)
+        if known is None:
+            known = self.block_bits[block] = self.new(0)
+        return known
+
+    def value(self, name: str) -> int:
+        known = self.values.get(name)
+        if known is None:
+            if name[0] != "%":
+                return 0
+            known = self.awaited.get(name)
+            if known is None:
+                known = self.awaited[name] = self.new(0)
+        return known
+
+    def names(self, text: str) -> int:
+        """What all locals named in `text` depend on."""
+        result = 0
+        values = self.values
+        for name in _LOCAL.findall(text):
+            known = values.get(name)
+            result |= self.value(name) if known is None else known
+        return result
+
+    # -- the pass ----------------------------------------------------------------------------------------------
+
+    def read(self) -> FunctionDependences:
+        block = 0
+        current = self.defined[0]
+        lines = self.lines
+        count = len(lines)
+        index = -1
+        values = self.values
+        while index + 1 < count:
+            index += 1
+            line = lines[index]
+            if line[:2] != "  ":
+                if line and line[0] != ";":
+                    colon = line.rfind(":", 0, line.find(";")) if ";" in line else line.rfind(":")
+                    block = len(self.successors)
+                    self.labels["%" + line[:colon]] = block
+                    self.successors.append([])
+                    self.conditions.append(0)
+                    current = {}
+                    self.defined.append(current)
+                continue
+            if line[2] == " ":
+                continue  # a debug record, or what goes on from the line before
+            result = ""
+            start = 2
+            if line[2] == "%":
+                start = line.index(" = ") + 3
+                result = line[2 : start - 3]
+            space = line.find(" ", start)
+            word = line[start:space] if space > 0 else line[start:]
+            if word == "load":
+                values[result] = self._load(line, index, result, block, current)
+            elif word == "store":
+                self._store(line, index, block, current)
+            elif word == "br":
+                self._jump(line, block)
+            elif word == "getelementptr" or word == "bitcast":
+                values[result] = self.names(line[start:])
+                at = line.find(" ptr ", start)
+                base = _LOCAL.findall(line[at:]) if at >= 0 else []  # a vector that is seen as another has none
+                if base and base[0] in self.bases:
+                    self.bases[result] = self.bases[base[0]]
+            elif word in ("call", "tail", "notail", "musttail", "invoke", "callbr"):
+                whole, first = line, index
+                while index + 1 < count and lines[index + 1].startswith("          "):
+                    index += 1
+                    whole += lines[index]
+                made = self._call(whole, first, block, word)
+                if result:
+                    values[result] = made
+                if word in ("invoke", "callbr"):
+                    self.successors[block] = _LABEL.findall(whole)
+            elif word == "alloca":
+                values[result] = 0
+            elif word == "phi":
+                made = self.new(0)
+                values[result] = made
+                self.phis.append((made, _INCOMING.findall(line)))
+            elif word == "ret":
+                self.returned |= self.names(line) | self.runs(block)
+            elif word == "switch":
+                while not lines[index].startswith("  ]"):
+                    index += 1
+                    line += lines[index]
+                self._jump(line, block)
+            elif word == "indirectbr":
+                self._jump(line, block)
+            elif word in ("unreachable", "unreachable,", "resume"):
+                self.thrown |= self.runs(block)
+            elif word in ("atomicrmw", "cmpxchg"):
+                values[result] = self._atomic(line, index, block)
+            elif word == "landingpad":
+                values[result] = 0
+            elif result:
+                values[result] = self.names(line[start:])
+        return self._finish()
+
+    def _jump(self, line: str, block: int) -> None:
+        targets = _LABEL.findall(line)
+        self.successors[block] = targets
+        if len(targets) > 1:
+            # Metadata and constants name no local; labels are the last to be named.
+            self.conditions[block] = self.names(line[: line.index("label ")])
+
+    def _pointer(self, line: str, at: int) -> str:
+        found = _LOCAL.match(line, at)
+        return found.group() if found is not None else ""
+
+    def _load(self, line: str, index: int, result: str, block: int, current: dict[str, int]) -> int:
+        pointer = self._pointer(line, line.rfind(", ptr ") + 6)
+        if pointer in self.slots:
+            known = self.slot_bases.get(pointer)
+            if known is not None:
+                self.bases[result] = known
+            if pointer in self.once:
+                return self.once[pointer]
+            local = current.get(pointer)
+            return self.reaching(block, pointer) if local is None else local
+        reads = self.reads_at.get(index)
+        address = self.value(pointer) if pointer else 0
+        if reads:
+            made = 0
+            for site in reads:
+                made |= self.bit(atom(SITE, site))
+                self.found.append((site, block, 0, address))
+            return made
+        base = self.bases.get(pointer)
+        if base is not None and base[0] == "cell":
+            return address | self.cells[str(base[1])]
+        return address
+
+    def _store(self, line: str, index: int, block: int, current: dict[str, int]) -> None:
+        cut = line.rfind(", ptr ")
+        pointer = self._pointer(line, cut + 6)
+        stored = line[8:cut]
+        name = stored.rsplit(" ", 1)[-1]
+        value = self.value(name) if name[0] == "%" else self.names(name) if "%" in name else 0
+        if pointer in self.slots:
+            base = self.bases.get(name)
+            if pointer not in self.slot_bases:
+                self.slot_bases[pointer] = base
+            elif self.slot_bases[pointer] != base:
+                self.slot_bases[pointer] = None
+            if pointer in self.once:
+                self.equations[self.once[pointer]] |= value
+            else:
+                current[pointer] = value
+            return
+        site = self.site_at.get(index)
+        self._write(pointer, value, block)
+        given = self.bases.get(name)
+        if given is not None and given[0] == "cell":
+            value |= self.cells[str(given[1])]
+        if site is not None:
+            self.found.append((site, block, value, self.value(pointer) if pointer else 0))
+
+    def _write(self, pointer: str, value: int, block: int) -> None:
+        """Something writes `value` behind a pointer: into a cell, or into what a parameter points to."""
+        base = self.bases.get(pointer)
+        if base is None:
+            return
+        added = value | self.runs(block)
+        if base[0] == "cell":
+            self.equations[self.cells[str(base[1])]] |= added
+        else:
+            index = int(base[1])
+            self.outs[index] = self.outs.get(index, 0) | added
+
+    def _atomic(self, line: str, index: int, block: int) -> int:
+        cut = line.index("ptr ")
+        pointer = self._pointer(line, cut + 4)
+        comma = line.index(",", cut)
+        value = self.names(line[comma:])
+        self._write(pointer, value, block)
+        address = self.value(pointer) if pointer else 0
+        site = self.site_at.get(index)
+        if site is None:
+            base = self.bases.get(pointer)
+            return value | (self.cells[str(base[1])] if base is not None and base[0] == "cell" else address)
+        self.found.append((site, block, value, address))
+        return self.bit(atom(SITE, site)) | (value if "cmpxchg" in line else 0)
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    def _call(self, line: str, index: int, block: int, word: str) -> int:
+        found = _CALLEE.search(line)
+        site = self.site_at.get(index, -1)
+        if found is None or found.group(1) is None:
+            value = self.names(line[line.rfind('"(') :])
+            if site >= 0:
+                self.found.append((site, block, value, value))
+            return value | (self.bit(atom(SITE, site)) if site >= 0 else 0)
+        callee = found.group(1)
+        inner = line[found.end() : matching(line, found.end() - 1) - 1]
+        name = callee[1:].strip('"') if callee[0] == "@" else ""
+        if name.startswith(_SILENT):
+            return 0
+        parts = inner.split(", ") if not re.search(r'[{\[<"]|captures\(|range\(', inner) else split_commas(inner)
+        arguments = [part.rsplit(" ", 1)[-1] for part in parts]
+        sets = [self.value(argument) if argument.startswith("%") else 0 for argument in arguments]
+        held = [self._held(argument) for argument in arguments]
+        reads = self.reads_at.get(index, ())
+        read = 0
+        for number in reads:
+            read |= self.bit(atom(SITE, number))
+            self.found.append((number, block, 0, _union(sets)))
+        writes = site >= 0 and self.kinds[site] in ACCESSES and site not in reads
+        if name.startswith("llvm."):
+            if name.startswith(_COPIES):
+                value = read | held[1]
+                self._write(arguments[0], value, block)
+                if writes:
+                    self.found.append((site, block, value | sets[2], sets[0]))
+                return 0
+            value = _union(sets) | read
+            if name.startswith("llvm.memset."):
+                self._write(arguments[0], sets[1], block)
+                value = sets[1] | sets[2]
+            if writes:
+                self.found.append((site, block, value, sets[0] if sets else 0))
+            return value | _union(held)
+        if writes:
+            self.found.append((site, block, _union(sets[1:]) | _union(held[1:]) | read, sets[0] if sets else 0))
+        number = len(self.calls)
+        is_call = site >= 0 and self.kinds[site] == "call"
+        target = self.value(callee) if callee[0] == "%" else 0
+        passed = [own | behind for own, behind in zip(sets, held, strict=True)]
+        self.calls.append((name, site if is_call else -1, block, passed, target))
+        for position, argument in enumerate(arguments[:MOST_ARGUMENTS]):
+            if argument in self.bases:
+                self._write(argument, self.bit(out_atom(number, position)), block)
+        if word in ("invoke", "callbr"):
+            self.conditions[block] = self.bit(atom(THROWN, number))
+        return self.bit(atom(RESULT, number)) | read
+
+    def _held(self, argument: str) -> int:
+        """What lies in the local that an argument points to: the callee may read it."""
+        base = self.bases.get(argument)
+        return self.cells[str(base[1])] if base is not None and base[0] == "cell" else 0
+
+    # -- slots -------------------------------------------------------------------------------------------------
+
+    def reaching(self, block: int, slot: str) -> int:
+        """The inner bit for what a slot holds where `block` begins."""
+        known = self.joins.get((block, slot))
+        if known is None:
+            known = self.joins[block, slot] = self.new(0)
+        return known
+
+    def _join(self, predecessors: list[list[int]]) -> None:
+        """Say for each slot at each block that asks which definitions reach it, and what decides between them."""
+        waiting = list(self.joins)
+        while waiting:
+            block, slot = waiting.pop()
+            mine = self.joins[block, slot]
+            arriving: dict[tuple[int, bool], int] = {}
+            for before in predecessors[block]:
+                at, passed = before, {block}
+                while slot not in self.defined[at] and len(predecessors[at]) == 1 and at not in passed:
+                    passed.add(at)
+                    at = predecessors[at][0]
+                if slot in self.defined[at]:
+                    arriving[at, True] = self.defined[at][slot]
+                elif (at, False) not in arriving and predecessors[at]:
+                    if (at, slot) not in self.joins:
+                        waiting.append((at, slot))
+                    arriving[at, False] = self.reaching(at, slot)
+            arriving = {key: bits for key, bits in arriving.items() if bits != mine}
+            meaning = 0
+            for (at, here), bits in arriving.items():
+                meaning |= bits | (self.runs(at) if here and len(arriving) > 1 else 0)
+            self.equations[mine] = meaning
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def _finish(self) -> FunctionDependences:
+        labels = self.labels
+        successors = [list(dict.fromkeys(labels[name] for name in names)) for names in self.successors]
+        predecessors: list[list[int]] = [[] for _ in successors]
+        for block, targets in enumerate(successors):
+            for target in targets:
+                predecessors[target].append(block)
+        self._join(predecessors)
+        deciding = control_dependence(successors)
+        regions: dict[frozenset[int], int] = {}
+        order: list[frozenset[int]] = []
+
+        def numbered(key: frozenset[int]) -> int:
+            if key not in regions:
+                regions[key] = len(order)
+                order.append(key)
+            return regions[key]
+
+        def region(block: int) -> int:
+            """Number of the block's region, -1 if nothing decides it."""
+            return numbered(deciding[block]) if deciding[block] else -1
+
+        for made, incoming in self.phis:
+            meaning = 0
+            for name, label in incoming:
+                before = labels.get(label, 0)
+                meaning |= self.value(name) if name[0] == "%" else 0
+                meaning |= self.runs(before)
+                if len(successors[before]) > 1:
+                    meaning |= self.bit(atom(REGION, numbered(frozenset({before}))))
+            self.equations[made] = meaning
+        for name, made in self.awaited.items():
+            self.equations[made] = self.values.get(name, 0)
+        for block in list(self.block_bits):
+            number = region(block)
+            self.equations[self.block_bits[block]] = 0 if number < 0 else self.bit(atom(REGION, number))
+        for _, block, _, _ in self.found:
+            region(block)
+        for _, _, block, _, _ in self.calls:
+            region(block)
+        raw: list[int] = []
+        while len(raw) < len(order):
+            meaning = 0
+            for block in sorted(order[len(raw)]):
+                meaning |= self.conditions[block]
+                number = region(block)
+                if number >= 0:
+                    meaning |= self.bit(atom(REGION, number))
+            raw.append(meaning)
+        resolve = Equations(self.atoms, self.equations, self.inner).resolve
+        return FunctionDependences(
+            self.name,
+            False,
+            tuple(resolve(bits) for bits in raw),
+            tuple(
+                SiteSummary(site, region(block), resolve(value), resolve(address))
+                for site, block, value, address in sorted(self.found)
+                if self.kinds[site] in ACCESSES
+            ),
+            tuple(
+                CallSummary(callee, site, region(block), tuple(resolve(bits) for bits in arguments), resolve(target))
+                for callee, site, block, arguments, target in self.calls
+            ),
+            resolve(self.returned),
+            resolve(self.thrown),
+            {index: resolve(bits) for index, bits in sorted(self.outs.items())},
+        )
+
+
+def _union(sets: list[int]) -> int:
+    result = 0
+    for bits in sets:
+        result |= bits
+    return result

@@ -1,0 +1,1 @@
+"""The compiler commands `crashcheck-cc` and `crashcheck-c++`: the command line, clang, the resident process."""

@@ -1,0 +1,304 @@
+"""crashcheck-cc and crashcheck-c++: a drop-in compiler whose objects tell the recorder what they do.
+
+A command line is taken apart only as far as needed: each C or C++ source becomes an instrumented object, everything
+else is clang's own work with clang's own arguments.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from crashcheck.analyzer.compile.driver.arguments import Input, expand, parse
+from crashcheck.analyzer.compile.driver.toolchain import Compiler, find_compiler, runtime
+from crashcheck.analyzer.compile.facts import PLAIN_SECTION, UnitFacts, encode
+from crashcheck.analyzer.compile.ir.dialect import READERS
+from crashcheck.errors import CrashcheckError
+
+PROGRAM = {False: "crashcheck-cc", True: "crashcheck-c++"}
+
+
+def run(words: Sequence[str], cxx: bool) -> int:
+    """Do what the command line says; returns the exit code. Reads os.environ and the working directory."""
+    try:
+        return _Build(list(words), cxx).run()
+    except CrashcheckError as error:
+        print(f"{PROGRAM[cxx]}: error: {error}", file=sys.stderr)
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+class _Build:
+    def __init__(self, words: list[str], cxx: bool) -> None:
+        self.cxx = cxx
+        self.words = words
+        self.arguments = parse(expand(words, os.getcwd()))
+        self.compiler: Compiler = find_compiler()
+
+    def run(self) -> int:
+        arguments = self.arguments
+        if arguments.mode == "other" or not arguments.inputs:
+            return self._clang(self.words)
+        if any(item.language.endswith("-header") for item in arguments.inputs):
+            return self._clang(self.words)
+        if arguments.mode != "link" and arguments.output and len(arguments.inputs) > 1 and len(arguments.sources) > 0:
+            return self._clang(self.words)  # clang's own error: one output for several inputs
+        for note in arguments.notes:
+            print(f"{PROGRAM[self.cxx]}: note: {note}", file=sys.stderr)
+        if arguments.mode == "link":
+            return self._compile_and_link() if arguments.sources else self._link(arguments.words, {})
+        for item in arguments.inputs:
+            if item.compiled:
+                status = self._unit(item, self._object_name(item))
+            elif item.language:
+                status = self._clang([*self._for_one(item, keep_mode=True)])
+            else:
+                status = self._clang(self.words) if not arguments.sources else 0
+            if status:
+                return status
+        return 0
+
+    def _object_name(self, item: Input) -> str:
+        if self.arguments.output:
+            return self.arguments.output
+        stem = item.stem if item.path != "-" else "-"
+        return stem + (".s" if self.arguments.mode == "assemble" else ".o")
+
+    def _compile_and_link(self) -> int:
+        with tempfile.TemporaryDirectory(prefix="crashcheck-cc-") as folder:
+            objects: dict[int, str] = {}
+            for number, item in enumerate(self.arguments.inputs):
+                if not item.compiled:
+                    continue
+                # The name shows in diagnostics of the linker.
+                target = os.path.join(folder, f"{item.stem}-{number}.o")
+                status = self._unit(item, target)
+                if status:
+                    return status
+                objects[item.index] = target
+            return self._link(self.arguments.words, objects)
+
+    # -- one unit ----------------------------------------------------------------------------------------------
+
+    def _for_one(self, item: Input, keep_mode: bool = False, linking: bool = False) -> list[str]:
+        """The arguments without other inputs, without mode and output, without what is ignored."""
+        arguments = self.arguments
+        others = {other.index for other in arguments.inputs if other.index != item.index}
+        leave = others | arguments.dropped
+        if not keep_mode:
+            leave |= arguments.outputs
+        if linking:
+            leave |= arguments.links
+        leave.add(item.index)
+        if not keep_mode:
+            leave |= arguments.languages
+        words = [word for index, word in enumerate(arguments.words) if index not in leave]
+        if not keep_mode and item.language != "ir":
+            words += ["-x", item.language]
+        return [*words, item.path]
+
+    def _dependencies(self, item: Input, target: str) -> list[str]:
+        """Dependency files are to name the object that the user asked for, not our bitcode."""
+        arguments = self.arguments
+        if not arguments.dependencies:
+            return []
+        words = []
+        final = arguments.output or (item.stem + (".s" if arguments.mode == "assemble" else ".o"))
+        if not arguments.dependency_target:
+            words += ["-MQ", final]
+        if not arguments.dependency_file:
+            base = os.path.splitext(arguments.output)[0] if arguments.output else item.stem
+            words += ["-MF", base + ".d"]
+        return words
+
+    def _unit(self, item: Input, target: str) -> int:
+        arguments = self.arguments
+        linking = arguments.mode == "link"
+        if arguments.foreign:
+            return self._plain(item, target, f"{arguments.foreign}: only x86-64 Linux is instrumented", quiet=False)
+        with tempfile.TemporaryDirectory(prefix="crashcheck-cc-") as folder:
+            bitcode = os.path.join(folder, "unit.bc")
+            extra = ["-Xclang", "-disable-llvm-passes", "-g", "-emit-llvm", "-c", "-o", bitcode]
+            if arguments.level == "0":
+                # Types and TBAA need -O1; programs must not notice.
+                extra = ["-O1", "-U__OPTIMIZE__", "-D__NO_INLINE__=1", *extra]
+            if os.path.isdir(runtime().include):
+                extra += ["-idirafter", runtime().include]
+            if linking:
+                extra.append("-Wno-unused-command-line-argument")
+            words = self._for_one(item, linking=linking)
+            status = self._clang([*words[:-1], *extra, *self._dependencies(item, target), words[-1]])
+            if status or not os.path.exists(bitcode):
+                return status
+            report = os.path.join(folder, "report")
+            if self.compiler.major in READERS:
+                text = os.path.join(folder, "unit.ll")
+                if not self._instrument(item, bitcode, text, report, by_clang=True) and self._emit(item, text, target):
+                    return 0
+            failure = self._instrument(item, bitcode, target, report)
+            if not failure:
+                return 0
+            # Errors in assembly show up only when code is emitted: they are the compiler's to report.
+            status = self._clang([*words[:-1], "-w", "-c", "-o", os.path.join(folder, "plain.o"), words[-1]])
+            if status:
+                return status
+        if os.environ.get("CRASHCHECK_FALLBACK", "") not in ("", "0"):
+            return self._plain(item, target, failure, quiet=False)
+        print(f"{PROGRAM[self.cxx]}: error: {failure}", file=sys.stderr)
+        return 1
+
+    def _emit(self, item: Input, text: str, target: str) -> bool:
+        """Let clang optimise and emit the instrumented text; False if it cannot."""
+        arguments = self.arguments
+        leave = {other.index for other in arguments.inputs} | arguments.dropped | arguments.outputs | arguments.links
+        leave |= arguments.languages | arguments.dependency_words
+        words = [word for index, word in enumerate(arguments.words) if index not in leave]
+        mode = "-S" if arguments.mode == "assemble" else "-c"
+        command = [*self.compiler.command(self.cxx), *words, "-w", "-x", "ir", mode, text, "-o", target]
+        done = subprocess.run(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False)
+        return done.returncode == 0
+
+    def _instrument(self, item: Input, bitcode: str, target: str, report: str, by_clang: bool = False) -> str:
+        """Bitcode to object (or to text for clang) in a child process; returns why it failed, or ""."""
+        arguments = self.arguments
+        models = runtime().models
+        description = self.compiler.description()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                said = os.open(report + ".stderr", os.O_RDWR | os.O_CREAT, 0o600)
+                os.dup2(said, 2)
+                gc.disable()  # the child ends before garbage matters
+                from crashcheck.analyzer.compile.instrument import unit
+
+                options = unit.UnitOptions(
+                    source=os.path.abspath(item.path) if item.path != "-" else "<stdin>",
+                    directory=os.getcwd(),
+                    compiler=description,
+                    level=arguments.level,
+                    keep_debug=arguments.debug,
+                    assembly=arguments.mode == "assemble",
+                    function_sections=arguments.function_sections and not by_clang,
+                    data_sections=arguments.data_sections and not by_clang,
+                    models=models,
+                    notes=tuple(arguments.notes),
+                    operations=tuple(filter(None, os.environ.get("CRASHCHECK_OPERATIONS", "").split("\n"))),
+                )
+                with open(bitcode, "rb") as stream:
+                    data = stream.read()
+                try:
+                    made = unit.prepare_unit(data, options).encode("utf-8", "surrogateescape") if by_clang else b""
+                    made = made or unit.compile_unit(data, options)[0]
+                    if target == "-":
+                        sys.stdout.buffer.write(made)
+                        sys.stdout.flush()
+                    else:
+                        with open(target, "wb") as output:
+                            output.write(made)
+                    code = 0
+                except (CrashcheckError, OSError) as error:
+                    with open(report, "w", encoding="utf-8", errors="replace") as output:
+                        output.write(str(error))
+            except BaseException:
+                import traceback
+
+                with open(report, "w", encoding="utf-8", errors="replace") as output:
+                    output.write(f"{item.path}: {traceback.format_exc()}")
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        printed = ""
+        if os.path.exists(report + ".stderr"):
+            with open(report + ".stderr", encoding="utf-8", errors="replace") as errors:
+                printed = errors.read()
+        if status == 0:
+            sys.stderr.write(printed)
+            return ""
+        if os.path.exists(report):
+            with open(report, encoding="utf-8") as stream:
+                return stream.read()
+        from crashcheck.analyzer.compile.instrument.unit import binding_version
+
+        how = (
+            signal.Signals(os.WTERMSIG(status)).name
+            if os.WIFSIGNALED(status)
+            else f"status {os.waitstatus_to_exitcode(status)}"
+        )
+        return (
+            f"{item.path}: the instrumenter ended with {how}; bitcode of {description}, read by {binding_version()} "
+            "[instrumenter-died]\n  set CRASHCHECK_CLANG to a clang 14 to 19, or CRASHCHECK_FALLBACK=1 to "
+            "compile such units plain" + (f"\n{printed}" if printed else "")
+        )
+
+    def _plain(self, item: Input, target: str, reason: str, quiet: bool) -> int:
+        """Compile without hooks, and leave the reason in the object."""
+        first = reason.splitlines()[0]
+        if not quiet:
+            print(f"{PROGRAM[self.cxx]}: warning: not instrumented: {first}", file=sys.stderr)
+        linking = self.arguments.mode == "link"
+        words = self._for_one(item, linking=linking)
+        mode = ["-S"] if self.arguments.mode == "assemble" else ["-c"]
+        status = self._clang([*words[:-1], *mode, "-o", target, *self._dependencies(item, target), words[-1]])
+        if status or mode == ["-S"] or target == "-":
+            return status
+        facts = UnitFacts(
+            source=os.path.abspath(item.path),
+            directory=os.getcwd(),
+            compiler=self.compiler.description(),
+            binding="",
+            not_instrumented=first,
+        )
+        _, blob = encode(facts)
+        with tempfile.NamedTemporaryFile(prefix="crashcheck-facts-") as stream:
+            stream.write(blob)
+            stream.flush()
+            done = subprocess.run(["objcopy", f"--add-section={PLAIN_SECTION}={stream.name}", target], check=False)
+        return done.returncode
+
+    # -- link and plain clang ----------------------------------------------------------------------------------
+
+    def _link(self, words: list[str], objects: dict[int, str]) -> int:
+        arguments = self.arguments
+        result: list[str] = []
+        for index, word in enumerate(words):
+            if index in arguments.dropped or (index in arguments.languages and objects):
+                continue
+            if index in objects:
+                result.append(objects[index])
+                continue
+            item = next((other for other in arguments.inputs if other.index == index), None)
+            if item is not None and objects and item.language:
+                # -x was taken out for the objects: say it again for what clang still compiles (assembler).
+                result += ["-x", item.language, word, "-x", "none"]
+                continue
+            result.append(word)
+        if objects:
+            result.append("-Wno-unused-command-line-argument")
+        if arguments.runtime:
+            libraries = runtime()
+            if arguments.static:
+                result += [libraries.static, "-lpthread", "-ldl"]
+            else:
+                folder = os.path.dirname(libraries.shared)
+                result += [libraries.link, f"-Wl,-rpath,{folder}"]
+        return self._clang(result)
+
+    def _clang(self, words: list[str]) -> int:
+        """Run clang with the terminal's own descriptors; its text and its exit code are the user's."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        try:
+            done = subprocess.run([*self.compiler.command(self.cxx), *words], check=False)
+        except OSError as error:
+            raise CrashcheckError("no-clang", f"cannot run {self.compiler.path}: {error}") from error
+        return done.returncode if done.returncode >= 0 else 128 - done.returncode

@@ -1,0 +1,149 @@
+"""Intrinsics that write, flush or order memory, and the hook of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from crashcheck.analyzer.compile.instrument import hooks
+from crashcheck.analyzer.compile.ir.text import Operand
+from crashcheck.analyzer.compile.ir.typemap import Target
+
+if TYPE_CHECKING:
+    from crashcheck.analyzer.compile.instrument.emitter import Emitter
+
+# (rewriter, line, name of the intrinsic, arguments): emits what stands before the call.
+Intrinsic = Callable[["Emitter", str, str, list[Operand]], None]
+
+
+def _copy(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+    rewriter.copy(line, arguments[0].value, arguments[1].value, arguments[2])
+
+
+def _fill(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+    rewriter.fill(line, arguments[0].value, arguments[1].value, arguments[2])
+
+
+def _flush(kind: int) -> Intrinsic:
+    def emit(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+        rewriter.flush(line, arguments[0].value, kind)
+
+    return emit
+
+
+def _fence(kind: int) -> Intrinsic:
+    def emit(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+        rewriter.fence(line, kind)
+
+    return emit
+
+
+def _lanes(rewriter: Emitter, line: str, value: Operand, pointer: Operand, mask: str, form: str, flags: int) -> None:
+    element = rewriter.module.types.element(value.type)
+    size = None if element is None else rewriter.module.types.store_size(element[0])
+    if element is None or size is None:
+        rewriter.unknown(line, f"masked store of {value.type}")
+        return
+    if form == "scatter":
+        target = Target()
+    else:
+        if rewriter.is_local(pointer.value):
+            return
+        target = rewriter.target(pointer.value, element[0], line)
+        if target.local:
+            return
+    site = rewriter.site("store", line, target)
+    helper = rewriter.hooks.store_lanes(value.type, element[0], element[1], size, form)
+    rewriter.hook(
+        f"  call void {helper}({value.text}, {pointer.text}, <{element[1]} x i1> {mask}, ptr "
+        f"{target.instance}, i32 {site}, "
+        f"i32 %cc.depth, i32 {flags})",
+        line,
+    )
+
+
+def _masked(form: str) -> Intrinsic:
+    def emit(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+        flags = hooks.STORE_NT if "!nontemporal" in line else 0
+        _lanes(rewriter, line, arguments[0], arguments[1], arguments[-1].value, form, flags)
+
+    return emit
+
+
+def _sign_mask(rewriter: Emitter, mask: Operand) -> str:
+    """x86's masks are the sign bits of a vector."""
+    element = rewriter.module.types.element(mask.type)
+    assert element is not None
+    value, kind = mask.value, mask.type
+    if not element[0].startswith("i"):
+        bits = {"float": "i32", "double": "i64"}[element[0]]
+        kind = f"<{element[1]} x {bits}>"
+        value = rewriter.fresh()
+        rewriter.emit(f"  {value} = bitcast {mask.text} to {kind}")
+    result = rewriter.fresh()
+    rewriter.emit(f"  {result} = icmp slt {kind} {value}, zeroinitializer")
+    return result
+
+
+def _maskmov(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+    """maskmovdqu: the enabled bytes, non-temporal."""
+    value, mask, pointer = arguments
+    _lanes(rewriter, line, value, pointer, _sign_mask(rewriter, mask), "masked", hooks.STORE_NT)
+
+
+def _maskstore(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+    pointer, mask, value = arguments
+    _lanes(rewriter, line, value, pointer, _sign_mask(rewriter, mask), "masked", 0)
+
+
+def _directstore(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+    """movdiri: one non-temporal word."""
+    pointer, value = arguments
+    if rewriter.is_local(pointer.value):
+        return
+    target = rewriter.target(pointer.value, value.type, line)
+    if not target.local:
+        rewriter.store_hook(line, value.type, value.value, pointer.value, target, hooks.STORE_NT)
+
+
+def _movdir64b(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+    pointer, source = arguments
+    rewriter.store_from(line, pointer.value, source.value, "64", hooks.STORE_NT)
+
+
+def _state(size: int) -> Intrinsic:
+    """An instruction that stores `size` bytes known only after it ran is not followed: it is named."""
+
+    def emit(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+        if not rewriter.is_local(arguments[0].value):
+            rewriter.unknown(line, f"{name} ({size} bytes)" if size else name)
+
+    return emit
+
+
+INTRINSICS: dict[str, Intrinsic] = {
+    "llvm.memcpy": _copy,
+    "llvm.memmove": _copy,
+    "llvm.memset": _fill,
+    "llvm.masked.store": _masked("masked"),
+    "llvm.masked.scatter": _masked("scatter"),
+    "llvm.masked.compressstore": _masked("compress"),
+    "llvm.x86.sse2.clflush": _flush(hooks.CLFLUSH),
+    "llvm.x86.clflushopt": _flush(hooks.CLFLUSHOPT),
+    "llvm.x86.clwb": _flush(hooks.CLWB),
+    "llvm.x86.sse.sfence": _fence(hooks.SFENCE),
+    "llvm.x86.sse2.mfence": _fence(hooks.MFENCE),
+    "llvm.x86.sse2.maskmov.dqu": _maskmov,
+    "llvm.x86.avx.maskstore": _maskstore,
+    "llvm.x86.avx2.maskstore": _maskstore,
+    "llvm.x86.directstore32": _directstore,
+    "llvm.x86.directstore64": _directstore,
+    "llvm.x86.movdir64b": _movdir64b,
+    "llvm.x86.sse.stmxcsr": _state(4),
+    "llvm.memcpy.element.unordered.atomic": _state(0),
+    "llvm.memmove.element.unordered.atomic": _state(0),
+    "llvm.memset.element.unordered.atomic": _state(0),
+    "llvm.experimental.memset.pattern": _state(0),
+    "llvm.vp.store": _state(0),
+    "llvm.vp.scatter": _state(0),
+}

@@ -1,0 +1,104 @@
+"""Operations by name: a named function's outermost entry and exit become the marks of an operation.
+
+The function's code moves to an internal function, and its name goes to a wrapper that begins the operation, calls that
+function, and ends the operation on return and when an exception passes. The wrapper is not instrumented: in
+call stacks there is one frame, as in the source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo
+from crashcheck.analyzer.compile.ir.text import NAME, IRSyntaxError, matching, read_module, split_commas
+
+_INFIX = ".operation."  # in the name of the moved function, before the name that was asked for
+_HEADER = re.compile(rf"^(define .*?)@({NAME})(\(.*)$", re.MULTILINE)
+_LINKAGE = re.compile(
+    r"^define (?:(?:private|internal|available_externally|linkonce|linkonce_odr|weak|weak_odr|extern_weak|external|"
+    r"common|dso_local|dso_preemptable|default|hidden|protected|dllexport) )*"
+)
+_TYPE = re.compile(r'(?:[\w]+(?: addrspace\(\d+\))?|%[-\w.$]+|%"[^"]*"|\{.*\}|<.*>|\[.*\])$')
+_OF_THE_SYMBOL = re.compile(
+    r' (?:local_unnamed_addr|unnamed_addr|comdat(?:\(\$[^)]*\))?|section "[^"]*"|partition "[^"]*")'
+)
+_PERSONALITY = re.compile(rf" personality (ptr @{NAME})")
+
+
+def wrap(text: str, names: Iterable[str]) -> tuple[str, str]:
+    """(the module with named functions moved, the wrappers' text, to be added once hooks are in place).
+
+    A name is a symbol, or a function's qualified name from the debug information. Variadic functions stay as they are.
+    """
+    wanted = frozenset(names)
+    if not wanted:
+        return text, ""
+    module = read_module(text)
+    debug = DebugInfo(module.metadata)
+    quiet = {number for number, words in module.attributes.items() if re.search(r"\bnounwind\b", words)}
+    unfit = {number for number, words in module.attributes.items() if re.search(r"\bnaked\b", words)}
+    wrappers: list[str] = []
+    personality = ""
+
+    def move(found: re.Match[str]) -> str:
+        nonlocal personality
+        prefix, symbol, rest = found.group(1), found.group(2).strip('"'), found.group(3)
+        scope = re.search(r"!dbg !(\d+)", rest)
+        known = {symbol, debug.subprogram(int(scope.group(1))).function} if scope else {symbol}
+        asked = sorted(wanted & known)
+        end = matching(rest, 0)
+        parameters = split_commas(rest[1 : end - 1])
+        groups = set(re.findall(r"#(\d+)", rest[end:]))
+        if not asked or "..." in parameters or groups & unfit or " available_externally " in prefix:
+            return found.group()
+        moved = f'@"{symbol}{_INFIX}{asked[0]}"'
+        returned = _LINKAGE.sub("", prefix).strip()
+        kind = _TYPE.search(returned)
+        if kind is None:
+            raise IRSyntaxError(found.group())
+        given = _PERSONALITY.search(rest[end:])
+        raises = not groups & quiet
+        if raises and not given:
+            personality = personality or _personality_of(text)
+        handler = given.group(1) if given else personality
+        wrappers.append(
+            _wrapper(found.group(), kind.group(), returned, moved, rest[1 : end - 1], handler if raises else "")
+        )
+        return f"define internal {returned} {moved}{rest[:end]}{_OF_THE_SYMBOL.sub('', rest[end:])}"
+
+    body = _HEADER.sub(move, module.body)
+    if not wrappers:
+        return text, ""
+    declared = ["declare void @cc_operation_enter()", "declare void @cc_operation_leave()"]
+    if personality and f"{personality[4:]}(" not in body:
+        declared.append(f"declare i32 {personality[4:]}(...)")
+    return body + module.metadata, "\n".join([*declared, *wrappers, ""])
+
+
+def found(functions: Iterable[str]) -> frozenset[str]:
+    """The names asked for that some unit's functions (UnitFacts.functions) show as moved."""
+    return frozenset(name.rpartition(_INFIX)[2] for name in functions if _INFIX in name)
+
+
+def _wrapper(header: str, kind: str, returned: str, moved: str, parameters: str, handler: str) -> str:
+    """`handler`: the personality routine if exceptions may pass, else ""."""
+    header = re.sub(r" !\w+ !\d+", "", _PERSONALITY.sub("", header)).removesuffix("{").rstrip()
+    value = "" if kind == "void" else "%cc.value = "
+    back = "ret void" if kind == "void" else f"ret {kind} %cc.value"
+    call = f"{returned} {moved}({parameters})"
+    lines = ["  call void @cc_operation_enter()"]
+    if handler:
+        header += f" personality {handler}"
+        lines.append(f"  {value}invoke {call} to label %cc.done unwind label %cc.unwound")
+        lines += ["cc.done:", "  call void @cc_operation_leave()", f"  {back}"]
+        lines += ["cc.unwound:", "  %cc.caught = landingpad { ptr, i32 } cleanup", "  call void @cc_operation_leave()"]
+        lines.append("  resume { ptr, i32 } %cc.caught")
+    else:
+        lines += [f"  {value}call {call}", "  call void @cc_operation_leave()", f"  {back}"]
+    return "\n".join([f"{header} {{", *lines, "}"])
+
+
+def _personality_of(text: str) -> str:
+    cxx = "DW_LANG_C_plus_plus" in text
+    return "ptr @__gxx_personality_v0" if cxx else "ptr @__gcc_personality_v0"

@@ -1,0 +1,481 @@
+"""Which instruction gets which hook: one pass over a unit's IR text.
+
+Rules: crash-model.md (what an update, a flush and a fence is) and runtime/include/hooks.h (what the recorder is told).
+New values have names, so that the numbering of unnamed ones stays; no block is split in text, because the
+helpers of `hooks` are inlined afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crashcheck.analyzer.compile.facts import NotUnderstood, Site
+from crashcheck.analyzer.compile.instrument import hooks, inline_asm, libc_effects
+from crashcheck.analyzer.compile.instrument.emitter import DBG, Emitter, Function
+from crashcheck.analyzer.compile.instrument.intrinsics import INTRINSICS, Intrinsic
+from crashcheck.analyzer.compile.instrument.symbol_wrapping import wrapped
+from crashcheck.analyzer.compile.ir.debuginfo import Position
+from crashcheck.analyzer.compile.ir.text import (
+    NAME,
+    IRSyntaxError,
+    matching,
+    operand,
+    split_commas,
+    type_end,
+)
+from crashcheck.analyzer.compile.ir.typemap import Slots, Target
+
+_HEADER = re.compile(rf"^define .*?@({NAME})\(")
+_CALLEE = re.compile(rf"(?:(@(?:{NAME})|%(?:{NAME}))\(| asm )")
+_VALUE = re.compile(rf"[%@](?:{NAME})|-?\d[\w.+]*|[a-z]\w*(?![\w (])")
+_ATTACHED = re.compile(r", !dbg !\d+")
+_DEFINED = re.compile(r" !dbg !\d+")
+_GROUP = re.compile(r" #\d+")
+_GROUPS = re.compile(r"#(\d+)")
+_STORE = re.compile(r"  store (atomic )?(volatile )?")
+_LOAD = re.compile(r" load (atomic )?(volatile )?")
+_ATOMIC_TAIL = re.compile(r'(?: syncscope\("([^"]*)"\))? (\w+)(?: (\w+))?, align (\d+)')
+_OPAQUE_LINKAGE = re.compile(r"^define (?:weak|linkonce|extern_weak|available_externally|common)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Instrumented:
+    """A unit's text with hooks, without its descriptor, and what to say about it."""
+
+    text: str
+    sites: tuple[Site, ...]
+    not_understood: tuple[NotUnderstood, ...]
+    functions: dict[str, str]  # symbol → hash of its code, blind to metadata and the numbers of attribute groups
+    # symbol → line of its body (0 is the one after `define`) → the site of what it writes or calls, or only reads
+    sites_of: dict[str, dict[int, int]]
+    reads_of: dict[str, dict[int, tuple[int, ...]]]  # the same → the sites that say what the line reads
+
+
+class Rewriter(Emitter):
+    """Rewrites one unit. `models`: functions that the runtime wraps; `keep_debug`: the user asked for -g."""
+
+    # -- the pass ----------------------------------------------------------------------------------------------
+
+    def run(self) -> Instrumented:
+        """Raises IRSyntaxError with the line that could not be read."""
+        body = self.module.body
+        lines = body.split("\n")
+        handlers: dict[str, Callable[[str], None]] = {
+            "store": self._store,
+            "load": self._load,
+            "call": self._call,
+            "tail": self._call,
+            "notail": self._call,
+            "musttail": self._call,
+            "atomicrmw": self._atomicrmw,
+            "cmpxchg": self._cmpxchg,
+            "fence": self._fence,
+            "ret": self._ret,
+        }
+        keep = frozenset({"getelementptr", "bitcast", "alloca", "load"})
+        jumps = frozenset({"br", "switch", "indirectbr", "unreachable", "resume"})
+        out = self.out
+        inside = False
+        in_entry = False
+        pad = False
+        index, count = 0, len(lines)
+        first = 0
+        while index < count:
+            line = lines[index]
+            index += 1
+            if line[:2] != "  ":
+                if line.startswith("define "):
+                    end = lines.index("}", index)
+                    if self._begin_function(line, lines[index:end]):
+                        inside = in_entry = True
+                        first = index
+                    else:
+                        out.append(line)
+                        out.extend(lines[index:end])
+                        index = end
+                        continue
+                elif line == "}":
+                    inside = False
+                out.append(line)
+                continue
+            if not inside:
+                out.append(line)
+                continue
+            third = line[2]
+            if third == " ":
+                if self.keep_debug or "#dbg_" not in line:
+                    out.append(line)
+                continue
+            if pad:
+                self._leave_here(False)
+                pad = False
+            if third == "%":
+                start = line.index(" = ") + 3
+                word = line[start : line.find(" ", start)]
+                if word in keep:
+                    self.definitions[line[2 : start - 3]] = line
+                    if word == "alloca":
+                        out.append(line)
+                        continue
+            else:
+                space = line.find(" ", 2)
+                word = line[2:space] if space > 0 else line[2:]
+            if in_entry:
+                in_entry = False
+                self.function.entry = len(out)
+                out.append("")
+            handler = handlers.get(word)
+            if handler is not None:
+                self._line = index - 1 - first
+                handler(line)
+            elif word in ("invoke", "callbr"):
+                self._line = index - 1 - first
+                following = []
+                while lines[index].startswith("          "):
+                    following.append(lines[index])
+                    index += 1
+                self._invoke(line, following)
+            else:
+                if word == "landingpad":
+                    pad = True
+                elif word in jumps:
+                    self._give_turn()
+                out.append(line)
+        self._resolve_calls()
+        text = "\n".join(piece for piece in out if piece)
+        if not self.keep_debug:
+            text = _DEFINED.sub("", _ATTACHED.sub("", text))
+        return Instrumented(
+            wrapped(text, self.models),
+            tuple(self.sites),
+            tuple(self.not_understood),
+            self._hashes,
+            {function.name: function.sites for function in self._functions},
+            {function.name: function.reads for function in self._functions},
+        )
+
+    def _begin_function(self, line: str, body: list[str]) -> bool:
+        found = _HEADER.match(line)
+        if found is None:
+            raise IRSyntaxError(line)
+        tail = line[line.rfind(")") :]
+        if self._naked and self._naked & set(_GROUPS.findall(tail)):
+            self.unknown(line, f"naked function {found.group(1)}")
+            return False
+        dbg = re.search(r"!dbg !(\d+)", line)
+        name = found.group(1).strip('"')
+        position = self.debug.subprogram(int(dbg.group(1))) if dbg else Position("", 0, 0, name)
+        certain = not _OPAQUE_LINKAGE.match(line) and (
+            " dso_local " in line or re.match(r"define (?:internal|private|linkonce_odr|weak_odr) ", line) is not None
+        )
+        self.function = Function(name, position, certain)
+        self._functions.append(self.function)
+        self.definitions = {}
+        self._slots = Slots("\n" + "\n".join(body))
+        code = "\n".join([text.partition(", !")[0] for text in body if not text.startswith("    #")])
+        self._hashes[name] = hashlib.blake2b(_GROUP.sub("", code).encode(), digest_size=8).hexdigest()
+        return True
+
+    def _give_turn(self) -> None:
+        if self.turn:
+            self.turn = False
+            self.out.append(self.hooks.access_done(self._groups))
+
+    def _leave_here(self, left: bool) -> None:
+        """A place where this function's frame ends, or is the top again after others were cut off."""
+        self.function.leaves.append((len(self.out), left))
+        self.out.append("")
+
+    def _resolve_calls(self) -> None:
+        """Decide which calls push a frame: those that may reach a hook or code that nobody knows."""
+        by_name = {function.name: function for function in self._functions}
+        callers: dict[str, list[str]] = {}
+        noisy: list[str] = []
+        for function in self._functions:
+            loud = function.hooked or not function.certain
+            for _, callee, _, _ in function.calls:
+                if callee in by_name:
+                    callers.setdefault(callee, []).append(function.name)
+                else:
+                    loud = True
+            if loud:
+                noisy.append(function.name)
+        loud_names = set(noisy)
+        while noisy:
+            for caller in callers.get(noisy.pop(), ()):
+                if caller not in loud_names:
+                    loud_names.add(caller)
+                    noisy.append(caller)
+        for function in self._functions:
+            self.function = function
+            pushed: list[tuple[int, int, str]] = []
+            for place, callee, dbg, line in function.calls:
+                if callee not in by_name or callee in loud_names:
+                    at = f", !dbg !{dbg}" if dbg and self.keep_debug else ""
+                    function.sites[line] = site = self._site("call", dbg, None, callee)
+                    pushed.append((place, site, at))
+            for place in function.accesses:
+                self.out[place] = self.out[place].replace(hooks.FRAME, str(int(bool(pushed))), 1)
+            if function.entry < 0 or not (pushed or function.deep):
+                continue
+            if not pushed:
+                self.out[function.entry] = f"  %cc.depth = call i32 {self.hooks.enter()}()"
+                continue
+            self.out[function.entry] = f"  %cc.depth = call i32 {self.hooks.enter_frame()}(i64 {pushed[0][1]})"
+            if len(pushed) > 1:
+                for place, site, at in pushed:
+                    self.out[place] = f"  call void {self.hooks.push()}(i32 %cc.depth, i64 {site}){at}"
+            for place, left in function.leaves:
+                helper = self.hooks.leave() if left else self.hooks.again()
+                self.out[place] = f"  call void {helper}(i32 %cc.depth)"
+
+    # -- plain and atomic stores -------------------------------------------------------------------------------
+
+    def _value_end(self, line: str, at: int) -> int:
+        found = _VALUE.match(line, at)
+        if found is not None and line[found.end() : found.end() + 1] in (",", " ", ""):
+            return found.end()
+        position = at
+        while position < len(line):
+            character = line[position]
+            if character in "([{<":
+                position = matching(line, position)
+                continue
+            if character == '"':
+                position = line.index('"', position + 1) + 1
+                continue
+            if character == ",":
+                return position
+            position += 1
+        return position
+
+    def _pointer(self, line: str, at: int) -> tuple[str, int]:
+        """The pointer operand at `at`, "" if it is in a segment's address space; and where it ends."""
+        if line.startswith("ptr addrspace(", at):
+            return "", self._value_end(line, line.index(")", at) + 2)
+        end = self._value_end(line, at + 4)
+        return line[at + 4 : end], end
+
+    def _store(self, line: str) -> None:
+        prefix = _STORE.match(line)
+        assert prefix is not None
+        at = prefix.end()
+        end = type_end(line, at)
+        type_text = line[at:end]
+        value_end = self._value_end(line, end + 1)
+        value = line[end + 1 : value_end]
+        pointer, rest = self._pointer(line, value_end + 2)
+        if prefix.group(1):
+            self._atomic_store(line, type_text, pointer, rest)
+            return
+        flags = hooks.STORE_VOLATILE if prefix.group(2) else 0
+        if not pointer or self.is_local(pointer):
+            if pointer:
+                self.global_access(line, type_text, pointer, flags | hooks.ACCESS_WRITES)
+            self._plain(line)
+            return
+        target = self.target(pointer, type_text, line)
+        if target.local:
+            self.global_access(line, type_text, pointer, flags | hooks.ACCESS_WRITES)
+        else:
+            if "!nontemporal" in line:
+                flags |= hooks.STORE_NT
+            self.store_hook(line, type_text, value, pointer, target, flags)
+        self._plain(line)
+
+    def _load(self, line: str) -> None:
+        prefix = _LOAD.search(line)
+        assert prefix is not None
+        end = type_end(line, prefix.end())
+        pointer, _ = self._pointer(line, end + 2)
+        if pointer:
+            flags = hooks.STORE_ATOMIC if prefix.group(1) else 0
+            if prefix.group(2):
+                flags |= hooks.STORE_VOLATILE
+            if self.is_local(pointer):
+                self.global_access(line, line[prefix.end() : end], pointer, flags)
+            else:
+                self.load_hook(line, line[prefix.end() : end], pointer, flags)
+        self._plain(line)
+
+    def _plain(self, line: str) -> None:
+        self.out.append(line)
+
+    def _bracket(
+        self, line: str, type_text: str, pointer: str, locked: bool, stored: str, read: int = hooks.ATOMIC_READ
+    ) -> None:
+        """An atomic operation under the recorder's lock, so that recorded order agrees with what was read."""
+        size = self.module.types.store_size(type_text)
+        target = self.target(pointer, type_text, line) if pointer else Target(local=True)
+        if pointer and target.local:
+            target = self.shared_global(pointer)
+        if target.local:
+            self._plain(line)
+            self.locked_elsewhere(line, locked)
+            return
+        begun = self.fresh()
+        site = self.site("atomic", line, target)
+        self.hook(f"  {begun} = call i1 {self.hooks.begin()}(ptr {pointer})", line)
+        self._plain(line)
+        if stored == "cmpxchg":
+            result = line[2 : line.index(" = ")]
+            stored = self.fresh()
+            self.emit(f"  {stored} = extractvalue {{ {type_text}, i1 }} {result}, 1")
+        self.hook(
+            f"  call void {self.hooks.end()}(i1 {begun}, ptr {pointer}, i32 {size}, i1 "
+            f"{'true' if locked else 'false'}, "
+            f"i1 {stored}, i32 {read}, ptr {target.instance}, i32 {site}, i32 %cc.depth)",
+            line,
+        )
+
+    def _atomic_store(self, line: str, type_text: str, pointer: str, rest: int) -> None:
+        tail = _ATOMIC_TAIL.match(line, rest)
+        if tail is None:
+            raise IRSyntaxError(line)
+        locked = tail.group(2) == "seq_cst" and tail.group(1) != "singlethread"
+        self._bracket(line, type_text, pointer, locked, "true", 0)
+
+    def _atomicrmw(self, line: str) -> None:
+        at = line.index("atomicrmw ") + 10
+        at = line.index("ptr", at)
+        pointer, end = self._pointer(line, at)
+        type_text = line[end + 2 : type_end(line, end + 2)]
+        self._bracket(line, type_text, pointer, True, "true")
+
+    def _cmpxchg(self, line: str) -> None:
+        at = line.index("ptr", line.index("cmpxchg ") + 8)
+        pointer, end = self._pointer(line, at)
+        type_text = line[end + 2 : type_end(line, end + 2)]
+        self._bracket(line, type_text, pointer, True, "cmpxchg")
+
+    def _fence(self, line: str) -> None:
+        if line.startswith("  fence seq_cst"):
+            self.fence(line, hooks.MFENCE)
+        self._plain(line)
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    def _ret(self, line: str) -> None:
+        self._give_turn()
+        if not self._tail_called():
+            self._leave_here(True)
+        self._plain(line)
+
+    def _tail_called(self) -> bool:
+        for previous in reversed(self.out[-3:]):
+            if "musttail call " in previous:
+                return True
+            if previous and " = bitcast " not in previous:
+                return False
+        return False
+
+    def _call(self, line: str) -> None:
+        self._any_call(line, [])
+
+    def _invoke(self, line: str, following: list[str]) -> None:
+        self._any_call(line, following)
+
+    def _any_call(self, line: str, following: list[str]) -> None:
+        whole = "".join([line, *following])
+        found = _CALLEE.search(line)
+        if found is not None and found.group(1) is None:
+            self._assembly(line, following, found.end())
+            return
+        callee = found.group(1)[1:].strip('"') if found is not None and found.group(1)[0] == "@" else ""
+        if callee.startswith("llvm."):
+            self._intrinsic(line, following, callee, found.end() - 1 if found else 0)
+            return
+        musttail = "musttail call " in line
+        if callee not in libc_effects.READS and not callee.startswith("llvm."):
+            self._give_turn()
+        if callee in libc_effects.READS and callee in self.module.declared:
+            self.read_by(line, callee, found.end() - 1 if found else 0)
+        if callee in self.models:
+            site = self.site("model", whole, self._destination(line, callee, found.end() - 1 if found else 0), callee)
+            self.hook(f"  call void {self.hooks.at()}(i32 {site}, i32 %cc.depth)", whole)
+            if musttail:
+                self._leave_here(True)
+        elif musttail:
+            self.function.hooked = True  # its callee may be anything, and no frame stands for this call
+            self._leave_here(True)
+        elif callee not in libc_effects.QUIET or callee not in self.module.declared:
+            dbg = DBG.search(whole)
+            self.function.calls.append((len(self.out), callee, dbg.group(1) if dbg else "", self._line))
+            self.out.append("")
+        self._plain(line)
+        if musttail:
+            self.turn = False  # nothing may stand before the return
+        for more in following:
+            self._plain(more)
+        if self._twice and not following and self._twice & set(_GROUPS.findall(line[line.rfind(")") :])):
+            self._leave_here(False)
+
+    def _destination(self, line: str, callee: str, parenthesis: int) -> Target | None:
+        """What a library call writes to, for its name; the recorder is told by the model itself where that lies."""
+        index = libc_effects.destination(callee)
+        arguments = split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])
+        if index is None or index >= len(arguments):
+            return None
+        pointer = operand(arguments[index])
+        if pointer.type != "ptr" or self.is_local(pointer.value):
+            return None
+        return self.types.resolve(pointer.value, self.definitions, self._slots, "", line, self.fresh)
+
+    def _intrinsic(self, line: str, following: list[str], callee: str, parenthesis: int) -> None:
+        handler: Intrinsic | None = None
+        if callee.startswith("llvm.threadlocal.address"):
+            self.definitions[line[2 : line.index(" = ")]] = line
+        if not callee.startswith(
+            ("llvm.dbg", "llvm.lifetime", "llvm.assume", "llvm.expect", "llvm.umul", "llvm.fmuladd")
+        ):
+            parts = callee.split(".")
+            for length in range(len(parts), 1, -1):
+                handler = INTRINSICS.get(".".join(parts[:length]))
+                if handler is not None:
+                    break
+        if handler is None:
+            if callee.startswith("llvm.x86.") and "ptr" in line[parenthesis:]:
+                self._unknown_intrinsic(line, callee, parenthesis)
+            self._plain(line)
+            for more in following:
+                self._plain(more)
+            return
+        arguments = [operand(part) for part in split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])]
+        handler(self, "".join([line, *following]), callee, arguments)
+        self._plain(line)
+        for more in following:
+            self._plain(more)
+
+    def _unknown_intrinsic(self, line: str, callee: str, parenthesis: int) -> None:
+        if re.search(r"load|gather|maskload|prefetch|ldmxcsr|\.rd|monitor|fxrstor|xrstor", callee):
+            return
+        for part in split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1]):
+            argument = operand(part)
+            if argument.type == "ptr" and argument.value != "null" and not self.is_local(argument.value):
+                self.unknown(line, callee)
+                return
+
+    # -- inline assembly ---------------------------------------------------------------------------------------
+
+    def _assembly(self, line: str, following: list[str], at: int) -> None:
+        whole = "".join([line, *following])
+        call = inline_asm.read_call(line, at)
+        plan = inline_asm.understand(call)
+        if plan.not_understood:
+            if not (plan.targets and all(self.is_local(pointer) for pointer in plan.targets)):
+                self.unknown(whole, call.template)
+            self._plain(line)
+            for more in following:
+                self._plain(more)
+            return
+        after = [] if following else inline_asm.emit_before(self, whole, plan)
+        if following and plan.steps:
+            self.unknown(whole, call.template)
+        self._plain(line)
+        for more in following:
+            self._plain(more)
+        for step in after:
+            step()

@@ -1,0 +1,274 @@
+"""From a unit's bitcode to an instrumented object: parse, rewrite, verify, optimise, emit.
+
+Runs in a child process of its own: a parser that meets IR newer than itself may abort.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from crashcheck.analyzer.compile.dependence import codec, reader
+from crashcheck.analyzer.compile.facts import SECTION, UnitFacts, encode
+from crashcheck.analyzer.compile.instrument import hooks, operations
+from crashcheck.analyzer.compile.instrument.rewriter import Rewriter
+from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo
+from crashcheck.analyzer.compile.ir.dialect import for_clang_19
+from crashcheck.analyzer.compile.ir.layouts import layouts_of
+from crashcheck.analyzer.compile.ir.strip import metadata_without_debug
+from crashcheck.analyzer.compile.ir.text import NAME, IRSyntaxError, matching, read_module, type_end
+from crashcheck.errors import CrashcheckError
+
+_FLAG = re.compile(r'!\{i32 \d+, !"(PIC Level|Code Model)", i32 (\d+)\}')
+_CODE_MODELS = {"1": "small", "2": "kernel", "3": "medium", "4": "large"}
+_CTORS = re.compile(r"^@llvm\.global_(ctors|dtors) = appending global \[\d+ x \{[^}]*\}\] \[(.*)\]$", re.MULTILINE)
+_CTOR = re.compile(rf"\{{ i32 (\d+), ptr (@(?:{NAME})), ptr (null|@(?:{NAME})) \}}")
+_FUNCTION = re.compile(rf"^define (?!.* section \")(?!.* comdat).*?@({NAME})\(.*\{{$", re.MULTILINE)
+_VARIABLE = re.compile(
+    rf"^@({NAME}) = (?!external|available_externally|appending|common)([^\n]*? )?(global|constant) ([^\n]*)$",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitOptions:
+    """How one unit is to be compiled, beyond what its bitcode says."""
+
+    source: str
+    directory: str
+    compiler: str
+    level: str = "0"  # of -O: 0 1 2 3 s z
+    keep_debug: bool = False
+    assembly: bool = False
+    function_sections: bool = False
+    data_sections: bool = False
+    models: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()  # functions that are marked as operations
+
+
+_ready = False
+
+
+def initialise() -> None:
+    """Load LLVM's target once per process."""
+    global _ready
+    if not _ready:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        llvm.initialize_native_asmparser()
+        _ready = True
+
+
+def binding_version() -> str:
+    return f"llvmlite {llvmlite.__version__} (LLVM {'.'.join(map(str, llvm.llvm_version_info))})"
+
+
+def warm_up() -> None:
+    """Compile a line, so that what LLVM and Python load lazily is loaded before a worker forks."""
+    options = UnitOptions("warm-up.c", "/", "clang")
+    context = llvm.create_context()
+    text = f'target triple = "{llvm.get_default_triple()}"\n'
+    text += "define void @f(ptr %p) {\n  store i32 1, ptr %p\n  ret void\n}\n"
+    compile_unit(llvm.parse_assembly(text, context=context).as_bitcode(), options)
+
+
+def canonical_text(bitcode: bytes, options: UnitOptions) -> str:
+    """The module as text, functions that must always be inlined (intrinsic headers, mostly) inlined.
+
+    Raises CrashcheckError `ir-unreadable`.
+    """
+    initialise()
+    context = llvm.create_context()
+    try:
+        module = llvm.parse_bitcode(bitcode, context=context)
+    except RuntimeError as error:
+        raise CrashcheckError(
+            "ir-unreadable",
+            f"{options.source}: {binding_version()} cannot read the bitcode of {options.compiler}: {error}",
+            "set CRASHCHECK_CLANG to an older clang (14 to 19 are known to work)",
+        ) from error
+    machine = llvm.Target.from_triple(module.triple).create_target_machine()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.run(module, builder)
+    return str(module)
+
+
+def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
+    """The unit's IR with hooks, descriptor and facts. Raises CrashcheckError `ir-construct`."""
+    try:
+        text, wrappers = operations.wrap(text, options.operations)
+        module = read_module(text)
+        debug = DebugInfo(module.metadata)
+        rewriter = Rewriter(module, debug, options.models, options.keep_debug)
+        result = rewriter.run()
+        kinds = [site.kind for site in result.sites]
+        functions = reader.read_functions(module.body, kinds, result.sites_of, result.reads_of)
+    except IRSyntaxError as error:
+        raise CrashcheckError(
+            "ir-construct",
+            f"{options.source}: cannot instrument this construct: {str(error).strip()[:400]} "
+            f"({options.compiler}, {binding_version()})",
+            "CRASHCHECK_FALLBACK=1 compiles such units without hooks and says so in the report",
+        ) from error
+    facts = UnitFacts(
+        source=options.source,
+        directory=options.directory,
+        compiler=options.compiler,
+        binding=binding_version(),
+        sites=result.sites,
+        functions=result.functions,
+        not_understood=result.not_understood,
+        notes=options.notes,
+        dependences=codec.pack(functions),
+        layouts=layouts_of(debug, result.sites),
+    )
+    key, blob = encode(facts)
+    body = result.text
+    if options.function_sections:
+        body = _FUNCTION.sub(_function_section, body)
+    if options.data_sections:
+        body = _VARIABLE.sub(_data_section, body)
+    body = _keep(_constructors(body), "used", ['ptr @"cc.facts"'])
+    body = _keep(body, "compiler.used", [f"ptr {hooks.UNIT}"])  # the hooks of accesses name it in assembly
+    group = 1 + max((int(number) for number in module.attributes), default=-1)
+    metadata = module.metadata if options.keep_debug else metadata_without_debug(body, debug)
+    pieces = [body, wrappers]
+    if result.sites:
+        pieces += [rewriter.hooks.text(group)]
+    pieces += [hooks.unit_text(key, len(result.sites), blob, SECTION), metadata]
+    return "\n".join(pieces), facts
+
+
+def _function_section(found: re.Match[str]) -> str:
+    """A section stands before comdat, align, gc, prefix, prologue, personality and metadata."""
+    line = found.group()
+    name = found.group(1).strip('"')
+    place = re.compile(r" (?:partition|comdat|align|gc|prefix|prologue|personality|!\w+|\{$)").search(
+        line, _parameters_end(line)
+    )
+    at = place.start() if place else len(line)
+    return f'{line[:at]} section ".text.{name}"{line[at:]}'
+
+
+def _parameters_end(line: str) -> int:
+    found = re.search(rf"@(?:{NAME})\(", line)
+    assert found is not None
+    return matching(line, found.end() - 1)
+
+
+def _data_section(found: re.Match[str]) -> str:
+    line = found.group()
+    if ' section "' in line or ", comdat" in line or found.group(1).startswith("llvm."):
+        return line
+    name = found.group(1).strip('"')
+    before, kind = found.group(2) or "", found.group(3)
+    body = found.group(4)
+    value = body[type_end(body, 0) + 1 :]
+    zero = re.match(r"(?:zeroinitializer|0|null|0\.0+e\+00|false)(?:,|$)", value) is not None
+    if "thread_local" in before:
+        prefix = ".tbss" if zero else ".tdata"
+    elif kind == "constant":
+        if re.match(r"(?:private|internal)? ?(?:local_)?unnamed_addr $", before) and ' c"' in line:
+            return line  # mergeable strings keep the section that merges them
+        prefix = ".data.rel.ro" if "@" in found.group(4) else ".rodata"
+    else:
+        prefix = ".bss" if zero else ".data"
+    at = re.search(r", (?:align|comdat|partition|!\w+|no_sanitize|sanitize|code_model)", line)
+    place = at.start() if at else len(line)
+    return f'{line[:place]}, section "{prefix}.{name}"{line[place:]}'
+
+
+def _constructors(body: str) -> str:
+    """`.init_array` entries by hand: the binding emits the old `.ctors`, which not every linker runs."""
+    made: list[str] = []
+    names: list[str] = []
+
+    def replace(found: re.Match[str]) -> str:
+        kind = "init" if found.group(1) == "ctors" else "fini"
+        for priority, function, associated in _CTOR.findall(found.group(2)):
+            name = f'@"cc.{kind}.{len(made)}"'
+            section = f".{kind}_array" + ("" if priority == "65535" else f".{int(priority):05d}")
+            comdat = ""
+            if associated != "null":
+                group = re.search(rf"^{re.escape(associated)} = [^\n]*?, comdat(?:\((\$[^)]*)\))?", body, re.MULTILINE)
+                if group is not None:
+                    comdat = f", comdat({group.group(1) or '$' + associated[1:]})"
+            made.append(f'{name} = internal global ptr {function}, section "{section}"{comdat}, align 8')
+            names.append(f"ptr {name}")
+        return ""
+
+    return _keep("\n".join([_CTORS.sub(replace, body), *made]) + "\n", "compiler.used", names)
+
+
+def _keep(body: str, kind: str, names: list[str]) -> str:
+    """Add to llvm.used (kept by the linker too) or llvm.compiler.used (kept by the optimiser)."""
+    if not names:
+        return body
+    pattern = rf'^@llvm\.{re.escape(kind)} = appending global \[(\d+) x ptr\] \[(.*)\], section "llvm\.metadata"$'
+    known = re.search(pattern, body, re.MULTILINE)
+    count = len(names)
+    if known is not None:
+        count += int(known.group(1))
+        names = [known.group(2), *names]
+        body = body[: known.start()] + body[known.end() :]
+    listed = ", ".join(names)
+    return f'{body}\n@llvm.{kind} = appending global [{count} x ptr] [{listed}], section "llvm.metadata"\n'
+
+
+def verified(text: str, options: UnitOptions) -> llvm.ModuleRef:
+    """The parsed and verified module. Raises CrashcheckError `ir-invalid`."""
+    initialise()
+    try:
+        module = llvm.parse_assembly(text, context=llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        dump = os.environ.get("CRASHCHECK_DUMP_IR")
+        if dump:
+            with open(dump, "w", encoding="utf-8", errors="surrogateescape") as stream:
+                stream.write(text)
+        raise CrashcheckError(
+            "ir-invalid",
+            f"{options.source}: the instrumented IR is not valid ({options.compiler}, {binding_version()}): {error}",
+            "this is a defect of crashcheck; CRASHCHECK_FALLBACK=1 compiles such units without hooks",
+        ) from error
+    return module
+
+
+def emit(text: str, options: UnitOptions) -> bytes:
+    """Verify, optimise and emit an object (or assembly). Raises CrashcheckError `ir-invalid`."""
+    module = verified(text, options)
+    flags = dict(_FLAG.findall(text, max(text.rfind("\n}\n"), 0)))
+    speed = {"0": 0, "1": 1, "2": 2, "3": 3, "s": 2, "z": 2}[options.level]
+    machine = llvm.Target.from_triple(module.triple).create_target_machine(
+        opt=speed,
+        reloc="pic" if "PIC Level" in flags else "static",
+        codemodel=_CODE_MODELS.get(flags.get("Code Model", ""), "default"),
+    )
+    machine.set_asm_verbosity(False)
+    tuning = llvm.create_pipeline_tuning_options(speed_level=speed)
+    tuning.loop_vectorization = tuning.slp_vectorization = speed >= 2
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    if options.assembly:
+        return str(machine.emit_assembly(module)).encode()
+    return bytes(machine.emit_object(module))
+
+
+def prepare_unit(bitcode: bytes, options: UnitOptions) -> str:
+    """The verified text of an instrumented unit in the dialect of clang 19, which is to emit it."""
+    text, _ = instrument_text(canonical_text(bitcode, options), options)
+    verified(text, options)
+    return for_clang_19(text)
+
+
+def compile_unit(bitcode: bytes, options: UnitOptions) -> tuple[bytes, UnitFacts]:
+    """Object (or assembly) of an instrumented unit, and its facts."""
+    text, facts = instrument_text(canonical_text(bitcode, options), options)
+    return emit(text, options), facts

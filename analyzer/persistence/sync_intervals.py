@@ -1,0 +1,73 @@
+"""Sync calls as intervals: what was recorded before the call began is what its return promises."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.pieces import PAGE_BYTES
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.runtime.trace_format import Kind, SyncKind
+
+# Sync kinds that order nothing (crash-model.md, page-cache rule 2).
+_IDLE = (SyncKind.MSYNC_ASYNC, SyncKind.SYNC_RANGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """A sync that returned. Event indices; `file` 0 means every file.
+
+    `folder` is the hash of the folder that a CC_DIRSYNC names (see folder_hash), 0 if unknown.
+
+    [low, high) is the byte range it covers, widened to whole pages because the kernel writes back whole
+    pages (mm/filemap.c, filemap_fdatawrite_range); `high` is -1 for the whole file.
+    """
+
+    begin: int
+    end: int
+    kind: int
+    file: int
+    low: int
+    high: int
+    failed: bool
+    folder: int = 0
+
+    def covers(self, file: int, offset: int) -> bool:
+        """Is the byte at `offset` of `file` in its range?"""
+        if self.kind == SyncKind.DIRSYNC:
+            return False
+        return self.file in (0, file) and offset >= self.low and (self.high < 0 or offset < self.high)
+
+
+def syncs(trace: Trace) -> list[Sync]:
+    """All syncs with both ends in the trace, by the event of their return; one without its begin orders nothing."""
+    events = trace.events
+    seqs = events["seq"]
+    out = []
+    for end in np.flatnonzero(events["kind"] == Kind.SYNC_END).tolist():
+        event = events[end]
+        kind = int(event["aux"])
+        begin = int(np.searchsorted(seqs, event["payload"]))
+        if kind in _IDLE or begin >= end or int(seqs[begin]) != int(event["payload"]):
+            continue
+        if int(events["kind"][begin]) != Kind.SYNC_BEGIN:
+            continue
+        file, offset, size = int(event["file"]), int(event["offset"]), int(event["size"])
+        if file == 0 and kind not in (SyncKind.SYNC, SyncKind.DIRSYNC):
+            continue
+        whole = kind in (SyncKind.FSYNC, SyncKind.FDATASYNC, SyncKind.SYNC, SyncKind.DIRSYNC) or size == 0
+        folder = offset if kind == SyncKind.DIRSYNC else 0
+        low = 0 if whole else offset // PAGE_BYTES * PAGE_BYTES
+        high = -1 if whole else -(-(offset + size) // PAGE_BYTES) * PAGE_BYTES
+        out.append(Sync(begin, end, kind, file, low, high, bool(int(event["flags"]) & 1), folder))
+    return out
+
+
+def folder_hash(folder: str) -> int:
+    """How a CC_DIRSYNC names a folder: 64-bit FNV-1a of its path relative to the pool ("" is the pool itself)."""
+    value = 0xCBF29CE484222325
+    for byte in os.fsencode(folder):
+        value = ((value ^ byte) * 0x100000001B3) & ((1 << 64) - 1)
+    return value

@@ -1,0 +1,1 @@
+"""Running the check on crash images: worker processes, limits, time-outs."""

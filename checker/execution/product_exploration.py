@@ -1,0 +1,213 @@
+"""New crash states that are decided without a run each: those of one moment, by runs that stand for all of them.
+
+All states of a moment are one image but for what each granule has lost. The check is run on that image with every
+combination of the granules' contents, explored at once (explorer/explore.c): it forks where it touches a granule, and
+two runs that come to the same state go on as one. So each image of the product ends like one of few runs.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.mutation.mutant_states import Common, Exposure
+from crashcheck.checker.results import Verdict
+from crashcheck.checker.states.ideals import Ids
+from crashcheck.checker.states.space import CrashState
+from crashcheck.runtime.exploration import MOST_BYTES, MOST_GRANULES, Explored, OpenGranule
+
+_LINE = 64
+_TRIED = 16  # contents of a granule, for one that makes a state new
+_FAILING = 4  # ends of a moment that are looked into
+_Range = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The images of a moment's states: those of `granules` in each combination, and all else as it is in one image.
+
+    `places` and `losses`: where each of them stands among the moment's granules, and what is lost of it for each of its
+    contents.
+    """
+
+    clock: int
+    point: int
+    granules: tuple[OpenGranule, ...]
+    places: tuple[int, ...]
+    losses: tuple[tuple[Ids, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of exploring a product. `why`: why it is not decided; `final`: and no other will be.
+
+    `failing`: for the first ends that failed their verdict and, if there is one, a new state that should end so.
+    """
+
+    why: str
+    final: bool
+    ends: int
+    failing: tuple[tuple[Verdict, CrashState | None], ...] = ()
+
+    @property
+    def passes(self) -> bool:
+        return not self.why and not self.failing
+
+
+def product_of(content: Content, exposure: Exposure, common: Common, clock: int, pool: Path) -> Product | str:
+    """The product of a moment, whose image with nothing lost is in `pool`; or why it is none."""
+    point = common.point(clock)
+    whole = [piece for some in exposure.whole_at(clock) for piece in some]
+    if not content.near_full(common.state(clock, whole)):
+        return "sizes or names of files are among what may be lost"
+    found: list[tuple[OpenGranule, int, tuple[Ids, ...]]] = []
+    for place, (losses, all_) in enumerate(zip(exposure.losses_at(clock), exposure.whole_at(clock), strict=True)):
+        patches = [_writes(content, point, lost) for lost in (losses[1:] if losses is not None else (all_,))]
+        touched = [(path, at, at + len(data)) for patch in patches for path, at, data in patch]
+        if not touched:
+            continue
+        paths = {path for path, _, _ in touched}
+        if len(paths) > 1:
+            return "a line or page belongs to several files"
+        (path,) = paths
+        low = min(at for _, at, _ in touched) // _LINE * _LINE
+        if max(end for _, _, end in touched) - low > MOST_BYTES:
+            return f"more than {MOST_BYTES} bytes are lost or kept in order"
+        with (pool / path).open("rb") as file:
+            file.seek(low)
+            base = file.read(-(-max(end for _, _, end in touched) // _LINE) * _LINE - low)
+        by_content: dict[bytes, Ids] = {base: ()}
+        if losses is not None:
+            for lost, patch in zip(losses[1:], patches, strict=True):
+                data = bytearray(base)
+                for _, at, new in patch:
+                    data[at - low : at - low + len(new)] = new
+                by_content.setdefault(bytes(data), lost)
+            if len(by_content) == 1:
+                continue
+        contents = tuple(by_content) if losses is not None else ()
+        found.append((OpenGranule(path, low, len(base), contents), place, tuple(by_content.values())))
+    found.sort(key=lambda each: (each[0].path, each[0].offset))
+    if len(found) > MOST_GRANULES:
+        return f"more than {MOST_GRANULES} lines or pages are open at once"
+    for (one, _, _), (two, _, _) in pairwise(found):
+        if one.path == two.path and one.offset + one.length > two.offset:
+            return "lines or pages that are lost apart lie across each other"
+    return Product(clock, point, *(tuple(column) for column in zip(*found, strict=True)) if found else ((), (), ()))
+
+
+def _writes(content: Content, point: int, lost: Ids) -> list[tuple[str, int, bytes]]:
+    patches = content.lost(CrashState(point, True, tuple(sorted(lost))))
+    return [(patch.path, offset, data) for patch in patches for offset, data in patch.writes]
+
+
+def matching(exposure: Exposure, product: Product, choices: Sequence[int | None]) -> CrashState | None:
+    """A new state whose granules have these contents, with as little lost else as can be; None if none is found."""
+    clock = product.clock
+    every = exposure.losses_at(clock)
+    fixed = {
+        place: losses[which]
+        for place, losses, which in zip(product.places, product.losses, choices, strict=True)
+        if which is not None
+    }
+    chosen: list[Ids] = [fixed.get(place, ()) for place in range(len(every))]
+    state = exposure.combined(clock, chosen)
+    if state is not None:
+        return state
+    for place, losses in enumerate(every):
+        if place in fixed:
+            continue
+        for lost in (losses or ())[1:_TRIED]:
+            state = exposure.combined(clock, [*chosen[:place], lost, *chosen[place + 1 :]])
+            if state is not None:
+                return state
+    return None
+
+
+def drawn(exposure: Exposure, clock: int, many: int) -> Iterator[CrashState]:
+    """Up to `many` new states of a moment, always the same ones; some may come more than once."""
+    drawing = Random(clock)
+    every = exposure.losses_at(clock)
+    for _ in range(many):
+        share = drawing.random()
+        chosen = [drawing.choice(losses) if losses is not None and drawing.random() < share else () for losses in every]
+        state = exposure.combined(clock, chosen)
+        if state is not None:
+            yield state
+
+
+class Covering:
+    """Explores moments, several at once, and remembers what it has shown: other mutants have the same moments."""
+
+    def __init__(self, common: Common, executor: Executor, jobs: int) -> None:
+        self._common = common
+        self._executor = executor
+        self._jobs = jobs
+        self._passed: dict[int, list[dict[_Range, frozenset[bytes]]]] = {}
+
+    def decide(self, exposure: Exposure, clocks: Sequence[int], timeout_s: float) -> list[Outcome]:
+        """What comes of some moments; all in about the time of one if there are no more than jobs."""
+        folders = [self._executor.home / f"explored{number}" for number in range(len(clocks))]
+        try:
+            prepared = [self._prepare(exposure, *each) for each in zip(clocks, folders, strict=True)]
+            asked = [self._executor.stages(one.point) if isinstance(one, Product) else () for one in prepared]
+            with ThreadPoolExecutor(self._jobs) as pool:
+                futures = [
+                    pool.submit(self._executor.explored, one.point, stages, one.granules, folder, timeout_s)
+                    if isinstance(one, Product) and not self._is_known(one)
+                    else None
+                    for one, stages, folder in zip(prepared, asked, folders, strict=True)
+                ]
+                explored = [None if future is None else future.result() for future in futures]
+        finally:
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
+        return [
+            self._outcome(exposure, one, what, folder)
+            for one, what, folder in zip(prepared, explored, folders, strict=True)
+        ]
+
+    def _prepare(self, exposure: Exposure, clock: int, folder: Path) -> Product | str:
+        folder.mkdir()
+        self._executor.write_image(self._common.state(clock, ()), folder / "pool")
+        return product_of(self._common.content, exposure, self._common, clock, folder / "pool")
+
+    def _outcome(self, exposure: Exposure, product: Product | str, explored: Explored | None, folder: Path) -> Outcome:
+        if isinstance(product, str):
+            return Outcome(product, False, 0)
+        if explored is None:
+            return Outcome("", False, 0)
+        failing: list[tuple[Verdict, CrashState | None]] = []
+        for end in explored.ends:
+            verdict = self._executor.judged(end, product.point, folder)
+            if not verdict.passed:
+                failing.append((verdict, matching(exposure, product, end.choices)))
+            if len(failing) == _FAILING:
+                break
+        outcome = Outcome(explored.why, explored.final, len(explored.ends), tuple(failing))
+        if outcome.passes:
+            self._passed.setdefault(product.clock, []).append(_contents(product))
+        return outcome
+
+    def _is_known(self, product: Product) -> bool:
+        """Whether a product that holds this one was decided before."""
+        mine = _contents(product)
+        return any(
+            all(
+                range_ in known and (contents <= known[range_] if contents else not known[range_])
+                for range_, contents in mine.items()
+            )
+            for known in self._passed.get(product.clock, ())
+        )
+
+
+def _contents(product: Product) -> dict[_Range, frozenset[bytes]]:
+    """Of each granule; none where they are too many to be listed, and none was read."""
+    return {(each.path, each.offset, each.length): frozenset(each.contents) for each in product.granules}

@@ -1,0 +1,169 @@
+"""A worker process: owns images, turns them into the states it is sent, and runs the check on each.
+
+One image follows what is durable at the crash points, another everything that was issued: each state is a few
+patches away from one of them, however much is pending. A third stays as it was before the workload, for runs that
+nothing crashes.
+
+Started by the executor in a fresh interpreter that loads neither numpy nor the trace. It ends when
+its connection does, and ends the check that is running then.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from crashcheck.checker.execution.check_command import CheckSetup
+from crashcheck.checker.execution.process import Abandoned, CheckNotStarted, Ended, Limits, Runner
+from crashcheck.checker.images.image_folder import ImageFolder, Patches
+
+DURABLE, ISSUED, INITIAL = range(3)
+_FOLDERS = ("durable", "issued_", "initial")  # paths of equal length
+_FULL_BYTES = 64 * 1024  # less room than this after a failing check: it may have failed for want of it
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One state for one worker: first the base moves, then the patches make the state."""
+
+    ticket: int
+    image: int  # DURABLE, ISSUED or INITIAL
+    reset: bool  # start its base from the first image again
+    advance: Patches
+    patches: Patches
+    acked: int
+    stdout_bytes: int
+    stages: tuple[bytes, ...] = ()  # files of operations for {ops}: a run each, one after another on the same image
+    kept_bytes: int | None = None  # of the output, if not what the limits say
+    timeout_s: float | None = None  # of each run, if not what the limits say
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a task could not be done; `slug` as in docs/messages.md."""
+
+    ticket: int
+    slug: str
+    text: str
+
+
+def pool_of(root: Path, image: int) -> Path:
+    """The folder that a check is given, in one of the images; all paths have the same length."""
+    return root / _FOLDERS[image] / "pool"
+
+
+class Worker:
+    """Executes tasks; see `main` for its life."""
+
+    def __init__(self, setup: CheckSetup, limits: Limits, root: Path) -> None:
+        self._setup = setup
+        self._root = root
+        self._runner = Runner(limits, setup.folder)
+        self._images: dict[int, ImageFolder] = {}
+        self._image_of(DURABLE)
+        self._stdout = root / "stdout"
+        self._ops = root / "ops"
+        self._stdout_is: tuple[int, ...] = ()
+        self._env = {image: setup.environment(pool_of(root, image)) for image in (DURABLE, ISSUED, INITIAL)}
+        self._show_stdout(0)
+
+    def run(self, task: Task, abandon_fd: int) -> Ended:
+        image = self._image_of(task.image)
+        if task.reset:
+            image.reset()
+        image.advance(task.advance)
+        image.apply(task.patches)
+        self._show_stdout(task.stdout_bytes)
+        ended = self._run_stages(task, str(image.pool), abandon_fd)
+        if ended.status != 0:
+            room = os.statvfs(self._root)
+            if room.f_bavail * room.f_frsize < _FULL_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        image.restore()
+        return ended
+
+    def _run_stages(self, task: Task, pool: str, abandon_fd: int) -> Ended:
+        """The last stage's end, or that of the first one that fails."""
+        command, env = self._setup.command, self._env[task.image]
+        if not task.stages:
+            argv = command.argv(pool, task.acked, str(self._stdout))
+            return self._runner.run(command.program, argv, env, abandon_fd, timeout_s=task.timeout_s)
+        argv = command.argv(pool, task.acked, str(self._stdout), str(self._ops))
+        before = 0
+        for number, operations in enumerate(task.stages):
+            self._ops.unlink(missing_ok=True)
+            self._ops.write_bytes(operations)
+            ended = self._runner.run(command.program, argv, env, abandon_fd, task.kept_bytes, task.timeout_s)
+            ended = replace(ended, stage=number, before_bytes=before)
+            if ended.status != 0 or ended.timed_out or ended.limit:
+                break
+            before += ended.total_bytes
+        return ended
+
+    def _image_of(self, image: int) -> ImageFolder:
+        if image not in self._images:
+            root = pool_of(self._root, image).parent
+            root.mkdir()
+            self._images[image] = ImageFolder(self._setup.first, root)
+        return self._images[image]
+
+    def _show_stdout(self, size: int) -> None:
+        """Make the file for {stdout} hold what had been printed by then."""
+        if self._stdout_is and self._stdout_is == (size, *self._identity()):
+            return
+        data = b""
+        if size and self._setup.recorded_stdout is not None:
+            with self._setup.recorded_stdout.open("rb") as file:
+                data = file.read(size)
+        self._stdout.unlink(missing_ok=True)
+        self._stdout.write_bytes(data)
+        self._stdout_is = (size, *self._identity())
+
+    def _identity(self) -> tuple[int, ...]:
+        try:
+            status = os.lstat(self._stdout)
+        except FileNotFoundError:
+            return ()
+        return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def main(fd: int) -> None:
+    """Receive (setup, limits, root), answer, then do tasks until the connection ends."""
+    os.set_inheritable(fd, False)  # it came to us by inheritance, but is no business of the checks
+    connection = Connection(fd)
+    setup, limits, root = connection.recv()
+    try:
+        worker = Worker(setup, limits, root)
+    except OSError as error:
+        connection.send(_trouble(-1, error, root))
+        return
+    connection.send(None)
+    try:
+        while True:
+            task = connection.recv()
+            try:
+                connection.send((task.ticket, worker.run(task, fd)))
+            except CheckNotStarted as error:
+                connection.send(Trouble(task.ticket, "check-not-started", str(error)))
+            except OSError as error:
+                connection.send(_trouble(task.ticket, error, root))
+                return
+    except (EOFError, Abandoned, BrokenPipeError, ConnectionResetError):
+        pass
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _trouble(ticket: int, error: OSError, root: Path) -> Trouble:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    where = f"{error.filename or root}: {error.strerror}"
+    return Trouble(ticket, "disk-full-checking" if full else "image-not-written", where)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

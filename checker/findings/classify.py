@@ -1,0 +1,269 @@
+"""Why a crash state fails: its smallest form, the pair of updates to blame, and the kind, by counterfactual runs.
+
+docs/findings.md says the same in words. Below, "prefix(t)" is the state in which exactly what was
+issued before event t has persisted: what `kill -9` at that moment leaves, nothing reordered.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.arrays import unique
+from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.checker.findings import minimise
+from crashcheck.checker.results import Kind, Outcome, Verdict
+from crashcheck.checker.search.budget import OutOfTime
+from crashcheck.checker.search.verdict_cache import OutOfProbes, Prober
+from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.subject import UPDATES, Subject
+
+_WALK_BACK = 256  # moments looked at for the beginning of a failing stretch of the program
+_WALK_ON = 4096  # moments within which its end is looked for
+_DIED = (Outcome.SIGNAL, Outcome.TIMEOUT)
+_ELSEWHERE = 8  # other operations that may show an earlier beginning
+_STEPS = 4  # updates that it may be earlier
+CUT_SHORT = "not minimised to the end: the budget was spent"
+GIVEN_UP = (
+    f"`kill -9` fails at each of {_WALK_BACK} moments before as well, and what comes before these was not looked at: "
+    "the failing stretch may begin with earlier updates"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A failing state in its smallest form, and what is to blame."""
+
+    kind: Kind
+    state: CrashState
+    verdict: Verdict
+    lost: int | None  # X: the piece that did not persist; of a prefix, the first that was not issued yet
+    kept: int | None  # Y: the piece that persisted although X did not; None where none is needed
+    prefix: bool = False  # no reordering is needed
+    torn: bool = False  # X and Y are pieces of one store or library call
+    since: int | None = None  # of `unpersisted`: operations acknowledged before X was issued
+    moment: int | None = None  # of a prefix: the event before which the program is killed
+    until: int | None = None  # of a prefix: the piece with which the program is right again; None if not known
+    complete: bool = True  # False where the budget ended first
+    given_up: bool = False  # of a prefix: the beginning of the stretch was looked for, and not found
+
+
+class Kinds:
+    """Decides on failing states, with runs of the check as evidence."""
+
+    def __init__(self, subject: Subject, prober: Prober) -> None:
+        self._subject = subject
+        self._prober = prober
+        updates = np.flatnonzero(np.isin(subject.trace.events["kind"], np.array(UPDATES, dtype=np.uint8)))
+        points = [int(point.event) for point in subject.space.points]
+        self._moments: list[int] = np.union1d(updates, np.array(points, dtype=np.int64)).tolist()
+
+    def whole_fails(self, point: int) -> Verdict | None:
+        """The verdict on "everything persisted" at a point if that fails, else None."""
+        verdict = self._prober.verdict(self._subject.space.full(point))
+        return None if verdict.passed else verdict
+
+    def decide(self, state: CrashState, verdict: Verdict) -> Cause:
+        """For a state that loses something, and fails otherwise than its point's "everything persisted"."""
+        smallest = state
+        try:
+            smallest = self._fewest_lost(state)
+            smallest = self._fewest_lost(self._earliest(smallest))
+            return self._classify(smallest)
+        except (OutOfProbes, OutOfTime):
+            return self.guess(smallest, verdict if smallest == state else self._prober_verdict(smallest, verdict))
+
+    def prefix_cause(self, event: int) -> Cause:
+        """For a failing prefix(event): the first of the consecutive failing ones, and the updates around it.
+
+        One run of the code may survive by chance what another does not: where the same updates follow each other in
+        another operation, and Y is the first update in the failing stretch there, that stretch says it better.
+        """
+        cause = self._begins(event)
+        try:
+            for _ in range(_STEPS):
+                sooner = self._sooner(cause)
+                if sooner is None:
+                    break
+                cause = self._begins(sooner)
+        except (OutOfProbes, OutOfTime):
+            pass
+        return cause
+
+    def _sooner(self, cause: Cause) -> int | None:
+        """The moment just before X in another operation, in which the update before Y, Y and X come from the same sites
+        and stacks, of a failing stretch that begins just before Y. Of each operation the first, of _ELSEWHERE of them.
+        """
+        if cause.moment is None or cause.kept is None or cause.given_up or cause.verdict.outcome is Outcome.TIMEOUT:
+            return None
+        subject = self._subject
+        events, calls = self._issued
+        at = int(np.searchsorted(events, cause.moment))
+        if not 2 <= at < len(events) or not subject.trace.events["site"][events[at]]:
+            return None
+        same = (calls[:-2] == calls[at - 2]) & (calls[1:-1] == calls[at - 1]) & (calls[2:] == calls[at])
+        alike = 2 + np.flatnonzero(same)
+        points = np.searchsorted(subject.space.points.event, events[alike], side="left")
+        operations, firsts = np.unique(subject.space.points.acked[points], return_index=True)
+        others = alike[firsts[operations != subject.space.points.acked[subject.point_at(cause.moment)]]]
+        for place in _spread(others, _ELSEWHERE):
+            event = int(events[place])
+            if self._prober.verdict(subject.prefix(event)).passed:
+                continue
+            since = bisect_left(self._moments, int(events[place - 2]))  # just before what precedes Y
+            moment, passing = self.first_of_stretch(event, bisect_left(self._moments, event) - since)
+            begun = passing is not None and int(subject.trace.events["kind"][passing]) in UPDATES
+            if begun and subject.update_from(moment) == subject.update_from(int(events[place - 1])):
+                return event
+        return None
+
+    @cached_property
+    def _issued(self) -> tuple[Ints, NDArray[np.uint64]]:
+        """The events of updates, and of each a number for its site and stack: asked for each failing stretch."""
+        events = unique(self._subject.graph.event)
+        return events, self._subject.trace.calls(events)
+
+    def _begins(self, event: int) -> Cause:
+        subject = self._subject
+        try:
+            moment, passing = self.first_of_stretch(event)
+            complete = True
+        except (OutOfProbes, OutOfTime):
+            moment, passing, complete = event, None, False
+        given_up = complete and passing is None and moment != self._moments[0]
+        state = subject.prefix(moment)
+        verdict = self._prober.verdict(state)
+        lost = subject.update_from(moment)
+        if passing is not None and int(subject.trace.events["kind"][passing]) not in UPDATES:
+            # Not an update made it fail but an acknowledgement: what was promised had not even been stored.
+            since = int(subject.space.points[subject.point_at(passing)].acked)
+            return Cause(Kind.UNPERSISTED, state, verdict, lost, None, True, since=since, moment=moment)
+        kept = subject.update_before(moment)
+        kind = Kind.RECOVERY_FAILURE if verdict.outcome in _DIED else Kind.ATOMICITY
+        return Cause(kind, state, verdict, lost, kept, True, moment=moment, complete=complete, given_up=given_up)
+
+    # -- the steps
+
+    def _by_its_losses(self, point: int) -> Callable[[CrashState], bool]:
+        """Whether a state fails, and otherwise than the point's "everything persisted"."""
+        return self._prober.failing_unlike(self.whole_fails(point))
+
+    def _fewest_lost(self, state: CrashState) -> CrashState:
+        return minimise.fewest_lost(self._subject.space, state, self._by_its_losses(state.point))
+
+    def _earliest(self, state: CrashState) -> CrashState:
+        """The same losses at the earliest point that shows them: there, what is needed with them is still pending."""
+        subject, space = self._subject, self._subject.space
+        lost = space.lost(state)
+        low = subject.point_at(min(subject.event_of(piece) for piece in lost) + 1)
+
+        def at(point: int) -> CrashState:
+            event = int(space.points[point].event)
+            return space.drop(point, tuple(p for p in lost if subject.event_of(p) < event))
+
+        def fails(point: int) -> bool:
+            candidate = at(point)
+            return not self._prober.verdict(candidate).passed and self._by_its_losses(point)(candidate)
+
+        return at(minimise.earliest(min(low, state.point), state.point, fails))
+
+    def _classify(self, state: CrashState) -> Cause:
+        subject, space = self._subject, self._subject.space
+        verdict = self._prober.verdict(state)
+        first = min(space.lost(state), key=subject.in_order)
+        event = subject.event_of(first)
+        fails = self._by_its_losses(state.point)
+        if fails(subject.prefix(event, state.point)):
+            # Nothing later than X is needed. At the moment itself, before anything further was promised?
+            if fails(subject.prefix(event)):
+                return self.prefix_cause(event)
+            if subject.told_since(event, state.point):
+                since = int(space.points[subject.point_at(event)].acked)
+                return Cause(Kind.UNPERSISTED, state, verdict, first, None, since=since)
+            # Nothing was promised meanwhile: what is needed with the loss is durable already.
+            durable = [piece for piece in space.durable(state.point).tolist() if subject.event_of(piece) > event]
+            now = int(space.points[state.point].event)
+            known = max(durable, key=subject.in_order) if durable else subject.update_before(now)
+            return Cause(Kind.ORDERING, state, verdict, first, known)
+        later = [p for p in space.persisted(state) if subject.event_of(p) >= event]
+        _, needed = minimise.fewest_persisted(space, state, later, fails)
+        kept = max(needed, key=subject.in_order)
+        if subject.event_of(kept) != event:
+            return Cause(Kind.ORDERING, state, verdict, first, kept)
+        kind = Kind.RECOVERY_FAILURE if verdict.outcome in _DIED else Kind.ATOMICITY
+        return Cause(kind, state, verdict, first, kept, torn=True)
+
+    def guess(self, state: CrashState, verdict: Verdict) -> Cause:
+        """Without runs: X is the first lost update, Y the last one that persisted after it."""
+        subject, space = self._subject, self._subject.space
+        first = min(space.lost(state), key=subject.in_order)
+        later = [p for p in space.persisted(state) if subject.event_of(p) >= subject.event_of(first)]
+        kept = max(later, key=subject.in_order) if later else None
+        kind = Kind.UNPERSISTED if kept is None else Kind.ORDERING
+        torn = kept is not None and subject.event_of(kept) == subject.event_of(first)
+        cause = Cause(kind, state, verdict, first, kept, complete=False)
+        return replace(cause, kind=Kind.ATOMICITY, torn=True) if torn else cause
+
+    def _prober_verdict(self, state: CrashState, otherwise: Verdict) -> Verdict:
+        known = self._prober.known(self._subject.content.fingerprint(state))
+        return known if known is not None else otherwise
+
+    def right_again(self, moment: int) -> int | None:
+        """The last piece issued in the stretch of failing moments that begins with `moment`; None if none is found.
+
+        Looked for up to the end of the operation under way, in steps that double, then by bisection.
+        """
+        space = self._subject.space
+        acked = int(space.points.acked[self._subject.point_at(moment)])
+        after = int(np.searchsorted(space.points.acked, acked, side="right"))
+        end = int(space.points.event[min(after, len(space.points) - 1)])
+
+        at = low = bisect_left(self._moments, moment)
+        last = min(bisect_left(self._moments, end), low + _WALK_ON)
+        step = 1
+        try:
+            while not self._passes(at):
+                if at == last:
+                    return None
+                low, at, step = at + 1, min(at + step, last), 2 * step
+            return self._subject.update_before(self._moments[minimise.earliest(low, at, self._passes)])
+        except (OutOfProbes, OutOfTime):
+            return None
+
+    def first_of_stretch(self, event: int, most: int | None = None) -> tuple[int, int | None]:
+        """The first of the consecutive failing moments that end with `event`, and the passing one before it if found.
+
+        It is not found where the very first moment fails, nor beyond `most` (at most _WALK_BACK) runs: then the
+        earliest that was run.
+        Moments are the events of updates and of crash points; crashing at a moment is prefix(moment). After a
+        time-out, which is dear, the next step back is twice as long, and what it went past is found by bisection.
+        """
+        at = bisect_left(self._moments, event)
+        step = 1
+        for _ in range(_WALK_BACK if most is None else min(most, _WALK_BACK)):
+            if at == 0:
+                return self._moments[0], None
+            before = max(0, at - step)
+            verdict = self._prober.verdict(self._subject.prefix(self._moments[before]))
+            if verdict.passed:
+                at = minimise.earliest(before + 1, at, lambda index: not self._passes(index))
+                return self._moments[at], self._moments[at - 1]
+            step = 2 * step if verdict.outcome is Outcome.TIMEOUT else 1
+            at = before
+        return self._moments[at], None
+
+    def _passes(self, index: int) -> bool:
+        """Whether the program may be killed at the moment with this index."""
+        return self._prober.verdict(self._subject.prefix(self._moments[index])).passed
+
+
+def _spread(rows: Ints, most: int) -> list[int]:
+    """So many of them, or all, evenly."""
+    chosen = np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(np.int64)
+    out: list[int] = rows[chosen].tolist()
+    return out

@@ -1,0 +1,296 @@
+"""One bug, one finding: causes that a single fix would mend are told as one (docs/findings.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum, StrEnum
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES, WORD_BYTES
+from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.flushers import Flushers, Spot
+from crashcheck.checker.findings.identity import AT, Identities, PlaceKey
+from crashcheck.checker.results import Kind, Location, Outcome
+from crashcheck.checker.subject import Subject
+from crashcheck.runtime.trace_format import Kind as EventKind
+
+Caller = tuple[str, str]  # file, function
+
+
+class Lacks(StrEnum):
+    """What would have made the lost update durable in time."""
+
+    FENCE = "fence"  # it was on its way: flushed, or stored past the caches
+    FLUSH = "flush"
+    SYNC = "sync"  # page-cache: one call does both
+
+
+class Due(IntEnum):
+    """When what was lost should have persisted."""
+
+    AT_ONCE = 0  # before another update of the same operation
+    AT_THE_END = 1  # before the operation was acknowledged, or output printed
+    LATER = 2  # before an update of a later operation
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """What two causes are compared by."""
+
+    kind: Kind
+    lacks: Lacks | None  # None: no persist is missing
+    lost: PlaceKey
+    kept: PlaceKey
+    object: tuple[str, ...] = ()  # function and enclosing object of what was lost; empty if not known
+    line: tuple[int, int] = (-1, -1)  # crash point and granule of what was lost
+    beside: frozenset[PlaceKey] = frozenset()  # places of what one flush, early enough, would have persisted with it
+    left: PlaceKey = ()  # of the update whose value stays where X is lost
+    outcome: Outcome = Outcome.FAIL
+    torn: bool = False  # one store, in part
+    until: PlaceKey = ()  # of a prefix: the update with which the program is right again; empty if not known
+    replaced: PlaceKey = ()  # the update whose value that one replaces
+    signs: frozenset[str] = frozenset()
+    usual: bool = False  # most places that store Y's field leave it so
+    missed: frozenset[Spot] = frozenset()  # flushes that usually persist what X's place stores, and here did not
+    lost_by: tuple[Caller, ...] = ()  # the functions whose calls led to X from where the section ends, innermost first
+    kept_by: tuple[Caller, ...] = ()  # … to Y
+    due: Due = Due.AT_ONCE
+
+    @property
+    def together(self) -> bool:
+        """Whether two updates must persist together: no flush or fence is missing."""
+        return self.lacks is None and self.kind in (Kind.ATOMICITY, Kind.RECOVERY_FAILURE)
+
+    @property
+    def section(self) -> bool:
+        """Whether they are of different stores."""
+        return self.together and not self.torn
+
+
+def trait(subject: Subject, identities: Identities, flushers: Flushers, cause: Cause) -> Trait:
+    piece = None if cause.lost is None else subject.graph.whole(cause.lost)[0]
+    lost, kept, until = (
+        None if one is None else subject.places.of(subject.event_of(one))
+        for one in (cause.lost, cause.kept, cause.until)
+    )
+    seen = Trait(
+        cause.kind,
+        None,
+        identities.place(cause.lost),
+        identities.place(cause.kept),
+        outcome=cause.verdict.outcome,
+        signs=cause.verdict.signs,
+        torn=cause.torn,
+        until=() if cause.until is None else identities.place(cause.until),
+        replaced=() if cause.until is None else _left(subject, identities, subject.graph.whole(cause.until)[0]),
+        due=_due(subject, cause),
+        lost_by=callers_within(lost, until or kept),
+        kept_by=callers_within(kept, until or lost),
+    )
+    if piece is None:
+        return seen
+    here = subject.places.of(int(subject.graph.event[piece]))
+    seen = replace(seen, object=_object(here), line=(cause.state.point, int(subject.graph.granule[piece])))
+    if cause.kind not in (Kind.ORDERING, Kind.UNPERSISTED) or cause.prefix:
+        return seen
+    lacks = lacking(subject, cause, piece)
+    seen = replace(seen, lacks=lacks, left=_left(subject, identities, piece))
+    if lacks is not Lacks.FLUSH:
+        return seen
+    missed = flushers.missed(piece, _due_at(subject, cause))
+    return replace(seen, beside=_beside(subject, identities, cause, piece), missed=missed)
+
+
+def _due_at(subject: Subject, cause: Cause) -> int:
+    """The event before which what was lost should have persisted."""
+    return int(subject.space.points[cause.state.point].event) if cause.kept is None else subject.event_of(cause.kept)
+
+
+def _due(subject: Subject, cause: Cause) -> Due:
+    if cause.kept is None or cause.lost is None:
+        return Due.AT_THE_END
+    first, then = (subject.point_at(subject.event_of(piece)) for piece in (cause.lost, cause.kept))
+    same = int(subject.space.points.acked[first]) == int(subject.space.points.acked[then])
+    return Due.AT_ONCE if same else Due.LATER
+
+
+def _beside(subject: Subject, identities: Identities, cause: Cause, piece: int) -> frozenset[PlaceKey]:
+    """Places of what was pending on the lost update's line before what must come later."""
+    graph = subject.graph
+    until = len(subject.trace.events) if cause.kept is None else subject.event_of(cause.kept)
+    granule = int(graph.granule[piece])
+    near = (id_ for id_ in subject.space.pending(cause.state.point) if int(graph.granule[id_]) == granule)
+    return frozenset(identities.place(id_) for id_ in near if int(graph.event[id_]) < until)
+
+
+def _left(subject: Subject, identities: Identities, piece: int) -> PlaceKey:
+    """The place of the update before a piece at the same word; empty if there is none."""
+    graph = subject.graph
+    same = (graph.file[:piece] == graph.file[piece]) & (graph.kind[:piece] == DATA)
+    before = np.flatnonzero(same & (graph.offset[:piece] // WORD_BYTES == graph.offset[piece] // WORD_BYTES))
+    return identities.place(int(before[-1])) if len(before) and int(graph.kind[piece]) == DATA else ()
+
+
+def lacking(subject: Subject, cause: Cause, piece: int) -> Lacks:
+    """What came between the lost update and the crash, or what was kept: its line's flush, or not even that."""
+    graph, events = subject.graph, subject.trace.events
+    if graph.model == "page-cache":
+        return Lacks.SYNC
+    if int(graph.kind[piece]) == DATA and int(graph.mode[piece]) != IN_ORDER:
+        return Lacks.FENCE
+    low = int(graph.event[piece]) + 1
+    between = events[low : _due_at(subject, cause)]
+    line = int(graph.offset[piece]) // LINE_BYTES
+    first = between["offset"].astype(np.int64) // LINE_BYTES
+    last = (between["offset"].astype(np.int64) + np.maximum(between["size"].astype(np.int64), 1) - 1) // LINE_BYTES
+    flushes = (between["kind"] == EventKind.FLUSH) & (between["file"] == int(graph.file[piece]))
+    return Lacks.FENCE if bool(np.any(flushes & (first <= line) & (line <= last))) else Lacks.FLUSH
+
+
+def alike(one: Trait, other: Trait) -> bool:
+    """Whether a single fix would mend both."""
+    if one.together and other.together:
+        return (one.section or other.section) and _one_section(one, other)
+    if one.section or other.section:
+        section, loss = (one, other) if one.section else (other, one)
+        return loss.lacks is not None and _of_section(section, loss)
+    if one.lacks is None or one.lacks is not other.lacks:
+        return False
+    if one.lost == other.lost:
+        return True  # persisted right after the store, it is so before whatever must come later
+    if one.lost in other.beside and other.lost in one.beside:
+        return True  # one flush of their line, before either is needed
+    if one.missed & other.missed:
+        return True  # the flush that persists both elsewhere
+    if one.kind is not other.kind or one.kept != other.kept:
+        return False
+    if one.kind is Kind.ORDERING and one.lacks is not Lacks.FLUSH:
+        return True  # one fence (sync) before what was kept
+    return one.line == other.line or (one.object == other.object != ())
+
+
+def _one_section(one: Trait, other: Trait) -> bool:
+    """A chain of updates, each of which must persist with the next; or what one update leaves is not mended, whatever
+    comes after it; or the same pair, ended in another way or written once more for another branch."""
+    if _linked(one, other) or _linked(other, one) or (one.lost, one.kept) == (other.lost, other.kept):
+        return True
+    if not (one.section and other.section):
+        return False
+    return _left_alike(one, other) or _written_twice(one, other)
+
+
+def _linked(one: Trait, other: Trait) -> bool:
+    """Whether X of the one is Y of the other, called by the same functions as far as both are known: a helper is part
+    of a section of each function that calls it."""
+    return one.lost == other.kept and all(mine == its for mine, its in zip(one.lost_by, other.kept_by, strict=False))
+
+
+def callers_within(here: Location | None, end: Location | None) -> tuple[Caller, ...]:
+    """The functions that called a place, from the innermost that led to `end` as well, innermost first, each once."""
+    if here is None or end is None:
+        return ()
+    mine, its = ([(frame.file, frame.line, frame.function) for frame in at.stack] for at in (here, end))
+    shared = 0
+    while shared < min(len(mine), len(its)) and mine[-1 - shared] == its[-1 - shared]:
+        shared += 1
+    return tuple(dict.fromkeys((file, function) for file, _, function in mine[: len(mine) - shared]))
+
+
+def _left_alike(one: Trait, other: Trait) -> bool:
+    """What one update leaves; or, until the same update makes it right, what most updates of one field leave, or what
+    the one's leaves in both."""
+    if one.kept == other.kept:
+        return _named(one.kept)
+    if one.until != other.until or not one.until:
+        return False
+    if one.usual and other.usual and one.kept[-1] == other.kept[-1]:
+        return True
+    left = [trait.kept for trait, then in ((one, other), (other, one)) if trait.kept == then.replaced]
+    return any(map(_named, left)) and _harm_alike(one, other)
+
+
+def _written_twice(one: Trait, other: Trait) -> bool:
+    """The same two fields, in one function, with the same harm: of two branches that mirror each other."""
+    places = (one.kept, one.lost, other.kept, other.lost)
+    if not all(map(_named, places)) or len({place[1] for place in places}) > 1 or len({p[-2] for p in places}) > 1:
+        return False
+    if {one.kept, one.lost} & {other.kept, other.lost}:
+        return False  # another run of one branch
+    fields = [{trait.kept[-1], trait.lost[-1]} for trait in (one, other)]
+    return fields[0] == fields[1] and len(fields[0]) > 1 and _harm_alike(one, other)
+
+
+def _of_section(section: Trait, loss: Trait) -> bool:
+    """A lost update whose loss is the same bug: of two that must persist together the first one, whatever harm the
+    other half does; or with the same harm the second one, or what should have replaced the value that the section's
+    first update leaves."""
+    partners = (section.lost, section.until)
+    if loss.lost == section.kept and loss.kept in partners:
+        return True
+    same = loss.kept == section.kept and loss.lost in partners
+    replaced = loss.left == section.kept != loss.lost and _named(loss.left)
+    return (same or replaced) and _harm_alike(section, loss)
+
+
+def _harm_alike(one: Trait, other: Trait) -> bool:
+    shown_alike = bool(one.signs & other.signs) or not (one.signs or other.signs)
+    return one.outcome is other.outcome and shown_alike
+
+
+def _named(place: PlaceKey) -> bool:
+    """Whether a place says which variable it changes: helpers that store through any pointer do not."""
+    return place[:1] == (AT,) and place[-1] != ""
+
+
+def usual(traits: Sequence[Trait], storing: Callable[[str], int]) -> list[Trait]:
+    """The traits, marked where most places that store Y's field leave it until the same update: recovery forgets it.
+
+    `storing`: how many places of the program store a field.
+    """
+    leaving: dict[tuple[str, PlaceKey], set[PlaceKey]] = {}
+    for one in traits:
+        if one.section and one.until and _named(one.kept):
+            leaving.setdefault((one.kept[-1], one.until), set()).add(one.kept)
+    rules = {key for key, places in leaving.items() if len(places) > 1 and 2 * len(places) > storing(key[0])}
+    return [replace(one, usual=one.section and (one.kept[-1], one.until) in rules) for one in traits]
+
+
+def groups(traits: Sequence[Trait]) -> list[list[int]]:
+    """Indices of causes that are one bug, by first member; alike is closed over chains."""
+    root = list(range(len(traits)))
+    for index, one in enumerate(traits):
+        for before in range(index):
+            if alike(traits[before], one):
+                a, b = _root(root, before), _root(root, index)
+                root[max(a, b)] = min(a, b)
+    found: dict[int, list[int]] = {}
+    for index in range(len(traits)):
+        found.setdefault(_root(root, index), []).append(index)
+    return list(found.values())
+
+
+def head(traits: Sequence[Trait], members: Sequence[int]) -> int:
+    """The member to tell the bug by, the first one found of equals.
+
+    Of updates that must persist together the beginning of a chain, before all one that the check reported; of a missing
+    persist the one that is due first.
+    """
+    together = [index for index in members if traits[index].lacks is None]
+    if not together:
+        return min(members, key=lambda index: traits[index].due)
+    lost = {traits[index].lost for index in members}
+    return min(together, key=lambda index: (traits[index].kind is not Kind.ATOMICITY, traits[index].kept in lost))
+
+
+def _root(root: list[int], index: int) -> int:
+    while root[index] != index:
+        index = root[index]
+    return index
+
+
+def _object(here: Location | None) -> tuple[str, ...]:
+    if here is None or "." not in here.variable:
+        return ()
+    return (here.file, here.function, here.variable.rpartition(".")[0])

@@ -1,0 +1,86 @@
+"""What makes two failing states one finding, and a finding the same one after lines have moved."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from crashcheck.checker.results import Kind, Location
+from crashcheck.checker.subject import Subject
+
+PlaceKey = tuple[str, ...]
+FindingKey = tuple[Kind, PlaceKey, PlaceKey]
+
+AT = "at"  # opens the key of a place in the source
+_ID_DIGITS = 12
+_PARTS = 5  # of a stable place in the source
+_NOWHERE: PlaceKey = ("",)
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """Keys of places and of findings.
+
+    A *key* tells places of one run apart (it has the line). An *id* must survive moved lines, other
+    checkouts and other machines: it is made of the function, the file, the variable, the text of the
+    source line and its ordinal among equals, and of no line number and no absolute path. Without
+    program facts both are the watched file and the offset in it.
+    """
+
+    subject: Subject
+
+    def place(self, piece: int | None) -> PlaceKey:
+        if piece is None:
+            return _NOWHERE
+        here = self.subject.places.of(self.subject.event_of(piece))
+        if here is None:
+            return self._offset(piece)
+        return (AT, here.file, str(here.line), str(here.column), here.function, here.variable)
+
+    def finding(self, kind: Kind, lost: int | None, kept: int | None) -> FindingKey:
+        return kind, self.place(lost), self.place(kept)
+
+    def stable(self, kind: Kind, lost: int | None, kept: int | None, depth: int = 1) -> str:
+        """The finding's id: 12 hexadecimal digits."""
+        parts = [kind.value, str(depth), *self._stable_place(lost), *self._stable_place(kept)]
+        return _digest(parts)
+
+    def likenesses(self, kind: Kind, lost: int | None, kept: int | None, depth: int = 1) -> tuple[str, ...]:
+        """What a finding is still known by after its function or file got another name, or its lines another text.
+
+        Each leaves something out of the id, so two bugs may share one: to be asked only where the id is not found.
+        """
+        whole = [self._stable_place(piece) for piece in (lost, kept)]
+        # (file, function, variable, text, ordinal); places without a source have only what the id has.
+        by_text = [place[2:4] if len(place) == _PARTS else place for place in whole]
+        by_name = [place[:3] if len(place) == _PARTS else place for place in whole]
+        return tuple(
+            _digest([name, kind.value, str(depth), *places[0], *places[1]])
+            for name, places in (("by text", by_text), ("by name", by_name))
+        )
+
+    def _stable_place(self, piece: int | None) -> PlaceKey:
+        if piece is None:
+            return _NOWHERE
+        event = self.subject.event_of(piece)
+        here = self.subject.places.of(event)
+        if here is None:
+            return self._offset(piece)
+        return (_portable(here), here.function, here.variable, here.text, str(self.subject.places.ordinal(event)))
+
+    def _offset(self, piece: int) -> PlaceKey:
+        described = self.subject.graph.piece(piece)
+        offset = described.offset
+        if described.kind == "data":  # of the whole store: its pieces are one place
+            offset = int(self.subject.trace.events["offset"][described.event])
+        return ("offset", self.subject.path_of(piece), described.kind, str(offset))
+
+
+def _digest(parts: list[str]) -> str:
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:_ID_DIGITS]
+
+
+def _portable(here: Location) -> str:
+    path = PurePosixPath(here.file)
+    return path.name if path.is_absolute() else str(path)

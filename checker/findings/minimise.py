@@ -1,0 +1,135 @@
+"""Making a failing crash state small: delta debugging over the lattice of order ideals.
+
+A crash state at a point is the set of pending updates that are *lost*, which is closed upwards in
+the persistence order (what must persist after a lost update is lost too); what is *persisted* is
+closed downwards. Plain delta debugging (Zeller, Hildebrandt, TSE 2002) tries arbitrary subsets, most
+of which are no crash states at all; here each candidate is a subset's closure, so every state that
+is executed may really survive a crash.
+
+Invariants that the code below keeps:
+
+1. Every candidate is an ideal of the same crash point, and its reduced set a strict subset of the
+   one being reduced.
+2. The result fails: the given state must fail, and only failing candidates are ever adopted.
+3. The result is 1-minimal in the lattice: giving back any one element, with what that brings along
+   by closure, makes the check pass.
+4. Candidates depend on the state and on earlier answers alone, in one fixed order: the same check
+   gives the same result for any number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from crashcheck.checker.states.space import CrashState, StateSpace
+
+Pieces = tuple[int, ...]
+Candidate = tuple["CrashState", Pieces]  # a state, and what of the reduced set remains in it
+
+
+def fewest_lost(space: StateSpace, state: CrashState, fails: Callable[[CrashState], bool]) -> CrashState:
+    """A failing state at the same point that loses a 1-minimal subset of what `state` loses, all else persisted.
+
+    "Everything persisted" is never tried: the caller knows what becomes of it.
+    """
+    point = state.point
+
+    def of(candidate: CrashState) -> Candidate:
+        return candidate, tuple(space.lost(candidate))
+
+    def only(lost: Pieces) -> Candidate:
+        return of(space.drop(point, lost))
+
+    def without(lost: Pieces, given_back: Pieces) -> Candidate:
+        still = set(lost) - set(given_back)
+        wholes = {space.graph.whole(piece)[0] for piece in still}
+        held = [piece for piece in space.pending(point) if piece not in wholes]
+        return of(space.keep(point, (*held, *_parts(space, still))))
+
+    lost = _reduce(tuple(space.lost(state)), only, without, fails)
+    return space.drop(point, lost)
+
+
+def fewest_persisted(
+    space: StateSpace, state: CrashState, among: Iterable[int], fails: Callable[[CrashState], bool]
+) -> tuple[CrashState, Pieces]:
+    """A failing state that persists a 1-minimal subset of `among`, with the rest of `state` as it is.
+
+    `among` must be persisted in `state`, and closed upwards within what is persisted there. Returns
+    the state and the subset, which is empty if the check fails with none of it.
+    """
+    point = state.point
+    candidates = set(among)
+    rest = tuple(piece for piece in space.persisted(state) if piece not in candidates)
+
+    def of(candidate: CrashState) -> Candidate:
+        return candidate, tuple(piece for piece in space.persisted(candidate) if piece in candidates)
+
+    def only(kept: Pieces) -> Candidate:
+        return of(space.keep(point, rest + kept))
+
+    def without(kept: Pieces, lost: Pieces) -> Candidate:
+        held = (set(rest) | set(kept)) - set(lost)
+        parts = _parts(space, held)
+        in_part = {space.graph.whole(part)[0] for part in parts}
+        gone = [piece for piece in space.pending(point) if piece not in held and piece not in in_part]
+        return of(space.drop(point, (*gone, *parts)))
+
+    bare = only(())
+    if fails(bare[0]):
+        return bare
+    kept = _reduce(tuple(sorted(candidates)), only, without, fails)
+    return only(kept)
+
+
+def _parts(space: StateSpace, pieces: Iterable[int]) -> Pieces:
+    """Those that are parts of extensions (PersistenceGraph): held up to there, lost beyond."""
+    return tuple(sorted(piece for piece in pieces if piece >= len(space.graph)))
+
+
+def _reduce(
+    items: Pieces,
+    only: Callable[[Pieces], Candidate],
+    without: Callable[[Pieces, Pieces], Candidate],
+    fails: Callable[[CrashState], bool],
+) -> Pieces:
+    """ddmin with closures: `only(chunk)` reduces to a chunk, `without(items, chunk)` takes a chunk away."""
+    size = max(1, len(items) // 2)
+    while len(items) > 1:
+        chunks = [items[at : at + size] for at in range(0, len(items), size)]
+        smaller = _first_failing(items, (only(chunk) for chunk in chunks), fails)
+        if smaller is None:
+            smaller = _first_failing(items, (without(items, chunk) for chunk in chunks), fails)
+        if smaller is not None:
+            items = smaller
+            size = max(1, min(size, len(items) // 2))
+        elif size == 1:
+            break
+        else:
+            size = max(1, size // 2)
+    return items
+
+
+def _first_failing(
+    items: Pieces, candidates: Iterable[Candidate], fails: Callable[[CrashState], bool]
+) -> Pieces | None:
+    for state, remaining in candidates:
+        if 0 < len(remaining) < len(items) and fails(state):
+            return remaining
+    return None
+
+
+def earliest(low: int, high: int, fails: Callable[[int], bool]) -> int:
+    """A point of `[low, high]` that fails although the one before it passes, or `low`; `high` must fail.
+
+    Bisection: failing need not be monotone, and then it is one such point, always the same.
+    """
+    while low < high:
+        middle = (low + high) // 2
+        if fails(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return high

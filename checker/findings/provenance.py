@@ -1,0 +1,154 @@
+"""Where in the source an event of the trace comes from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.checker.fixes.c_source import Macro, Source, known_macros, visible
+from crashcheck.checker.fixes.c_targets import target
+from crashcheck.checker.results import Frame, Location
+from crashcheck.source import SourceTree, source_line, source_lines
+
+# Where systems and compilers keep headers, libstdc++'s and clang's own among them. What is included from elsewhere
+# (a structure in a header of its own, a .c file of another folder) is under test as much as what includes it.
+_INSTALLED = re.compile(r"^/(usr/(local/)?(include|lib\w*)|opt|nix/store)/|/(lib/clang|include/c\+\+|ziglang/lib)/")
+
+
+_LONGEST = 60  # characters of an expression that names what is stored to
+
+
+class Places(Protocol):
+    """Locations of events, by index in the trace."""
+
+    def of(self, event: int) -> Location | None:
+        """The place of an event, or None where nothing is known."""
+        ...
+
+    def ordinal(self, event: int) -> int:
+        """Which it is, from 0, among the places of its function that have the same variable and source text."""
+        ...
+
+
+class NoPlaces:
+    """For traces without facts: nothing is known about any event."""
+
+    def of(self, event: int) -> Location | None:
+        return None
+
+    def ordinal(self, event: int) -> int:
+        return 0
+
+
+class Project:
+    """Which files are under test: what lies in `folder`, beside a source that crashcheck-cc compiled, or anywhere but
+    where systems and compilers keep headers.
+    """
+
+    def __init__(self, facts: ProgramFacts, folder: Path) -> None:
+        self._tree = SourceTree(folder)
+        self._files: dict[str, str] = {}
+        self._folders = {str(Path(self.file(unit.source)).parent) for unit in facts.units.values()}
+
+    def file(self, path: str) -> str:
+        """How reports name it: relative to `folder` where it lies inside."""
+        if path not in self._files:
+            self._files[path] = self._tree.relative(path)
+        return self._files[path]
+
+    def has(self, path: str) -> bool:
+        file = self.file(path)
+        if not path or not file.startswith("/"):
+            return bool(path)
+        return not _INSTALLED.search(file) or str(Path(file).parent) in self._folders
+
+
+class TracePlaces:
+    """Places from the program facts; files relative to `folder` where they lie inside it.
+
+    A store that an installed header made (std::atomic, a container) is placed where the project called it: at the
+    innermost link of the inlining and call chain that the project has; else at the innermost of all.
+    """
+
+    def __init__(self, trace: Trace, facts: ProgramFacts, folder: Path) -> None:
+        self._trace = trace
+        self._facts = facts
+        self._project = Project(facts, folder)
+        self._known: dict[tuple[int, int], Location | None] = {}
+        self._ordinals: dict[tuple[int, Location], int] = {}
+
+    def of(self, event: int) -> Location | None:
+        row = self._trace.events[event]
+        key = (int(row["site"]), int(row["stack"]))
+        if key not in self._known:
+            self._known[key] = self._find(*key)
+        return self._known[key]
+
+    def ordinal(self, event: int) -> int:
+        here = self.of(event)
+        row = self._trace.events[event]
+        if here is None:
+            return 0
+        # The chain's first site in a unit that knows the place: the store's own, or a caller's.
+        for site in (int(row["site"]), *self._trace.stack(int(row["stack"]))):
+            unit = self._trace.unit_of(site)
+            if unit is None:
+                continue
+            key = (unit.key, replace(here, stack=()))
+            if key not in self._ordinals:
+                self._ordinals[key] = self._ordinal(*key)
+            if self._ordinals[key] >= 0:
+                return self._ordinals[key]
+        return 0
+
+    def _ordinal(self, unit: int, here: Location) -> int:
+        """Among the unit's places that look like `here`; -1 if it has no such place."""
+        facts = self._facts.unit(unit)
+        alike = {
+            (place.line, place.column)
+            for site in (facts.sites if facts is not None else ())
+            for place in site.positions
+            if place.function == here.function
+            and site.variable in (here.variable, "")
+            and self._project.file(place.file) == here.file
+            and source_line(place.file, place.line).strip() == here.text
+        }
+        at = (here.line, here.column)
+        return sorted(alike).index(at) if at in alike else -1
+
+    def _find(self, site_id: int, stack_id: int) -> Location | None:
+        own: Site | None = self._trace.site(site_id, self._facts)
+        callers = [self._trace.site(call, self._facts) for call in self._trace.stack(stack_id)]
+        chain = [place for site in (own, *callers) if site is not None for place in site.positions]
+        if not chain:
+            return None
+        at = next((index for index, place in enumerate(chain) if self._project.has(place.file)), 0)
+        place = chain[at]
+        stack = tuple(Frame(above.function, self._project.file(above.file), above.line) for above in chain[at + 1 :])
+        variable = own.variable if own is not None else ""
+        text = source_line(place.file, place.line).strip()
+        # Of a place further out the text says what is called there, not what that stores to.
+        itself = own is not None and own.kind in STORES and at == 0
+        expression = "" if variable or not itself else _expression(place.file, place.line, place.column)
+        file = self._project.file(place.file)
+        return Location(file, place.line, place.column, place.function, variable, stack, text, expression)
+
+
+def _expression(file: str, line: int, column: int) -> str:
+    found = target(_source(file), line, column, _macros(file))
+    return found if len(found) <= _LONGEST else ""
+
+
+@lru_cache(maxsize=64)
+def _source(file: str) -> Source:
+    return Source("\n".join(source_lines(file)))
+
+
+@lru_cache(maxsize=64)
+def _macros(file: str) -> dict[str, Macro]:
+    return known_macros(visible(Path(file), lambda path: _source(str(path))))

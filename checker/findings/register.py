@@ -1,0 +1,275 @@
+"""Findings in the making: failing states gathered by what is to blame, and turned into values at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.checker.findings import deduplicate, describe
+from crashcheck.checker.findings.classify import CUT_SHORT, GIVEN_UP, Cause
+from crashcheck.checker.findings.flushers import Flushers
+from crashcheck.checker.findings.identity import AT, FindingKey, Identities, PlaceKey
+from crashcheck.checker.findings.schedule import Schedule
+from crashcheck.checker.images import sparse
+from crashcheck.checker.results import Finding, Kind, Location
+from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.subject import Subject
+from crashcheck.checker.token import Level, Token, digest
+
+KILL_SHOWS_IT = "no reordering needed: `kill -9` shows it"
+NO_SNAPSHOT = "no snapshot of the files at this point was to be had, so an update that was not traced may be the reason"
+NOT_REPLAYED = "the trace is incomplete: replayed up to this point it does not give the files as they were then"
+UNEXPLAINED = "it touches bytes that something untraced also wrote"
+
+MOST_CASES = 10_000
+_ALSO_SHOWN = 5
+
+WriteImage = Callable[[CrashState, Path], None]
+Snapshot = Callable[[int], Path | None]
+
+
+@dataclass(slots=True)
+class Draft:
+    """A finding so far. `stretches`: of a prefix, the moments (event indices) known to fail for this reason."""
+
+    cause: Cause
+    key: FindingKey
+    states: int = 1
+    uncertain: str = ""
+    stretches: set[int] = field(default_factory=set)
+    cases: list[CrashState] = field(default_factory=list)  # failing states of it, the first MOST_CASES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bug:
+    """A finding and the drafts that it was made of, the one that it is told by first."""
+
+    finding: Finding
+    drafts: tuple[Draft, ...]
+
+
+class Register:
+    """All findings of one search, in the order in which they were found."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.identities = Identities(subject)
+        self.drafts: list[Draft] = []
+        self._digest = digest(subject.trace)
+        self._sites: dict[tuple[int, int], PlaceKey] = {}
+        self._pieces: dict[PlaceKey, NDArray[np.int64]] = {}
+
+    def knows(self, cause: Cause) -> bool:
+        """Whether a cause belongs to a finding already made."""
+        key = self.identities.finding(cause.kind, cause.lost, cause.kept)
+        return any(draft.key == key for draft in self.drafts)
+
+    def add(self, cause: Cause) -> tuple[Draft, bool]:
+        """Count a failing state with its cause; returns its finding and whether that is new."""
+        key = self.identities.finding(cause.kind, cause.lost, cause.kept)
+        for draft in self.drafts:
+            if draft.key == key:
+                draft.states += 1
+                return draft, False
+        draft = Draft(cause, key)
+        self.drafts.append(draft)
+        return draft, True
+
+    def by_moment(self, moment: int) -> Draft | None:
+        """The prefix finding whose failing stretch holds a moment."""
+        return next((draft for draft in self.drafts if moment in draft.stretches), None)
+
+    # -- is a failing state explained by a known finding?
+
+    def applicable(self, state: CrashState) -> list[tuple[Draft, tuple[int, ...]]]:
+        """Findings whose relation a state shows, each with the pieces X of it that the state lost.
+
+        That is: a piece of X's place is lost, and a later piece of Y's place has persisted; where no Y is needed,
+        something was promised since.
+        Whether that is the reason is for a counterfactual run to say: the same state with those pieces of X.
+        """
+        subject = self.subject
+        lost = subject.space.lost(state)
+        by_place: dict[PlaceKey, list[int]] = {}
+        for piece in lost:
+            by_place.setdefault(self._place(piece), []).append(piece)
+        found = []
+        for draft in self.drafts:
+            kind, lost_place, kept_place = draft.key
+            mine = by_place.get(lost_place, [])
+            if kind is Kind.UNPERSISTED and not draft.cause.prefix:
+                # Where nothing was promised since, something else needs it.
+                mine = [piece for piece in mine if subject.told_since(subject.event_of(piece), state.point)]
+            if not mine or (draft.cause.prefix and (kind is Kind.UNPERSISTED or len(mine) > 1)):
+                continue
+            if not draft.cause.prefix and kind is not Kind.UNPERSISTED and draft.cause.kept is not None:
+                first = min(subject.event_of(piece) for piece in mine)
+                if not self._persisted_since(state, kept_place, first, set(lost)):
+                    continue
+            found.append((draft, tuple(mine)))
+        return found
+
+    def with_persisted(self, state: CrashState, pieces: Iterable[int]) -> CrashState:
+        """The state with some of its lost pieces, and all that they need, persisted as well."""
+        return self.subject.space.keep(state.point, (*self.subject.space.persisted(state), *pieces))
+
+    def _place(self, piece: int) -> PlaceKey:
+        row = self.subject.trace.events[self.subject.event_of(piece)]
+        site = (int(row["site"]), int(row["stack"]))
+        known = self._sites.get(site)
+        if known is not None:
+            return known
+        place = self.identities.place(piece)
+        if place[0] == AT:
+            self._sites[site] = place
+        return place
+
+    def _persisted_since(self, state: CrashState, place: PlaceKey, event: int, lost: set[int]) -> bool:
+        pieces = self._pieces_of(place)
+        until = int(self.subject.space.points[state.point].event)
+        low, high = np.searchsorted(self.subject.graph.event[pieces], [event, until])
+        return any(int(piece) not in lost for piece in pieces[low:high])
+
+    def _pieces_of(self, place: PlaceKey) -> NDArray[np.int64]:
+        """All pieces of a place, found by looking once at each pair of site and stack."""
+        if place not in self._pieces:
+            calls = self.subject.trace.calls(self.subject.graph.event)
+            _, rows, inverse = np.unique(calls, return_index=True, return_inverse=True)
+            mine = np.zeros(len(rows), dtype=np.bool_)
+            loose = []
+            for index, row in enumerate(rows.tolist()):
+                here = self.identities.place(row)
+                if here[0] == AT:
+                    mine[index] = here == place
+                elif place[0] != AT:
+                    same = np.flatnonzero(inverse.reshape(-1) == index).tolist()
+                    loose += [other for other in same if self.identities.place(other) == place]
+            chosen = mine[inverse.reshape(-1)]
+            chosen[np.array(loose, dtype=np.int64)] = True
+            self._pieces[place] = np.flatnonzero(chosen)
+        return self._pieces[place]
+
+    def _storing(self, variable: str) -> int:
+        """How many places store a field."""
+        firsts = np.unique(self.subject.trace.calls(self.subject.graph.event), return_index=True)[1]
+        places = {self.identities.place(first) for first in firsts.tolist()}
+        return sum(place[0] == AT and place[-1] == variable for place in places)
+
+    # -- what cannot be proved
+
+    def doubt(self, draft: Draft, snapshot: Snapshot | None, write_image: WriteImage, folder: Path) -> None:
+        """Set `uncertain` where the trace does not carry the finding (crash-model.md, "Is the trace whole?")."""
+        culprits = [piece for piece in (draft.cause.lost, draft.cause.kept) if piece is not None]
+        if any(self.subject.is_unexplained(piece) for piece in culprits):
+            draft.uncertain = UNEXPLAINED
+        elif draft.cause.prefix:
+            draft.uncertain = self._against_snapshot(draft.cause, snapshot, write_image, folder)
+
+    def _against_snapshot(self, cause: Cause, snapshot: Snapshot | None, write_image: WriteImage, folder: Path) -> str:
+        events = self.subject.trace.events
+        moment = cause.moment if cause.moment is not None else len(events)
+        if snapshot is None or moment >= len(events):
+            return NO_SNAPSHOT
+        real = snapshot(int(events["seq"][moment]))
+        if real is None:
+            return NO_SNAPSHOT
+        image = folder / "replayed"
+        write_image(cause.state, image)
+        watched = sorted({file.path for file in self.subject.trace.files.values()})
+        for path in watched:
+            replayed, there = image / path, real / path
+            if replayed.is_file() != there.is_file():
+                return NOT_REPLAYED
+            if replayed.is_file() and not sparse.equal_files(replayed, there):
+                return NOT_REPLAYED
+        return ""
+
+    # -- values for the reports
+
+    def findings(self, *, depth: int = 1, outer: tuple[Level, ...] = ()) -> tuple[list[Finding], list[Finding]]:
+        """(proved, uncertain), one a bug. `outer`: levels of the token before this one, for a crash of the check."""
+        out: tuple[list[Finding], list[Finding]] = ([], [])
+        for bug in self.bugs(depth=depth, outer=outer):
+            out[bool(bug.finding.uncertain)].append(bug.finding)
+        return out
+
+    def bugs(self, *, depth: int = 1, outer: tuple[Level, ...] = ()) -> list[Bug]:
+        """All findings, proved or not, with what they were made of."""
+        out: list[Bug] = []
+        taken: dict[str, int] = {}
+        for draft, others in self._bugs():
+            finding = self._value(draft, others, depth, outer)
+            count = taken[finding.id] = taken.get(finding.id, 0) + 1
+            if count > 1:
+                finding = replace(finding, id=f"{finding.id}-{count}")
+            out.append(Bug(finding, (draft, *others)))
+        return out
+
+    def _bugs(self) -> list[tuple[Draft, list[Draft]]]:
+        """Each bug's draft, with the others that the same fix would mend; what is uncertain stays apart."""
+        found: dict[int, tuple[Draft, list[Draft]]] = {}
+        flushers = Flushers(self.subject)
+        for uncertain in (False, True):
+            places = [index for index, draft in enumerate(self.drafts) if bool(draft.uncertain) is uncertain]
+            drafts = [self.drafts[index] for index in places]
+            traits = [deduplicate.trait(self.subject, self.identities, flushers, draft.cause) for draft in drafts]
+            traits = deduplicate.usual(traits, self._storing)
+            for members in deduplicate.groups(traits):
+                first = deduplicate.head(traits, members)
+                found[places[members[0]]] = (drafts[first], [drafts[i] for i in members if i != first])
+        return [found[index] for index in sorted(found)]
+
+    def token(self, state: CrashState, outer: tuple[Level, ...] = ()) -> str:
+        graph = self.subject.graph
+        return str(Token(graph.model, graph.options, (*outer, Level(self._digest, state))))
+
+    def _value(self, draft: Draft, others: list[Draft], depth: int, outer: tuple[Level, ...]) -> Finding:
+        subject, cause = self.subject, draft.cause
+        schedule = Schedule(subject, cause)
+        nodes, edges = schedule.graph()
+        words, place = describe.crash_point(subject, cause)
+        location, other = self._locations(cause)
+        notes = [KILL_SHOWS_IT] if cause.prefix and not draft.uncertain else []
+        if not cause.complete:
+            notes.append(CUT_SHORT)
+        if cause.given_up:
+            notes.append(GIVEN_UP)
+        also = list(dict.fromkeys(describe.message(subject, other.cause) for other in others))
+        if also:
+            more = f" and {len(also) - _ALSO_SHOWN} more" if len(also) > _ALSO_SHOWN else ""
+            notes.append(f"the same fix mends: {', '.join(also[:_ALSO_SHOWN])}{more}")
+        return Finding(
+            id=self.identities.stable(cause.kind, cause.lost, cause.kept, depth),
+            kind=cause.kind if depth == 1 else Kind.RECOVERY_FAILURE,
+            model=subject.model_needed(cause.state),
+            message=describe.message(subject, cause),
+            location=location,
+            other=other,
+            crash_point=words,
+            crash_location=place,
+            verdict=cause.verdict,
+            schedule=schedule.steps(),
+            nodes=nodes,
+            edges=edges,
+            replay=self.token(cause.state, outer),
+            states=draft.states + sum(other.states for other in others),
+            depth=depth,
+            uncertain=draft.uncertain,
+            note="; ".join(notes),
+            likenesses=self.identities.likenesses(cause.kind, cause.lost, cause.kept, depth),
+        )
+
+    def _locations(self, cause: Cause) -> tuple[Location, Location | None]:
+        """The place to annotate comes first: of an ordering bug the store that is too early, else the one lost."""
+        subject = self.subject
+        lost = describe.location(subject, cause.lost) if cause.lost is not None else None
+        kept = describe.location(subject, cause.kept) if cause.kept is not None else None
+        if kept is not None:
+            return kept, None if cause.torn else lost
+        if lost is not None:
+            return lost, None
+        return Location("", 0, 0, "", "", ()), None

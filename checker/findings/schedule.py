@@ -1,0 +1,236 @@
+"""The crash schedule and the persistence graph around a finding's culprits, for people to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.describe import FLUSH_NAMES, SYNC_NAMES
+from crashcheck.checker.results import GraphEdge, GraphNode, ScheduleStep
+from crashcheck.checker.subject import UPDATES, Subject
+from crashcheck.runtime.trace_format import FenceKind, FlushKind, Kind, StoreFlag, SyncKind
+
+_AROUND = 6  # steps shown on either side of a culprit
+_BEFORE_CRASH = 10  # steps shown before the crash
+_MOST_STEPS = 60
+_MOST_NODES = 40
+_SHOWN_BYTES = 8
+UNREACHED = "unreached"
+_FENCES = {
+    FenceKind.SFENCE: "sfence",
+    FenceKind.MFENCE: "mfence",
+    FenceKind.LOCKED: "locked instruction",
+    FenceKind.DRAIN: "drain",
+}
+_WHAT = {
+    Kind.STORE: "store",
+    Kind.WRITE: "write",
+    Kind.TRUNCATE: "truncate",
+    Kind.CREATE: "create",
+    Kind.FLUSH: "flush",
+    Kind.FENCE: "fence",
+    Kind.SYNC_BEGIN: "sync",
+    Kind.SYNC_END: "sync",
+    Kind.MARK_BEGIN: "mark",
+    Kind.MARK_END: "mark",
+    Kind.OUTPUT: "output",
+}
+
+
+class Schedule:
+    """Steps, nodes and edges for one cause."""
+
+    def __init__(self, subject: Subject, cause: Cause) -> None:
+        self._subject = subject
+        self._cause = cause
+        self._lost = set(subject.space.lost(cause.state))
+        self._persisted = set(subject.space.persisted(cause.state))
+        self._until = int(subject.space.points[cause.state.point].event)
+        if cause.moment is not None:
+            self._until = cause.moment
+
+    def steps(self) -> tuple[ScheduleStep, ...]:
+        """In program order, a bounded window around the culprits and before the crash."""
+        shown: list[ScheduleStep] = []
+        for event in self._window():
+            kind = Kind(int(self._subject.trace.events["kind"][event]))
+            shown.extend(self._update(event, kind) if kind in UPDATES else [self._other(event, kind)])
+        return tuple(shown)
+
+    def graph(self) -> tuple[tuple[GraphNode, ...], tuple[GraphEdge, ...]]:
+        """The pieces of the window, culprits always among them, and what orders them."""
+        subject = self._subject
+        events = [e for e in self._window() if Kind(int(subject.trace.events["kind"][e])) in UPDATES]
+        if not events:
+            return (), ()
+        wanted: list[int] = [p for p in (self._cause.lost, self._cause.kept) if p is not None]
+        for event in reversed(events):
+            if len(wanted) >= _MOST_NODES:
+                break
+            wanted.extend(self._pieces(event)[: _MOST_NODES - len(wanted)])
+        low = min(subject.event_of(p) for p in wanted)
+        high = max(subject.event_of(p) for p in wanted) + 1
+        network = subject.graph.to_networkx(low, high, wanted)
+        nodes = []
+        for id_ in sorted(network.nodes):
+            event = subject.event_of(id_)
+            state = self._state(id_) if event < self._until else UNREACHED
+            label = self._label(id_)
+            nodes.append(GraphNode(id_, label, state, self._granule(id_), subject.places.of(event)))
+        edges = (GraphEdge(int(a), int(b), str(network.edges[a, b]["reason"])) for a, b in sorted(network.edges))
+        return tuple(nodes), tuple(edges)
+
+    def _window(self) -> list[int]:
+        kinds = self._subject.trace.events["kind"]
+        culprits = [self._subject.event_of(p) for p in (self._cause.lost, self._cause.kept) if p is not None]
+        end = min(len(kinds), max([self._until, *(c + 1 for c in culprits)]))
+        chosen: set[int] = set(self._nearby(end - 1, _BEFORE_CRASH, 0, end))
+        for culprit in culprits:
+            chosen.update(self._nearby(culprit, _AROUND, _AROUND, end))
+        ordered = sorted(chosen)
+        if len(ordered) > _MOST_STEPS:
+            kept = set(culprits)
+            room = _MOST_STEPS - len(kept)
+            kept.update([e for e in reversed(ordered) if e not in kept][:room])
+            ordered = sorted(kept)
+        return ordered
+
+    def _nearby(self, event: int, before: int, after: int, end: int) -> Iterable[int]:
+        kinds = self._subject.trace.events["kind"]
+        for step, count in ((-1, before + 1), (1, after + 1)):
+            at, left = event, count
+            while left and 0 <= at < end:
+                if int(kinds[at]) in _WHAT:
+                    yield at
+                    left -= 1
+                at += step
+
+    def _pieces(self, event: int) -> list[int]:
+        low, high = (int(n) for n in self._subject.graph.event.searchsorted([event, event + 1]))
+        return list(range(low, high))
+
+    def _state(self, piece: int) -> str:
+        if piece in self._lost:
+            parts = {p for p in self._persisted if p >= len(self._subject.graph)}
+            grown = any(self._subject.graph.whole(p)[0] == piece for p in parts)
+            return "persisted" if grown else "lost"
+        return "persisted" if piece in self._persisted else "durable"
+
+    def _update(self, event: int, kind: Kind) -> list[ScheduleStep]:
+        """One step for each run of pieces that shared their fate: a torn store is several."""
+        subject = self._subject
+        steps: list[ScheduleStep] = []
+        if event >= self._until:
+            # The program was killed before it: shown because it is a culprit.
+            return [self._step(event, kind, UNREACHED, self._place(event), self._pieces(event))]
+        runs: list[tuple[str, list[int]]] = []
+        for piece in self._pieces(event):
+            state = self._state(piece)
+            if runs and runs[-1][0] == state and self._granule(runs[-1][1][-1]) == self._granule(piece):
+                runs[-1][1].append(piece)
+            else:
+                runs.append((state, [piece]))
+        for state, pieces in runs:
+            described = [subject.graph.piece(p) for p in pieces]
+            data = [piece for piece in described if piece.kind == "data"]
+            sizes = [piece.offset for piece in described if piece.kind == "size"]
+            if data:
+                low, high = data[0].offset, data[-1].offset + data[-1].size
+                steps.append(self._step(event, kind, state, (low, high - low, self._granule(pieces[-1])), pieces))
+            elif sizes and kind == Kind.WRITE:
+                # What a write does to the size of its file has a fate of its own.
+                steps.append(self._step(event, kind, state, (sizes[-1], 0, -1), pieces, f"size = {sizes[-1]}"))
+            else:
+                steps.append(self._step(event, kind, state, self._place(event), pieces))
+        return steps or [self._step(event, kind, "", self._place(event))]
+
+    def _other(self, event: int, kind: Kind) -> ScheduleStep:
+        return self._step(event, kind, "", self._place(event))
+
+    def _place(self, event: int) -> tuple[int, int, int]:
+        row = self._subject.trace.events[event]
+        kind = int(row["kind"])
+        if kind in (Kind.FENCE, Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT):
+            return 0, 0, -1
+        offset, size = int(row["offset"]), int(row["size"])
+        located = kind in (Kind.STORE, Kind.WRITE, Kind.FLUSH)
+        return offset, size, offset // self._granule_bytes() if located else -1
+
+    def _role(self, pieces: Sequence[int]) -> str:
+        """Which culprit is among the pieces, named as in the finding: the one kept is its location, if there is one."""
+        if self._cause.kept is not None and self._cause.kept in pieces:
+            return "location"
+        if self._cause.lost is not None and self._cause.lost in pieces:
+            return "other" if self._cause.kept is not None else "location"
+        return ""
+
+    def _step(
+        self,
+        event: int,
+        kind: Kind,
+        state: str,
+        place: tuple[int, int, int],
+        pieces: Sequence[int] = (),
+        detail: str = "",
+    ) -> ScheduleStep:
+        row = self._subject.trace.events[event]
+        number = int(row["file"])
+        file = self._subject.trace.files[number].path if number in self._subject.trace.files else ""
+        offset, size, granule = place
+        here = self._subject.places.of(event)
+        detail = detail or self._detail(event, kind, offset, size)
+        thread, what, role = int(row["thread"]), _WHAT[kind], self._role(pieces)
+        durable = max((self._subject.graph.piece(piece).durable_from for piece in pieces), default=-1)
+        durable = durable if durable <= self._until else -1
+        return ScheduleStep(event, thread, what, state, detail, file, offset, size, granule, here, role, durable)
+
+    def _detail(self, event: int, kind: Kind, offset: int, size: int) -> str:
+        row = self._subject.trace.events[event]
+        if kind in (Kind.STORE, Kind.WRITE):
+            start = offset - int(row["offset"])
+            data = self._subject.trace.data_range(event, start, min(size, _SHOWN_BYTES))
+            shown = data.hex(" ") + (" …" if size > _SHOWN_BYTES else "")
+            here = self._subject.places.of(event)
+            name = f"[{offset:#x}]"
+            if here is not None and here.name:
+                name = here.variable or f"{here.expression} {name}"
+            tail = " (non-temporal)" if kind == Kind.STORE and int(row["flags"]) & StoreFlag.NT else ""
+            return f"{name} = {shown}{tail}"
+        if kind == Kind.TRUNCATE:
+            return f"size = {offset}"
+        if kind == Kind.CREATE:
+            return "create"
+        if kind == Kind.FLUSH:
+            return FLUSH_NAMES.get(FlushKind(int(row["aux"])), "flush")
+        if kind == Kind.FENCE:
+            return _FENCES.get(FenceKind(int(row["aux"])), "fence")
+        if kind in (Kind.SYNC_BEGIN, Kind.SYNC_END):
+            name = SYNC_NAMES.get(SyncKind(int(row["aux"])), "sync")
+            failed = " and fails" if int(row["flags"]) & 1 else ""
+            return f"{name} begins" if kind == Kind.SYNC_BEGIN else f"{name} returns{failed}"
+        if kind == Kind.MARK_BEGIN:
+            return f"operation {int(row['aux'])} begins"
+        if kind == Kind.MARK_END:
+            return f"operation {int(row['aux'])} acknowledged"
+        return f"{int(row['offset'])} bytes of output so far"
+
+    def _label(self, piece: int) -> str:
+        described = self._subject.graph.piece(piece)
+        here = self._subject.places.of(described.event)
+        if here is not None and here.variable:
+            return here.variable
+        if described.kind == "exists":
+            return f"name of {self._subject.path_of(piece)}"
+        if described.kind == "size":
+            return f"size of {self._subject.path_of(piece)} = {described.offset}"
+        return f"{self._subject.path_of(piece)}[{described.offset:#x}]"
+
+    def _granule_bytes(self) -> int:
+        graph = self._subject.graph
+        if graph.model == "page-cache":
+            return graph.options.tear or 4096
+        return 64
+
+    def _granule(self, piece: int) -> int:
+        described = self._subject.graph.piece(piece)
+        return described.offset // self._granule_bytes() if described.kind == "data" else -1

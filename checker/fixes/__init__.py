@@ -1,0 +1,1 @@
+"""Fixes: edits that make a finding's failing states pass, tried on the recorded run and written as source edits."""

@@ -1,0 +1,324 @@
+"""Edits that may mend a finding: flushes, fences and syncs at places of the source that the recorded run passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.pieces import DATA, LINE_BYTES
+from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.fixes.edited_trace import Insertion, lines_of
+from crashcheck.checker.mutation.mutants import Place, out_of_helpers, storing_functions
+from crashcheck.checker.results import Kind, Location
+from crashcheck.checker.subject import UPDATES, Subject
+from crashcheck.runtime.trace_format import Kind as Event
+from crashcheck.runtime.trace_format import SyncKind
+from crashcheck.source import spoken
+
+_MOST_TOGETHER = 8  # stores of one function that are flushed together
+
+Spot = tuple[str, int, int]  # file, line, column
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One place of an edit, and what is put in there each time that it runs. `rows`: the events that are its anchor.
+
+    `after_loop`: after the last of several that follow one another: of one statement, or of a loop that does nothing
+    else; `runs`: which they are.
+    """
+
+    place: Location
+    rows: tuple[int, ...]
+    before: bool = False
+    flush: bool = False  # what the anchor stored
+    fence: bool = False
+    sync: SyncKind | None = None
+    after_loop: bool = False
+    runs: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """An edit. `kind` and `words` as in result.Fix."""
+
+    kind: str
+    words: str
+    steps: tuple[Step, ...]
+
+    @property
+    def parts(self) -> int:
+        """How many flushes, fences and syncs are put into the source."""
+        return sum(step.flush + step.fence + (step.sync is not None) for step in self.steps)
+
+    def insertions(self) -> Iterator[Insertion]:
+        for step in self.steps:
+            for row, run in zip(step.rows, step.runs or ((row,) for row in step.rows), strict=True):
+                yield Insertion(row, step.before, run if step.flush else (), step.fence, step.sync)
+
+
+def spot(place: Location) -> Spot:
+    return place.file, place.line, place.column
+
+
+class Remedies:
+    """For the findings of one search. `chain`: an event's places in the source, innermost first."""
+
+    def __init__(self, subject: Subject, chain: Place) -> None:
+        self._subject = subject
+        self._chain = chain
+        self._stores: dict[Spot, list[int]] | None = None
+        self._storing: frozenset[tuple[str, str]] | None = None
+
+    def of(self, causes: Sequence[Cause]) -> Iterator[Remedy]:
+        """For causes that are one bug; those that lack nothing a flush, fence or sync could give have none."""
+        causes = [cause for cause in causes if missing(cause)]
+        lost = self._places(piece for cause in causes for piece in self._lost(cause))
+        kept = self._places(cause.kept for cause in causes if cause.kept is not None)
+        if not causes or not lost:
+            return
+        all_kept = all(cause.kept is not None for cause in causes)
+        if self._subject.graph.model == "page-cache":
+            yield from self._syncs(lost)
+        else:
+            yield from self._flushes(causes, lost, kept if all_kept else [])
+        wider = self._together(causes[0], lost)
+        if wider == lost:
+            return
+        if self._subject.graph.model == "page-cache":
+            yield from self._syncs(wider)
+        else:
+            yield from self._flushes((), wider, kept if all_kept else [])
+
+    # -- with caches
+
+    def _flushes(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Remedy]:
+        needed = self._needed(lost)
+        if needed != lost:
+            yield from self._flushes((), needed, kept)
+        for remedy in self._flushes_at(causes, lost, kept):
+            yield remedy
+            together = self._after_loops(remedy.steps)
+            if together:
+                words = remedy.words.replace(
+                    f"right after {it(lost)}", f"once all of {'it' if len(lost) == 1 else 'each'} is stored"
+                )
+                yield replace(remedy, words=words, steps=together)
+
+    def _flushes_at(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Remedy]:
+        names, before = listed(lost), listed(kept)
+        fences = tuple(self._step(place, before=True, fence=True) for place in kept)
+        if causes:
+            if fences:
+                yield Remedy("fence", f"a fence before {before}", fences)
+            flushed = self._flushed(causes)
+            if flushed:
+                where = " and ".join(f"{spoken(step.place.file)}:{step.place.line}" for step in flushed)
+                yield Remedy("fence", f"a fence after the flush at {where}", flushed)
+            yield Remedy("fence", f"a fence after {names}", tuple(self._step(place, fence=True) for place in lost))
+        flushes = tuple(self._step(place, flush=True) for place in lost)
+        yield Remedy("flush", f"a flush of {names} right after {it(lost)}: a fence follows already", flushes)
+        if fences:
+            yield Remedy(
+                "flush-fence",
+                f"a flush of {names} right after {it(lost)}, and a fence before {before}",
+                flushes + fences,
+            )
+        last = self._step(lost[-1], flush=True, fence=True)
+        words = f"a flush of {names} right after {it(lost)}, with a fence"
+        if len(lost) > 1:
+            yield Remedy("flush-fence", words + " after the last", (*flushes[:-1], last))
+        each = tuple(self._step(place, flush=True, fence=True) for place in lost)
+        yield Remedy("flush-fence", words + (" after each" if len(lost) > 1 else ""), each)
+
+    def _flushed(self, causes: Sequence[Cause]) -> tuple[Step, ...]:
+        """A fence after each flush that covered a lost update and had no fence in time; () if one had none."""
+        found: dict[Spot, tuple[Location, list[int]]] = {}
+        for cause in causes:
+            at = self._flush_of(cause)
+            if at is None:
+                return ()
+            found[spot(at)] = (at, [])
+        events = self._subject.trace.events
+        for row in np.flatnonzero(events["kind"] == Event.FLUSH).tolist():
+            here = self._caller(row)
+            if here is not None and spot(here) in found:
+                found[spot(here)][1].append(row)
+        # One call flushes several lines, and a loop may make the calls: a fence is needed only after the last.
+        runs = [(at, self._runs(rows)) for at, rows in found.values()]
+        return tuple(Step(at, tuple(run[-1] for run in each), fence=True, after_loop=True) for at, each in runs)
+
+    def _flush_of(self, cause: Cause) -> Location | None:
+        subject = self._subject
+        assert cause.lost is not None
+        piece = subject.graph.whole(cause.lost)[0]
+        low = subject.event_of(piece) + 1
+        high = (
+            subject.event_of(cause.kept)
+            if cause.kept is not None
+            else int(subject.space.points[cause.state.point].event)
+        )
+        line = int(subject.graph.offset[piece]) // LINE_BYTES
+        events = subject.trace.events
+        for row in range(low, high):
+            event = events[row]
+            if int(event["kind"]) != Event.FLUSH or int(event["file"]) != int(subject.graph.file[piece]):
+                continue
+            offset, size = int(event["offset"]), max(1, int(event["size"]))
+            if offset // LINE_BYTES <= line <= (offset + size - 1) // LINE_BYTES:
+                return self._caller(row)
+        return None
+
+    def _runs(self, rows: list[int]) -> list[tuple[int, ...]]:
+        """Those between which their thread did nothing else, together."""
+        threads = self._subject.trace.events["thread"]
+        runs: list[list[int]] = []
+        for row in rows:
+            before = runs[-1][-1] if runs else -1
+            if runs and threads[before] == threads[row] and not np.any(threads[before + 1 : row] == threads[row]):
+                runs[-1].append(row)
+            else:
+                runs.append([row])
+        return [tuple(run) for run in runs]
+
+    def _needed(self, places: list[Location]) -> list[Location]:
+        """Without those whose lines a flush at a later one always flushes as well, before any fence."""
+        events = self._subject.trace.events
+        ends = np.isin(events["kind"], np.array([Event.FENCE, Event.MARK_BEGIN, Event.MARK_END], dtype=np.uint8))
+        passed = {thread: np.cumsum(ends & (events["thread"] == thread)) for thread in np.unique(events["thread"])}
+
+        def until(row: int) -> tuple[int, int]:
+            thread = int(events["thread"][row])
+            return thread, int(passed[thread][row])
+
+        later: dict[tuple[object, ...], int] = {}  # by thread, stretch without a fence and line: the last flush
+        needed: list[Location] = []
+        for place in reversed(places):
+            rows = self._rows(place)
+            lines = [(row, (*until(row), *line)) for row in rows for line in lines_of(events, [row])]
+            if not needed or any(later.get(line, -1) < row for row, line in lines):
+                needed.append(place)
+                for row, line in lines:
+                    later[line] = max(row, later.get(line, -1))
+        return needed[::-1]
+
+    def _after_loops(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """The same where stores that follow one another are flushed together, after the last; () if none do."""
+        out = []
+        for step in steps:
+            runs = self._runs(list(step.rows)) if step.flush and not step.before else []
+            looped = len(runs) < len(step.rows) and bool(runs)
+            ends = tuple(run[-1] for run in runs)
+            out.append(replace(step, rows=ends, runs=tuple(runs), after_loop=True) if looped else step)
+        return tuple(out) if any(step.after_loop for step in out) else ()
+
+    def _caller(self, row: int) -> Location | None:
+        """Where a flush is called for, outside of helpers that only flush and fence."""
+        if self._storing is None:
+            self._storing = storing_functions(self._subject.trace, self._chain)
+        places = self._chain(row)
+        at = out_of_helpers(places, self._storing)
+        return places[at] if at >= 0 else None
+
+    # -- with a page cache
+
+    def _syncs(self, lost: list[Location]) -> Iterator[Remedy]:
+        steps = tuple(self._step(place, sync=self._sync_kind(place)) for place in lost)
+        yield Remedy("sync", f"a sync of {listed(lost)} right after {it(lost)}", steps)
+        if len(lost) > 1:
+            last = tuple(self._step(place, sync=self._sync_kind(place)) for place in lost[-1:])
+            yield Remedy("sync", f"a sync right after {listed(lost[-1:])}", last)
+
+    def _sync_kind(self, place: Location) -> SyncKind:
+        """msync for what was stored to a mapping, else fsync of the file."""
+        kinds = self._subject.trace.events["kind"]
+        rows = self._rows(place)
+        return SyncKind.MSYNC if int(kinds[rows[0]]) == Event.STORE else SyncKind.FSYNC
+
+    # -- places
+
+    def _step(
+        self,
+        place: Location,
+        *,
+        before: bool = False,
+        flush: bool = False,
+        fence: bool = False,
+        sync: SyncKind | None = None,
+    ) -> Step:
+        return Step(place, tuple(self._rows(place)), before, flush, fence, sync)
+
+    def rows_of(self, piece: int) -> list[int]:
+        """All updates of a piece's place; none if that is not known."""
+        here = self._subject.places.of(self._subject.event_of(piece))
+        return self._rows(here) if here is not None else []
+
+    def _rows(self, place: Location) -> list[int]:
+        """All updates of a place, whoever called it."""
+        if self._stores is None:
+            self._stores = {}
+            events = self._subject.trace.events
+            for row in np.flatnonzero(np.isin(events["kind"], np.array(UPDATES, dtype=np.uint8))).tolist():
+                here = self._subject.places.of(row)
+                if here is not None and here.line:
+                    self._stores.setdefault(spot(here), []).append(row)
+        return self._stores.get(spot(place), [])
+
+    def _lost(self, cause: Cause) -> list[int]:
+        """X, and what else the smallest state lost; of one line the first, which the others needed."""
+        graph = self._subject.graph
+        until = None if cause.kept is None else self._subject.event_of(cause.kept)
+        first: dict[int, int] = {}
+        for piece in sorted({graph.whole(piece)[0] for piece in self._subject.space.lost(cause.state)}):
+            if until is None or int(graph.event[piece]) < until:
+                first.setdefault(int(graph.granule[piece]), piece)
+        return [*first.values(), *([] if cause.lost is None else [cause.lost])]
+
+    def _places(self, pieces: Iterable[int]) -> list[Location]:
+        """In program order, each once."""
+        found: dict[Spot, tuple[int, Location]] = {}
+        for piece in pieces:
+            event = self._subject.event_of(piece)
+            here = self._subject.places.of(event)
+            if here is not None and here.line and (spot(here) not in found or found[spot(here)][0] > event):
+                found[spot(here)] = (event, here)
+        return [here for _, here in sorted(found.values(), key=lambda one: one[0])]
+
+    def _together(self, cause: Cause, lost: list[Location]) -> list[Location]:
+        """With what the same function stored by then and had not persisted either."""
+        subject = self._subject
+        crash = int(subject.space.points[cause.state.point].event)
+        until = crash if cause.kept is None else subject.event_of(cause.kept)
+        functions = {(place.file, place.function) for place in lost}
+        near = []
+        for piece in subject.space.pending(cause.state.point):
+            here = subject.places.of(subject.event_of(piece))
+            if here is None or (here.file, here.function) not in functions or subject.event_of(piece) >= until:
+                continue
+            if int(subject.graph.kind[piece]) == DATA:
+                near.append(piece)
+        wider = self._places([*near, *(piece for piece in self._lost(cause))])
+        known = {spot(place) for place in wider}
+        wider += [place for place in lost if spot(place) not in known]
+        return wider if len(wider) <= _MOST_TOGETHER else lost
+
+
+def missing(cause: Cause) -> bool:
+    """Whether something could have made the lost update durable in time."""
+    return cause.kind in (Kind.ORDERING, Kind.UNPERSISTED) and not cause.prefix and cause.lost is not None
+
+
+def listed(places: Sequence[Location]) -> str:
+    """ "`entry.key` at hash.c:40 and `entry.value` at hash.c:41"."""
+    return " and ".join(
+        f"`{place.name}` at {spoken(place.file)}:{place.line}"
+        if place.name
+        else f"the store at {spoken(place.file)}:{place.line}"
+        for place in places
+    )
+
+
+def it(places: Sequence[Location]) -> str:
+    return "it is stored" if len(places) == 1 else "each is stored"

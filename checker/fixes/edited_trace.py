@@ -1,0 +1,195 @@
+"""A recorded run as it would have been with more flushes, fences and syncs in it: the trace with events put in.
+
+They compute nothing, so the updates of the edited trace are those of the recorded one, in the same order; only what has
+persisted by when differs, and it only comes earlier. Hence each crash state of the edited trace is one of the recorded
+trace: nothing new has to be built or recorded, and what the check said to a state still holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.persistence import build
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import LINE_BYTES
+from crashcheck.analyzer.trace.accesses import Events
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.checker.strategies.representative import Places
+from crashcheck.runtime.trace_format import NO_INSTANCE, FenceKind, FlushKind, Kind, SyncKind
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """What is put in before or after the event `row`, by its thread and at its place.
+
+    `flushes`: events whose bytes are flushed; `sync`: a sync call that returns 0, of the bytes of `row` if MSYNC,
+    else of its file. Flushes come first, then the fence.
+    """
+
+    row: int
+    before: bool = False
+    flushes: tuple[int, ...] = ()
+    fence: bool = False
+    sync: SyncKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """How many there are more in the run: flushes of a line each."""
+
+    flushes: int = 0
+    fences: int = 0
+    syncs: int = 0
+
+    @property
+    def all(self) -> int:
+        return self.flushes + self.fences + self.syncs
+
+
+def cost(events: Events, insertions: Iterable[Insertion]) -> Cost:
+    """What insertions into a trace would cost."""
+    flushes = fences = syncs = 0
+    for insertion in insertions:
+        flushes += len(lines_of(events, insertion.flushes))
+        fences += insertion.fence
+        syncs += insertion.sync is not None
+    return Cost(flushes, fences, syncs)
+
+
+def lines_of(events: Events, rows: Iterable[int]) -> dict[tuple[int, int], int]:
+    """The cache lines that events touch, each once, by file and number: the first event that touches it."""
+    lines: dict[tuple[int, int], int] = {}
+    for row in rows:
+        low, size = int(events["offset"][row]), max(1, int(events["size"][row]))
+        for line in range(low // LINE_BYTES, (low + size - 1) // LINE_BYTES + 1):
+            lines.setdefault((int(events["file"][row]), line), row)
+    return lines
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edited:
+    """`at`: for each event of the recorded trace its index now."""
+
+    graph: PersistenceGraph
+    at: Rows
+
+
+def edited(graph: PersistenceGraph, insertions: Iterable[Insertion]) -> Edited:
+    """The persistence graph of the edited trace; its pieces have the ids that they have in `graph`."""
+    trace = graph.trace
+    rows: list[np.void] = []
+    keys: list[int] = []
+    for insertion in insertions:
+        for row in _events(trace.events, insertion):
+            rows.append(row)
+            keys.append(4 * insertion.row + (-1 if insertion.before else 1))
+    many = len(trace.events)
+    both = np.concatenate([trace.events, np.array(rows, dtype=trace.events.dtype)]) if rows else trace.events.copy()
+    order = np.argsort(np.concatenate([4 * np.arange(many), np.array(keys, dtype=np.int64)]), kind="stable")
+    events = both[order]
+    own = order < many
+    at: Rows = np.flatnonzero(own).astype(np.int64)
+    # Numbers are spread, so that those put in fit between and what refers to the others by number still does.
+    since = np.arange(len(events)) - np.concatenate([np.full(1, 0), at])[np.cumsum(own)]
+    since[: at[0] if many else 0] += 1
+    wide = int(since.max(initial=0)) + 1
+    numbers = np.concatenate([np.zeros(1, dtype=np.uint64), trace.events["seq"]])[np.cumsum(own)]
+    events["seq"] = numbers * np.uint64(wide) + since.astype(np.uint64)
+    ends = np.flatnonzero(events["kind"] == Kind.SYNC_END)
+    theirs = own[ends]
+    events["payload"][ends[theirs]] *= np.uint64(wide)
+    events["payload"][ends[~theirs]] = events["seq"][ends[~theirs] - 1]
+    new = dataclasses.replace(
+        trace,
+        events=events,
+        loads=_spread(trace.loads, wide),
+        elsewhere=_spread(trace.elsewhere, wide),
+        gaps=_spread(trace.gaps, wide),
+    )
+    return Edited(build(new, graph.model, graph.options), at)
+
+
+def _events(events: Events, insertion: Insertion) -> Iterator[np.void]:
+    anchor = events[insertion.row]
+
+    def made(kind: Kind, aux: int, source: np.void, offset: int = 0, size: int = 0) -> np.void:
+        row = source.copy()
+        row["site"], row["stack"], row["thread"], row["pid"] = (anchor[n] for n in ("site", "stack", "thread", "pid"))
+        row["kind"], row["aux"], row["offset"], row["size"] = int(kind), int(aux), offset, size
+        row["flags"], row["payload"], row["instance_delta"] = 0, 0, NO_INSTANCE
+        return row
+
+    for (_, line), first in lines_of(events, insertion.flushes).items():
+        # A clwb, whatever this machine's flush was: a clflush would need no fence, and other machines have none such.
+        yield made(Kind.FLUSH, FlushKind.CLWB, events[first], line * LINE_BYTES, LINE_BYTES)
+    if insertion.fence:
+        row = made(Kind.FENCE, FenceKind.SFENCE, anchor)
+        row["file"] = 0
+        yield row
+    if insertion.sync is not None:
+        ranged = insertion.sync == SyncKind.MSYNC
+        span = (int(anchor["offset"]), max(1, int(anchor["size"]))) if ranged else (0, 0)
+        yield made(Kind.SYNC_BEGIN, insertion.sync, anchor, *span)
+        yield made(Kind.SYNC_END, insertion.sync, anchor, *span)
+
+
+def _spread(accesses: Events, wide: int) -> Events:
+    out = accesses.copy()
+    out["seq"] *= np.uint64(wide)
+    return out
+
+
+@dataclass(slots=True, eq=False)
+class Counterparts:
+    """Which states of the recorded trace the edited one still has, and which of the former each of the latter is."""
+
+    space: StateSpace
+    edit: Edited
+    _told: Rows = field(init=False)
+    _places: Places = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._places = Places(self.space)
+        self._told = self._places.told
+
+    def feasible(self, state: CrashState) -> bool:
+        """Whether a state of the recorded trace is one of the edited trace too.
+
+        Its updates have persisted, and the world has been told as much, from one instant on: the earlier, the less else
+        must have persisted. So it is enough to look at that instant.
+        """
+        graph, now = self.space.graph, self.edit.graph
+        crash = int(self.space.points.event[state.point])
+        lost = {graph.whole(piece)[0] for piece in self.space.lost(state)}
+        told = int(np.searchsorted(self._told, crash, side="left"))
+        instant = int(self._told[told - 1]) if told else -1
+        pending = [graph.whole(piece)[0] for piece in self.space.persisted(state)]
+        durable = self.space.durable(state.point)
+        for pieces in (pending, durable):
+            if len(pieces):
+                instant = max(instant, int(graph.event[pieces].max()))
+        at = int(self.edit.at[instant]) + 1 if instant >= 0 else 0
+        return not any(int(graph.event[p]) <= instant and int(now.durable_from[p]) <= at for p in lost)
+
+    def recorded(self, state: CrashState, space: StateSpace) -> CrashState:
+        """The state of the recorded trace that a state of the edited one (of `space`) is."""
+        crash = int(np.searchsorted(self.edit.at, int(space.points.event[state.point]), side="left"))
+        point = int(np.searchsorted(self.space.points.event, crash, side="left"))
+        held = set(space.persisted(state))
+        wholes = {space.graph.whole(piece)[0] for piece in held}
+        until = int(space.points.event[state.point])
+        kept = []
+        for piece in self.space.pending(point):
+            if piece in held or (piece not in wholes and int(space.graph.durable_from[piece]) <= until):
+                kept.append(piece)
+        parts = [piece for piece in held if piece >= len(space.graph)]
+        if parts:
+            return self.space.with_(point, tuple(sorted((*kept, *parts))))
+        return self._places.state(point, set(kept))

@@ -1,0 +1,247 @@
+"""What would mend a finding, tried on the recorded run: the cheapest edit that suffices (docs/fixes.md)."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.execution.timeouts import Hangs, Patience
+from crashcheck.checker.findings import describe
+from crashcheck.checker.findings.register import Bug, Register
+from crashcheck.checker.fixes.candidates import Remedies, Remedy, Step, missing
+from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
+from crashcheck.checker.fixes.reexplore import Order, Outcome, Retrial
+from crashcheck.checker.mutation.mutants import Place
+from crashcheck.checker.results import Edit, Fix, Kind
+from crashcheck.checker.search.budget import Left, endless
+from crashcheck.checker.search.loop import Tried
+from crashcheck.checker.states.signature import by_call
+from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.strategies import Plan, Strategy
+from crashcheck.checker.subject import Subject
+
+_MOST_EXPLORED = 4  # remedies whose edited traces are explored; the others only meet the failing states
+_MOST_SWAPPED = 32
+
+Write = Callable[[Sequence[Step]], tuple[tuple[Edit, ...], str]]  # edits of the source, or why there are none
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A remedy, what it costs, and how it is written."""
+
+    remedy: Remedy
+    cost: Cost
+    edits: tuple[Edit, ...]
+    no_edit: str
+
+    @property
+    def price(self) -> tuple[bool, int, int, int]:
+        """What can be written comes first; twice as many things put in are worth it if they run half as often.
+
+        Of equals the one of fewest lines: where the program's flush has a fence in it, no other is written.
+        """
+        return (
+            not self.edits,
+            self.cost.all * self.remedy.parts,
+            self.cost.all,
+            sum(edit.text.count("\n") + 1 for edit in self.edits),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Fixes:
+    """Proposes and tries, for the findings of one search, while its executor is open.
+
+    `left`: of the seconds for all of them; what the strategy prepares is bounded by it.
+    """
+
+    subject: Subject
+    executor: Executor
+    strategy: Strategy
+    register: Register
+    tried: Tried
+    chain: Place
+    write: Write
+    facts: Facts | None = None
+    left: Left = endless
+    _plan: Plan = field(init=False)
+    _remedies: Remedies = field(init=False)
+    _order: Order = field(init=False)
+    _patience: Patience = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._plan = self.strategy.plan(self.subject.space, self.left)
+        self._order = Order(choice.state for choice in self._plan.choices())
+        self._remedies = Remedies(self.subject, self.chain)
+        self._patience = Patience(self.executor, Hangs(by_call(self.subject.space)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be done as the strategy means it."""
+        return self._plan.notes
+
+    def propose(self, bug: Bug, seconds: float) -> Fix:
+        """The cheapest sufficient edit, tried within `seconds`; or the nearest to one; or why no flush can help.
+
+        Edits that can be written into the source come before others, then those with fewer flushes, fences and syncs
+        a run.
+        """
+        ends = time.monotonic() + seconds
+        if not any(missing(draft.cause) for draft in bug.drafts):
+            return self._hopeless(bug)
+        cases = self._cases(bug)
+        retrial = Retrial(
+            self.subject, self.executor, self._patience, self._order, self.register, self.tried, self.facts, bug, cases
+        )
+        best: Fix | None = None
+        for many, (left, offer, counterparts) in enumerate(self._nearest(bug, cases)):
+            if best is not None and (many == _MOST_EXPLORED or left >= best.after_failing):
+                break
+            lost, about = self._about(bug, offer.remedy)
+            outcome = retrial.explore(counterparts, lost, about, ends)
+            fix = self._fix(offer, left + outcome.failing, len(cases), outcome)
+            if best is None or fix.after_failing < best.after_failing:
+                best = fix
+            if not best.after_failing:
+                break
+        return best or Fix("atomic", "no place in the source is known where a flush or a fence could be added")
+
+    def _nearest(self, bug: Bug, cases: dict[bytes, CrashState]) -> Iterator[tuple[int, _Offer, Counterparts]]:
+        """Remedies by how many of the finding's failing states they leave, and then by price; that many come with them.
+
+        Those that leave none come as soon as they are met: the edited trace of what costs more need not be made.
+        """
+        events = self.subject.trace.events
+        remedies = self._remedies.of([draft.cause for draft in bug.drafts])
+        offers = sorted(
+            (_Offer(remedy, cost(events, remedy.insertions()), *self.write(remedy.steps)) for remedy in remedies),
+            key=lambda offer: offer.price,
+        )
+        short = []
+        for offer in offers:
+            counterparts = self._counterparts(offer)
+            left = sum(map(counterparts.feasible, cases.values()))
+            if left:
+                short.append((left, offer))
+            else:
+                yield 0, offer, counterparts
+        for _, offer in sorted(short, key=lambda pair: pair[0]):
+            counterparts = self._counterparts(offer)
+            yield sum(map(counterparts.feasible, cases.values())), offer, counterparts
+
+    def _counterparts(self, offer: _Offer) -> Counterparts:
+        return Counterparts(self.subject.space, edited(self.subject.graph, offer.remedy.insertions()))
+
+    def _about(self, bug: Bug, remedy: Remedy) -> tuple[Rows, Rows]:
+        """The updates at the places of what a finding loses; and at all its places, and those of an edit."""
+
+        def rows(pieces: Iterable[int | None]) -> list[int]:
+            return [row for piece in pieces if piece is not None for row in self._remedies.rows_of(piece)]
+
+        lost = rows(draft.cause.lost for draft in bug.drafts)
+        kept = rows(draft.cause.kept for draft in bug.drafts)
+        edited_ = [row for step in remedy.steps for row in step.rows]
+        return np.unique(np.array(lost, dtype=np.int64)), np.unique(np.array([*lost, *kept, *edited_], dtype=np.int64))
+
+    def _fix(self, offer: _Offer, failing: int, many: int, outcome: Outcome) -> Fix:
+        verified = f"with this edit: {failing} of {many} failing state{'s' * (many != 1)} fail on this trace"
+        holding = f", {describe.count(outcome.groups, 'group')} with its places first," if outcome.groups else ""
+        verified += f"; explored again{holding} by {self.strategy.name}{' to its end' * outcome.whole}"
+        verified += f", {describe.count(outcome.states, 'state')}"
+        if not outcome.in_time:
+            verified += ", when the time for it was spent"
+        if outcome.others:
+            verified += f", {outcome.others} of which fail for another reason"
+        return Fix(
+            kind=offer.remedy.kind,
+            words=offer.remedy.words,
+            edits=offer.edits,
+            before_failing=many,
+            after_failing=failing,
+            verified=verified,
+            extra_flushes=offer.cost.flushes,
+            extra_fences=offer.cost.fences,
+            extra_syncs=offer.cost.syncs,
+            no_edit=offer.no_edit,
+        )
+
+    def _cases(self, bug: Bug) -> dict[bytes, CrashState]:
+        """The finding's failing states by fingerprint, in the order in which they were met."""
+        found: dict[bytes, CrashState] = {}
+        for draft in bug.drafts:
+            for state in (draft.cause.state, *draft.cases):
+                found.setdefault(self.subject.content.fingerprint(state), state)
+        return found
+
+    # -- where no flush can help
+
+    def _hopeless(self, bug: Bug) -> Fix:
+        cause = bug.drafts[0].cause
+        subject = self.subject
+        lost = describe.named(subject, cause.lost) if cause.lost is not None else "what follows"
+        kept = describe.named(subject, cause.kept) if cause.kept is not None else "what came before"
+        if cause.kind is Kind.UNPERSISTED:
+            return Fix(
+                "atomic", f"no flush can help: {lost} is stored only after the acknowledgement; acknowledge later"
+            )
+        if cause.torn:
+            return Fix(
+                "atomic",
+                f"no flush can help: {kept} persists in pieces of 8 bytes; write it beside the old one and change over "
+                "by one 8-byte store, or put it into a log first",
+            )
+        swapped = self._swapped(bug, kept, lost) if len(bug.drafts) == 1 else None
+        return swapped or Fix(
+            "atomic",
+            f"no flush can help: {kept} and {lost} must persist together; "
+            "put both into one 8-byte store, or into a log",
+        )
+
+    def _swapped(self, bug: Bug, kept: str, lost: str) -> Fix | None:
+        """Of two updates in one cache line: what if the program stored them in the other order? None if that fails too.
+
+        The image of a crash between the two, had they been swapped, holds the later one and not the earlier one.
+        """
+        subject, cause = self.subject, bug.drafts[0].cause
+        if cause.lost is None or cause.kept is None or subject.graph.model == "page-cache":
+            return None
+        first, second = self._remedies.rows_of(cause.kept), self._remedies.rows_of(cause.lost)
+        states = [state for state in (self._between(row, second) for row in first) if state is not None][:_MOST_SWAPPED]
+        if not states or int(subject.graph.granule[cause.lost]) != int(subject.graph.granule[cause.kept]):
+            return None
+        if not all(self._patience.run(state).passed for state in states):
+            return None
+        return Fix(
+            "atomic",
+            f"no flush is needed: store {kept} last, after {lost}; they lie in one cache line, "
+            "and stores to one cache line persist in program order",
+            verified=f"with the two swapped, the check passes on {len(states)} of {len(states)} crashes between them",
+        )
+
+    def _between(self, row: int, others: list[int]) -> CrashState | None:
+        """At an instance of the two: all before them has persisted, and the later one without the earlier."""
+        subject = self.subject
+        events = subject.trace.events
+        at = bisect_right(others, row)
+        if at == len(others) or events["thread"][others[at]] != events["thread"][row]:
+            return None
+        point = subject.point_at(others[at] + 1)
+        told = self.subject.space.points
+        if told[point].acked != told[subject.point_at(row + 1)].acked:
+            return None
+        pending = subject.space.pending(point)
+        events_of = {piece: subject.event_of(piece) for piece in pending}
+        if not {row, others[at]} <= set(events_of.values()):
+            return None
+        words = [int(subject.graph.offset[p]) // 8 for p, event in events_of.items() if event in (row, others[at])]
+        if len(set(words)) < len(words):
+            return None  # a word's own updates cannot change places
+        kept = [piece for piece, event in events_of.items() if event < row or event == others[at]]
+        return subject.space.with_(point, tuple(kept))

@@ -1,0 +1,258 @@
+"""The edited trace explored again: the groups that hold what the edit is about first, then as the strategy does.
+
+Each crash state of the edited trace is one of the recorded trace. So the strategy need not be asked anew for each edit:
+its order for the recorded trace, without the states that the edit makes impossible, is one for the edited trace.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+
+import numpy as np
+
+from crashcheck.analyzer.behaviours import Behaviour, behaviours, groups
+from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.execution.timeouts import Patience, took
+from crashcheck.checker.findings.register import Bug, Register
+from crashcheck.checker.fixes.edited_trace import Counterparts, Rows
+from crashcheck.checker.search.budget import OutOfTime
+from crashcheck.checker.search.loop import Tried
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.checker.strategies.representative import Places, Representative
+from crashcheck.checker.subject import Subject
+
+MOST_STATES = 500  # with different images, of one edit: bounded so and not by time, it is the same on every machine
+_MOST_LOOKED = 5000  # states of the strategy's order
+_OF_A_GROUP = 64  # of its representative's cheap states, before the next group has its turn
+_SOON = 1024  # crash points after an update at which its loss is looked at
+_AHEAD = 8  # states submitted before the first of them is asked for
+_LOOK_EVERY = 16  # states between two looks at the clock, where none is run
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What exploring again gave. `groups` hold the edited places.
+
+    `failing`: states of the finding that fail and had not been met before; `others`: failing states that are not its.
+    `whole`: every state was looked at. `in_time`: not all that were to be looked at, because the time for it was spent.
+    """
+
+    failing: int
+    others: int
+    states: int
+    groups: int
+    whole: bool
+    in_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    state: CrashState
+    fingerprint: bytes
+    ticket: int | None  # None: the check has seen this image
+
+
+class Order:
+    """The states that a strategy chooses of the recorded trace, asked for once however often they are gone through.
+
+    Where the strategy ran out of time, going through them ends with OutOfTime, each time.
+    """
+
+    def __init__(self, states: Iterator[CrashState]) -> None:
+        self._more = states
+        self._known: list[CrashState] = []
+        self._spent = False
+
+    def __iter__(self) -> Iterator[CrashState]:
+        at = 0
+        while True:
+            if at == len(self._known):
+                following = self._next()
+                if following is None:
+                    return
+                self._known.append(following)
+            yield self._known[at]
+            at += 1
+
+    def _next(self) -> CrashState | None:
+        if self._spent:
+            raise OutOfTime
+        try:
+            return next(self._more, None)
+        except OutOfTime:
+            self._spent = True
+            raise
+
+
+@dataclass(slots=True, eq=False)
+class Retrial:
+    """For the edits tried for one finding. `order`: the strategy's; `cases`: its failing states by fingerprint.
+
+    Those that come to light with one edit are there for the next. The check is not asked again about them, nor about
+    images that the search has seen.
+    """
+
+    subject: Subject
+    executor: Executor
+    patience: Patience
+    order: Order
+    register: Register
+    tried: Tried
+    facts: Facts | None
+    bug: Bug
+    cases: dict[bytes, CrashState]
+
+    def explore(self, counterparts: Counterparts, lost: Rows, about: Rows, ends: float) -> Outcome:
+        """`lost`: all updates at the places whose loss fails; `about`: those at all places of the finding and the edit.
+
+        `ends`: by the monotonic clock.
+        """
+        space = StateSpace(counterparts.edit.graph)
+        at = counterparts.edit.at
+        holding = self._holding(space, at[about])
+        near = self._near(space, at[lost], holding)
+        states = chain((counterparts.recorded(state, space) for state in near), self._far(counterparts))
+        seen: set[bytes] = set()
+        waiting: deque[_Waiting] = deque()
+        failing = others = 0
+        whole = in_time = True
+
+        def take() -> None:
+            nonlocal failing, others, whole, in_time
+            one = waiting.popleft()
+            fails = one.fingerprint not in self.cases and self._fails(one, ends)
+            if fails is None:
+                whole = in_time = False
+            elif fails and self._is_mine(one):
+                self.cases[one.fingerprint] = one.state
+                failing += 1
+            elif fails:
+                others += 1
+
+        def in_turn() -> Iterator[CrashState | None]:
+            nonlocal whole, in_time
+            try:
+                yield from states
+            except OutOfTime:
+                whole = in_time = False
+
+        ran = False
+        for number, state in enumerate(in_turn()):
+            if (ran or number % _LOOK_EVERY == 0) and time.monotonic() > ends:
+                whole = in_time = False
+                break
+            if state is None:
+                whole = False
+                break
+            fingerprint = self.subject.content.fingerprint(state)
+            if fingerprint in seen:
+                continue
+            if len(seen) == MOST_STATES:
+                whole = False
+                break
+            seen.add(fingerprint)
+            ran = not any(fingerprint in known for known in (self.tried.passed, self.tried.failed, self.cases))
+            waiting.append(_Waiting(state, fingerprint, self.executor.submit(state) if ran else None))
+            if len(waiting) > _AHEAD:
+                take()
+        while waiting:
+            take()
+        return Outcome(failing, others, len(seen), len(holding), whole, in_time)
+
+    def _holding(self, space: StateSpace, events: Rows) -> list[Behaviour]:
+        """The representatives of the groups that have one of these updates, from the smallest to the largest."""
+        found = behaviours(space.graph, self.facts)
+        sites = set(found.label[np.isin(found.nodes.event, events)].tolist())
+        made = groups(found)
+        return [group.representative for group in made if any(site.number in sites for site in group.sites)]
+
+    def _near(self, space: StateSpace, lost: Rows, holding: list[Behaviour]) -> Iterator[CrashState]:
+        """Of the edited trace."""
+        places = Places(space)
+        for state in _losses(space, lost):
+            yield places.first(state)
+        for behaviour in holding:
+            for _, state in islice(Representative(places, behaviour).cheap(), _OF_A_GROUP):
+                yield state
+
+    def _far(self, counterparts: Counterparts) -> Iterator[CrashState | None]:
+        """Of the recorded trace; None where so many have been looked at that it ends."""
+        for looked, state in enumerate(self.order):
+            if looked == _MOST_LOOKED:
+                yield None
+            if counterparts.feasible(state):
+                yield state
+
+    def _fails(self, one: _Waiting, ends: float) -> bool | None:
+        """Fails twice, if it had not been met; None where no time is left to tell whether it hangs or is slow."""
+        if one.ticket is None:
+            return one.fingerprint in self.tried.failed
+        verdict = self.executor.result(one.ticket)
+        assert verdict is not None
+        if verdict.passed:
+            took(self.executor, verdict)
+        elif self.patience.hasty(one.state, verdict):
+            if time.monotonic() > ends:
+                return None
+            verdict = self.patience.again(one.state)
+        else:
+            return not self.patience.run(one.state).passed
+        if verdict.passed:
+            self.tried.passed.add(one.fingerprint)
+        return not verdict.passed
+
+    def _is_mine(self, one: _Waiting) -> bool:
+        """Whether a failing state is due to the finding: one that the search had not met lost an update of a function
+        that it blames, passes with everything persisted, but fails with all that other findings blame persisted."""
+        if one.fingerprint in self.tried.failed:
+            return False
+        subject, bug = self.subject, self.bug
+        lost = (subject.places.of(subject.event_of(piece)) for piece in subject.space.lost(one.state))
+        mine = self._lost_in()
+        if not any(place is not None and (place.file, place.function) in mine for place in lost):
+            return False
+        if not self.patience.run(subject.space.full(one.state.point)).passed:
+            return False
+        blamed = [
+            piece
+            for draft, pieces in self.register.applicable(one.state)
+            if not any(draft is own for own in bug.drafts)
+            for piece in pieces
+        ]
+        return not blamed or not self.patience.run(self.register.with_persisted(one.state, blamed)).passed
+
+    def _lost_in(self) -> set[tuple[str, str]]:
+        pieces = [draft.cause.lost for draft in self.bug.drafts if draft.cause.lost is not None]
+        places = (self.subject.places.of(self.subject.event_of(piece)) for piece in pieces)
+        return {(place.file, place.function) for place in places if place is not None}
+
+
+def _losses(space: StateSpace, events: Rows) -> Iterator[CrashState]:
+    """Everything persisted but one of these updates, or all of them that may be lost: wherever another update may come
+    before they have persisted, each such pair of places once, and once more where an operation has ended meanwhile."""
+    graph, points = space.graph, space.points
+    place = graph.trace.calls(slice(None))
+    updates = np.unique(graph.event)
+    last = np.searchsorted(updates, points.event, side="left") - 1
+    mine = np.flatnonzero(np.isin(graph.event, events))
+    first = np.searchsorted(points.event, graph.event[mine], side="right")
+    end = np.minimum(np.searchsorted(points.event, graph.durable_from[mine], side="left"), first + _SOON)
+    seen: set[tuple[int, int, bool]] = set()
+    for piece, low, high in zip(mine.tolist(), first.tolist(), end.tolist(), strict=True):
+        own = int(place[int(graph.event[piece])])
+        told = points.acked[low:high] > (points.acked[low] if low < high else 0)
+        keys = np.stack([place[updates[last[low:high]]], told.astype(np.uint64)], axis=1)
+        _, firsts = np.unique(keys, axis=0, return_index=True)
+        for at in sorted(firsts.tolist()):
+            key = own, int(keys[at, 0]), bool(keys[at, 1])
+            if key in seen:
+                continue
+            seen.add(key)
+            point = low + at
+            yield space.drop(point, (piece,))
+            yield space.drop(point, tuple(np.intersect1d(space.pending(point), mine).tolist()))

@@ -1,0 +1,459 @@
+"""128-bit fingerprints of crash images: equal for equal images, and cheap for a state near another one.
+
+A file's bytes are a sum (mod 2^64, in two lanes) of keyed hashes of (file, word number, word), over the 8-byte words
+that differ from the first image: the order of the updates does not matter, and a store that rewrites the
+same value adds nothing. Updates of one word persist in trace order, in every model. So the persisted ones are
+a prefix of the word's history, each update adds a fixed difference (hash after it - hash before it), and the
+sum over any set of persisted pieces is the sum of their differences. What a smaller size or a cut hides is
+taken out word by word, in files where that can happen. Sizes, existence and acknowledgements are then hashed
+together with the sums.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, WORD_BYTES, Ints
+from crashcheck.checker.images.first_image import FirstImage
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.runtime.trace_format import INLINE_BYTES, Kind
+
+Words = NDArray[np.uint64]
+_MASK = (1 << 64) - 1
+_KEYS = ((0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F), (0xD6E8FEB86659FD93, 0xA0761D6478BD642F))
+_BATCH = 1 << 18  # words hashed at once
+_PAGE_BYTES = 4096
+_PAGE_WORDS = _PAGE_BYTES // WORD_BYTES
+_FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], dtype=np.uint64)  # masks
+
+
+def _mix(x: Words) -> Words:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def term(lane: int, file: Words, word: Words, value: Words) -> Words:
+    """One lane of the keyed hash of a word's place and value (rounds of splitmix64)."""
+    key, other = _KEYS[lane]
+    place = _mix((file << np.uint64(48)) + word + np.uint64(key))
+    return _mix(place + _mix((value ^ np.uint64(other)) + place * np.uint64(key | 1)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Entries:
+    """One row a (data piece, word), by piece: what the word is after the piece and before it, and what it adds."""
+
+    start: Ints  # rows of piece p: start[p] .. start[p + 1]
+    word: Ints
+    value: Words
+    before: Words  # what the word is before the piece
+    lanes: tuple[Words, Words]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One file in one image."""
+
+    exists: bool
+    size: int
+    low: int
+    high: int
+    plain: bool = True  # nothing is hidden: the sums are those of the persisted pieces
+
+
+class Fingerprints:
+    """Fingerprints of one space's states; tables are built once, points are cached."""
+
+    def __init__(self, space: StateSpace, first: FirstImage) -> None:
+        self.space = space
+        self.graph = space.graph
+        self.first = first
+        self.entries = _entries(space.graph, first)
+        sums = [np.concatenate([np.zeros(1, np.uint64), np.cumsum(lane)]) for lane in self.entries.lanes]
+        self.piece = tuple(s[self.entries.start[1:]] - s[self.entries.start[:-1]] for s in sums)
+        self.files = [_FileTable(self, number) for number in sorted(space.graph.trace.files)]
+        self._place = {table.number: at for at, table in enumerate(self.files)}
+        self._points: dict[tuple[int, bool], list[_Row]] = {}
+
+    def of(self, state: CrashState) -> bytes:
+        point = self.space.points[state.point]
+        rows = self._base(state.point, state.dropped)
+        touched: dict[int, list[int]] = {}
+        for id_ in state.pieces:
+            touched.setdefault(int(self.graph.file[self.graph.whole(id_)[0]]), []).append(id_)
+        if touched:
+            rows = list(rows)
+            for number, ids in touched.items():
+                at = self._place[number]
+                rows[at] = self.files[at].row(state, rows[at], ids)
+        body = struct.pack("<QQ", point.acked, point.stdout_bytes) + b"".join(
+            struct.pack("<?QQQ", row.exists, row.size, row.low, row.high) if row.exists else b"\0" for row in rows
+        )
+        return hashlib.blake2b(body, digest_size=16).digest()
+
+    def plain_loss(self, state: CrashState) -> bool:
+        """Whether a state lost only data, and no size hides any data of the files that it lost them from."""
+        base = None
+        for id_ in state.pieces:
+            if id_ >= len(self.graph) or self.graph.kind[id_] != DATA:
+                return False
+        for number in {int(self.graph.file[id_]) for id_ in state.pieces}:
+            base = self._base(state.point, True) if base is None else base
+            if not self.files[self._place[number]].plain(state, base[self._place[number]]):
+                return False
+        return True
+
+    def words_before(self, pieces: Iterable[int]) -> list[tuple[int, Ints, Words]]:
+        """By file, the words that some data pieces write, ascending, and what each was before the first of them."""
+        out = []
+        for number, rows in self._rows_of(pieces):
+            words, first = np.unique(self.entries.word[rows], return_index=True)
+            out.append((number, words, self.entries.before[rows[first]]))
+        return out
+
+    def words_after(self, pieces: Iterable[int]) -> list[tuple[int, Ints, Words]]:
+        """As `words_before`; what each word was after the last of them."""
+        out = []
+        for number, rows in self._rows_of(pieces):
+            rows = rows[::-1]
+            words, last = np.unique(self.entries.word[rows], return_index=True)
+            out.append((number, words, self.entries.value[rows[last]]))
+        return out
+
+    def silent(self) -> NDArray[np.bool_]:
+        """Data pieces that leave each of their words as it was."""
+        entries = self.entries
+        same = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(entries.value == entries.before)])
+        many = entries.start[1:] - entries.start[:-1]
+        whole: NDArray[np.bool_] = same[entries.start[1:]] - same[entries.start[:-1]] == many
+        return whole & np.equal(self.graph.kind, DATA)
+
+    def _rows_of(self, pieces: Iterable[int]) -> list[tuple[int, Ints]]:
+        """By file, the rows of some pieces in `entries`, in the pieces' order."""
+        start = self.entries.start
+        ids = np.array(sorted(pieces), dtype=np.int64)
+        many = start[ids + 1] - start[ids]
+        rows = np.arange(int(many.sum())) + np.repeat(start[ids] - np.cumsum(many) + many, many)
+        files = np.repeat(self.graph.file[ids], many)
+        return [(number, rows[files == number]) for number in np.unique(files).tolist()]
+
+    def _base(self, point: int, full: bool) -> list[_Row]:
+        """The rows of the point's full image, or of its durable one."""
+        known = self._points.get((point, full))
+        if known is None:
+            if len(self._points) > 64:
+                self._points.clear()
+            event = int(self.space.points.event[point])
+            known = [table.full(event) if full else table.durable(event) for table in self.files]
+            if not all(row.plain for row in known):
+                state = CrashState(point, full, ())
+                pending: dict[int, list[int]] = {}
+                for id_ in self.space.pending(point) if full else ():
+                    pending.setdefault(int(self.graph.file[id_]), []).append(id_)
+                for at, table in enumerate(self.files):
+                    if not known[at].plain:
+                        known[at] = table.exact(state, pending.get(table.number, []))
+            self._points[point, full] = known
+        return known
+
+    def sums(self, ids: list[int]) -> tuple[int, int]:
+        """What some data pieces add; other pieces and parts add nothing."""
+        if len(ids) < 16:
+            low = high = 0
+            for id_ in ids:
+                if id_ < len(self.graph):
+                    low += int(self.piece[0][id_])
+                    high += int(self.piece[1][id_])
+            return low & _MASK, high & _MASK
+        rows = np.array([id_ for id_ in ids if id_ < len(self.graph)], dtype=np.int64)
+        return int(self.piece[0][rows].sum()), int(self.piece[1][rows].sum())
+
+
+class _FileTable:
+    """One file: the sums of what is durable at any event, and what its sizes hide."""
+
+    def __init__(self, owner: Fingerprints, number: int) -> None:
+        graph = owner.graph
+        self.owner = owner
+        self.graph = graph
+        self.number = number
+        self.watched = graph.trace.files[number]
+        mine = graph.file == number
+        self.data: Ints = np.flatnonzero(mine & (graph.kind == DATA))
+        self.issued = graph.event[self.data]
+        self.ends = graph.offset[self.data] + graph.size[self.data]
+        self.farthest = np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(self.ends)])
+        finite = self.data[graph.durable_from[self.data] < NEVER]
+        finite = finite[np.argsort(graph.durable_from[finite], kind="stable")]
+        self.durable_at = graph.durable_from[finite]
+        zero = np.zeros(1, dtype=np.uint64)
+        self.durable_sums = [np.concatenate([zero, np.cumsum(lane[finite])]) for lane in owner.piece]
+        self.steps: Ints = np.flatnonzero(mine & (graph.kind == SIZE))
+        zero = np.zeros(1, dtype=np.uint64)
+        self.issued_sums = [np.concatenate([zero, np.cumsum(lane[self.data])]) for lane in owner.piece]
+        names = np.flatnonzero(mine & (graph.kind == EXISTS))
+        self.created = int(graph.durable_from[names].min()) if len(names) else NEVER
+        self.first_created = int(graph.event[names].min()) if len(names) else NEVER
+        shrinks = self.steps[graph.offset[self.steps] < graph.old_size[self.steps]]
+        self.shrinks = shrinks.tolist()
+        # words from this one on may be cut off by a step in the middle of the trace
+        self.floor = int(graph.offset[shrinks].min()) // WORD_BYTES if len(shrinks) else -1
+
+    def durable(self, event: int) -> _Row:
+        """What is durable at an event, if nothing of it is hidden."""
+        at = int(np.searchsorted(self.durable_at, event, side="right"))
+        steps = self.steps[self.graph.durable_from[self.steps] <= event]
+        size = int(self.graph.offset[steps[-1]]) if len(steps) else self.watched.first_size
+        exists = self.watched.existed or self.created <= event
+        low, high = (int(sums[at]) for sums in self.durable_sums)
+        return _Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
+
+    def full(self, event: int) -> _Row:
+        """What was issued before an event, if nothing of it is hidden."""
+        at = int(np.searchsorted(self.issued, event, side="left"))
+        last = int(np.searchsorted(self.graph.event[self.steps], event, side="left"))
+        size = int(self.graph.offset[self.steps[last - 1]]) if last else self.watched.first_size
+        exists = self.watched.existed or self.first_created < event
+        low, high = (int(sums[at]) for sums in self.issued_sums)
+        return _Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
+
+    def exact(self, state: CrashState, kept: list[int]) -> _Row:
+        """The row of the state that holds the pending pieces `kept` of this file, whatever it hides."""
+        base = self.durable(int(self.owner.space.points.event[state.point]))
+        low, high = self.owner.sums(kept)
+        row = _Row(base.exists, base.size, (base.low + low) & _MASK, (base.high + high) & _MASK)
+        return self.finish(state, row, kept)
+
+    def row(self, state: CrashState, base: _Row, ids: list[int]) -> _Row:
+        """`base` without (state.dropped) or with the pieces `ids` of this file."""
+        graph = self.graph
+        plain = all(id_ < len(graph) and graph.kind[id_] == DATA for id_ in ids)
+        if plain and self.plain(state, base):
+            low, high = self.owner.sums(ids)
+            if state.dropped:
+                return _Row(base.exists, base.size, (base.low - low) & _MASK, (base.high - high) & _MASK)
+            return _Row(base.exists, base.size, (base.low + low) & _MASK, (base.high + high) & _MASK)
+        kept = [id_ for id_ in self.owner.space.persisted(state) if graph.file[graph.whole(id_)[0]] == self.number]
+        return self.exact(state, kept)
+
+    def plain(self, state: CrashState, base: _Row) -> bool:
+        """Nothing that may have persisted by now is hidden in an image of the base's size."""
+        event = int(self.owner.space.points.event[state.point])
+        return self.floor < 0 and base.exists and self._reach(event) <= base.size
+
+    def _reach(self, event: int) -> int:
+        """The end of the farthest data issued before an event."""
+        return int(self.farthest[np.searchsorted(self.issued, event, side="left")])
+
+    def finish(self, state: CrashState, row: _Row, kept: list[int]) -> _Row:
+        """The true row of the image with the pieces `kept` of this file persisted besides the durable ones; `row` has
+        the durable existence and size and the plain sums of both."""
+        graph = self.graph
+        event = int(self.owner.space.points.event[state.point])
+        wholes = [graph.whole(id_)[0] for id_ in kept]
+        exists = row.exists or any(int(graph.kind[id_]) == EXISTS for id_ in wholes)
+        if not exists:
+            return _Row(False, 0, 0, 0)
+        size = row.size
+        steps = [id_ for id_, whole in zip(kept, wholes, strict=True) if int(graph.kind[whole]) == SIZE]
+        if steps:
+            durable = self.steps[graph.durable_from[self.steps] <= event]
+            last = max(steps, key=lambda id_: graph.whole(id_)[0])
+            if not len(durable) or graph.whole(last)[0] > int(durable[-1]):
+                size = graph.size_after(last)
+        if self.floor < 0 and self._reach(event) <= size:
+            return _Row(True, size, row.low, row.high)
+        held = {id_ for id_ in kept if id_ < len(graph)}
+        cuts = [
+            (id_, int(graph.offset[id_]))
+            for id_ in self.shrinks
+            if id_ in held or int(graph.durable_from[id_]) <= event
+        ]
+        border = size // WORD_BYTES
+        if self.floor >= 0:
+            border = min(border, self.floor)
+        low, high = self._beyond(event, held, cuts, border, size)
+        return _Row(True, size, (row.low + low) & _MASK, (row.high + high) & _MASK)
+
+    def _beyond(
+        self, event: int, held: set[int], cuts: list[tuple[int, int]], border: int, size: int
+    ) -> tuple[int, int]:
+        """What to add to the plain sums for the words from `border` on: their true terms less their plain ones."""
+        graph, entries = self.graph, self.owner.entries
+        candidates = self.data[(self.ends > border * WORD_BYTES) & (graph.event[self.data] < event)]
+        durable = graph.durable_from[candidates] <= event
+        persisted = [
+            id_ for id_, lasting in zip(candidates.tolist(), durable.tolist(), strict=True) if lasting or id_ in held
+        ]
+        low = high = 0
+        pages: dict[int, bytearray] = {}
+        done = 0
+        floor = 1 << 62  # the lowest cut so far
+        for id_ in persisted:
+            while done < len(cuts) and cuts[done][0] < id_:
+                _cut(pages, cuts[done][1])
+                floor = min(floor, cuts[done][1])
+                done += 1
+            rows = slice(int(entries.start[id_]), int(entries.start[id_ + 1]))
+            beyond = entries.word[rows] >= border
+            low -= int(entries.lanes[0][rows][beyond].sum())
+            high -= int(entries.lanes[1][rows][beyond].sum())
+            self._write(pages, id_, floor, border)
+        for _, at in cuts[done:]:
+            _cut(pages, at)
+            floor = min(floor, at)
+        for page in sorted(pages):
+            names = np.arange(page * _PAGE_WORDS, (page + 1) * _PAGE_WORDS, dtype=np.int64)
+            low, high = self._differing(low, high, names, np.frombuffer(pages[page], dtype=np.uint64), border, size)
+        # what the first image held beyond the lowest cut reads as zeros
+        if cuts:
+            names, values = self.owner.first.nonzero_words(self.number, floor)
+            untouched = ~np.isin(names // _PAGE_WORDS, np.array(list(pages), dtype=np.int64))
+            names, values = names[untouched], values[untouched]
+            low, high = self._differing(low, high, names, values & _below(floor, names), border, size)
+        return low & _MASK, high & _MASK
+
+    def _differing(
+        self, low: int, high: int, names: Ints, values: NDArray[np.uint64], border: int, size: int
+    ) -> tuple[int, int]:
+        """The sums with the terms of those words from `border` to `size` that are not as in the first image."""
+        inside = (names >= border) & (names * WORD_BYTES < size)
+        names, values = names[inside], values[inside] & _below(size, names[inside])
+        differs = values != self.owner.first.words(self.number, names)
+        numbers, values = names[differs].astype(np.uint64), values[differs]
+        files = np.full(len(numbers), self.number, dtype=np.uint64)
+        return (
+            low + int(term(0, files, numbers, values).sum()),
+            high + int(term(1, files, numbers, values).sum()),
+        )
+
+    def _write(self, pages: dict[int, bytearray], id_: int, floor: int, border: int) -> None:
+        """Lay a piece's bytes over the pages as they are, where a cut makes the table's values unusable."""
+        offset, data = int(self.graph.offset[id_]), self.graph.data(id_)
+        at = max(border * WORD_BYTES - offset, 0)
+        while at < len(data):
+            page, within = divmod(offset + at, _PAGE_BYTES)
+            many = min(_PAGE_BYTES - within, len(data) - at)
+            if page not in pages:
+                names = np.arange(page * _PAGE_WORDS, (page + 1) * _PAGE_WORDS, dtype=np.int64)
+                first = self.owner.first.words(self.number, names) & _below(floor, names)
+                pages[page] = bytearray(first.tobytes())
+            pages[page][within : within + many] = data[at : at + many]
+            at += many
+
+
+def _below(size: int, words: Ints) -> NDArray[np.uint64]:
+    """Masks of the bytes of words that lie below file offset `size`."""
+    count = np.clip(size - words * WORD_BYTES, 0, WORD_BYTES)
+    return _FIRST_BYTES[count]
+
+
+def _cut(pages: dict[int, bytearray], size: int) -> None:
+    for page, content in pages.items():
+        keep = min(max(size - page * _PAGE_BYTES, 0), _PAGE_BYTES)
+        content[keep:] = bytes(_PAGE_BYTES - keep)
+
+
+def _entries(graph: PersistenceGraph, first: FirstImage) -> _Entries:
+    """Every word of every data piece, with its history folded in."""
+    many = np.where(
+        graph.kind == DATA, (graph.offset + graph.size - 1) // WORD_BYTES - graph.offset // WORD_BYTES + 1, 0
+    )
+    start = np.concatenate([np.zeros(1, np.int64), np.cumsum(many)])
+    piece = np.repeat(np.arange(len(graph)), many)
+    word = graph.offset[piece] // WORD_BYTES + np.arange(len(piece)) - start[piece]
+    data = np.empty(len(piece), dtype=np.uint64)
+    mask = np.empty(len(piece), dtype=np.uint64)
+    for low in range(0, len(piece), _BATCH):
+        rows = slice(low, low + _BATCH)
+        data[rows], mask[rows] = _words_of(graph, piece[rows], word[rows])
+    file = graph.file[piece]
+    order = np.argsort((file << 48) + word, kind="stable")
+    key = ((file << 48) + word)[order]
+    at = np.arange(len(order))
+    opens = np.ones(len(order), dtype=np.bool_)
+    opens[1:] = key[1:] != key[:-1]
+    group = np.maximum.accumulate(np.where(opens, at, 0))  # row of the word's first update
+    original = _first_words(first, file[order], word[order], opens)[group]
+    value = _fold(data[order], mask[order], group, original)
+    lanes = []
+    for lane in (0, 1):
+        hashed = term(lane, file[order].astype(np.uint64), word[order].astype(np.uint64), value)
+        hashed[value == original] = 0
+        before = np.zeros(len(order), dtype=np.uint64)
+        before[1:] = hashed[:-1]
+        before[opens] = 0
+        back = np.empty(len(order), dtype=np.uint64)
+        back[order] = hashed - before
+        lanes.append(back)
+    values, earlier = np.empty(len(order), dtype=np.uint64), np.empty(len(order), dtype=np.uint64)
+    values[order] = value
+    previous = original.copy()
+    previous[1:][~opens[1:]] = value[:-1][~opens[1:]]
+    earlier[order] = previous
+    return _Entries(start, word, values, earlier, (lanes[0], lanes[1]))
+
+
+def _fold(data: Words, mask: Words, group: Ints, original: Words) -> Words:
+    """The word after each update: each byte from the latest update of its group that wrote it."""
+    out = np.zeros(len(data), dtype=np.uint64)
+    at = np.arange(len(data))
+    for lane in range(WORD_BYTES):
+        byte = np.uint64(0xFF << (8 * lane))
+        latest = np.maximum.accumulate(np.where((mask & byte) != 0, at, -1))
+        out |= np.where(latest >= group, data[latest], original) & byte
+    return out
+
+
+def _first_words(first: FirstImage, file: Ints, word: Ints, opens: NDArray[np.bool_]) -> Words:
+    out = np.zeros(len(file), dtype=np.uint64)
+    for number in np.unique(file).tolist():
+        rows = np.flatnonzero(opens & (file == number))
+        out[rows] = first.words(number, word[rows])
+    return out
+
+
+def _words_of(graph: PersistenceGraph, piece: Ints, word: Ints) -> tuple[Words, Words]:
+    """(bytes in place, mask of the bytes written) for the given words of the given pieces."""
+    events = graph.trace.events
+    rows = graph.event[piece]
+    base = word * WORD_BYTES
+    low = np.maximum(base, graph.offset[piece])
+    high = np.minimum(base + WORD_BYTES, graph.offset[piece] + graph.size[piece])
+    mask = _ones(high - base) & ~_ones(low - base)
+    kind = events["kind"][rows]
+    carries = (kind == Kind.STORE) | (kind == Kind.WRITE)
+    begin = events["offset"][rows].astype(np.int64)
+    size = np.where(carries, events["size"][rows].astype(np.int64), 0)
+    a, b = np.maximum(low, begin), np.minimum(high, begin + size)
+    written = np.where(b > a, _ones(b - base) & ~_ones(a - base), np.uint64(0))
+    inline = size <= INLINE_BYTES
+    payload = events["payload"][rows]
+    # bytes of the payload from file offset `base` on, whichever side of it the event begins
+    shift = (np.clip(begin - base, -7, 7) * 8).astype(np.int64)
+    right = np.where(shift < 0, -shift, 0).astype(np.uint64)
+    left = np.where(shift > 0, shift, 0).astype(np.uint64)
+    data = (payload >> right) << left
+    far = np.flatnonzero(~inline & (b > a))
+    if len(far):
+        source = payload[far].astype(np.int64) + a[far] - begin[far]
+        index = source[:, None] + np.arange(WORD_BYTES)
+        index = np.minimum(index, len(graph.trace.raw) - 1)
+        gathered = np.ascontiguousarray(graph.trace.raw[index]).view(np.uint64).reshape(-1)
+        data[far] = gathered << ((a[far] - base[far]) * 8).astype(np.uint64)
+    return data & written, mask
+
+
+def _ones(many: Ints) -> Words:
+    """Masks of the lowest `many` bytes (0 to 8)."""
+    many = np.clip(many, 0, WORD_BYTES).astype(np.uint64)
+    shift = np.where(many == 0, np.uint64(0), (np.uint64(8) - many) * np.uint64(8))
+    return np.where(many == 0, np.uint64(0), np.uint64(_MASK) >> shift)

@@ -1,0 +1,371 @@
+"""Crash images: a folder that becomes one crash state after another, put back exactly after each check.
+
+A worker owns two copies of the image, both sparse and on tmpfs where there is room: `base`, which
+nobody else touches, and `pool`, which the check is given. A state's patches are written into `pool`
+in place. Afterwards `pool` is made equal to `base` again, by the cheapest way that is certain:
+
+* Nothing was opened for writing and no name changed (inotify, see watch.py): only the state's own
+  patches are undone.
+* Some known files were written: those are compared with `base`, data ranges only (memcmp), and what
+  differs is copied back. Time stamps are never trusted: a write through a mapping does not move them.
+* Names, modes or folders changed, or inotify does not work here, or its queue ran over: every file
+  of the folder is compared, what is missing is created again and what is extra is removed.
+* Any of this fails: the folder is thrown away and copied anew from `base` (plain copy).
+
+Time stamps and extended attributes are not part of an image.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from crashcheck.checker.images import sparse
+from crashcheck.checker.images.inotify import Changes, Watch, works
+
+# path relative to the pool, exists, size in bytes, (offset, bytes) writes; content.FilePatch as plain data, so that
+# a worker process loads no numpy
+Patch = tuple[str, bool, int, tuple[tuple[int, bytes], ...]]
+Patches = Sequence[Patch]
+
+_SHARED_MEMORY = Path("/dev/shm")
+_PREFIX = "crashcheck-images-"
+_LOCK = "lock"
+_YOUNG_S = 60
+_EVERYTHING = Changes(frozenset(), True)
+
+
+class ImageFolder:
+    """One worker's image: `pool` is a crash state between `apply` and `restore`, else equal to `base`."""
+
+    def __init__(self, first: Path, root: Path) -> None:
+        """Copy the first image into `root`, which must be an empty folder of our own."""
+        self.first = first
+        self.base = root / "base"
+        self.pool = root / "pool"
+        self._moved: set[str] = set()  # paths in which base differs from the first image
+        self._patches: Patches = ()
+        self._fds: dict[str, int] = {}  # open base files
+        self._maps: dict[str, tuple[int, sparse.Mapping, sparse.Mapping]] = {}  # path -> (pool inode, base, pool)
+        self._watch: Watch | None = None
+        self._watched = works(root)
+        sparse.copy_tree(first, self.base)
+        sparse.copy_tree(self.base, self.pool)
+        self._rewatch()
+
+    # -- the base moves along the trace
+
+    def reset(self) -> None:
+        """Back to the first image."""
+        for path in sorted(self._moved):
+            self._forget(path)
+            source, target = self.first / path, self.base / path
+            if source.is_file():
+                if target.exists():
+                    read, write = os.open(source, os.O_RDONLY | os.O_CLOEXEC), os.open(target, os.O_RDWR | os.O_CLOEXEC)
+                    try:
+                        _equalise_by_reading(read, write)
+                    finally:
+                        os.close(read)
+                        os.close(write)
+                else:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    sparse.copy_file(source, target)
+            else:
+                target.unlink(missing_ok=True)
+            self._restore_file(path)
+        self._moved.clear()
+
+    def advance(self, patches: Patches) -> None:
+        """Make the base, and with it the pool, what is durable at a later crash point."""
+        for path, exists, size, writes in patches:
+            self._moved.add(path)
+            if not exists or (path in self._fds and os.fstat(self._fds[path]).st_size != size):
+                self._forget(path)
+            for folder in (self.base, self.pool):
+                target = folder / path
+                if not exists:
+                    target.unlink(missing_ok=True)
+                    continue
+                _write_patch(target, size, writes)
+
+    # -- one state
+
+    def apply(self, patches: Patches) -> None:
+        """Turn the pool into a crash state: `patches` are relative to the base."""
+        self._patches = patches
+        for path, exists, size, writes in patches:
+            target = self.pool / path
+            if not exists:
+                target.unlink(missing_ok=True)
+            else:
+                _write_patch(target, size, writes)
+        if self._watch is not None:
+            if any(not exists or not (self.base / path).exists() for path, exists, _, _ in patches):
+                self._rewatch()  # a patch may have made a folder
+            self._watch.changes()  # our own
+
+    def restore(self) -> None:
+        """Make the pool equal to the base again, whatever the check did to it; nobody may have it open any more."""
+        try:
+            changes = self._watch.changes() if self._watch is not None else _EVERYTHING
+            if changes.everything or any(not (self.base / path).is_file() for path in changes.written):
+                self._restore_everything()
+            else:
+                for path in sorted(changes.written):
+                    self._restore_file(path)
+                self._undo([patch for patch in self._patches if patch[0] not in changes.written])
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise
+            self._copy_anew()
+        self._patches = ()
+
+    def close(self) -> None:
+        for path in list(self._fds):
+            self._forget(path)
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    # -- putting back
+
+    def _undo(self, patches: Iterable[Patch]) -> None:
+        for path, exists, size, writes in patches:
+            target = self.pool / path
+            if not (self.base / path).exists():
+                target.unlink(missing_ok=True)
+                self._remove_extra_folders(path)
+                continue
+            if not exists:
+                self._restore_file(path)
+                continue
+            base = self._base_fd(path)
+            base_size = os.fstat(base).st_size
+            fd = os.open(target, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                for offset, data in writes:
+                    end = min(offset + len(data), base_size)
+                    if end > offset:
+                        sparse.write_all(fd, os.pread(base, end - offset, offset), offset)
+                if size != base_size:
+                    os.ftruncate(fd, base_size)
+                    for low, high in sparse.extents(base, min(size, base_size), base_size):
+                        sparse.copy_range(base, fd, low, high)
+            finally:
+                os.close(fd)
+
+    def _restore_file(self, path: str) -> None:
+        base, target = self.base / path, self.pool / path
+        if not base.exists():
+            target.unlink(missing_ok=True)
+            self._remove_extra_folders(path)
+            return
+        wanted = os.stat(base)
+        try:
+            present = os.lstat(target)
+        except FileNotFoundError:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            sparse.copy_file(base, target)
+            return
+        if not stat.S_ISREG(present.st_mode) or present.st_nlink != 1:
+            _remove(target)
+            sparse.copy_file(base, target)
+            return
+        if stat.S_IMODE(present.st_mode) != stat.S_IMODE(wanted.st_mode):
+            os.chmod(target, stat.S_IMODE(wanted.st_mode))
+        read = self._base_fd(path)
+        fd = os.open(target, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            if present.st_size != wanted.st_size:
+                os.ftruncate(fd, wanted.st_size)
+            maps = self._mappings(path, read, fd, wanted.st_size, present.st_ino) if wanted.st_size else None
+            sparse.equalise(read, fd, maps)
+        finally:
+            os.close(fd)
+
+    def _restore_everything(self) -> None:
+        self._restore_folder("")
+        self._rewatch()
+
+    def _restore_folder(self, folder: str) -> None:
+        base, pool = self.base / folder, self.pool / folder
+        if pool.is_symlink() or not pool.is_dir():
+            _remove(pool)
+            pool.mkdir()
+        os.chmod(pool, stat.S_IMODE(base.stat().st_mode) | stat.S_IRWXU)
+        wanted = set(os.listdir(base))
+        for name in os.listdir(pool):
+            if name not in wanted:
+                _remove(pool / name)
+        for name in sorted(wanted):
+            path = f"{folder}/{name}" if folder else name
+            source, target = base / name, pool / name
+            if source.is_symlink():
+                if not target.is_symlink() or os.readlink(target) != os.readlink(source):
+                    _remove(target)
+                    target.symlink_to(os.readlink(source))
+            elif source.is_dir():
+                self._restore_folder(path)
+            else:
+                self._restore_file(path)
+        os.chmod(pool, stat.S_IMODE(base.stat().st_mode))
+
+    def _copy_anew(self) -> None:
+        for path in list(self._fds):
+            self._forget(path)
+        _remove(self.pool)
+        sparse.copy_tree(self.base, self.pool)
+        self._rewatch()
+
+    def _remove_extra_folders(self, path: str) -> None:
+        for parent in Path(path).parents:
+            if str(parent) == "." or (self.base / parent).is_dir():
+                return
+            (self.pool / parent).rmdir()
+
+    # -- what is kept open
+
+    def _base_fd(self, path: str) -> int:
+        if path not in self._fds:
+            self._fds[path] = os.open(self.base / path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return self._fds[path]
+
+    def _mappings(
+        self, path: str, base: int, pool: int, size: int, inode: int
+    ) -> tuple[sparse.Mapping, sparse.Mapping]:
+        known = self._maps.get(path)
+        if known is not None:
+            if known[0] == inode and known[1].size == size:
+                return known[1], known[2]
+            known[1].close()
+            known[2].close()
+        made = (inode, sparse.Mapping(base, size), sparse.Mapping(pool, size))
+        self._maps[path] = made
+        return made[1], made[2]
+
+    def _forget(self, path: str) -> None:
+        known = self._maps.pop(path, None)
+        if known is not None:
+            known[1].close()
+            known[2].close()
+        fd = self._fds.pop(path, None)
+        if fd is not None:
+            os.close(fd)
+
+    def _rewatch(self) -> None:
+        if not self._watched:
+            return
+        if self._watch is None:
+            self._watch = Watch()
+        folders = [os.path.relpath(top, self.pool) for top, _, _ in os.walk(self.pool)]
+        self._watch.cover(self.pool, ["" if folder == "." else folder for folder in folders])
+
+
+def _write_patch(target: Path, size: int, writes: Iterable[tuple[int, bytes]]) -> None:
+    try:
+        fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    except FileNotFoundError:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        if os.fstat(fd).st_size != size:
+            os.ftruncate(fd, size)
+        for offset, data in writes:
+            sparse.write_all(fd, data, offset)
+    finally:
+        os.close(fd)
+
+
+def _equalise_by_reading(source: int, target: int) -> None:
+    """As sparse.equalise, for a source that is open for reading only."""
+    size = os.fstat(source).st_size
+    os.ftruncate(target, 0)
+    os.ftruncate(target, size)
+    for low, high in sparse.extents(source, 0, size):
+        sparse.copy_range(source, target, low, high, skip_zeros=True)
+
+
+def _remove(path: Path) -> None:
+    """Remove whatever is there, folders whose modes forbid it included."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    for top, folders, _ in os.walk(path):
+        os.chmod(top, 0o700)
+        for name in folders:
+            if not os.path.islink(os.path.join(top, name)):
+                os.chmod(os.path.join(top, name), 0o700)
+    shutil.rmtree(path)
+
+
+def write_image(first: Path, patches: Patches, folder: Path) -> None:
+    """Write the first image with `patches` applied into `folder`, which must not exist."""
+    sparse.copy_tree(first, folder)
+    patch_image(folder, patches)
+
+
+def patch_image(folder: Path, patches: Patches) -> None:
+    """Apply patches to an image on its own."""
+    for path, exists, size, writes in patches:
+        if exists:
+            _write_patch(folder / path, size, writes)
+        else:
+            (folder / path).unlink(missing_ok=True)
+
+
+def home(work: Path, image_bytes: int, workers: int, shared_memory: Path = _SHARED_MEMORY) -> Path:
+    """A new folder for images: on tmpfs if six copies a worker fit twice into it and into memory, else in `work`."""
+    need = 12 * image_bytes * workers + (16 << 20)
+    parent = work
+    try:
+        room = os.statvfs(shared_memory)
+        if (
+            room.f_bavail * room.f_frsize >= need
+            and _available_memory() >= need
+            and os.access(shared_memory, os.W_OK | os.X_OK)
+        ):
+            parent = shared_memory
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+
+
+def lock(folder: Path) -> int:
+    """Hold a home as ours until the descriptor is closed, by us or by our death."""
+    fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
+
+
+def remove_abandoned(work: Path, shared_memory: Path = _SHARED_MEMORY) -> None:
+    """Remove image folders whose run was killed: nobody holds their lock any more."""
+    for parent in (shared_memory, work):
+        for folder in sorted(parent.glob(_PREFIX + "*")) if parent.is_dir() else []:
+            try:
+                fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+            except OSError:
+                continue  # being made, or not ours
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(fd).st_mtime > time.time() - _YOUNG_S:
+                    continue  # its run may be about to lock it
+                shutil.rmtree(folder, ignore_errors=True)
+            except BlockingIOError:
+                pass
+            finally:
+                os.close(fd)
+
+
+def _available_memory() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0

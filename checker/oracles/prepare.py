@@ -1,0 +1,174 @@
+"""The oracle that [check] asks for, made ready: files of operations, and for output equivalence its references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.analyzer.compile.instrument.operations import found as found_operations
+from crashcheck.analyzer.trace.completeness import Completeness
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.oracles import Oracle
+from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.oracles.histories import Operations, Standings
+from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
+from crashcheck.checker.oracles.references import References, prepare, spread
+from crashcheck.checker.subject import Subject
+from crashcheck.config import Config
+from crashcheck.errors import CrashcheckError
+
+KEPT_BYTES = 64 * 1024  # of each output, to be shown; outputs are compared whole (the sockets to the workers hold two)
+OPERATIONS = "operations"  # in a run's folder: the operations that the workload was given
+
+
+def build_environment(config: Config) -> dict[str, str]:
+    """What tells crashcheck-cc which functions are operations."""
+    names = "\n".join(config.workload.operations)
+    return {"CRASHCHECK_OPERATIONS": names} if names else {}
+
+
+def must_be_marked(config: Config, facts: ProgramFacts) -> None:
+    """Raises CrashcheckError operations-not-found for a name in [workload] operations that marks no function."""
+    marked = found_operations(name for unit in facts.units.values() for name in unit.functions)
+    missing = [name for name in config.workload.operations if name not in marked]
+    if missing:
+        raise CrashcheckError(
+            "operations-not-found",
+            f"[workload] operations names {', '.join(missing)}, but no such function was compiled to be marked",
+            "Write a function's symbol, or its name with namespaces and classes; it must not be variadic. [build] must "
+            "compile it anew: `make` does not see that the list has changed.",
+        )
+
+
+def is_equivalence(config: Config) -> bool:
+    return config.check.oracle == OutputEquivalence.name
+
+
+def keep_operations(config: Config, work: Path) -> Path | None:
+    """Put the operations, and no empty line, where the workload finds them; None if there is no such file.
+
+    Raises CrashcheckError operations-file.
+    """
+    if not config.workload.operations_file:
+        return None
+    path = config.folder / config.workload.operations_file
+    try:
+        operations = Operations.of(path.read_bytes())
+    except OSError as error:
+        raise CrashcheckError(
+            "operations-file",
+            f"[workload] operations_file: {path} cannot be read: {error.strerror}",
+            "`crashcheck ops` writes one.",
+        ) from None
+    if not operations.lines:
+        raise CrashcheckError(
+            "operations-file",
+            f"[workload] operations_file: {path} holds no operation",
+            "Write one operation a line, or let `crashcheck ops` do it.",
+        )
+    work.mkdir(parents=True, exist_ok=True)
+    kept = work / OPERATIONS
+    kept.write_bytes(operations.text(range(1, len(operations) + 1)))
+    return kept
+
+
+def choose(config: Config, subject: Subject, recorded: Path) -> Oracle:
+    """The oracle. `recorded`: the recording's folder. Raises CrashcheckError operations-mismatch."""
+    if not is_equivalence(config):
+        return ExitStatus()
+    operations = Operations.of((recorded / OPERATIONS).read_bytes())
+    standings = Standings(subject.trace, subject.space.points)
+    _must_match(operations, standings)
+    return OutputEquivalence(operations, standings, References(operations))
+
+
+def in_recovery(oracle: Oracle, point: int) -> Oracle:
+    """For crashes in the recovery from a crash at `point` of the workload."""
+    return oracle.recovering(point) if isinstance(oracle, OutputEquivalence) else oracle
+
+
+def run_by(oracle: Oracle, executor: Executor) -> None:
+    """What the oracle needs run, the executor of the crash states runs as well."""
+    if isinstance(oracle, OutputEquivalence):
+        oracle.references.run_by(executor)
+
+
+def make_ready(oracle: Oracle, executor: Executor, tell: Callable[[str], None]) -> None:
+    """Run what must hold before anything is crashed; see references.prepare for what it raises."""
+    run_by(oracle, executor)
+    if isinstance(oracle, OutputEquivalence):
+        tell("running the driver uncrashed")
+        prepare(oracle.references, oracle.operations)
+
+
+def judge_boundaries(oracle: Oracle, executor: Executor, subject: Subject, completeness: Completeness) -> None:
+    """Run "everything persisted" between operations, where that says something.
+
+    After operations that overlapped it tells in which order they took effect. With updates that were not traced it
+    tells whether that matters (CrashcheckError boundary-rejected): tried after some operations here, and after any
+    other before a crash state that rests on it is called a failure. Else a failing boundary is a finding, and the
+    search's business.
+    """
+    if not isinstance(oracle, OutputEquivalence):
+        return
+    points = oracle.standings.quiet()
+    for point in points:
+        candidates = oracle.standings.overlapping(point)
+        for order in candidates:
+            oracle.standings.settle(point, order)
+            if executor.run(subject.space.full(point)).passed:
+                break
+        else:
+            if candidates:
+                oracle.standings.settle(point, candidates[0])
+    if completeness.unexplained_bytes:
+        boundaries = _Boundaries(oracle, executor, subject, completeness.unexplained_bytes, points)
+        oracle.vouch = boundaries.must_pass
+        for ordinal in spread(len(points)):
+            boundaries.must_pass(ordinal)
+
+
+class _Boundaries:
+    """ "Everything persisted" between operations, each tried once, where the trace does not explain everything."""
+
+    def __init__(
+        self, oracle: OutputEquivalence, executor: Executor, subject: Subject, unexplained: int, points: list[int]
+    ) -> None:
+        self._oracle = oracle
+        self._executor = executor
+        self._subject = subject
+        self._unexplained = unexplained
+        self._point_after = {len(oracle.standings.at(point).done): point for point in points}
+        self._tried: set[int] = set()
+
+    def must_pass(self, ordinal: int) -> None:
+        """After so many operations, or raises CrashcheckError boundary-rejected."""
+        point = self._point_after.get(ordinal)
+        if point is None or ordinal in self._tried:
+            return
+        self._tried.add(ordinal)
+        verdict = self._executor.run(self._subject.space.full(point))
+        if verdict.passed:
+            return
+        last = self._oracle.standings.at(point).done[-1]
+        raise CrashcheckError(
+            "boundary-rejected",
+            f"with everything persisted after operation {last} ({self._oracle.operations.shown(last)}), the driver "
+            f"does not do what it should; {self._unexplained} bytes changed without a traced update, so "
+            f"the image is wrong:\n{verdict.output.rstrip()}",
+            "Build everything that writes the files with crashcheck-cc; the report's list of what is not instrumented "
+            "says where to look.",
+        )
+
+
+def _must_match(operations: Operations, standings: Standings) -> None:
+    if standings.begun == standings.ended == len(operations):
+        return
+    raise CrashcheckError(
+        "operations-mismatch",
+        f"the file has {len(operations)} operations, but the workload began {standings.begun} and ended "
+        f"{standings.ended}",
+        "Mark each line's operation once, crashcheck_op_begin() before it and crashcheck_op_end() after it, on every "
+        "path.",
+    )

@@ -1,0 +1,301 @@
+"""What the driver prints when nothing crashes: the references that crashed runs are compared with.
+
+Each is two runs on the first image, the operations before and then, in a process of its own as after a crash, the
+rest; only the rest's output counts. Each is run once, when it is first needed, and kept compressed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.execution.process import Ended
+from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.oracles.histories import History, Operations
+from crashcheck.checker.results import Outcome, Verdict
+from crashcheck.errors import CrashcheckError
+
+_FEW = 64
+_SPREAD = 16  # boundaries tried before anything is crashed, besides the first and the last
+_WHOLE_BYTES = 64 << 20  # of the undisturbed output, kept to be cut at the boundaries
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """An output, with the paths of its run masked. Equal outputs have equal keys."""
+
+    key: bytes
+    kept: bytes
+    packed: bool
+    whole: bool  # False: the middle was not kept, and the key alone tells
+    size: int
+
+    @staticmethod
+    def of(ended: Ended, names: Mapping[str, str]) -> Printed:
+        if ended.output_truncated:
+            return Printed(digest_key(ended.digest), ended.output, False, False, ended.total_bytes)
+        data = masked(ended.output, names)
+        return Printed(content_key(data), data, False, True, ended.total_bytes)
+
+    def pack(self) -> Printed:
+        """The same, compressed."""
+        return self if self.packed else replace(self, kept=zlib.compress(self.kept, 1), packed=True)
+
+    @property
+    def data(self) -> bytes:
+        return zlib.decompress(self.kept) if self.packed else self.kept
+
+    @property
+    def lines(self) -> list[str]:
+        return self.data.decode("utf-8", "replace").splitlines()
+
+
+def masked(data: bytes, names: Mapping[str, str]) -> bytes:
+    for path, name in names.items():
+        data = data.replace(path.encode(), name.encode())
+    return data
+
+
+def content_key(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def digest_key(digest: bytes) -> bytes:
+    return b"digest" + digest
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An uncrashed run. `unusable`: why it cannot be compared with, or ""."""
+
+    history: History
+    printed: Printed
+    before_bytes: int
+    unusable: str
+
+
+class Tails:
+    """What the undisturbed run printed from each operation on.
+
+    Where operation k's output begins is known of the boundaries that were tried, and of all others if the output has
+    the same number of lines for each operation, at each of those boundaries too. Else `key` knows nothing.
+    """
+
+    def __init__(self, ended: Ended, names: Mapping[str, str], kept_bytes: int, operations: int) -> None:
+        """`kept_bytes`: outputs that are longer are told by their digests."""
+        self._raw = ended.output
+        self._names = names
+        self._masks = masked(self._raw, names) != self._raw
+        self._kept = kept_bytes
+        self._starts: dict[int, int] = {}
+        self._tried: dict[int, int] = {}
+        self._keys: dict[int, bytes] = {}
+        lines = self._raw.count(b"\n")
+        if ended.output_truncated or not operations or lines % operations or not self._raw.endswith(b"\n"):
+            return
+        each, at = lines // operations, 0
+        for ordinal in range(operations + 1):
+            self._starts[ordinal] = at
+            for _ in range(each if ordinal < operations else 0):
+                at = self._raw.index(b"\n", at) + 1
+
+    def agree(self, ordinal: int, before_bytes: int) -> None:
+        """A boundary was tried: so much had been printed by then. If that is news, no other is known any more."""
+        self._tried[ordinal] = before_bytes
+        if self._starts.get(ordinal, before_bytes) != before_bytes:
+            self._starts = dict(self._tried)
+            self._keys.clear()
+        self._starts[ordinal] = before_bytes
+
+    def key(self, ordinal: int) -> bytes | None:
+        """Of all that was printed after the first `ordinal` operations, as Printed.key; None if not known."""
+        if ordinal not in self._keys:
+            start = self._starts.get(ordinal)
+            if start is None:
+                return None
+            tail = self._raw[start:]
+            if len(tail) > self._kept:
+                if self._masks:
+                    return None
+                self._keys[ordinal] = digest_key(content_key(tail))
+            else:
+                self._keys[ordinal] = content_key(masked(tail, self._names))
+        return self._keys[ordinal]
+
+
+class References:
+    """References by history, each run once, when it is first needed, by the executor that runs crash states as well."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._executor: Executor | None = None
+        self._known: dict[History, Reference] = {}
+        self._asked: dict[History, int] = {}
+        self._boundaries: set[int] = set()
+        self._tails: Tails | None = None
+        self._undisturbed: Reference | None = None
+
+    def run_by(self, executor: Executor) -> None:
+        """Before anything is asked for; what another was asked for and did not answer is asked again."""
+        self._executor = executor
+        self._asked.clear()
+
+    @property
+    def runs(self) -> Executor:
+        assert self._executor is not None
+        return self._executor
+
+    @property
+    def boundaries(self) -> int:
+        """How many of the operations' ends were tried."""
+        return len(self._boundaries)
+
+    def want(self, history: History) -> None:
+        """It will be needed soon."""
+        if history not in self._known and history not in self._asked:
+            self._asked[history] = self.runs.submit_bare(self._stages(history))
+
+    def of(self, history: History) -> Reference:
+        """Runs the driver if this history has not been run."""
+        self.want(history)
+        if history in self._asked:
+            ended, names = self.runs.ended(self._asked.pop(history))
+            self._known[history] = self._reference(history, ended, names)
+        return self._known[history]
+
+    def undisturbed(self) -> Reference:
+        """All operations in one process; what they print is cut into tails."""
+        if self._undisturbed is None:
+            history = self._operations.boundary(0)
+            ended, names = self.runs.ended(self.runs.submit_bare(self._stages(history), _WHOLE_BYTES))
+            self._undisturbed = self._reference(history, ended, names)
+            self._tails = Tails(ended, names, self.runs.kept_bytes, len(self._operations))
+        return self._undisturbed
+
+    def tail(self, ordinal: int) -> bytes | None:
+        """The key of what the undisturbed run printed after so many operations; None if that is not known."""
+        return None if self._tails is None else self._tails.key(ordinal)
+
+    def whole_again(self) -> Printed:
+        """All operations, once more, remembered nowhere."""
+        return Printed.of(
+            *self.runs.ended(self.runs.submit_bare(self._stages(self._operations.boundary(0)), _WHOLE_BYTES))
+        )
+
+    def try_boundary(self, ordinal: int) -> None:
+        """A clean reopen after so many operations must not show. Raises CrashcheckError driver-not-reopenable."""
+        if ordinal not in self._boundaries and ordinal:
+            self._boundaries.add(ordinal)
+            here = self.of(self._operations.boundary(ordinal))
+            _must_reopen(here, self.undisturbed(), self._operations)
+            if self._tails is not None:
+                self._tails.agree(ordinal, here.before_bytes)
+
+    def _stages(self, history: History) -> tuple[bytes, ...]:
+        rest = self._operations.text(history.rest)
+        return (self._operations.text(history.before), rest) if history.before else (rest,)
+
+    def _reference(self, history: History, ended: Ended, names: Mapping[str, str]) -> Reference:
+        verdict = ExitStatus().judge(ended, names)
+        unusable = ""
+        if not verdict.passed:
+            which = "the rest" if ended.stage == (1 if history.before else 0) else "the operations before"
+            said = _last_line(ended)
+            unusable = f"running {which}, {how_it_ended(verdict)}" + (f": {said}" if said else "")
+        return Reference(history, Printed.of(ended, names).pack(), ended.before_bytes, unusable)
+
+
+def spread(count: int) -> list[int]:
+    """The boundaries to try first: all of a few, else the first, the last and some evenly between."""
+    if count <= _FEW:
+        return list(range(1, count + 1))
+    return sorted({1 + step * (count - 1) // (_SPREAD + 1) for step in range(_SPREAD + 2)})
+
+
+def prepare(references: References, operations: Operations) -> None:
+    """The driver must do the same each time, and a clean reopen between two operations must change nothing.
+
+    Of many operations some ends are tried here, and any other before a crash state that rests on it is called a
+    failure (`References.try_boundary`).
+
+    Raises CrashcheckError: driver-failed, driver-not-deterministic, driver-not-reopenable.
+    """
+    whole = references.undisturbed()
+    if whole.unusable:
+        raise CrashcheckError(
+            "driver-failed",
+            f"the driver fails with nothing crashed, on the image before the workload: {whole.unusable}",
+            "Run [check] command by hand with the whole operation file: it must exit with status 0.",
+        )
+    again = references.whole_again()
+    if again.key != whole.printed.key:
+        raise CrashcheckError(
+            "driver-not-deterministic",
+            f"two runs of the driver on the same image print different things: "
+            f"{first_difference(whole.printed.lines, again.lines)}",
+            "Take clocks, random numbers and addresses out of what it prints on standard output.",
+        )
+    ordinals = spread(len(operations))
+    for ordinal in ordinals:
+        references.want(operations.boundary(ordinal))
+    for ordinal in ordinals:
+        references.try_boundary(ordinal)
+
+
+def _must_reopen(here: Reference, whole: Reference, operations: Operations) -> None:
+    ordinal = len(here.history.before)
+    place = f"after operation {ordinal} ({operations.shown(ordinal)})"
+    hint = "The driver must leave all it needs in the pool, and print nothing of its own when it opens and closes it."
+    if here.unusable:
+        raise CrashcheckError(
+            "driver-not-reopenable", f"closed and reopened {place}, with nothing crashed, {here.unusable}", hint
+        )
+    expected = whole.printed.data
+    tail = here.printed.data if here.printed.whole else here.printed.data.rpartition(b"\n[...]\n")[2]
+    if not whole.printed.whole:
+        kept = expected.rpartition(b"\n[...]\n")[2]
+        tail, expected = tail[-len(kept) :], kept
+    same = expected.endswith(tail) and here.before_bytes + here.printed.size == whole.printed.size
+    if not same:
+        wanted = expected[len(expected) - len(tail) :] if len(tail) <= len(expected) else expected
+        if here.before_bytes + here.printed.size != whole.printed.size:
+            wanted = expected[here.before_bytes :]
+        difference = first_difference(wanted.decode("utf-8", "replace").splitlines(), here.printed.lines)
+        raise CrashcheckError(
+            "driver-not-reopenable",
+            f"closed and reopened {place}, with nothing crashed, the driver prints other things for the rest: "
+            f"{difference}",
+            hint,
+        )
+
+
+def first_difference(one: list[str], other: list[str]) -> str:
+    """ "line 3 is 'a' in one and 'b' in the other"."""
+    for number in range(max(len(one), len(other))):
+        mine, theirs = (_line(lines, number) for lines in (one, other))
+        if mine != theirs:
+            return f"line {number + 1} is {mine} and then {theirs}"
+    return "they differ in a part that was not kept, or in white space"
+
+
+def _line(lines: list[str], number: int) -> str:
+    return repr(lines[number][:80]) if number < len(lines) else "missing"
+
+
+def how_it_ended(verdict: Verdict) -> str:
+    """Of a run that failed."""
+    if verdict.outcome is Outcome.TIMEOUT:
+        return f"it did not end within {verdict.seconds:.1f} s"
+    if verdict.signal is not None:
+        return f"it died of signal {verdict.signal}"
+    if verdict.outcome is Outcome.LIMIT:
+        return "it was ended by a limit"
+    return f"it exited with status {verdict.exit_code}"
+
+
+def _last_line(ended: Ended) -> str:
+    lines = ended.errors.decode("utf-8", "replace").split("\n")
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")

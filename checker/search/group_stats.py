@@ -1,0 +1,125 @@
+"""What became of each group's states: counted while a search runs, told in rows at its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from crashcheck.analyzer.behaviours import Behaviour
+from crashcheck.checker.results import GraphEdge, GraphNode, GroupRow, GroupVerdict, Location, Outcome
+from crashcheck.checker.strategies.plan import Choice, Planned
+from crashcheck.checker.subject import Subject
+
+MOST_ROWS = 500
+_MOST_NODES = 40
+_MOST_STEPS = 4_000_000  # of counting the sets of all representatives (Representative.feasible)
+_MOST_PICTURES = 100  # of the first groups
+_MOST_EVENTS = 200_000  # a behaviour that lasts longer is drawn without edges
+
+
+class Tally:
+    """Answers by group. Choices are told by their place in the order in which the plan made them."""
+
+    def __init__(self) -> None:
+        self._executed: Counter[int] = Counter()
+        self._failing: Counter[int] = Counter()
+        self._hanging: Counter[int] = Counter()
+        self._failed: dict[int, Outcome] = {}
+        self._same: dict[int, int] = {}
+        self._left: dict[int, int] = {}
+        self._group: dict[int, int] = {}  # of each place that was executed for one
+        self._shared: dict[int, set[int]] = {}  # places of equal images that others asked for
+
+    def executed(self, place: int, choice: Choice) -> None:
+        self._executed[choice.group] += 1
+        if choice.group:
+            self._group[place] = choice.group
+
+    def failed(self, place: int, choice: Choice, outcome: Outcome) -> None:
+        """A choice that was executed failed, and failed again."""
+        self._failed[place] = outcome
+        self._failing[choice.group] += 1
+        self._hanging[choice.group] += outcome is Outcome.TIMEOUT
+
+    def same(self, place: int, choice: Choice, as_place: int) -> None:
+        """A choice was not executed, because its image is that of an earlier one."""
+        self._same[place] = as_place
+        if choice.group and self._group.get(as_place) != choice.group:
+            self._shared.setdefault(choice.group, set()).add(as_place)
+
+    def left(self, place: int, choice: Choice) -> None:
+        """A choice that the search came to, but did not execute."""
+        self._left[place] = choice.group
+
+    def rows(self, subject: Subject, groups: Sequence[Planned]) -> tuple[GroupRow, ...]:
+        """A row each of the first MOST_ROWS groups."""
+        cut_off = set(self._left.values())
+        shown = groups[:MOST_ROWS]
+        most_steps = _MOST_STEPS // max(20, len(shown))
+        return tuple(self._row(subject, planned, planned.number in cut_off, most_steps) for planned in shown)
+
+    def _row(self, subject: Subject, planned: Planned, cut_off: bool, most_steps: int) -> GroupRow:
+        number, group = planned.number, planned.ranked.group
+        shared = {self._same.get(place, place) for place in planned.shared} | self._shared.get(number, set())
+        shared = {place for place in shared if self._group.get(place) != number}
+        unseen = shared & self._left.keys()
+        failed = [self._failed[place] for place in shared if place in self._failed]
+        executed = self._executed[number] + len(shared - unseen)
+        failing = self._failing[number] + len(failed)
+        hanging = self._hanging[number] + sum(outcome is Outcome.TIMEOUT for outcome in failed)
+        if not executed:
+            verdict = GroupVerdict.UNTESTED
+        elif not failing:
+            verdict = GroupVerdict.CLEAN
+        else:
+            verdict = GroupVerdict.HANGS if hanging == failing else GroupVerdict.FAILING
+        behaviour = group.representative
+        feasible, exact = planned.representative.feasible(most_steps)
+        nodes, edges = picture(subject, behaviour) if number <= _MOST_PICTURES else ((), ())
+        return GroupRow(
+            number=number,
+            types=group.types,
+            instance=behaviour.instance,
+            operation=behaviour.operation,
+            members=group.members,
+            updates=group.size,
+            sites=_sites(subject, behaviour),
+            score=planned.ranked.score,
+            because=planned.ranked.because,
+            feasible=feasible,
+            feasible_is_exact=exact,
+            executed=executed,
+            failing=failing,
+            complete=planned.complete and not cut_off and not unseen,
+            verdict=verdict,
+            nodes=nodes,
+            edges=edges,
+        )
+
+
+def _sites(subject: Subject, behaviour: Behaviour) -> tuple[Location, ...]:
+    events = dict.fromkeys(int(subject.graph.event[piece]) for piece in behaviour.pieces)
+    rows = subject.trace.events
+    first = {(int(rows["site"][event]), int(rows["stack"][event])): event for event in reversed(events)}
+    places = (subject.places.of(event) for event in sorted(first.values()))
+    return tuple(dict.fromkeys(place for place in places if place is not None))
+
+
+def picture(subject: Subject, behaviour: Behaviour) -> tuple[tuple[GraphNode, ...], tuple[GraphEdge, ...]]:
+    """A behaviour's first updates and what orders them; no edges if it lasts very long."""
+    graph = subject.graph
+    wanted = behaviour.pieces[:_MOST_NODES]
+    low, high = int(graph.event[wanted[0]]), int(graph.event[wanted[-1]]) + 1
+    edges: tuple[GraphEdge, ...] = ()
+    if high - low <= _MOST_EVENTS:
+        network = graph.to_networkx(low, high, wanted)
+        edges = tuple(GraphEdge(int(a), int(b), str(network.edges[a, b]["reason"])) for a, b in sorted(network.edges))
+    granule_bytes = (graph.options.tear or 4096) if graph.model == "page-cache" else 64
+    nodes = []
+    for id_ in wanted:
+        piece, place = graph.piece(id_), subject.places.of(int(graph.event[id_]))
+        where = f"{subject.path_of(id_)}[{piece.offset:#x}]"
+        label = place.variable if place is not None and place.variable else where
+        granule = piece.offset // granule_bytes if piece.kind == "data" else -1
+        nodes.append(GraphNode(id_, label, "", granule, place))
+    return tuple(nodes), edges

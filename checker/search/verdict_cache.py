@@ -1,0 +1,86 @@
+"""Asking what the check says to states near a failing one, each state once, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.results import Outcome, Verdict
+from crashcheck.checker.search.budget import Meter, OutOfTime
+
+if TYPE_CHECKING:
+    from crashcheck.checker.images.transition import Content
+    from crashcheck.checker.states.space import CrashState
+
+_REMEMBERED = 20_000  # verdicts; the oldest go first
+_TIMEOUT_COSTS = 20  # as many runs as that: looking into a check that hangs must not take hours
+
+
+class OutOfProbes(Exception):
+    """One failing state has used up what it may cost."""
+
+
+class Prober:
+    """Verdicts by fingerprint: states that leave the same bytes and the same acknowledgements are one.
+
+    Used while the executor is `aside`. `allow` bounds the runs spent on one failing state, counted so that
+    the bound does not depend on the machine's speed; the meter bounds them all.
+    """
+
+    def __init__(self, executor: Executor, content: Content, meter: Meter) -> None:
+        self._executor = executor
+        self._content = content
+        self._meter = meter
+        self._known: dict[bytes, Verdict] = {}
+        self._left = 0
+        self.runs = 0
+
+    def allow(self, runs: int) -> None:
+        self._left = runs
+
+    def know(self, state: CrashState, verdict: Verdict) -> None:
+        self._remember(self._content.fingerprint(state), verdict)
+
+    def forget(self, state: CrashState) -> None:
+        self._known.pop(self._content.fingerprint(state), None)
+
+    def known(self, fingerprint: bytes) -> Verdict | None:
+        return self._known.get(fingerprint)
+
+    def verdict(self, state: CrashState) -> Verdict:
+        """Raises OutOfProbes or OutOfTime where another run is not allowed."""
+        key = self._content.fingerprint(state)
+        known = self._known.get(key)
+        if known is None:
+            known = self.again(state)
+            self._remember(key, known)
+        return known
+
+    def _remember(self, key: bytes, verdict: Verdict) -> None:
+        self._known[key] = verdict
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+
+    def again(self, state: CrashState, *, patient: bool = False) -> Verdict:
+        """Run although its verdict may be known; `patient`: with all the time that the limits allow."""
+        if self._left <= 0:
+            raise OutOfProbes
+        left = self._meter.probing_left_s
+        if left is not None and left <= 0:
+            raise OutOfTime
+        self._left -= 1
+        self.runs += 1
+        verdict = self._executor.run(state, patient=patient)
+        if verdict.outcome is Outcome.TIMEOUT:
+            self._left -= _TIMEOUT_COSTS
+        return verdict
+
+    def failing_unlike(self, known: Verdict | None) -> Callable[[CrashState], bool]:
+        """Whether a state fails; with a known failure given, whether it shows more than that."""
+
+        def fails(state: CrashState) -> bool:
+            verdict = self.verdict(state)
+            return not verdict.passed and (known is None or not verdict.shows_no_more_than(known))
+
+        return fails

@@ -1,0 +1,133 @@
+"""What may be lost of one granule at a moment, and of several together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+
+from crashcheck.analyzer.invariants.ranking import KeepOn, always
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.checker.states.ideals import Ideals, Ids
+
+_MOST_CHOICES = 1_024  # contents of one granule that are told apart; most lines have a dozen
+_DRAWN_FROM = 256  # choices of one granule
+
+
+class Choices:
+    """What may be lost of one granule's pieces: one choice, of the fewest pieces, for each content that it may have.
+
+    Where there are more than _MOST_CHOICES, several may leave the same content.
+    """
+
+    def __init__(self, ideals: Ideals, difference: Callable[[Ids], Hashable]) -> None:
+        self.ideals = ideals
+        self._difference = difference
+        self._by_content: dict[Hashable, Ids] | None = None
+        if ideals.count()[0] <= _MOST_CHOICES:
+            self._by_content = {}
+            for many in range(ideals.size + 1):
+                for lost in ideals.lost(many):
+                    self._by_content.setdefault(difference(lost), lost)
+
+    def __iter__(self) -> Iterator[Ids]:
+        """All but "nothing"."""
+        if self._by_content is not None:
+            return islice(self._by_content.values(), 1, None)
+        return (lost for many in range(1, self.ideals.size + 1) for lost in self.ideals.lost(many))
+
+    @property
+    def listed(self) -> bool:
+        return self._by_content is not None
+
+    def same(self, lost: Ids) -> Ids:
+        """The choice that leaves the same content."""
+        return lost if self._by_content is None else self._by_content.get(self._difference(lost), lost)
+
+
+class Granule:
+    """What may be lost of one granule at a moment: whether that is exposed, and whether it is all that is newest there.
+
+    `all`, `alike`, `older`, `older_alike`: how many choices there are, "nothing" among them; those that lose nothing
+    exposed; those that hold nothing of the newest; both.
+    """
+
+    def __init__(
+        self,
+        graph: PersistenceGraph,
+        choices: Callable[[Ids], Choices],
+        ids: Ids,
+        exposed: frozenset[int],
+        newest: frozenset[int],
+    ) -> None:
+        self._graph = graph
+        self._choices = choices(ids)
+        self._exposed = exposed
+        self.newest = newest
+        if self._choices.listed:
+            told = [(self.exposes(lost), self.drops(lost)) for lost in self._choices]
+            self.all = 1 + len(told)
+            self.alike = 1 + sum(not exposes for exposes, _ in told)
+            self.older = sum(drops for _, drops in told) if newest else self.all
+            self.older_alike = sum(drops and not exposes for exposes, drops in told) if newest else self.alike
+        else:
+            older = frozenset(ids) - newest
+
+            def many(some: frozenset[int]) -> int:
+                return choices(tuple(sorted(some))).ideals.count()[0] if some else 1
+
+            self.all = many(frozenset(ids))
+            self.alike = many(frozenset(ids) - exposed)
+            self.older = many(older)
+            self.older_alike = many(older - exposed)
+
+    def __iter__(self) -> Iterator[Ids]:
+        return iter(self._choices)
+
+    @property
+    def listed(self) -> bool:
+        return self._choices.listed
+
+    @cached_property
+    def whole(self) -> Ids:
+        """All, or the least that leaves the same content."""
+        ideals = self._choices.ideals
+        return self._choices.same(next(ideals.lost(ideals.size)))
+
+    @cached_property
+    def some(self) -> tuple[Ids, ...]:
+        """Some of the choices but "nothing", or all; none where the image is the same whatever is lost."""
+        return tuple(islice(self._choices, _DRAWN_FROM))
+
+    def exposes(self, lost: Ids) -> bool:
+        return any(self._graph.whole(piece)[0] in self._exposed for piece in lost)
+
+    def drops(self, lost: Ids) -> bool:
+        return bool(self.newest) and self.newest.issubset(lost)
+
+
+def together(some: Sequence[Granule], many: int, begun: bool = False, keep_on: KeepOn = always) -> Iterator[Ids]:
+    """What may be lost of exactly so many granules: something exposed, and not all that is newest (if anything is).
+
+    `begun`: some of the newest is held by another granule. `keep_on` is called for each that is gone through.
+    """
+    last = max(at for at, each in enumerate(some) if each.all > each.alike)
+    newest = 0 if begun else sum(bool(each.newest) for each in some)
+
+    def choose(start: int, left: int, exposing: bool, dropped: int) -> Iterator[Ids]:
+        if not left:
+            yield ()
+            return
+        for at in range(start, len(some) - left + 1):
+            if not exposing and at > last:
+                return
+            for lost in some[at]:
+                keep_on()
+                exposes = exposing or some[at].exposes(lost)
+                drops = dropped + some[at].drops(lost)
+                if (not exposes and (left == 1 or at == last)) or (newest and drops == newest):
+                    continue
+                for others in choose(at + 1, left - 1, exposes, drops):
+                    yield lost + others
+
+    return choose(0, many, False, 0)

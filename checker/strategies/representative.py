@@ -1,0 +1,282 @@
+"""Crash states that vary the updates of one behaviour, with all that came before it persisted (Pathfinder §3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+
+import numpy as np
+
+from crashcheck.analyzer.behaviours import Behaviour
+from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.checker.states.ideals import Ids, Order
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.runtime.trace_format import Kind
+
+
+class Places:
+    """Where a set of persisted pieces is a crash state for the first time: a state has one name only.
+
+    Within a run of points with equal acknowledgements an ideal is a state of the first at which it is feasible.
+    """
+
+    def __init__(self, space: StateSpace) -> None:
+        self.space = space
+        graph, points = space.graph, space.points
+        newest = np.concatenate([np.full(1, -1, dtype=np.int64), np.maximum.accumulate(space.finite)])
+        durable = np.searchsorted(graph.durable_from[space.finite], points.event, side="right")
+        self._newest: Ints = newest[durable]
+        told = np.flatnonzero(points.told_more)
+        self._run: Ints = told[np.searchsorted(told, np.arange(len(points)), side="right") - 1]
+        self.told: Ints = np.flatnonzero(
+            np.isin(graph.trace.events["kind"], np.array([Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
+        )
+
+    def told_after(self, event: int) -> int:
+        """The first acknowledgement after an event, as an event; past the last event if there is none."""
+        at = int(np.searchsorted(self.told, event, side="right"))
+        return int(self.told[at]) if at < len(self.told) else len(self.space.graph.trace.events)
+
+    def state(self, point: int, kept: set[int]) -> CrashState:
+        """The state that holds what is durable at a point and `kept`, pending pieces that are an ideal."""
+        graph, events = self.space.graph, self.space.points.event
+        newest = max(int(self._newest[point]), max(kept, default=-1))
+        first = int(np.searchsorted(events, graph.event[newest], side="right")) if newest >= 0 else 0
+        at = max(first, int(self._run[point]))
+        if at < point:
+            crash = int(events[point])
+            pending = self.space.pending(at)
+            held = graph.durable_from[list(pending)] <= crash
+            kept = {id_ for id_, durable in zip(pending, held.tolist(), strict=True) if durable or id_ in kept}
+        return self.space.with_(at, tuple(sorted(kept)))
+
+    def first(self, state: CrashState) -> CrashState:
+        """A state of whole pieces, feasible at its point, under the name that it has in the whole search."""
+        return self.state(state.point, set(self.space.persisted(state)))
+
+    def without(self, point: int, pieces: Iterable[int]) -> CrashState:
+        """Everything issued has persisted but these pieces and what needs them."""
+        return self.first(self.space.drop(point, pieces))
+
+    def with_only(self, point: int, pieces: Iterable[int], since: int) -> CrashState:
+        """Nothing has persisted but these pieces, what they need, and what was issued before the event `since`."""
+        pending = self.space.pending(point)
+        events = self.space.graph.event[list(pending)].tolist()
+        older = [id_ for id_, event in zip(pending, events, strict=True) if event < since]
+        return self.first(self.space.keep(point, (*older, *pieces)))
+
+
+class _Moment:
+    """One crash point of a behaviour: which of its pieces are pending, and what they need.
+
+    Sets of pieces are bitmasks over the pending pieces of the granules that hold some of the behaviour's.
+    """
+
+    def __init__(self, places: Places, point: int, behaviour: Behaviour, pieces: frozenset[int]) -> None:
+        space = places.space
+        graph = space.graph
+        self._places = places
+        self._point = point
+        self._pending = space.pending(point)
+        self.mine = tuple(id_ for id_ in self._pending if id_ in pieces)
+        events = graph.event[list(self._pending)].tolist()
+        self._older = {id_ for id_, event in zip(self._pending, events, strict=True) if event < behaviour.first}
+        component = graph.component
+        touched = {int(component[id_]) for id_ in self.mine}
+        near = tuple(id_ for id_ in self._pending if int(component[id_]) in touched)
+        self._near = near
+        place = {id_: at for at, id_ in enumerate(near)}
+        below, above = [1 << at for at in range(len(near))], [1 << at for at in range(len(near))]
+        before = graph.direct_before(near)
+        for at, befores in enumerate(before):
+            for id_ in befores:
+                below[at] |= below[place[id_]]
+        for at in range(len(near) - 1, -1, -1):
+            for id_ in before[at]:
+                above[place[id_]] |= above[at]
+        self._place, self._below, self._above = place, below, above
+        factors: dict[int, list[int]] = {}
+        for id_ in self.mine:
+            factors.setdefault(int(component[id_]), []).append(id_)
+        self.granules = tuple(tuple(ids) for ids in factors.values())
+
+    def kept(self, ids: Iterable[int], *, alone: bool = False) -> CrashState:
+        """What came before the behaviour has persisted, these of its pieces and what they need, and nothing else;
+        `alone`: of what came before, only what must have."""
+        mask = 0
+        for id_ in ids:
+            mask |= self._below[self._place[id_]]
+        return self._places.state(self._point, self._names(mask) if alone else self._older | self._names(mask))
+
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
+
+    @property
+    def bare(self) -> bool:
+        """Whether nothing that came before the behaviour is pending."""
+        return not self._older
+
+    def lost(self, ids: Iterable[int]) -> CrashState:
+        """Everything has persisted but these pieces and what needs them."""
+        mask = 0
+        for id_ in ids:
+            mask |= self._above[self._place[id_]]
+        return self._places.state(self._point, set(self._pending) - self._names(mask))
+
+    def ordered(self, one: int, other: int) -> bool:
+        return bool(self._below[self._place[other]] >> self._place[one] & 1)
+
+    def orders(self) -> list[Order]:
+        """The persist order of the behaviour's pending pieces alone, by granule."""
+        return [Order(ids, [self._needs(id_, ids) for id_ in ids]) for ids in self.granules]
+
+    def _needs(self, id_: int, ids: Ids) -> Ids:
+        below = self._below[self._place[id_]]
+        return tuple(other for other in ids if other != id_ and below >> self._place[other] & 1)
+
+    def _names(self, mask: int) -> set[int]:
+        out = set()
+        while mask:
+            low = mask & -mask
+            out.add(self._near[low.bit_length() - 1])
+            mask ^= low
+        return out
+
+
+class Representative:
+    """The crash states of one behaviour, family by family. Each family goes through the behaviour's crash points.
+
+    `near` are the points at which its updates are pending up to the first that the world is told of after the last of
+    them; `later` those after it that are the first to follow an acknowledgement: what an operation left unpersisted.
+    Parts of extensions of a file (crash-model.md, page-cache rule 5) are not varied.
+    """
+
+    def __init__(self, places: Places, behaviour: Behaviour) -> None:
+        self._places = places
+        self._behaviour = behaviour
+        self._pieces = frozenset(behaviour.pieces)
+        space = places.space
+        events = space.points.event
+        rows = list(behaviour.pieces)
+        until = int(space.graph.durable_from[rows].max())
+        first = int(np.searchsorted(events, behaviour.first, side="right"))
+        stop = int(np.searchsorted(events, until, side="left"))
+        last = int(np.searchsorted(events, places.told_after(behaviour.last), side="right")) + 1
+        self.near = range(first, min(stop, last))
+        self.later = tuple((np.flatnonzero(space.points.told_more[last:stop]) + last).tolist() if last < stop else ())
+
+    def _moments(self, points: Iterable[int]) -> Iterator[_Moment]:
+        for point in points:
+            moment = _Moment(self._places, point, self._behaviour, self._pieces)
+            if moment.mine:
+                yield moment
+
+    def cheap(self) -> Iterator[tuple[str, CrashState]]:
+        """What nearly every bug shows in (docs/search.md), each state with the name of its family."""
+        for family, states in (("ends", self.ends()), ("one kept", self.single()), ("one cut", self.cut())):
+            for state in states:
+                yield family, state
+
+    def ends(self) -> Iterator[CrashState]:
+        """Everything persisted; nothing of the behaviour."""
+        for moment in self._moments(self.near):
+            yield moment.lost(())
+            yield moment.kept(())
+
+    def single(self, points: Iterable[int] | None = None) -> Iterator[CrashState]:
+        """One pending piece with what it needs, or what one granule has pending, and nothing else of the behaviour."""
+        for moment in self._moments(self.near if points is None else points):
+            for ids in moment.granules:
+                for id_ in ids:
+                    yield moment.kept((id_,))
+                yield moment.kept(ids)
+
+    def cut(self, points: Iterable[int] | None = None) -> Iterator[CrashState]:
+        """Everything persisted but one granule, from each of the behaviour's pieces on."""
+        for moment in self._moments(self.near if points is None else points):
+            for ids in moment.granules:
+                for id_ in reversed(ids):
+                    yield moment.lost((id_,))
+                yield moment.lost(ids)
+
+    def alone(self) -> Iterator[CrashState]:
+        """As `ends` and `single` keep them, but of what came before the behaviour only what must have persisted."""
+        for moment in self._moments(self.near):
+            if moment.bare:
+                continue
+            yield moment.kept((), alone=True)
+            for ids in moment.granules:
+                for id_ in ids:
+                    yield moment.kept((id_,), alone=True)
+                yield moment.kept(ids, alone=True)
+
+    def pairs(self) -> Iterator[CrashState]:
+        """Two unordered pieces persisted alone; everything persisted but two."""
+        for moment in self._moments(self.near):
+            for alone in (True, False):
+                for one, other in combinations(moment.mine, 2):
+                    if not moment.ordered(one, other):
+                        yield moment.kept((one, other)) if alone else moment.lost((one, other))
+
+    def ideals(self) -> Iterator[CrashState]:
+        """Every set of the behaviour's updates that may have persisted."""
+        for moment in self._moments(self.near):
+            for ids in _product(moment.orders(), 0):
+                yield moment.kept(ids)
+
+    def feasible(self, most_steps: int | None = None) -> tuple[int, bool]:
+        """How many sets of the behaviour's own updates may have persisted, over its near points, each once between
+        two acknowledgements; and whether that is exact or an upper bound.
+
+        `most_steps`: pending pieces, and pairs of its own, that are looked at; beyond them each piece counts as free.
+        """
+        space = self._places.space
+        total, exact, steps = 0, True, 0
+        for point in self.near:
+            if most_steps is not None and steps > most_steps:
+                return total + ((self.near.stop - point) << len(self._behaviour.pieces)), False
+            moment = _Moment(self._places, point, self._behaviour, self._pieces)
+            steps += moment.pending + len(moment.mine) ** 2
+            if not moment.mine:
+                continue
+            new, sure = _count(moment.orders())
+            exact = exact and sure
+            if point > self.near.start and not bool(space.points.told_more[point]):
+                before = int(space.points.event[point - 1])
+                known = [
+                    order.older(int(np.searchsorted(space.graph.event, before, side="left")))
+                    for order in moment.orders()
+                ]
+                gone = set(self._gone(point))
+                if not gone:
+                    old, sure = _count(known)
+                    new, exact = (new - old, exact) if sure else (new, False)
+            total += new
+        return total, exact
+
+    def _gone(self, point: int) -> Iterator[int]:
+        """Pieces of the behaviour issued since the point before and durable already: all sets with them are new."""
+        space = self._places.space
+        low, high = int(space.points.event[point - 1]), int(space.points.event[point])
+        for id_ in self._behaviour.pieces:
+            if low <= int(space.graph.event[id_]) < high and int(space.graph.durable_from[id_]) <= high:
+                yield id_
+
+
+def _count(orders: Iterable[Order]) -> tuple[int, bool]:
+    total, exact = 1, True
+    for order in orders:
+        value, sure = order.count()
+        total, exact = total * value, exact and sure
+    return total, exact
+
+
+def _product(orders: list[Order], at: int) -> Iterator[Ids]:
+    if at == len(orders):
+        yield ()
+        return
+    for many in range(orders[at].size + 1):
+        for ids in orders[at].kept(many):
+            for others in _product(orders, at + 1):
+                yield ids + others

@@ -1,0 +1,172 @@
+"""The replay token: a crash state as a short string that says which trace and model it belongs to."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.checker.states.space import CrashState
+from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.trace_format import INLINE_BYTES, Kind
+
+PREFIX = "cc1-"
+DIGEST_BYTES = 8
+_MODELS = ("px86", "eadr", "page-cache")
+_FILES = ("ext4", "posix")
+# What decides which states there are; sites and stacks do not.
+_KINDS = np.array([kind for kind in Kind if kind <= Kind.OUTPUT], dtype=np.uint8)
+
+
+def digest(trace: Trace) -> bytes:
+    """8 bytes that two recordings share iff the same updates, order and marks happened to the same files."""
+    events = trace.events
+    rows = events[np.isin(events["kind"], _KINDS)]
+    small = np.where(rows["size"] <= INLINE_BYTES, rows["payload"], 0)
+    payload = np.where(np.isin(rows["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8)), small, 0)
+    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for column in (rows["kind"], rows["flags"], rows["file"], rows["offset"], rows["size"], rows["aux"], payload):
+        state.update(np.ascontiguousarray(column).tobytes())
+    carries = np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
+    for index in np.flatnonzero(carries & (events["size"] > INLINE_BYTES)).tolist():
+        state.update(trace.data(index))
+    for number in sorted(trace.files):
+        file = trace.files[number]
+        state.update(f"{number}\0{file.path}\0{file.existed}\0{file.first_size}\n".encode("utf-8", "surrogateescape"))
+    return state.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A state of one trace; the first level is the workload's, the next its check's own run."""
+
+    digest: bytes
+    state: CrashState
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A state under a model; `levels` has two entries where the check was crashed as well."""
+
+    model: str
+    options: Options
+    levels: tuple[Level, ...]
+
+    def __str__(self) -> str:
+        body = bytearray([_MODELS.index(self.model), _FILES.index(self.options.files)])
+        _put(body, self.options.tear)
+        _put(body, len(self.levels))
+        for level in self.levels:
+            body += level.digest
+            _put(body, level.state.point)
+            runs = _runs(level.state.pieces)
+            _put(body, len(runs) * 2 + level.state.dropped)
+            last = 0
+            for low, length in runs:
+                _put(body, low - last)
+                _put(body, length)
+                last = low + length
+        body += zlib.crc32(body).to_bytes(4, "big")
+        return PREFIX + base64.b32encode(body).decode().rstrip("=").lower()
+
+    @staticmethod
+    def parse(text: str) -> Token:
+        """Raises CrashcheckError token-malformed where this is no token, or not all of one."""
+        text = text.strip()
+        if not text.startswith(PREFIX):
+            raise _malformed(text, f"it does not begin with {PREFIX}")
+        letters = text[len(PREFIX) :].upper()
+        try:
+            body = base64.b32decode(letters + "=" * (-len(letters) % 8))
+        except binascii.Error:
+            raise _malformed(text, "it holds a character that no token has, or lacks some") from None
+        if len(body) < 5 or zlib.crc32(body[:-4]).to_bytes(4, "big") != body[-4:]:
+            raise _malformed(text, "its checksum does not fit: a character is wrong or missing")
+        try:
+            return _parse(_Reader(body[:-4]))
+        except (IndexError, ValueError):
+            raise _malformed(text, "it was made by another version of crashcheck") from None
+
+    def for_trace(self, trace: Trace) -> CrashState:
+        """The first level's state; CrashcheckError token-other-trace where it belongs to another recording."""
+        own = digest(trace)
+        if self.levels[0].digest != own:
+            raise CrashcheckError(
+                "token-other-trace",
+                f"the token belongs to trace {self.levels[0].digest.hex()}, but {trace.path} is trace {own.hex()}",
+                "The program or its workload has changed since: run `crashcheck run` again and use its token.",
+            )
+        return self.levels[0].state
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        if self._at + count > len(self._data):
+            raise IndexError
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def number(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+            shift += 7
+
+    def done(self) -> bool:
+        return self._at == len(self._data)
+
+
+def _parse(read: _Reader) -> Token:
+    model, files = _MODELS[read.take(1)[0]], _FILES[read.take(1)[0]]
+    options = Options(read.number(), files)
+    levels = []
+    for _ in range(read.number()):
+        which = read.take(DIGEST_BYTES)
+        point = read.number()
+        runs, dropped = divmod(read.number(), 2)
+        pieces: list[int] = []
+        last = 0
+        for _ in range(runs):
+            low = last + read.number()
+            last = low + read.number()
+            pieces.extend(range(low, last))
+        levels.append(Level(which, CrashState(point, bool(dropped), tuple(pieces))))
+    if not read.done() or not levels:
+        raise ValueError
+    return Token(model, options, tuple(levels))
+
+
+def _put(body: bytearray, value: int) -> None:
+    value = int(value)
+    while value >= 128:
+        body.append(value & 127 | 128)
+        value >>= 7
+    body.append(value)
+
+
+def _runs(pieces: tuple[int, ...]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for piece in pieces:
+        if runs and runs[-1][0] + runs[-1][1] == piece:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((int(piece), 1))
+    return runs
+
+
+def _malformed(text: str, why: str) -> CrashcheckError:
+    shown = text if len(text) <= 60 else text[:57] + "..."
+    return CrashcheckError("token-malformed", f"{shown!r} is not a replay token: {why}", "Copy the whole token.")

@@ -1,0 +1,197 @@
+"""The report as GitHub's Markdown: for a job's summary, for a comment on a pull request, for a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from crashcheck.reports.formats import markup
+from crashcheck.reports.view import words
+from crashcheck.reports.view.failing_behaviour import StepView
+from crashcheck.reports.view.numbers import superscript
+from crashcheck.reports.view.run_view import FindingView, PlaceView, RunView
+from crashcheck.reports.view.text import line
+
+ROWS_MAX = 200  # of the table
+STEPS_MAX = 40  # of a schedule
+OUTPUT_LINES = 15  # the last ones: a check says at its end why it fails
+LISTED_MAX = 20  # units not instrumented, warnings and so on
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much one place takes, in characters and in bytes of UTF-8."""
+
+    characters: int
+    size_bytes: int
+    name: str
+
+
+COMMENT = Limit(65_000, 260_000, "a comment")  # GitHub: 65,536 characters, less what a caller puts around it
+SUMMARY = Limit(1_000_000, 1_000_000, "a job's summary")  # GitHub: 1 MiB a step
+
+Link = Callable[[str, int], str]
+"""The address of a line of a file, or "": see `github_links`."""
+
+
+def github_links(repository_url: str, commit: str, name: Callable[[str], str]) -> Link:
+    """Addresses of lines at a commit; `name` gives the repository's name of a file, "" for one outside."""
+
+    def link(file: str, number: int) -> str:
+        known = name(file)
+        anchor = f"#L{number}" if number else ""
+        return f"{repository_url}/blob/{commit}/{quote(known, errors='replace')}{anchor}" if known else ""
+
+    return link
+
+
+def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more: str = "") -> str:
+    """The whole text; what does not fit is cut between two findings, and it says so.
+
+    `more` names where the rest is found ("the HTML report in the artifact"), as plain text.
+    """
+    environment = _environment()
+    shown = [finding for finding in view.findings if not finding.suppressed]
+    told = [*(f for f in shown if f.new), *view.uncertain]
+    settled = [*(f for f in shown if not f.new), *(f for f in view.findings if f.suppressed)]
+    template = environment.get_template("finding.md.j2")
+    head = environment.get_template("summary.md.j2").render(
+        view=view,
+        told=told,
+        settled=settled,
+        link=link or _no_link,
+        rows_max=ROWS_MAX,
+        listed_max=LISTED_MAX,
+    )
+    foot = environment.get_template("foot.md.j2").render(view=view)
+    parts = [head]
+    room = _Room(limit, head, foot)
+    for number, finding in enumerate(told):
+        part = template.render(finding=finding, link=link or _no_link, open=len(told) == 1)
+        left = len(told) - number
+        note = _cut(left, limit, more)
+        if not room.takes(part, _cut(left - 1, limit, more) if left > 1 else ""):
+            parts.append(note)
+            break
+        parts.append(part)
+    text = "\n".join([*(part.strip("\n") + "\n" for part in parts), foot.strip("\n")]) + "\n"
+    return text if _fits(text, limit) else _bare(view, limit, more)
+
+
+class _Room:
+    """What is left of a limit."""
+
+    def __init__(self, limit: Limit, *taken: str) -> None:
+        self.characters = limit.characters - 10
+        self.size_bytes = limit.size_bytes - 10
+        for text in taken:
+            self._take(text)
+
+    def takes(self, text: str, then: str) -> bool:
+        """Takes `text` if it fits together with `then`, which must be said if the next one does not."""
+        size = len(text.encode()) + len(then.encode()) + 4
+        if len(text) + len(then) + 4 > self.characters or size > self.size_bytes:
+            return False
+        self._take(text)
+        return True
+
+    def _take(self, text: str) -> None:
+        self.characters -= len(text) + 2
+        self.size_bytes -= len(text.encode()) + 2
+
+
+def _fits(text: str, limit: Limit) -> bool:
+    return len(text) <= limit.characters and len(text.encode()) <= limit.size_bytes
+
+
+def _cut(left: int, limit: Limit, more: str) -> str:
+    where = f" See {markup.inline(more)}." if more else ""
+    these = "The details of 1 finding are" if left == 1 else f"The details of {left:,} findings are"
+    return f"**{these} left out here**: {limit.name} takes no more.{where}\n"
+
+
+def _bare(view: RunView, limit: Limit, more: str) -> str:
+    """The head line alone, where not even the table fits."""
+    return f"### crashcheck: {markup.inline(superscript(view.headline))}\n\n{_cut(len(view.findings), limit, more)}"
+
+
+def _no_link(file: str, number: int) -> str:
+    return ""
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("crashcheck.reports", "templates"),
+        autoescape=True,
+        # Whatever a template shows is made safe for Markdown, unless one of the filters has done so.
+        finalize=lambda value: value if isinstance(value, Markup) else markup.inline(str(value)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "code": markup.code,
+        "code_cell": markup.code_cell,
+        "told": markup.told,
+        "html": markup.html,
+        "block": markup.block,
+        "schedule": schedule_rows,
+        "last_output": _last_output,
+        "sup": superscript,
+    }
+    environment.globals["place_link"] = _place_link
+    return environment
+
+
+def _place_link(place: PlaceView, link: Link, cell: bool = False) -> Markup:
+    """A place as code, a link where there is an address."""
+    shown = markup.code(place.where, cell=cell)
+    url = link(place.file, place.line)
+    return Markup(f"[{shown}](<{quote(url, safe=_URL_SAFE)}>)") if url else shown
+
+
+_URL_SAFE = "/:#%?=&~.-_"
+
+
+def schedule_rows(finding: FindingView) -> tuple[str, ...]:
+    """The crash schedule as lines of text in columns: culprit, event, thread, fate, what, where."""
+    schedule = finding.schedule
+    chosen = _chosen(schedule.steps)
+    steps = [*chosen, *schedule.unreached[:STEPS_MAX]]
+    left_out = schedule.total - len(steps)
+    rows = [f"… {words.plural(left_out, 'step')} of the schedule not shown …"] if left_out > 0 else []
+    cells = [_cells(step, schedule.threads) for step in steps]
+    widths = [max((len(row[i]) for row in cells), default=0) for i in range(len(cells[0]))] if cells else []
+    for position, row in enumerate(cells):
+        if position == len(chosen):
+            rows.append(f"--- crash {finding.crash_point}")
+        rows.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if len(chosen) == len(cells):
+        rows.append(f"--- crash {finding.crash_point}")
+    return tuple(rows)
+
+
+def _chosen(steps: tuple[StepView, ...]) -> list[StepView]:
+    """The culprits and the latest of the other steps."""
+    latest = {id(step) for step in steps[-(STEPS_MAX - 2) :]}
+    return [step for step in steps if step.tag or id(step) in latest]
+
+
+def _cells(step: StepView, threads: bool) -> list[str]:
+    thread = [f"thread {step.thread}"] if threads else []
+    fate = step.fate or step.what
+    return [step.tag or " ", str(step.event), *thread, fate, line(step.detail, 70), step.where]
+
+
+def _last_output(finding: FindingView) -> tuple[str, ...]:
+    """The last lines of the check's output, and first how many stand before them."""
+    rows = finding.output[-OUTPUT_LINES:]
+    before = len(finding.output) - len(rows)
+    return (f"… {words.plural(before, 'line')} before …", *rows) if before else rows

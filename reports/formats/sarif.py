@@ -1,0 +1,331 @@
+"""The report as SARIF 2.1.0, for code scanning and other viewers: a rule a kind, a code flow a crash schedule."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from crashcheck.checker.results import Finding, Kind, Location, RunResult, StopReason
+from crashcheck.reports.formats.line_hashes import line_hashes
+from crashcheck.reports.github.annotations import fix_text, suppressed
+from crashcheck.reports.github.placement import Name, Placement, place
+from crashcheck.reports.view import words
+from crashcheck.reports.view.excerpts import Sources
+from crashcheck.reports.view.failing_behaviour import StepView
+from crashcheck.reports.view.run_view import FindingView, PlaceView, RunView
+from crashcheck.reports.view.text import line, shorten, valid
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+ROOT = "%SRCROOT%"  # what paths are relative to: the repository's root
+RESULTS_MAX = 25_000  # GitHub refuses a run with more, and a file of more than 10 MB when compressed
+GZIP_MAX = 9_500_000
+FLOWS_MAX = (25_000, 1000, 100, 0)  # how many findings keep their schedule; the first that makes the file small enough
+MESSAGE_CHARS = 2000
+SUPPRESSED_MAX = 1000
+
+_HELP = {
+    Kind.ORDERING: "Make the earlier update durable before the later one is made: write its line back and fence "
+    "(`clwb` and `sfence`, `pmem_persist`), or `msync`, between the two.",
+    Kind.ATOMICITY: "No flush or fence makes two updates one step. Put what belongs together into one aligned store of "
+    "eight bytes, or write a log first from which recovery completes or undoes the rest.",
+    Kind.UNPERSISTED: "Make the update durable before the work is acknowledged: write its line back and fence, or sync "
+    "the file, before the operation returns or prints.",
+    Kind.RECOVERY_FAILURE: "The image is one that a crash may leave, so the code that opens it must cope with it: "
+    "check what is read before it is trusted.",
+}
+
+
+def render(result: RunResult, view: RunView, name: Name, sources: Sources | None = None) -> str:
+    """The log, ending in a newline; the same run gives the same bytes. `view` is that of `result`.
+
+    Suppressed findings are notifications, with their reasons, and no results: code scanning ignores `suppressions`,
+    and would open an alert for each.
+    """
+    for flows in FLOWS_MAX:
+        text = json.dumps(_log(result, view, name, sources or {}, flows), ensure_ascii=False, indent=1) + "\n"
+        if len(text) < GZIP_MAX // 4 or len(gzip.compress(text.encode(), 6)) <= GZIP_MAX:
+            break
+    return text
+
+
+def _log(result: RunResult, view: RunView, name: Name, sources: Sources, flows: int) -> dict[str, Any]:
+    pairs = zip((*result.findings, *result.uncertain), (*view.findings, *view.uncertain), strict=True)
+    told = [(finding, shown) for finding, shown in pairs if not finding.suppressed]
+    hashes, paths = _Hashes(sources), _Paths(name, result.config_path)
+    results = [
+        _result(finding, shown, paths, hashes, number < flows)
+        for number, (finding, shown) in enumerate(told[:RESULTS_MAX])
+    ]
+    notes = [_note("warning", caveat) for caveat in (*view.caveats, *view.warnings)]
+    notes += [_note("note", view.headline), _note("note", view.scope)]
+    accepted = suppressed(view)
+    if accepted:
+        notes.append(_note("note", f"{words.plural(len(accepted), 'suppressed finding')} left out."))
+        notes += [_suppression(shown, paths) for shown in accepted[:SUPPRESSED_MAX]]
+    if len(told) > RESULTS_MAX:
+        notes.append(_note("warning", f"{len(told) - RESULTS_MAX:,} findings left out: a file holds {RESULTS_MAX:,}."))
+    if len(results) > flows:
+        notes.append(_note("warning", f"{len(results) - flows:,} findings stand without their schedule."))
+    driver: dict[str, Any] = {"name": "crashcheck"}
+    if re.match(r"\d+\.\d+\.\d+", view.version):
+        driver["version"] = view.version
+    driver["rules"] = [_rule(kind) for kind in Kind]
+    stopped = result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
+    return {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": driver},
+                # Code scanning keeps the alerts of one id apart from those of another: here, a configuration and model.
+                "automationDetails": {"id": f"crashcheck/{_category(result, name)}/"},
+                "originalUriBaseIds": {ROOT: {"description": {"text": "The root of the repository."}}},
+                "columnKind": "utf16CodeUnits",
+                "invocations": [{"executionSuccessful": not stopped, "toolExecutionNotifications": notes}],
+                "results": results,
+                "properties": {fact.label: fact.value for fact in (*view.counts, *view.run) if fact.label != "time"},
+            }
+        ],
+    }
+
+
+def _category(result: RunResult, name: Name) -> str:
+    config = name(valid(result.config_path)) or posixpath.basename(result.config_path)
+    return "/".join(quote(line(part, 200), safe="/", errors="replace") for part in (config, result.model) if part)
+
+
+def _note(level: str, text: str) -> dict[str, Any]:
+    return {"level": level, "message": {"text": _escaped(text)}}
+
+
+def _suppression(shown: FindingView, paths: _Paths) -> dict[str, Any]:
+    where = paths.physical(shown.places[0].file, shown.places[0].line)
+    return {
+        **_note("note", f"Suppressed ({shown.suppressed}): {shown.message} ({shown.id})."),
+        "associatedRule": {"id": rule_id(Kind(shown.kind))},
+        **({"locations": [{"physicalLocation": where}]} if where else {}),
+    }
+
+
+def rule_id(kind: Kind) -> str:
+    """ "crash-ordering"; part of an alert's identity, so it never changes."""
+    return f"crash-{kind.value}"
+
+
+def _rule(kind: Kind) -> dict[str, Any]:
+    title, sentence = words.KIND_TITLE[kind], words.KIND_SENTENCE[kind]
+    return {
+        "id": rule_id(kind),
+        "name": "".join(part.capitalize() for part in kind.value.split("-")),
+        "shortDescription": {"text": f"{title}: a crash may leave files that the check does not accept."},
+        "fullDescription": {"text": sentence},
+        "help": {
+            "text": f"{sentence} {_HELP[kind].replace('`', '')}",
+            "markdown": f"{sentence}\n\n**What to do.** {_HELP[kind]}\n\nThe paths of an alert are its crash schedule: "
+            "what was stored, flushed and fenced before the crash, and which updates survived it. The command in the "
+            "message shows it again.",
+        },
+        "defaultConfiguration": {"level": "error"},
+        "properties": {
+            "tags": ["correctness", "crash-consistency", "reliability"],
+            # Each finding is an execution of the user's own check on an image that the model allows.
+            "precision": "very-high",
+            "problem.severity": "error",
+        },
+    }
+
+
+class _Paths:
+    """Artifact locations: relative to the repository where a file lies inside it."""
+
+    def __init__(self, name: Name, config_path: str) -> None:
+        self.name = name
+        self.config = name(valid(config_path)) or posixpath.basename(config_path) or "crashcheck.toml"
+
+    def physical(self, file: str, number: int, column: int = 0) -> dict[str, Any] | None:
+        """None if no file is known."""
+        known = self.name(file)
+        if known:
+            artifact = {"uri": _encoded(known), "uriBaseId": ROOT}
+        elif file.startswith("/"):
+            artifact = {"uri": "file://" + _encoded(file)}
+        else:
+            return None
+        return self._at(artifact, number, column)
+
+    def placed(self, where: Placement, column: int) -> dict[str, Any]:
+        """The line to annotate; the configuration where none is known, for an alert must have a place."""
+        if where.file:
+            return self._at({"uri": _encoded(where.file), "uriBaseId": ROOT}, where.line, column)
+        return self._at({"uri": _encoded(self.config), "uriBaseId": ROOT}, 1, 0)
+
+    def _at(self, artifact: dict[str, str], number: int, column: int) -> dict[str, Any]:
+        region = {"startLine": max(number, 1)} | ({"startColumn": column} if column and number else {})
+        return {"artifactLocation": artifact, "region": region}
+
+
+def _encoded(path: str) -> str:
+    return quote(path, safe="/", errors="replace")
+
+
+class _Hashes:
+    """Line hashes of the source files that are at hand, each file's made once."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.made: dict[str, tuple[str, ...]] = {}
+        self.given: set[tuple[str, str, str]] = set()
+
+    def fingerprints(self, finding: Finding, at_store: bool) -> Mapping[str, str]:
+        """`primaryLocationLineHash` as code scanning makes it, if the file is here and no finding of the kind has it.
+
+        Otherwise it is made of the finding's identity: two findings of one kind at one store are two alerts.
+        """
+        where = finding.location
+        own = f"{finding.kind.value}/{line(finding.id, 80)}"
+        found = ""
+        if at_store and where.file in self.sources:
+            if where.file not in self.made:
+                self.made[where.file] = line_hashes("\n".join(self.sources[where.file]))
+            lines = self.made[where.file]
+            found = lines[where.line - 1] if 0 < where.line <= len(lines) else ""
+        key = (finding.kind.value, where.file, found)
+        if not found or key in self.given:
+            found = own
+        self.given.add(key)
+        return {"primaryLocationLineHash": found, "crashcheckFinding/v1": own}
+
+
+def _result(finding: Finding, shown: FindingView, paths: _Paths, hashes: _Hashes, flow: bool) -> dict[str, Any]:
+    placed = place(finding, paths.name)
+    at_store = bool(placed.file) and not placed.because
+    related = _related(finding, shown, paths, at_store)
+    made: dict[str, Any] = {
+        "ruleId": rule_id(finding.kind),
+        "ruleIndex": list(Kind).index(finding.kind),
+        "level": shown.level,
+        "message": {"text": _message(shown, placed, related)},
+        "locations": [
+            {
+                "physicalLocation": paths.placed(placed, shown.places[0].column if at_store else 0),
+                **_function(shown.places[0].function),
+            }
+        ],
+        "partialFingerprints": hashes.fingerprints(finding, at_store),
+    }
+    if related:
+        made["relatedLocations"] = related
+    threads = _thread_flows(finding, shown, paths) if flow else []
+    if threads:
+        made["codeFlows"] = [{"message": {"text": "The crash schedule"}, "threadFlows": threads}]
+    if not finding.new:
+        made["baselineState"] = "unchanged"
+    made["properties"] = {"id": shown.id, "model": shown.model, "states": shown.states, "replay": shown.replay}
+    return made
+
+
+def _function(name: str) -> dict[str, Any]:
+    return {"logicalLocations": [{"fullyQualifiedName": name, "kind": "function"}]} if name else {}
+
+
+def _escaped(text: str) -> str:
+    """Text of the program in a message, where brackets make a link (SARIF 3.11.6)."""
+    return re.sub(r"[\\\[\]]", lambda match: "\\" + match.group(), text)
+
+
+def _message(shown: FindingView, placed: Placement, related: list[dict[str, Any]]) -> str:
+    rows = [f"{_escaped(shown.message)}."]
+    if related:
+        links = ", ".join(f"[{_escaped(item['message']['text'])}]({item['id']})" for item in related)
+        rows.append(f"See {links}.")
+    if placed.spot == "store" and placed.because:
+        rows.append(_escaped(placed.because))
+    if shown.uncertain:
+        rows.append(f"Not proved: {_escaped(shown.uncertain)}.")
+    rows.append(f"Crash {_escaped(shown.crash_point)}: {_escaped(shown.outcome)}.")
+    rows += [_escaped(note) for note in shown.notes]
+    if shown.fix is not None:
+        rows.append(f"Fix: {_escaped(fix_text(shown.fix))}")
+    rows.append(f"See it again: {_escaped(shorten(shown.replay, 600))}")
+    return " ".join(rows)
+
+
+def _related(finding: Finding, shown: FindingView, paths: _Paths, at_store: bool) -> list[dict[str, Any]]:
+    told: list[tuple[str, PlaceView]] = []
+    if not at_store:
+        told.append(("the store", shown.places[0]))
+    told += [(f"its partner, {spot.role}", spot) for spot in shown.places[1:]]
+    if shown.crash_place is not None:
+        told.append(("what the crash came before", shown.crash_place))
+    made: list[dict[str, Any]] = []
+    for what, spot in told:
+        where = paths.physical(spot.file, spot.line, spot.column)
+        if where is not None:
+            text = f"{what}: {shorten(spot.variable or spot.where, 120)}"
+            made.append({"id": len(made) + 1, "physicalLocation": where, "message": {"text": text}})
+    return made
+
+
+def _thread_flows(finding: Finding, shown: FindingView, paths: _Paths) -> list[dict[str, Any]]:
+    """The schedule, the crash and what that came before: one flow a thread."""
+    flows: dict[int, list[dict[str, Any]]] = {}
+    base = min((len(step.location.stack) for step in finding.schedule if step.location), default=0)
+    pending = ""  # a mark or an output has no place of its own: it is told with the next step
+    last: tuple[int, dict[str, Any]] | None = None
+
+    def add(step: StepView, text: str) -> None:
+        nonlocal pending, last
+        where = paths.physical(step.file, step.line, step.column)
+        if where is None or not step.line:
+            pending += f"{text}; "
+            return
+        origin = finding.schedule[step.number - 1].location
+        flows.setdefault(step.thread, []).append(
+            {
+                "location": {"physicalLocation": where, "message": {"text": _escaped(pending + text)}},
+                "executionOrder": step.number,
+                "nestingLevel": len(origin.stack) - base if origin else 0,
+                "importance": "essential" if step.tag else "important" if step.state else "unimportant",
+            }
+        )
+        pending, last = "", (step.thread, where)
+
+    for step in shown.schedule.steps:
+        add(step, _step_text(step))
+    if last is not None:
+        thread, where = last
+        crash = shown.crash_place or next((spot for spot in shown.places if _at(spot, finding.crash_location)), None)
+        at = paths.physical(crash.file, crash.line, crash.column) if crash is not None else None
+        flows[thread].append(
+            {
+                "location": {
+                    "physicalLocation": at or where,
+                    "message": {"text": _escaped(f"{pending}crash {shown.crash_point}; then {shown.outcome}")},
+                },
+                "executionOrder": shown.schedule.steps[-1].number + 1,
+                "importance": "essential",
+            }
+        )
+        pending = ""
+    for step in shown.schedule.unreached:
+        add(step, _step_text(step))
+        if pending == "":
+            flows[step.thread][-1]["executionOrder"] = step.number + 1
+    return [{"id": f"thread {thread}", "locations": steps} for thread, steps in flows.items()]
+
+
+def _at(spot: PlaceView, where: Location | None) -> bool:
+    return where is not None and (spot.file, spot.line) == (where.file, where.line)
+
+
+def _step_text(step: StepView) -> str:
+    """ "A: store `token.valid = 01` survived (line 40)"."""
+    tag = f"{step.tag}: " if step.tag else ""
+    fate = f" {step.fate}" if step.fate else ""
+    place = f" ({step.place})" if step.place else ""
+    return f"{tag}{step.what} {step.detail}{fate}{place}"

@@ -1,0 +1,170 @@
+"""The report for a terminal: a compact block a finding, then what was covered and why the search ended."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console, RenderableType
+from rich.rule import Rule
+from rich.text import Text
+
+from crashcheck.reports.view.run_view import FactView, FindingView, FixView, PlaceView, RunView
+
+# Every text is put into rich.text.Text, never into markup: names and output of a program may hold "[red]".
+_FATE_STYLE = {"lost": "bold red", "survived": "bold cyan", "durable": "bold"}
+_TONE_STYLE = {"bad": "bold red", "warn": "yellow", "": ""}
+_STATUS_STYLE = {"findings": "bold red", "partial": "bold yellow", "clean": "bold green"}
+OUTPUT_LINES = 6
+UNEXERCISED_SHOWN = 5
+
+
+def print_report(view: RunView, console: Console, html_path: str = "") -> None:
+    """Write the report to `console`; `html_path` is named at the end where an HTML report was written."""
+    for part in _parts(view, html_path):
+        if isinstance(part, Text):
+            one_line = bool(part.no_wrap) and console.is_terminal  # a file or a pipe has no edge to be cut at
+            if one_line:
+                console.print(part, no_wrap=True, overflow=part.overflow, crop=True)
+            else:
+                console.print(part, soft_wrap=True)
+        else:
+            console.print(part)
+
+
+def render(view: RunView, width: int = 100, color: bool = False, html_path: str = "") -> str:
+    """The report as a string, for files and tests."""
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=width,
+        force_terminal=color,
+        no_color=not color,
+        highlight=False,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+        _environ={},
+    )
+    print_report(view, console, html_path)
+    return buffer.getvalue()
+
+
+def _parts(view: RunView, html_path: str) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for finding in view.findings:
+        parts += [*_finding(finding), Text()]
+    if view.uncertain:
+        parts.append(
+            Rule(Text("Uncertain: fails, but the trace does not explain all that was touched"), style="yellow")
+        )
+        for finding in view.uncertain:
+            parts += [*_finding(finding), Text()]
+    parts += _summary(view, html_path)
+    return parts
+
+
+def _finding(finding: FindingView) -> list[RenderableType]:
+    head = Text()
+    head.append(f"{finding.kind}", "bold yellow" if finding.uncertain else "bold red")
+    head.append(f"  [{finding.model}]  {finding.id}", "dim")
+    if finding.standing:
+        head.append(f"  {finding.standing}", "bold")
+    body = [Text(finding.message, "bold")]
+    if finding.uncertain:
+        body.append(Text(f"uncertain: {finding.uncertain}", "yellow"))
+    for place in finding.places:
+        body += _place(place)
+    crash = Text().append("crash    ", "dim").append(finding.crash_point)
+    body += [crash, _check(finding)]
+    body += [Text().append("note     ", "dim").append(note) for note in finding.notes]
+    body += _fix(finding.fix)
+    body.append(Text().append("replay   ", "dim").append(finding.replay, "green"))
+    return [head, *(_indent(part) for part in body)]
+
+
+def _fix(fix: FixView | None) -> list[Text]:
+    if fix is None:
+        return []
+    rows = [Text().append("fix      ", "dim").append(fix.words)]
+    rows += [Text("         ").append(text, "green") for text in fix.patch]
+    if fix.no_edit:
+        rows.append(Text("         ").append(f"not written as an edit: {fix.no_edit}", "dim"))
+    if fix.verified:
+        rows.append(Text().append("tried    ", "dim").append("; ".join(filter(None, (fix.verified, fix.cost)))))
+    return rows
+
+
+def _indent(text: Text) -> Text:
+    shown = Text("  ", no_wrap=text.no_wrap, overflow=text.overflow)
+    return shown.append_text(text)
+
+
+def _place(place: PlaceView) -> list[Text]:
+    head = Text()
+    head.append(f"{place.role:<8} ", _FATE_STYLE.get(place.role, "dim"))
+    head.append(place.where, "underline")
+    if place.function:
+        head.append(f"  in {place.function}", "dim")
+    if place.stack:
+        head.append("  ← " + " ← ".join(frame.replace("  ", " at ") for frame in place.stack[:2]), "dim")
+    rows = [head]
+    width = max((len(str(row.number)) for row in place.lines), default=0)
+    for row in place.lines:
+        text = Text("  ")
+        text.append(f"{'>' if row.hit else ' '} {row.number:>{width}} │ ", "bold" if row.hit else "dim")
+        text.append(row.text, "bold" if row.hit else "dim")
+        rows.append(text)
+    for text in rows:
+        text.no_wrap, text.overflow = True, "ellipsis"  # a long line is cut, never wrapped over the next
+    return rows
+
+
+def _check(finding: FindingView) -> Text:
+    text = Text().append("check    ", "dim")
+    text.append(finding.outcome)
+    text.append(f"; {finding.states}", "dim")
+    shown = finding.output[-OUTPUT_LINES:]
+    if len(shown) < len(finding.output):
+        text.append(f"\n          … {len(finding.output) - len(shown)} lines above", "dim")
+    for row in shown:
+        text.append(f"\n          {row}")
+    return text
+
+
+def _facts(facts: tuple[FactView, ...]) -> Text:
+    text = Text()
+    for position, fact in enumerate(facts):
+        text.append(" · " if position else "", "dim")
+        text.append(fact.value, _TONE_STYLE[fact.tone])
+        text.append(f" {fact.label}", "dim")
+    return text
+
+
+def _summary(view: RunView, html_path: str) -> list[RenderableType]:
+    parts: list[RenderableType] = [Text(view.headline, _STATUS_STYLE[view.status]), _indent(Text(view.scope))]
+    parts.append(_indent(Text().append("states  ", "dim").append_text(_facts(view.counts))))
+    trace = Text().append("trace   ", "dim")
+    trace.append(view.trace[0].value, _TONE_STYLE[view.trace[0].tone])
+    trace.append(f" explained ({view.trace[0].note}), {view.trace[1].value} events: {view.trace[1].note}", "dim")
+    parts.append(_indent(trace))
+    if view.unexercised:
+        shown = ", ".join(f"{one.label} ({one.value})" for one in view.unexercised[:UNEXERCISED_SHOWN])
+        more = " and others" if len(view.unexercised) > UNEXERCISED_SHOWN else ""
+        parts.append(_indent(Text().append("untried ", "dim").append(f"{view.unexercised_summary}: {shown}{more}")))
+    if view.groups_summary:
+        parts.append(_indent(Text().append("groups  ", "dim").append(view.groups_summary)))
+    for label, value in (("time", next(f.value for f in view.run if f.label == "time")), ("html", html_path)):
+        if value:
+            parts.append(_indent(Text().append(f"{label:<8}", "dim").append(value, "default")))
+    for caveat in view.caveats:
+        parts.append(_indent(Text(f"! {caveat}", "yellow")))
+    for unit in view.not_instrumented[:10]:
+        parts.append(_indent(Text(f"  not instrumented: {unit.label}: {unit.value}", "yellow")))
+    if len(view.not_instrumented) > 10:
+        parts.append(_indent(Text(f"  … and {len(view.not_instrumented) - 10} more", "yellow")))
+    for call in view.unmodelled[:10]:
+        parts.append(_indent(Text(f"  not modelled: {call}", "yellow")))
+    for note in view.notes:
+        parts.append(_indent(Text(f"note: {note}")))
+    for warning in view.warnings:
+        parts.append(_indent(Text(f"warning: {warning}", "yellow")))
+    return parts

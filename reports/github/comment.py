@@ -1,0 +1,219 @@
+"""What a run says on GitHub beside the Markdown of its summary: annotations of a check run, a comment, a review."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from crashcheck.checker import policy
+from crashcheck.checker.results import Edit, Finding, Level, Location, RunResult
+from crashcheck.reports.formats import markdown, markup
+from crashcheck.reports.github.annotations import Remark
+from crashcheck.reports.github.placement import Name
+from crashcheck.reports.view import words
+from crashcheck.reports.view.run_view import RunView
+from crashcheck.reports.view.text import line, valid
+
+Conclusion = Literal["success", "neutral", "failure"]
+
+TITLE_MAX = 255  # characters of an annotation's title
+MESSAGE_MAX = 60_000  # bytes of its message: GitHub takes 64 KB
+WORKFLOW_COMMANDS_SHOWN = 10  # of each level and step; a check run shows any number
+CHECK_NAME_MAX = 100
+ANNOTATIONS_MAX = 1000  # of a check run: a request takes 50, and nobody reads more
+SUGGESTED_LINES_MAX = 20
+SUGGESTED_COLUMNS_MAX = 500
+_LEVEL: Mapping[Level, Literal["failure", "warning", "notice"]] = {
+    "error": "failure",
+    "warning": "warning",
+    "note": "notice",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """Words at a line of a file of the repository, as a check run takes them."""
+
+    path: str
+    line: int
+    level: Literal["failure", "warning", "notice"]
+    title: str
+    message: str
+
+    def payload(self) -> dict[str, str | int]:
+        return {
+            "path": self.path,
+            "start_line": self.line,
+            "end_line": self.line,
+            "annotation_level": self.level,
+            "title": line(self.title, TITLE_MAX),
+            "message": bounded(self.message, MESSAGE_MAX),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CheckText:
+    """The head of a check run. `url`: where more is to be read, or ""."""
+
+    title: str
+    summary: str
+    conclusion: Conclusion
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewComment:
+    """A comment of a review at one line of the new side of the diff."""
+
+    path: str
+    line: int
+    body: str
+
+    def payload(self) -> dict[str, str | int]:
+        return {"path": self.path, "line": self.line, "side": "RIGHT", "body": self.body}
+
+
+def marker(kind: Literal["comment", "review"], config: str) -> str:
+    """The hidden first line by which a run finds what it wrote before; each configuration has its own.
+
+    What comes from the program under test cannot imitate it: it never begins a text, and its `<` is escaped.
+    """
+    key = hashlib.sha256(config.encode("utf-8", "replace")).hexdigest()[:12]
+    return f"<!-- crashcheck {kind} {key} -->"
+
+
+def bounded(text: str, most_bytes: int) -> str:
+    """`text` as valid UTF-8 of at most `most_bytes`, its end left out where it is longer."""
+    raw = valid(text).encode("utf-8")
+    return valid(text) if len(raw) <= most_bytes else raw[: most_bytes - 3].decode("utf-8", "ignore") + "…"
+
+
+def conclusion(result: RunResult, fails: bool) -> Conclusion:
+    """`failure` if the run `fails` by its findings; `neutral` if some count, but are not grave enough for that."""
+    if fails:
+        return "failure"
+    return "neutral" if any(map(policy.counts, (*result.findings, *result.uncertain))) else "success"
+
+
+def check_annotations(remarks: Iterable[Remark]) -> tuple[Annotation, ...]:
+    """An annotation for each of the first remarks that have a line in the repository, in the order given."""
+    placed = [remark for remark in remarks if remark.placement.file and remark.placement.line]
+    return tuple(
+        Annotation(
+            remark.placement.file,
+            remark.placement.line,
+            _LEVEL[remark.level],
+            f"crashcheck: {remark.title}",
+            remark.message,
+        )
+        for remark in placed[:ANNOTATIONS_MAX]
+    )
+
+
+def comment(view: RunView, marked: str, link: markdown.Link, where: str, clean: bool) -> str:
+    """The one comment on a pull request: the summary, or that what it told before is settled. `where` ends it."""
+    if clean:
+        return (
+            f"{marked}\n### crashcheck: nothing new left to say\n\n{markup.inline(view.headline)}. "
+            f"What this comment told of an earlier commit is not found any more.{where}\n"
+        )
+    more = "the HTML report in the workflow's artifact"
+    return f"{marked}\n{markdown.render(view, markdown.COMMENT, link, more)}{where}\n"
+
+
+def check_text(view: RunView, link: markdown.Link, concluded: Conclusion, url: str) -> CheckText:
+    """The head of the check run; its annotations hold the findings one by one."""
+    summary = markdown.render(view, markdown.COMMENT, link, "the workflow's summary")
+    return CheckText(line(view.headline, TITLE_MAX), summary, concluded, url)
+
+
+def check_name(config: str) -> str:
+    """Unmistakable: GitHub may list a check run under any workflow of the same commit."""
+    return line(f"crashcheck findings ({config})", CHECK_NAME_MAX)
+
+
+def needs_check_run(remarks: Sequence[Remark]) -> bool:
+    """Whether workflow commands cannot show them all."""
+    return len(remarks) > WORKFLOW_COMMANDS_SHOWN
+
+
+def review_body(view: RunView, comments: int) -> str:
+    """What a review says above its comments."""
+    return f"crashcheck: {markup.inline(view.headline)}. {words.plural(comments, 'suggestion')}."
+
+
+def suggestions(
+    result: RunResult, marked: str, name: Name, texts: Mapping[str, Mapping[int, str]]
+) -> tuple[ReviewComment, ...]:
+    """A comment for each line that a verified fix edits; `texts`: file → line → its text on GitHub, for what it shows.
+
+    A finding is suggested whole or not at all: half of a fix would be taken for one. Where the line on GitHub is not
+    the one that was recorded (the branch moved on), nothing is suggested. Findings with the same edits share a comment.
+    """
+    told: dict[tuple[str, int, str], list[Finding]] = {}
+    for finding in filter(policy.counts, result.findings):
+        for path, number, suggestion in _suggested(finding, name, texts) or ():
+            told.setdefault((path, number, suggestion), []).append(finding)
+    return tuple(
+        ReviewComment(path, number, "\n".join((marked, *_words(findings), suggestion)))
+        for (path, number, suggestion), findings in sorted(told.items(), key=lambda item: item[0])
+    )
+
+
+def _suggested(
+    finding: Finding, name: Name, texts: Mapping[str, Mapping[int, str]]
+) -> list[tuple[str, int, str]] | None:
+    """(file, line, suggestion) of each line that the fix edits; None if the fix cannot be suggested whole."""
+    fix = finding.fix
+    if fix is None or not fix.edits or not fix.verified or fix.after_failing:
+        return None
+    recorded = {(at.file, at.line): at.text for at in _places(finding) if at.text}
+    lines: dict[tuple[str, int], list[Edit]] = {}
+    for edit in fix.edits:
+        lines.setdefault((edit.file, edit.line), []).append(edit)
+    found: list[tuple[str, int, str]] = []
+    for (file, number), edits in lines.items():
+        text = texts.get(name(file), {}).get(number)
+        if text is None or text.strip() != recorded.get((file, number), text).strip():
+            return None
+        if any(edit.replaces and edit.replaces.strip() != text.strip() for edit in edits):
+            return None
+        rows = _edited(text, edits)
+        if len(rows) > SUGGESTED_LINES_MAX or any(len(row) > SUGGESTED_COLUMNS_MAX for row in rows):
+            return None
+        found.append((name(file), number, markup.block(rows, "suggestion")))
+    return found
+
+
+def _places(finding: Finding) -> Iterable[Location]:
+    places = (finding.location, finding.other, finding.crash_location, *(step.location for step in finding.schedule))
+    return (place for place in places if place is not None)
+
+
+def _edited(text: str, edits: Sequence[Edit]) -> list[str]:
+    """The rows that take the place of the line `text`, with its own line end."""
+    end = "\r" if text.endswith("\r") else ""
+
+    def rows(before: bool) -> list[str]:
+        put = [edit.text for edit in edits if edit.insert_before is before and not edit.replaces]
+        return [row.rstrip("\r") + end for text in put for row in text.split("\n")]
+
+    changed = [edit.text for edit in edits if edit.replaces]
+    own = [row.rstrip("\r") + end for text in changed[:1] for row in text.split("\n")] if changed else [text]
+    return [*rows(True), *own, *rows(False)]
+
+
+def _words(findings: Sequence[Finding]) -> Iterable[str]:
+    """Which findings a suggestion mends, and what was tried of it."""
+    first = findings[0].fix
+    assert first is not None
+    for finding in findings:
+        yield f"**crashcheck, {words.KIND_TITLE[finding.kind].lower()}:** {markup.told(finding.message, 400)}."
+        yield ""
+    yield f"Proposed: {markup.told(first.words, 600)}. Tried: {markup.told(first.verified, 600)}."
+    yield ""
+    if len(first.edits) > 1:
+        yield f"This is one of {len(first.edits)} edits that belong together."
+        yield ""

@@ -1,0 +1,333 @@
+"""The failing behaviour of one finding as a reader steps through it: its crash schedule and its persistence graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crashcheck.checker.results import Finding, GraphEdge, GraphNode, GroupRow, Location, ScheduleStep
+from crashcheck.reports.view import words
+from crashcheck.reports.view.numbers import bytes_text
+from crashcheck.reports.view.progression import progress
+from crashcheck.reports.view.text import line, valid
+from crashcheck.source import spoken
+
+STEPS_MAX = 80
+LANES_MAX = 14
+NODES_MAX = 24
+STEP_STACK_MAX = 3
+LOOSE = frozenset({"persisted", "lost"})  # what the crash decided
+UNREACHED = (
+    "unreached"  # the state of a step that the crash came before; only culprits and what stands between are told
+)
+UPDATES = LOOSE | {"durable", UNREACHED}
+GAP_EVENTS = 3  # fewer events between two steps are definitions (stacks, files) as a rule, and no gap is shown
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """One step of the schedule. `number` counts the steps of the finding from 1, left-out ones included."""
+
+    number: int
+    what: str  # as in ScheduleStep
+    event: int  # index in the trace
+    state: str  # "durable" | "persisted" | "lost" | "unreached" | ""
+    fate: str  # how `state` is called
+    tag: str  # "A", "B" or ""
+    label: str  # short: "entry.valid", "sfence"
+    detail: str
+    thread: int
+    lane: int  # index into ScheduleView.lanes; -1 for a step that concerns all
+    place: str  # "line 12 +8, 4 B", "" if it touches no file
+    where: str
+    function: str
+    source: str
+    stack: tuple[str, ...]
+    skipped_before: int  # trace events that are not shown just before this one
+    pending_at: int  # of an update: the shown step, by index, that starts its way to the medium; -1 if none does
+    durable_at: int  # the shown step by which it is durable; -1 if it never is before the crash
+    effect: str  # of a flush, fence or sync: what it does to which steps; "" if nothing
+    file: str  # of the source, as in PlaceView; "" if unknown
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """One granule of one file, with what the crash left of its updates, those of left-out steps included."""
+
+    label: str
+    durable: int
+    survived: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleView:
+    """The crash schedule: `steps` in program order up to the crash, `unreached` those that it came before."""
+
+    lanes: tuple[LaneView, ...]
+    steps: tuple[StepView, ...]
+    unreached: tuple[StepView, ...]
+    total: int
+    threads: bool  # more than one thread takes part
+    alt: str  # the picture in a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """An update of the failing behaviour."""
+
+    label: str
+    where: str
+    state: str
+    fate: str
+    tag: str
+    granule: str
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeView:
+    """`source` persists before `target` (indices into GraphView.nodes)."""
+
+    source: int
+    target: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphView:
+    """The persistence graph of the failing behaviour. `unordered`: the pair that no path orders, or None."""
+
+    nodes: tuple[NodeView, ...]
+    edges: tuple[EdgeView, ...]
+    unordered: tuple[int, int] | None
+    total: int
+    alt: str
+
+
+def where_text(place: Location | None) -> str:
+    """`hash.c:42`; the file alone where no line is known; empty where nothing is."""
+    if place is None or not place.file:
+        return ""
+    name = line(spoken(place.file), 120)
+    return f"{name}:{place.line}" if place.line else name
+
+
+def stack_text(place: Location, limit: int) -> tuple[str, ...]:
+    """The innermost `limit` callers, and how many more there are."""
+    frames = [f"{line(f.function, 60)}  {line(spoken(f.file), 60)}:{f.line}" for f in place.stack[:limit]]
+    rest = len(place.stack) - limit
+    return (*frames, f"… {rest} more") if rest > 0 else tuple(frames)
+
+
+def same_site(one: Location | None, other: Location | None) -> bool:
+    """Whether both are one place of one function, whatever called it."""
+    return (
+        one is not None
+        and other is not None
+        and one.line > 0
+        and (one.file, one.line, one.column, one.function) == (other.file, other.line, other.column, other.function)
+    )
+
+
+def culprits(finding: Finding) -> dict[int, str]:
+    """The steps that stand for the culprits: by role, else the last non-durable one at each site, else the last."""
+    tags: dict[int, str] = {}
+    for tag, role, place in (("A", "location", finding.location), ("B", "other", finding.other)):
+        named = [i for i, step in enumerate(finding.schedule) if step.role == role and i not in tags]
+        if named:
+            tags[named[-1]] = tag
+            continue
+        at = [
+            i
+            for i, step in enumerate(finding.schedule)
+            if step.state in UPDATES and i not in tags and same_site(step.location, place)
+        ]
+        loose = [i for i in at if finding.schedule[i].state != "durable"]
+        if at:
+            tags[(loose or at)[-1]] = tag
+    return tags
+
+
+def _chosen(finding: Finding, tags: dict[int, str], limit: int) -> list[int]:
+    """The steps worth showing where there are too many: culprits, what was lost or survived, then the latest."""
+
+    def weight(index: int) -> tuple[int, int]:
+        step = finding.schedule[index]
+        rank = 0 if index in tags else 1 if step.state in LOOSE else 3 if step.state == UNREACHED else 2
+        return rank, -index
+
+    return sorted(sorted(range(len(finding.schedule)), key=weight)[:limit])
+
+
+def _label(step: ScheduleStep) -> str:
+    if step.state in UPDATES and step.location is not None and step.location.variable:
+        return line(step.location.variable, 40)
+    head = step.detail.split(" = ")[0]
+    return line(head or step.what, 40)
+
+
+def _lane_name(finding: Finding, step: ScheduleStep, files: int) -> str:
+    unit = f"{words.granule_word(finding.model)} {step.granule}" if step.granule >= 0 else "name and size"
+    return f"{unit} · {line(step.file, 60)}" if files > 1 else unit
+
+
+def schedule_view(finding: Finding, tags: dict[int, str], limit: int) -> ScheduleView:
+    """At most `limit` steps of the schedule; `tags` are the culprits' letters by step."""
+    chosen = _chosen(finding, tags, limit)
+    files = len({step.file for step in finding.schedule if step.file})
+    keys = [_lane_key(step) for step in finding.schedule]
+    everywhere = dict.fromkeys(key for key in keys if key is not None)
+    # Lanes are given to the culprits first, then to what was lost or survived, then as long as there are some.
+    wanted = [keys[i] for i in (*tags, *(i for i in chosen if finding.schedule[i].state in LOOSE), *chosen)]
+    own = set(list(dict.fromkeys(key for key in wanted if key is not None))[:LANES_MAX])
+    order = [key for key in everywhere if key in own]
+    index = {key: position for position, key in enumerate(order)}
+    lane_of = [-1 if key is None else index.get(key, len(order)) for key in keys]
+    names = {key: _lane_name(finding, step, files) for key, step in zip(keys, finding.schedule, strict=True)}
+    labels = [names[key] for key in order]
+    if len(everywhere) > len(order):
+        others = len(everywhere) - len(order)
+        labels.append(words.plural(others, f"other {words.granule_word(finding.model)}"))
+    views: list[StepView] = []
+    previous = finding.schedule[0].event - 1 if finding.schedule else 0
+    for i in chosen:
+        between = finding.schedule[i].event - previous - 1
+        views.append(_step(finding, i, tags.get(i, ""), lane_of[i], between if between >= GAP_EVENTS else 0, files))
+        previous = finding.schedule[i].event
+    crash = next((at for at, view in enumerate(views) if view.state == UNREACHED), len(views))
+    views = [*progress([finding.schedule[i] for i in chosen[:crash]], views[:crash]), *views[crash:]]
+    tally = Counter((lane, step.state) for lane, step in zip(lane_of, finding.schedule, strict=True))
+    lanes = tuple(
+        LaneView(label, tally[i, "durable"], tally[i, "persisted"], tally[i, "lost"]) for i, label in enumerate(labels)
+    )
+    threads = len({step.thread for step in finding.schedule}) > 1
+    counts = Counter(step.state for step in finding.schedule)
+    before = len(finding.schedule) - counts[UNREACHED]
+    alt = (
+        f"{words.plural(before, 'step')} on {words.plural(len(everywhere), 'granule')} before the crash: "
+        f"{counts['durable']} durable, {counts['persisted']} survived, {counts['lost']} lost."
+    )
+    return ScheduleView(lanes, tuple(views[:crash]), tuple(views[crash:]), len(finding.schedule), threads, alt)
+
+
+def _lane_key(step: ScheduleStep) -> tuple[str, int] | None:
+    """The granule that a step touches; None for what concerns them all, a sync of one file among it."""
+    if step.state in UPDATES or (step.what == "flush" and step.granule >= 0):
+        return step.file, step.granule
+    return None
+
+
+def _step(finding: Finding, position: int, tag: str, lane: int, skipped: int, files: int) -> StepView:
+    step = finding.schedule[position]
+    place = ""
+    if step.file:
+        name = _lane_name(finding, step, files)
+        place = f"{name}, {bytes_text(step.size)} at {step.offset:#x}" if step.size else name
+    where = step.location
+    return StepView(
+        number=position + 1,
+        what=line(step.what, 20),
+        event=step.event,
+        state=step.state if step.state in UPDATES else "",
+        fate=words.FATE.get(step.state, ""),
+        tag=tag,
+        label=_label(step),
+        detail=line(step.detail, 160),
+        thread=step.thread,
+        lane=lane,
+        place=place,
+        where=where_text(where),
+        function=line(where.function, 80) if where else "",
+        source=line(where.text, 160) if where else "",
+        stack=stack_text(where, STEP_STACK_MAX) if where else (),
+        skipped_before=skipped,
+        pending_at=-1,
+        durable_at=-1,
+        effect="",
+        file=valid(where.file) if where else "",
+        line=where.line if where else 0,
+        column=where.column if where and where.text.isascii() else 0,
+    )
+
+
+def group_graph(row: GroupRow, model: str) -> GraphView | None:
+    """The graph of a group's representative, whose updates have no fate; None where it has none."""
+    if not row.nodes:
+        return None
+    kept = row.nodes[:NODES_MAX]
+    nodes = tuple(NodeView(line(n.label, 60), where_text(n.location), "", "", "", _unit(n, model)) for n in kept)
+    alt = f"{words.plural(row.updates, 'update')}, {words.plural(len(row.edges), 'rule')} that orders them."
+    return GraphView(nodes, _edges(kept, row.edges), None, max(row.updates, len(row.nodes)), alt)
+
+
+def _edges(kept: Sequence[GraphNode], edges: Sequence[GraphEdge]) -> tuple[EdgeView, ...]:
+    position = {node.id: new for new, node in enumerate(kept)}
+    return tuple(
+        EdgeView(*edge)
+        for edge in sorted(
+            {
+                (position[e.source], position[e.target], line(e.reason, 24))
+                for e in edges
+                if e.source in position and e.target in position and e.source != e.target
+            }
+        )
+    )
+
+
+def _unit(node: GraphNode, model: str) -> str:
+    return f"{words.granule_word(model)} {node.granule}" if node.granule >= 0 else "name and size"
+
+
+def graph_view(finding: Finding) -> GraphView | None:
+    """The graph of the finding's updates, the culprits always among them; None where it has none."""
+    if not finding.nodes:
+        return None
+
+    def rank(index: int) -> tuple[int, int]:
+        node = finding.nodes[index]
+        culprit = same_site(node.location, finding.location) or same_site(node.location, finding.other)
+        return (0 if culprit else 1 if node.state in ("persisted", "lost") else 2), index
+
+    kept = sorted(sorted(range(len(finding.nodes)), key=rank)[:NODES_MAX])
+    edges = _edges([finding.nodes[old] for old in kept], finding.edges)
+    tagged: dict[int, str] = {}
+    for tag, place in (("A", finding.location), ("B", finding.other)):
+        at = [
+            new for new, old in enumerate(kept) if new not in tagged and same_site(finding.nodes[old].location, place)
+        ]
+        loose = [new for new in at if finding.nodes[kept[new]].state != "durable"]
+        if at:
+            tagged[(loose or at)[-1]] = tag
+    nodes = tuple(
+        NodeView(
+            line(finding.nodes[old].label, 60),
+            where_text(finding.nodes[old].location),
+            finding.nodes[old].state if finding.nodes[old].state in UPDATES else "",
+            words.FATE.get(finding.nodes[old].state, ""),
+            tagged.get(new, ""),
+            _unit(finding.nodes[old], finding.model),
+        )
+        for new, old in enumerate(kept)
+    )
+    pair = tuple(sorted(tagged))
+    unordered = None
+    if len(pair) == 2:
+        arcs = [(edge.source, edge.target) for edge in edges]
+        if not _reaches(arcs, pair[0], pair[1]) and not _reaches(arcs, pair[1], pair[0]):
+            unordered = (pair[0], pair[1])
+    alt = f"{words.plural(len(finding.nodes), 'update')}, {words.plural(len(finding.edges), 'rule')} that orders them."
+    return GraphView(nodes, edges, unordered, len(finding.nodes), alt)
+
+
+def _reaches(arcs: list[tuple[int, int]], start: int, goal: int) -> bool:
+    seen, todo = {start}, [start]
+    while todo:
+        here = todo.pop()
+        for source, target in arcs:
+            if source == here and target not in seen:
+                seen.add(target)
+                todo.append(target)
+    return goal in seen

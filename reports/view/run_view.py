@@ -1,0 +1,353 @@
+"""A run as a reader sees it: plain strings and numbers, chosen once, for every renderer."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Literal
+
+from crashcheck.checker.results import Finding, Fix, Level, Location, RunResult
+from crashcheck.reports.view import words
+from crashcheck.reports.view.excerpts import Sources, around
+from crashcheck.reports.view.failing_behaviour import (
+    STEPS_MAX,
+    GraphView,
+    ScheduleView,
+    culprits,
+    graph_view,
+    same_site,
+    schedule_view,
+    stack_text,
+    where_text,
+)
+from crashcheck.reports.view.groups import GroupView, group_views, summary
+from crashcheck.reports.view.numbers import human, percent, seconds_text
+from crashcheck.reports.view.text import block, line, valid
+from crashcheck.reports.view.walk import WalkFile, walk
+
+STEPS_ALL_FINDINGS = 1200  # schedule steps shown in one report; keeps 100 findings under 2 MiB of HTML
+STEPS_MIN = 12
+STACK_MAX = 8
+CONTEXT_LINES = 2
+PATCH_LINES = 24
+UNEXERCISED_MAX = 200
+
+Status = Literal["clean", "partial", "findings"]
+
+
+@dataclass(frozen=True, slots=True)
+class FactView:
+    """One labelled figure; `note` says how to read it."""
+
+    label: str
+    value: str
+    note: str = ""
+    tone: str = ""  # "bad" | "warn" | "": how a renderer may colour it
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """One line of source. `hit` marks the line that the place is at."""
+
+    number: int
+    text: str
+    hit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceView:
+    """A place in the source with its lines and its callers."""
+
+    tag: str  # "A", "B": the same letter marks it in the pictures; "" elsewhere
+    role: str  # "survived", "lost", "durable", or what the place is
+    where: str  # "hash.c:42"
+    function: str
+    variable: str
+    lines: tuple[SourceLine, ...]
+    stack: tuple[str, ...]
+    file: str  # as the finding names it: relative to the project where it lies inside, else absolute; unshortened
+    line: int  # 0 if unknown
+    column: int  # 0 if unknown, or if the line has characters of several bytes: compilers count bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FixView:
+    """What would mend a finding. `cost` and `patch` are empty where there is nothing to add."""
+
+    kind: str
+    words: str
+    verified: str
+    cost: str  # "24 flushes and 24 fences more in the run"
+    patch: tuple[str, ...]  # "buggy.c:42 + fence();", one for each line put in
+    no_edit: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindingView:
+    """One finding as it is told."""
+
+    number: int
+    id: str
+    level: Level
+    new: bool  # not in the baseline
+    suppressed: str  # why it is lived with, or ""
+    in_diff: bool
+    standing: str  # "suppressed", "known", "in the diff", or ""
+    kind: str
+    kind_title: str
+    kind_sentence: str
+    model: str
+    model_sentence: str
+    message: str
+    places: tuple[PlaceView, ...]
+    crash_point: str
+    crash_place: PlaceView | None
+    story: tuple[str, ...]
+    outcome: str
+    output: tuple[str, ...]
+    output_cut: str  # says that the output is not whole, or ""
+    replay: str
+    states: str
+    notes: tuple[str, ...]
+    uncertain: str
+    schedule: ScheduleView
+    walk: tuple[WalkFile, ...]
+    graph: GraphView | None
+    fix: FixView | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A whole report."""
+
+    status: Status
+    headline: str
+    scope: str
+    caveats: tuple[str, ...]
+    counts: tuple[FactView, ...]
+    trace: tuple[FactView, ...]
+    run: tuple[FactView, ...]
+    findings: tuple[FindingView, ...]
+    uncertain: tuple[FindingView, ...]
+    not_instrumented: tuple[FactView, ...]
+    unmodelled: tuple[str, ...]
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    unexercised: tuple[FactView, ...]  # functions, where each stores first, and at how many places
+    unexercised_summary: str
+    groups: tuple[GroupView, ...]
+    groups_summary: str
+    version: str
+
+
+def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
+    """The view of a run; `sources` (see `excerpts.read_sources`) adds the lines around each place."""
+    told = len(result.findings) + len(result.uncertain)
+    steps = max(STEPS_MIN, min(STEPS_MAX, STEPS_ALL_FINDINGS // max(told, 1)))
+    views = [
+        _finding(number, found, sources or {}, steps)
+        for number, found in enumerate((*result.findings, *result.uncertain), 1)
+    ]
+    caveats = words.caveats(result)
+    whole = result.states.feasible_is_exact and words.covered(result) == result.states.feasible
+    open_ = any(finding.new and not finding.suppressed for finding in result.findings)
+    status: Status = (
+        "findings" if open_ else "partial" if result.findings else "clean" if whole and not caveats else "partial"
+    )
+    return RunView(
+        status=status,
+        headline=words.headline(result),
+        scope=words.scope_sentence(result),
+        caveats=caveats,
+        counts=_counts(result),
+        trace=_trace(result),
+        run=_run(result),
+        findings=tuple(views[: len(result.findings)]),
+        uncertain=tuple(views[len(result.findings) :]),
+        not_instrumented=tuple(FactView(line(u.unit, 160), line(u.what, 200)) for u in result.not_instrumented[:200]),
+        unmodelled=words.names(result.trace.unmodelled_calls, 100),
+        warnings=words.names(result.warnings, 100, 400),
+        notes=words.names(tuple(words.note(note) for note in result.notes), 200, 300),
+        unexercised=tuple(
+            FactView(line(one.function, 120), f"{line(one.file, 160)}:{one.line}", words.plural(one.stores, "store"))
+            for one in result.unexercised[:UNEXERCISED_MAX]
+        ),
+        unexercised_summary=words.unexercised(result.unexercised),
+        groups=group_views(result),
+        groups_summary=summary(result),
+        version=line(result.version, 40),
+    )
+
+
+def _counts(result: RunResult) -> tuple[FactView, ...]:
+    states = result.states
+    exact = "" if states.feasible_is_exact else line(states.feasible_note, 200) or "a bound, not a count"
+    known = words.covered(result)
+    share = percent(known, states.feasible) if states.feasible_is_exact else "unknown"
+    put_off = FactView("put off", human(states.put_off), "look like hangs of the check; not executed", "warn")
+    return (
+        FactView("feasible", human(states.feasible), exact or "states that the model allows, counted exactly"),
+        FactView("executed", human(states.executed), "images written and checked"),
+        FactView("pruned", human(states.pruned), "equal to a state already executed"),
+        FactView("covered", share, "executed or pruned, of the feasible ones"),
+        *((put_off,) if states.put_off else ()),
+        FactView(
+            "failing", human(states.failing), "the check did not accept the image", "bad" if states.failing else ""
+        ),
+        FactView("flaky", human(states.flaky), "failed, then passed: never a finding", "warn" if states.flaky else ""),
+        FactView(
+            "uncertain",
+            human(states.uncertain),
+            "failing, but the trace does not explain all that was read",
+            "warn" if states.uncertain else "",
+        ),
+    )
+
+
+def _trace(result: RunResult) -> tuple[FactView, ...]:
+    trace = result.trace
+    changed = trace.explained_bytes + trace.unexplained_bytes
+    share = percent(trace.explained_bytes, changed) if changed else "nothing changed"
+    note = f"{human(trace.explained_bytes)} of {human(changed)} changed bytes"
+    return (
+        FactView("explained", share, note, "warn" if trace.unexplained_bytes else ""),
+        FactView(
+            "events",
+            human(trace.events),
+            f"{human(trace.stores)} stores, {human(trace.flushes)} flushes, "
+            f"{human(trace.fences)} fences, {human(trace.syncs)} syncs",
+        ),
+        FactView("operations", human(trace.operations), "marked by the workload"),
+        FactView("threads", human(trace.threads), f"in {words.plural(trace.processes, 'process', 'processes')}"),
+        FactView("files", human(len(trace.files)), ", ".join(words.names(trace.files, 6, 80))),
+        FactView(
+            "trace",
+            line(trace.path, 160),
+            f"ends early: {line(trace.truncated, 200)}" if trace.truncated else "",
+            "warn" if trace.truncated else "",
+        ),
+    )
+
+
+def _run(result: RunResult) -> tuple[FactView, ...]:
+    return (
+        FactView("model", line(result.model, 80), words.model_sentence(result.model)),
+        FactView("strategy", line(result.strategy, 80)),
+        FactView("stopped", result.stop_reason.value, words.STOP[result.stop_reason]),
+        FactView("time", seconds_text(result.seconds)),
+        FactView("configuration", line(result.config_path, 200)),
+    )
+
+
+def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> FindingView:
+    tags = culprits(finding)
+    schedule = schedule_view(finding, tags, limit)
+    output, left_out = block(finding.verdict.output)
+    fates = {step.tag: step.fate for step in (*schedule.steps, *schedule.unreached) if step.tag}
+    places = [_place(finding.location, "A" if "A" in fates else "", fates.get("A", "the store"), sources)]
+    if finding.other is not None:
+        places.append(_place(finding.other, "B" if "B" in fates else "", fates.get("B", "its partner"), sources))
+    crash = finding.crash_location
+    if same_site(crash, finding.location) or same_site(crash, finding.other):
+        crash = None  # its lines are shown already
+    notes = [line(finding.note)] if finding.note else []
+    if finding.suppressed:
+        notes.append(f"Suppressed: {line(finding.suppressed)}")
+    elif not finding.new:
+        notes.append("Known: the baseline has it.")
+    if finding.in_diff:
+        notes.append("The change touches it.")
+    if finding.depth > 1:
+        notes.append("Needs a second crash, during recovery.")
+    return FindingView(
+        number=number,
+        id=line(finding.id, 80),
+        level=finding.level,
+        new=finding.new,
+        suppressed=line(finding.suppressed),
+        in_diff=finding.in_diff,
+        standing=words.standing(finding),
+        kind=finding.kind.value,
+        kind_title=words.KIND_TITLE[finding.kind],
+        kind_sentence=words.KIND_SENTENCE[finding.kind],
+        model=line(finding.model, 60),
+        model_sentence=words.model_sentence(finding.model),
+        message=line(finding.message, 400),
+        places=tuple(places),
+        crash_point=line(finding.crash_point, 300),
+        crash_place=_place(crash, "", "crash point", sources) if crash is not None else None,
+        story=_story(finding, schedule),
+        outcome=words.outcome(finding.verdict),
+        output=output,
+        output_cut="cut: " + (f"{left_out:,} characters left out here" if left_out else "the check printed more")
+        if left_out or finding.verdict.output_truncated
+        else "",
+        replay=f"crashcheck replay {shlex.quote(line(finding.replay, 2000))}",
+        states=words.explained(finding),
+        notes=tuple(notes),
+        uncertain=line(finding.uncertain),
+        schedule=schedule,
+        walk=walk(finding, schedule, sources),
+        graph=graph_view(finding),
+        fix=_fix(finding.fix),
+    )
+
+
+def _fix(fix: Fix | None) -> FixView | None:
+    if fix is None:
+        return None
+    counts = (
+        (fix.extra_flushes, "flush", "flushes"),
+        (fix.extra_fences, "fence", "fences"),
+        (fix.extra_syncs, "sync", "syncs"),
+    )
+    told = [words.plural(count, one, many) for count, one, many in counts if count]
+    patch = [
+        f"{edit.file}:{edit.line} {'=' if edit.replaces else '+'} {text}"
+        for edit in fix.edits
+        for text in edit.text.split("\n")
+    ]
+    return FixView(
+        fix.kind,
+        line(fix.words, 600),
+        line(fix.verified, 400),
+        f"{' and '.join(told)} more in the recorded run" if told else "",
+        tuple(line(text, 200) for text in patch[:PATCH_LINES]),
+        line(fix.no_edit, 300),
+    )
+
+
+def _place(place: Location, tag: str, role: str, sources: Sources) -> PlaceView:
+    lines = tuple(
+        SourceLine(number, line(text.replace("\t", "    "), 200), number == place.line)
+        for number, text in around(sources, place, CONTEXT_LINES)
+    )
+    return PlaceView(
+        tag,
+        role,
+        where_text(place) or "unknown place",
+        line(place.function, 120),
+        line(place.name, 80),
+        lines,
+        stack_text(place, STACK_MAX),
+        valid(place.file),
+        place.line,
+        place.column if place.text.isascii() else 0,
+    )
+
+
+def _story(finding: Finding, schedule: ScheduleView) -> tuple[str, ...]:
+    """The failure in three or four sentences, in the order in which it happens."""
+    told = [
+        f"`{step.label or step.what}` is written{' at ' + step.where if step.where else ''}: {words.TOLD[step.state]}."
+        for step in schedule.steps
+        if step.tag
+    ]
+    told.append(f"Crash {line(finding.crash_point, 300)}.")
+    told += [
+        f"`{step.label or step.what}`{' at ' + step.where if step.where else ''} is not reached."
+        for step in schedule.unreached
+        if step.tag
+    ]
+    told.append(f"On the image that is left, {words.outcome(finding.verdict)}.")
+    return tuple(told)

@@ -1,0 +1,168 @@
+/* What a trace file holds: the contract between the recorder (C) and the reader (Python).
+ *
+ * A trace is one mapped file shared by every thread and process of a recorded run. It is a header
+ * page followed by chunks of CC_CHUNK_BYTES; each chunk belongs to one thread (so that recording
+ * takes no lock) and is either an array of fixed-size event records or raw bytes ("blob") that
+ * records point into. `seq` gives all events of all threads one order; gaps in it are legal (a
+ * number is reserved before an atomic operation executes and its record is written after).
+ * Within a chunk `seq` may step back where a signal handler recorded in between. Beside the trace lie <trace>.files (the
+ * path of each file id in order, ended by zero bytes: how processes agree on ids) and <trace>.notes (reason, tab, path: why a
+ * file in the pool did not count).
+ * A chunk's `used_bytes` is advanced after a record is complete, so a trace cut by `kill -9` is
+ * valid up to the last complete record.
+ *
+ * Bump CC_TRACE_VERSION when a struct, an enumerator's value or a field's meaning changes.
+ * The Python mirror is runtime/trace_format.py; tests/ compares it with this header, compiled.
+ */
+#ifndef CRASHCHECK_TRACE_FORMAT_H
+#define CRASHCHECK_TRACE_FORMAT_H
+
+#include <stdint.h>
+
+#define CC_TRACE_MAGIC "CRSHTRC\n"
+#define CC_TRACE_VERSION 3u
+#define CC_HEADER_BYTES 4096u
+#define CC_CHUNK_BYTES (256u * 1024u)
+#define CC_CHUNK_HEADER_BYTES 64u
+#define CC_EVENT_BYTES 48u
+
+/* File header, little-endian, at offset 0; the rest of its page is zero. */
+struct cc_trace_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t header_bytes;       /* CC_HEADER_BYTES */
+    uint32_t chunk_bytes;        /* CC_CHUNK_BYTES */
+    uint32_t event_bytes;        /* CC_EVENT_BYTES */
+    /* Counters shared by all processes of the run, advanced with atomic adds. */
+    uint64_t next_seq;           /* first event has seq 1 */
+    uint64_t next_chunk;         /* index of the next free chunk; chunk i starts at header_bytes + i * chunk_bytes */
+    uint32_t next_site;          /* first free global site id; site 0 means unknown */
+    uint32_t next_stack;         /* first free stack id; stack 0 is the empty stack */
+    uint32_t next_thread;        /* first free thread id, from 1 */
+    uint32_t next_file;          /* first free file id, from 1; file 0 means none */
+    uint32_t status;             /* cc_trace_status bits, set by whoever notices */
+    uint32_t main_pid;
+    uint32_t next_operation;     /* ordinal of the next marked operation, from 1 */
+    uint32_t reserved;
+    uint64_t output_bytes;       /* bytes of standard output that have been recorded */
+    uint32_t sole;               /* the recorder's: the only thread that takes numbers, see order.c */
+    uint32_t numbering;          /* the recorder's: that thread is taking one */
+    /* The same for chunks of loads, which count apart, so that events have the same numbers with and without them. */
+    uint32_t next_load_site;
+    uint32_t next_load_stack;
+    uint32_t next_load_thread;
+    uint32_t reserved_end;
+};
+
+enum cc_trace_status {
+    CC_STATUS_CLEAN_EXIT = 1,    /* the first process ran its exit handlers */
+    CC_STATUS_DISK_FULL = 2,     /* no room for a chunk: later events are missing */
+    CC_STATUS_TOO_MANY = 4,      /* a 16- or 32-bit id space ran out: later events are missing */
+};
+
+enum cc_chunk_kind {
+    CC_CHUNK_FREE = 0,           /* reserved but not yet initialised */
+    CC_CHUNK_EVENTS = 1,
+    CC_CHUNK_BLOB = 2,
+    CC_CHUNK_LOADS = 3,          /* records of reads and of other memory, and what they need: CC_LOAD*, CC_VOLATILE_*, CC_UNIT_DEF,
+                                  * CC_STACK_DEF, CC_THREAD_START. Their threads (the chunk's own too), sites and stacks are numbered
+                                  * apart from those of events; CC_THREAD_START says which thread of events it is */
+};
+
+struct cc_chunk_header {         /* CC_CHUNK_HEADER_BYTES, padded with zeros */
+    uint32_t kind;
+    uint32_t thread;
+    uint32_t pid;
+    uint32_t chunks;             /* a blob chunk may span several; 1 otherwise */
+    uint64_t used_bytes;         /* payload bytes in use after this header */
+};
+
+/* One event. `payload`: the bytes themselves (little-endian, zero padded) where `size` <= 8; else
+ * the absolute file offset of `size` bytes in a blob chunk. Kinds that carry no bytes use
+ * `payload` as said beside the kind. */
+struct cc_event {
+    uint64_t seq;
+    uint64_t offset;             /* byte offset in the watched file; else as said */
+    uint32_t size;               /* bytes */
+    uint32_t site;               /* global site id: a unit's base + index in the unit's site table */
+    uint32_t stack;              /* id of the call stack (CC_STACK_DEF), the site's own frame excluded */
+    uint32_t instance_delta;     /* offset - offset of the outermost struct instance; CC_NO_INSTANCE if unknown */
+    uint8_t kind;
+    uint8_t flags;
+    uint16_t file;               /* file id (CC_FILE_DEF) or 0 */
+    uint32_t aux;                /* as said */
+    uint64_t payload;
+};
+
+#define CC_NO_INSTANCE 0xffffffffu
+
+enum cc_event_kind {
+    /* Updates of watched files. */
+    CC_STORE = 1,        /* a store through a mapping; payload: the bytes stored; flags: cc_store_flags */
+    CC_WRITE = 2,        /* write/pwrite/writev...; payload: the bytes; flags: cc_write_flags. Its sync, if any, is CC_SYNC_* */
+    CC_TRUNCATE = 3,     /* ftruncate/truncate/O_TRUNC/fallocate; offset: the new size in bytes */
+    CC_CREATE = 4,       /* the file came into being (open with O_CREAT on a missing name) */
+    /* Order. */
+    CC_FLUSH = 5,        /* offset,size: the range as given; aux: cc_flush_kind. Each line touched by the range is flushed */
+    CC_FENCE = 6,        /* aux: cc_fence_kind. Of this thread */
+    CC_SYNC_BEGIN = 7,   /* aux: cc_sync_kind; file 0 and size 0 for sync(2); size 0 = whole file */
+    CC_SYNC_END = 8,     /* the same; payload: seq of its CC_SYNC_BEGIN; flags: 1 if it returned failure */
+    /* What the outside world was told. */
+    CC_MARK_BEGIN = 9,   /* crashcheck_op_begin; aux: ordinal of the operation, from 1 */
+    CC_MARK_END = 10,    /* crashcheck_op_end; aux: the same ordinal */
+    CC_OUTPUT = 11,      /* offset: bytes of standard output written so far */
+    /* Reads of watched files, and accesses to other memory; only in chunks of loads. No payload; flags: cc_store_flags. */
+    CC_LOAD = 12,            /* a read through a mapping, before it executes. It takes no number: `seq` is that of the next event of
+                              * the run, and several may share one; within a thread their place in the chunks orders them */
+    CC_VOLATILE_LOAD = 13,   /* the same of other memory; file: 0; offset: the address */
+    CC_VOLATILE_STORE = 14,
+    CC_LOAD_GAP = 15,        /* aux 1: from here on this thread's reads are left out; aux 0: up to here. `seq` as of a read */
+    /* Definitions; they precede their first use in seq order. */
+    CC_FILE_DEF = 16,    /* file: id; payload: its path relative to the pool folder, UTF-8 as given by the system (size bytes); offset: size when first seen; flags: 1 if it existed when first seen */
+    CC_UNIT_DEF = 17,    /* aux: first global site id; offset: number of sites; payload: 8-byte unit key then the module's path */
+    CC_STACK_DEF = 18,   /* stack: id; aux: parent id; site: the call site */
+    CC_THREAD_START = 19,/* aux: thread id; payload: pid */
+    CC_MAP = 20,         /* file, offset,  aux: cc_map_flags; payload (16 bytes): address, length in bytes */
+    CC_UNMAP = 21,       /* the same */
+    CC_FORK = 22,        /* payload: the child's pid */
+    CC_EXEC = 23,        /* payload: path */
+    CC_DLOPEN = 24,      /* payload: path */
+    CC_EXIT = 25,        /* aux: 1 for the first process */
+    CC_UNMODELLED = 26,  /* a call on a watched file that the models do not know; payload: its name */
+};
+
+enum cc_store_flags {
+    CC_STORE_NT = 1,         /* non-temporal */
+    CC_STORE_ATOMIC = 2,
+    CC_STORE_BULK = 4,       /* memcpy, memset, string and library functions: pieces unordered */
+    CC_STORE_LIBRARY = 8,    /* through a library model (strcpy, read, pmem_memcpy...) */
+    CC_STORE_VOLATILE = 16,
+};
+
+enum cc_write_flags { CC_WRITE_APPEND = 1, CC_WRITE_DIRECT = 2 };
+
+enum cc_flush_kind { CC_CLFLUSH = 1, CC_CLFLUSHOPT = 2, CC_CLWB = 3 };
+
+enum cc_fence_kind {
+    CC_SFENCE = 1,
+    CC_MFENCE = 2,
+    CC_LOCKED = 3,           /* a locked instruction; if it also stores, its CC_STORE follows with the next seq */
+    CC_DRAIN = 4,            /* pmem_drain and friends */
+};
+
+enum cc_sync_kind {
+    CC_MSYNC = 1,            /* MS_SYNC on a shared mapping; offset,size: the range */
+    CC_MSYNC_ASYNC = 2,      /* orders nothing; recorded for the report */
+    CC_FSYNC = 3,
+    CC_FDATASYNC = 4,
+    CC_SYNC = 5,             /* sync, syncfs: every file */
+    CC_OSYNC = 6,            /* the sync an O_SYNC write carries: its range, and metadata as fsync */
+    CC_ODSYNC = 7,           /* likewise O_DSYNC: metadata as fdatasync */
+    CC_SYNC_RANGE = 8,       /* sync_file_range: orders nothing */
+    CC_DIRSYNC = 9,          /* fsync of a directory that holds watched files; file 0; offset: 64-bit FNV-1a hash of its
+                              * path relative to the pool folder ("" is the pool folder itself), 0 if unknown */
+};
+
+enum cc_map_flags { CC_MAP_SHARED = 1, CC_MAP_WRITE = 2 };
+
+#endif

@@ -1,0 +1,174 @@
+"""The trace file's layout as Python sees it: a mirror of runtime/include/trace_format.h.
+
+A test compiles the header and compares every size, offset and value with this module.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+import numpy as np
+
+MAGIC = b"CRSHTRC\n"
+VERSION = 3
+HEADER_BYTES = 4096
+CHUNK_BYTES = 256 * 1024
+CHUNK_HEADER_BYTES = 64
+EVENT_BYTES = 48
+NO_INSTANCE = 0xFFFFFFFF
+INLINE_BYTES = 8  # payloads up to this size lie in the record itself
+
+HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("header_bytes", "<u4"),
+        ("chunk_bytes", "<u4"),
+        ("event_bytes", "<u4"),
+        ("next_seq", "<u8"),
+        ("next_chunk", "<u8"),
+        ("next_site", "<u4"),
+        ("next_stack", "<u4"),
+        ("next_thread", "<u4"),
+        ("next_file", "<u4"),
+        ("status", "<u4"),
+        ("main_pid", "<u4"),
+        ("next_operation", "<u4"),
+        ("reserved", "<u4"),
+        ("output_bytes", "<u8"),
+        ("sole", "<u4"),
+        ("numbering", "<u4"),
+        ("next_load_site", "<u4"),
+        ("next_load_stack", "<u4"),
+        ("next_load_thread", "<u4"),
+        ("reserved_end", "<u4"),
+    ]
+)
+
+CHUNK_HEADER = np.dtype(
+    [
+        ("kind", "<u4"),
+        ("thread", "<u4"),
+        ("pid", "<u4"),
+        ("chunks", "<u4"),
+        ("used_bytes", "<u8"),
+    ]
+)
+
+RECORD = np.dtype(
+    [
+        ("seq", "<u8"),
+        ("offset", "<u8"),
+        ("size", "<u4"),
+        ("site", "<u4"),
+        ("stack", "<u4"),
+        ("instance_delta", "<u4"),
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("file", "<u2"),
+        ("aux", "<u4"),
+        ("payload", "<u8"),
+    ]
+)
+
+# A record together with the chunk it was found in.
+EVENT = np.dtype([*((name, RECORD[name]) for name in RECORD.names or ()), ("thread", "<u4"), ("pid", "<u4")])
+
+
+class Status(IntFlag):
+    CLEAN_EXIT = 1
+    DISK_FULL = 2
+    TOO_MANY = 4
+
+
+class ChunkKind(IntEnum):
+    FREE = 0
+    EVENTS = 1
+    BLOB = 2
+    LOADS = 3
+
+
+class Kind(IntEnum):
+    STORE = 1
+    WRITE = 2
+    TRUNCATE = 3
+    CREATE = 4
+    FLUSH = 5
+    FENCE = 6
+    SYNC_BEGIN = 7
+    SYNC_END = 8
+    MARK_BEGIN = 9
+    MARK_END = 10
+    OUTPUT = 11
+    LOAD = 12
+    VOLATILE_LOAD = 13
+    VOLATILE_STORE = 14
+    LOAD_GAP = 15
+    FILE_DEF = 16
+    UNIT_DEF = 17
+    STACK_DEF = 18
+    THREAD_START = 19
+    MAP = 20
+    UNMAP = 21
+    FORK = 22
+    EXEC = 23
+    DLOPEN = 24
+    EXIT = 25
+    UNMODELLED = 26
+
+
+# Kinds whose `size` counts bytes found at `payload`; of the others `size` is a range and `payload` a number.
+PAYLOAD_KINDS = (
+    Kind.STORE,
+    Kind.WRITE,
+    Kind.FILE_DEF,
+    Kind.UNIT_DEF,
+    Kind.MAP,
+    Kind.UNMAP,
+    Kind.EXEC,
+    Kind.DLOPEN,
+    Kind.UNMODELLED,
+)
+
+
+class StoreFlag(IntFlag):
+    NT = 1
+    ATOMIC = 2
+    BULK = 4
+    LIBRARY = 8
+    VOLATILE = 16
+
+
+class WriteFlag(IntFlag):
+    APPEND = 1
+    DIRECT = 2
+
+
+class FlushKind(IntEnum):
+    CLFLUSH = 1
+    CLFLUSHOPT = 2
+    CLWB = 3
+
+
+class FenceKind(IntEnum):
+    SFENCE = 1
+    MFENCE = 2
+    LOCKED = 3
+    DRAIN = 4
+
+
+class SyncKind(IntEnum):
+    MSYNC = 1
+    MSYNC_ASYNC = 2
+    FSYNC = 3
+    FDATASYNC = 4
+    SYNC = 5
+    OSYNC = 6
+    ODSYNC = 7
+    SYNC_RANGE = 8
+    DIRSYNC = 9
+
+
+class MapFlag(IntFlag):
+    SHARED = 1
+    WRITE = 2

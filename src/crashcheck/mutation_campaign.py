@@ -1,0 +1,489 @@
+"""`crashcheck mutate` as a job: record a clean program once, then search each of its mutants for a state that fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, compress, islice
+from pathlib import Path
+
+from crashcheck import pipeline, run_summary
+from crashcheck.analyzer.persistence import build as build_graph
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.checker.execution.product_exploration import Covering, drawn
+from crashcheck.checker.findings.provenance import NoPlaces
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.mutation.mutant_states import Common, Count, Exposure
+from crashcheck.checker.mutation.mutants import Mutant, Persist, bare, mutants, persists, source_chain
+from crashcheck.checker.oracles import Oracle, prepare
+from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
+from crashcheck.checker.results import Location, Outcome, Verdict
+from crashcheck.checker.search.budget import Budget, Meter, OutOfTime, within
+from crashcheck.checker.search.loop import Exploring, uncrashed
+from crashcheck.checker.states.space import CrashPoint, CrashState, StateSpace
+from crashcheck.checker.store import Store
+from crashcheck.checker.strategies import Plan
+from crashcheck.config import Config
+from crashcheck.errors import CrashcheckError
+from crashcheck.source import SourceTree
+
+DEFAULT_SECONDS = 10.0  # for each mutant
+MOST_COUNTED = 1_000_000  # new states of a mutant
+_FEW = 5_000  # new states that are likely to be all run
+_AHEAD = 4
+_FEW_RUN = 2_000  # new states of a mutant that are all run
+_AIMED_SHARE = 0.35  # of a mutant's seconds, for the states that the persistence graph points to
+_FEW_AT_ONCE = 16  # new states of one moment that are run rather than explored: that costs about as much
+_FEW_TO_GO_THROUGH = 1_000  # states of a moment, from which the new ones are picked
+_MOMENT_S = 20.0  # for the runs that decide one moment
+_BESIDE = 32  # new states that are run after each stretch is explored: one may fail long before all are decided
+_SAMPLED = 64  # states of a mutant that nothing but explored runs decided, and that are run as well
+
+
+class Fate(StrEnum):
+    FOUND = "found"  # a crash state failed, twice
+    EQUIVALENT = "equivalent"  # it has no crash state that the original does not have, by the persistence graph
+    HARMLESS = "harmless"  # every crash state that only the mutant has was run, or ends like one that was; none failed
+    SURVIVED = "survived"  # none failed until the budget was spent, or the strategy had no more
+
+
+@dataclass(frozen=True, slots=True)
+class MutantResult:
+    """`ran`: how often the place ran in the workload; `exposed`: updates that persist later than they did.
+
+    `new`: how many crash states only the mutant has, None if more than MOST_COUNTED or if one was found before they
+    were counted; several may leave the same image. `lost`: where what they lose was written. `because`: what can be
+    said of them beyond that.
+    """
+
+    what: str
+    change: str
+    words: str
+    location: Location
+    ran: int
+    fate: Fate
+    exposed: int
+    states: int  # images that only the mutant leaves, checked; of one that was found, until then
+    new: int | None
+    proved: int  # new states of which each has the end of an explored run, and need not have been run itself
+    ends: int  # of explored runs
+    lost: tuple[Location, ...]
+    because: str
+    seconds: float
+    outcome: Outcome | None
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """All mutants, in the order of the source."""
+
+    results: tuple[MutantResult, ...]
+    strategy: str
+    model: str
+    seconds: float
+    note: str = ""  # why some moments could not be explored, or why none counts
+
+    def count(self, fate: Fate) -> int:
+        return sum(result.fate is fate for result in self.results)
+
+
+def mutate(
+    config: Config,
+    *,
+    jobs: int = 0,
+    wanted: Callable[[Persist], bool] = lambda persist: True,
+    moves: bool = True,
+    aimed: bool = True,
+    explore: bool = True,
+    tell: Callable[[str], None] = lambda text: None,
+    on_result: Callable[[MutantResult], None] = lambda result: None,
+) -> Mutation:
+    """Record `config`'s program and search its mutants, each with [budget].
+
+    `aimed`: first the states that the persistence graph points to (Exposure.aimed), then all that are new; else the
+    new ones among the strategy's. `explore`: explored runs may decide many of them at once (docs/mutation.md).
+
+    Raises CrashcheckError: mutate-not-clean if the program fails without a mutation, mutate-nothing, and a run's.
+    """
+    started = time.monotonic()
+    results: list[MutantResult] = []
+    run_folder = Store(config.folder).new_run()
+    try:
+        if config.build.command is not None:
+            tell("building")
+            pipeline.build(config, run_folder.path)
+        tell("recording")
+        loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path))
+        prepare.must_be_marked(config, loaded.facts)
+        loaded = pipeline.with_reads(config, loaded)
+        tree = SourceTree(config.folder)
+        trace = loaded.subject.trace
+        found = [p for p in persists(trace, source_chain(trace, loaded.facts, tree.relative)) if wanted(p)]
+        if not found:
+            raise CrashcheckError(
+                "mutate-nothing",
+                "the recording holds no flush, fence or sync to mutate, or none that was asked for",
+                "Build the program with crashcheck-cc -g, so that places in the source are known.",
+            )
+        tell("searching the program as it is")
+        with _Search(config, loaded, run_folder.path, jobs or pipeline.cores(), explore) as search:
+            for mutant in mutants(trace, found):
+                if mutant.change == "moved" and not moves:
+                    continue
+                place = mutant.persist.location
+                tell(f"{len(results) + 1}: {place.file}:{place.line} {mutant.words}")
+                results.append(search.fate(mutant, aimed))
+                on_result(results[-1])
+        note, results = search.reviewed(results)
+        return Mutation(tuple(results), config.strategy.name, config.model.name, time.monotonic() - started, note)
+    finally:
+        run_folder.close()
+
+
+class _Search:
+    """The search of all mutants, by the same workers: images, references and verdicts are those of one state space."""
+
+    def __init__(self, config: Config, loaded: pipeline.Loaded, work: Path, jobs: int, explore: bool) -> None:
+        self._config = config
+        self._loaded = loaded
+        self._work = work
+        self._jobs = jobs
+        self._budget = Budget(config.budget.seconds, config.budget.states)
+        self._known: dict[bytes, Verdict] = {}
+        self._failed_again: set[bytes] = set()
+        self._may_explore = explore
+        self._unexplored = ""  # why no moment of any mutant can be explored
+        self._contradicted = ""
+
+    def __enter__(self) -> _Search:
+        config, loaded = self._config, self._loaded
+        oracle = self._must_be_clean()
+        original = loaded.subject.graph
+        trace = bare(loaded.subject.trace)
+        space = StateSpace(build_graph(trace, original.model, original.options))
+        content = Content(space, loaded.recording.first)
+        subject = dataclasses.replace(
+            loaded.subject, trace=trace, graph=space.graph, space=space, content=content, places=NoPlaces()
+        )
+        self._common = Common(space, content)
+        self._chain = source_chain(trace, loaded.facts, SourceTree(config.folder).relative)
+        ground = dataclasses.replace(loaded, subject=subject)
+        follower = prepare.choose(config, subject, loaded.recording.trace.parent)
+        if isinstance(follower, OutputEquivalence) and isinstance(oracle, OutputEquivalence):
+            follower.follow(oracle)  # nothing uncrashed differs
+        self._executor = pipeline.executor_of(config, ground, self._work, self._jobs, follower)
+        self._executor.__enter__()
+        self._covering = Covering(self._common, self._executor, self._jobs)
+        try:
+            prepare.run_by(follower, self._executor)
+            prepare.judge_boundaries(follower, self._executor, subject, loaded.completeness)
+        except BaseException:
+            self._executor.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.close()
+
+    def _must_be_clean(self) -> Oracle:
+        config, loaded = self._config, self._loaded
+        oracle = prepare.choose(config, loaded.subject, loaded.recording.trace.parent)
+        with pipeline.executor_of(config, loaded, self._work, self._jobs, oracle) as executor:
+            prepare.make_ready(oracle, executor, lambda phase: None)
+            with_first = config.check.first == "check" and run_summary.has_files(loaded.recording.first)
+            uncrashed(executor, first=with_first)
+            prepare.judge_boundaries(oracle, executor, loaded.subject, loaded.completeness)
+            plan = pipeline.strategy_of(config, loaded)
+            explored = Exploring(loaded.subject, executor, plan, self._budget, jobs=self._jobs).run()
+        if explored.findings or explored.uncertain:
+            first = (*explored.findings, *explored.uncertain)[0]
+            raise CrashcheckError(
+                "mutate-not-clean",
+                f"the program fails without a mutation: {first.message}",
+                "Mend what `crashcheck run` finds first: a mutant could not be told from it.",
+            )
+        return oracle
+
+    def fate(self, mutant: Mutant, aimed: bool) -> MutantResult:
+        started = time.monotonic()
+        original = self._loaded.subject.graph
+        graph = build_graph(mutant.trace, original.model, original.options)
+        one = _One(mutant, graph, Exposure(self._common, original, graph))
+        fate, verdict = self._search(one, aimed)
+        persist = mutant.persist
+        return MutantResult(
+            persist.what.value,
+            mutant.change.value,
+            mutant.words,
+            persist.location,
+            len(persist.rows),
+            fate,
+            one.exposure.pieces(),
+            one.states,
+            one.count.value if fate is not Fate.FOUND and one.count.whole else None,
+            one.proved,
+            one.ends,
+            self._places(one.exposure),
+            one.because(fate),
+            time.monotonic() - started,
+            None if verdict is None else verdict.outcome,
+            "" if verdict is None else verdict.output,
+        )
+
+    def reviewed(self, results: list[MutantResult]) -> tuple[str, list[MutantResult]]:
+        """What to say of exploring, and the results without what it had shown, if a run contradicted it."""
+        if not self._contradicted:
+            return (f"no moment was explored: {self._unexplored}" if self._unexplored else ""), results
+        why = f"its crash states were explored, and {self._contradicted}"
+        return f"what was explored does not count: {self._contradicted}", [
+            dataclasses.replace(each, fate=Fate.SURVIVED, proved=0, because=why)
+            if each.fate is Fate.HARMLESS and each.proved
+            else each
+            for each in results
+        ]
+
+    def _search(self, one: _One, aimed: bool) -> tuple[Fate, Verdict | None]:
+        meter = Meter(self._budget)
+        one.exposure.keep_on = within(lambda: meter.left_s)
+        try:
+            return self._search_within(one, aimed, meter)
+        except OutOfTime:
+            return Fate.SURVIVED, None
+
+    def _search_within(self, one: _One, aimed: bool, meter: Meter) -> tuple[Fate, Verdict | None]:
+        if not aimed:
+            failed, spent = self._run(one, self._of_strategy(one, meter), meter)
+            if failed is None and (spent or not self._is_all(one)):
+                return Fate.SURVIVED, None
+        else:
+            aimed_at = one.exposure.aimed()
+            explores = self._may_explore and one.count.value > _FEW_RUN
+            failed, spent = self._run(one, aimed_at, self._share(_AIMED_SHARE) if explores else meter)
+            spent = spent and (meter.out_of_seconds() or meter.out_of_states(one.states))
+            all_ = chain(aimed_at, one.choices())
+            if failed is None and not spent and explores:
+                failed, spent = self._explore(one, all_, meter)
+            if failed is None and not spent and not one.decided:
+                failed, spent = self._run(one, all_, meter)
+            if failed is None and spent:
+                return Fate.SURVIVED, None
+        if failed is not None:
+            return Fate.FOUND, failed
+        return (Fate.HARMLESS if one.states or one.proved else Fate.EQUIVALENT), None
+
+    def _share(self, share: float) -> Meter:
+        seconds = self._budget.seconds
+        return Meter(Budget(None if seconds is None else seconds * share, self._budget.states))
+
+    def _run(self, one: _One, states: Iterator[CrashState | None], meter: Meter) -> tuple[Verdict | None, bool]:
+        """The verdict of the first state that fails, twice; and whether the budget ended first."""
+        waiting: deque[tuple[CrashState, bytes, int | None]] = deque()
+        spent = ended = False
+        try:
+            while True:
+                while not spent and not ended and len(waiting) < _AHEAD * self._jobs:
+                    if meter.out_of_seconds() or meter.out_of_states(one.states + len(waiting)):
+                        spent = True
+                        break
+                    try:
+                        state = next(states)
+                    except StopIteration:
+                        ended = True
+                        continue
+                    except OutOfTime:
+                        spent = True
+                        break
+                    if state is not None and one.first_of(fingerprint := self._common.content.fingerprint(state)):
+                        ticket = None if fingerprint in self._known else self._executor.submit(state)
+                        waiting.append((state, fingerprint, ticket))
+                if not waiting:
+                    return None, spent
+                state, fingerprint, ticket = waiting.popleft()
+                verdict = self._verdict(fingerprint, ticket)
+                one.checked(self._common.space.points[state.point])
+                if not verdict.passed and self._fails_again(state, fingerprint):
+                    return verdict, spent
+        finally:
+            for _, fingerprint, ticket in waiting:
+                self._verdict(fingerprint, ticket)
+
+    def _explore(self, one: _One, all_: Iterator[CrashState | None], meter: Meter) -> tuple[Verdict | None, bool]:
+        """As `_run`, of all moments: the new states of some are run, those of others decided by explored runs; between
+        these some of `all_` states are run.
+
+        Then `one.decided`, unless there was one that could not be.
+        """
+        stretches = one.exposure.stretches()
+        many = [
+            sum(map(one.exposure.new_at, each)) > _FEW_AT_ONCE
+            or max(map(one.exposure.all_at, each)) > _FEW_TO_GO_THROUGH
+            for each in stretches
+        ]
+        large = list(compress(stretches, many))
+        small = [clock for each, is_large in zip(stretches, many, strict=True) if not is_large for clock in each]
+        decided = True
+        for first in range(0, len(large), self._jobs):
+            if self._unexplored or self._contradicted:
+                one.unexplored = self._contradicted or self._unexplored
+                return None, False
+            if meter.out_of_seconds():
+                return None, True
+            some = large[first : first + self._jobs]
+            limit_s = min(_MOMENT_S, meter.left_s or _MOMENT_S)
+            outcomes = self._covering.decide(one.exposure, [stretch[-1] for stretch in some], limit_s)
+            for stretch, outcome in zip(some, outcomes, strict=True):
+                one.ends += outcome.ends
+                if outcome.passes:
+                    one.proved += sum(map(one.exposure.new_at, stretch))
+                    one.explored.extend(stretch)
+                else:
+                    decided = False
+                    one.unexplored = outcome.why or "an explored run failed, and no crash state that it stands for"
+                    if outcome.final:
+                        self._unexplored = outcome.why
+                suspects = (state for _, state in outcome.failing)
+                failed, spent = self._run(one, chain(suspects, islice(all_, _BESIDE)), meter)
+                if failed is not None or spent:
+                    return failed, spent
+        failed, spent = self._run(one, chain.from_iterable(map(one.exposure.at, small)), meter)
+        if failed is not None or spent:
+            return failed, spent
+        one.decided = decided
+        failed, _ = self._run(one, self._sample(one), Meter(Budget()))  # what was shown is tried, whatever is left
+        if failed is not None:
+            self._contradicted = "a crash state failed that should have passed by that"
+        return failed, False
+
+    def _sample(self, one: _One) -> Iterator[CrashState]:
+        """States that explored runs decided, of each moment in turn."""
+        some = [drawn(one.exposure, clock, _SAMPLED) for clock in one.explored]
+        many = 0
+        while some and many < _SAMPLED:
+            for each in list(some):
+                state = next(each, None)
+                if state is None:
+                    some.remove(each)
+                elif many < _SAMPLED:
+                    many += 1
+                    yield state
+
+    def _verdict(self, fingerprint: bytes, ticket: int | None) -> Verdict:
+        if ticket is not None and fingerprint not in self._known:
+            verdict = self._executor.result(ticket)
+            assert verdict is not None
+            self._known[fingerprint] = dataclasses.replace(verdict, output="") if verdict.passed else verdict
+        return self._known[fingerprint]
+
+    def _fails_again(self, state: CrashState, fingerprint: bytes) -> bool:
+        if fingerprint not in self._failed_again and not self._executor.run(state).passed:
+            self._failed_again.add(fingerprint)
+        return fingerprint in self._failed_again
+
+    def _of_strategy(self, one: _One, meter: Meter) -> Iterator[CrashState | None]:
+        """Its states; None for one that the original has as well, so that the clock is looked at in between."""
+        space = StateSpace(one.graph)
+        plan = pipeline.strategy_of(self._config, self._loaded).plan(space, lambda: meter.left_s)
+        one.plan = plan
+        for choice in plan.choices():
+            yield one.exposure.new(space, choice.state)
+
+    def _is_all(self, one: _One) -> bool:
+        """Whether the strategy's states were all that are new."""
+        if not one.count.whole:
+            return False
+        return all(not one.first_of(self._common.content.fingerprint(state)) for state in one.exposure.all())
+
+    def _places(self, exposure: Exposure) -> tuple[Location, ...]:
+        """Where the updates were made that a new state loses."""
+        chains = map(self._chain, self._common.graph.event[exposure.exposed].tolist())
+        return tuple(dict.fromkeys(chain[0] for chain in chains if chain))
+
+
+class _One:
+    """A mutant being searched.
+
+    `states`: images that were checked, among them all with losses in up to `granules`, and `each`: every combination of
+    what is exposed, with all and with nothing else persisted.
+    """
+
+    def __init__(self, mutant: Mutant, graph: PersistenceGraph, exposure: Exposure) -> None:
+        self.mutant = mutant
+        self.graph = graph
+        self.exposure = exposure
+        self.states = 0
+        self.granules = 0
+        self.each = False
+        self.decided = False  # every new state was run, or has the end of an explored run
+        self.proved = self.ends = 0
+        self.explored: list[int] = []  # the moments of those
+        self.unexplored = ""  # why some moment was not decided
+        self.plan: Plan | None = None
+        self._seen: set[bytes] = set()
+        self._before_any = True
+        self._count: Count | None = None
+
+    def first_of(self, fingerprint: bytes) -> bool:
+        """Whether an image has not been met; now it has."""
+        if fingerprint in self._seen:
+            return False
+        self._seen.add(fingerprint)
+        return True
+
+    def checked(self, point: CrashPoint) -> None:
+        self.states += 1
+        self._before_any &= not point.begun
+
+    def choices(self) -> Iterator[CrashState | None]:
+        """All new states; None where the dice give none."""
+        if self.count.value <= _FEW:
+            yield from self._in_order()
+            return
+        # Most of a strategy's states would be no news, and it would have to be told of the mutant first.
+        drawn = self.exposure.drawn()
+        for state in chain(self._losses(), self._in_order()):
+            yield state
+            yield next(drawn, None)
+
+    def _losses(self) -> Iterator[CrashState]:
+        """Every combination of what is exposed, with all and with nothing else."""
+        for many in range(1, self.exposure.granules + 1):
+            yield from self.exposure.losses(many)
+        self.each = True
+
+    def _in_order(self) -> Iterator[CrashState]:
+        """All new states, and how far that has come."""
+        for many in range(1, self.exposure.granules + 1):
+            yield from self.exposure.lacking(many)
+            self.granules = many
+
+    @property
+    def count(self) -> Count:
+        """How many new states there are."""
+        if self._count is None:
+            self._count = self.exposure.count(MOST_COUNTED)
+        return self._count
+
+    def because(self, fate: Fate) -> str:
+        if fate is Fate.EQUIVALENT:
+            if not self.exposure.pieces():
+                return "every update persists when it did"
+            if not len(self.exposure.exposed):
+                return "the updates that persist later write what was there already"
+            return "each image that it may leave, the program may leave as well"
+        if fate is Fate.FOUND:
+            return ""
+        if fate is Fate.SURVIVED and (self.granules or self.each or self.unexplored):
+            told = [f"not explored, as {self.unexplored}"] if self.unexplored else []
+            if self.each:
+                told.append("each new loss with all else persisted and with nothing else")
+            if self.granules:
+                told.append(f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)}")
+            return ", ".join(told) + " among them" * (self.each or self.granules > 0)
+        if fate is Fate.SURVIVED and self.plan is not None:
+            return "; ".join(self.plan.notes)
+        return "all of them before the first operation" if self.states and self._before_any else ""

@@ -1,0 +1,197 @@
+"""What a recording rests on: which programs took part, what was not seen, and what the run says about itself."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.analyzer.persistence.redundant_persists import wasted
+from crashcheck.analyzer.trace.completeness import Completeness
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.checker.mutation.mutants import out_of_helpers, source_chain, storing_functions
+from crashcheck.checker.results import Finding, Location, Note, NotInstrumented, TraceSummary
+from crashcheck.checker.search.loop import Exploration
+from crashcheck.checker.subject import Subject
+from crashcheck.command import Command
+from crashcheck.runtime.record import Recording
+from crashcheck.runtime.trace_format import Kind
+from crashcheck.runtime.validate import read_notes
+from crashcheck.source import SourceTree
+
+# Libraries that every program needs, or whose updates the recorder knows by their interface (libpmem).
+_KNOWN_LIBRARIES = (
+    *("ld-linux", "libc.", "libm.", "libdl.", "librt.", "libpthread.", "libresolv.", "libutil."),
+    *("libstdc++.", "libc++", "libgcc_s.", "libunwind", "libatomic.", "libcrashcheck.", "libpmem."),
+)
+
+_SYSTEM = tuple(
+    f"{top}/{name}/" for top in ("", "/usr") for name in ("bin", "sbin", "lib", "lib32", "lib64", "libexec")
+)
+_UNSEEN = "built without crashcheck-cc: its own stores are not seen"
+_REMARKS = {
+    "pattern": "{}: no pattern of [pool] files matches it; in every crash image it is as before the workload",
+    "private": "{}: mapped with MAP_PRIVATE; stores to that mapping never reach the file",
+}
+
+
+def modules(trace: Trace, command: Command, folder: Path) -> tuple[str, ...]:
+    """Executables and shared libraries whose facts the trace may need, each once."""
+    found = [unit.module_path for unit in trace.units]
+    for kind in (Kind.EXEC, Kind.DLOPEN):
+        for index in np.flatnonzero(trace.events["kind"] == kind).tolist():
+            found.append(trace.data(index).decode("utf-8", "surrogateescape"))
+    program = _program(command, folder)
+    if program:
+        found.append(program)
+    return tuple(dict.fromkeys(path for path in found if path and Path(path).is_file()))
+
+
+def _program(command: Command, folder: Path) -> str:
+    if command.shell:
+        return ""
+    word = command.words[0]
+    return str(folder / word) if "/" in word else shutil.which(word) or ""
+
+
+def not_instrumented(
+    facts: ProgramFacts, trace: Trace, command: Command, folder: Path, *, unexplained: bool = False
+) -> tuple[NotInstrumented, ...]:
+    """Units, libraries and assembly whose stores were not seen, in a stable order.
+
+    Where changes are `unexplained`, programs are among them, but for those of the system: a shell that starts others.
+    """
+    unseen = [path for path in facts.without_facts if unexplained and not path.startswith(_SYSTEM)]
+    out = [NotInstrumented(SourceTree(folder).relative(path), _UNSEEN) for path in unseen]
+    out += [NotInstrumented(unit.source, unit.not_instrumented) for unit in facts.plain]
+    for unit in facts.units.values():
+        for item in unit.not_understood:
+            place = f"{item.position.file}:{item.position.line}"
+            out.append(NotInstrumented(unit.source, f"{item.text.strip()} at {place} may write memory unseen"))
+    for library in sorted({name for path in modules(trace, command, folder) for name in _needed(path)}):
+        if not library.startswith(_KNOWN_LIBRARIES) and not _has_facts(library, facts, trace):
+            out.append(NotInstrumented(library, _UNSEEN))
+    return tuple(dict.fromkeys(sorted(out, key=lambda item: (item.unit, item.what))))
+
+
+def _has_facts(library: str, facts: ProgramFacts, trace: Trace) -> bool:
+    return any(Path(unit.module_path).name.startswith(library) for unit in trace.units)
+
+
+def _needed(path: str) -> Iterator[str]:
+    """Names of the shared libraries that an ELF file asks for; none if it is no such file."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.dynamic import DynamicSection
+    from elftools.elf.elffile import ELFFile
+
+    try:
+        with open(path, "rb") as stream:
+            for section in ELFFile(stream).iter_sections():
+                if isinstance(section, DynamicSection):
+                    yield from (str(getattr(tag, "needed", "")) for tag in section.iter_tags("DT_NEEDED"))
+    except (OSError, ELFError):
+        return
+
+
+def recording_warnings(facts: ProgramFacts, recording: Recording) -> tuple[str, ...]:
+    """What the compiler wrapper and the recorder want to be known."""
+    notes = {f"{Path(unit.source).name}: {note}" for unit in facts.units.values() for note in unit.notes}
+    silent = [_REMARKS[reason].format(path) for reason, path in read_notes(recording.trace) if reason in _REMARKS]
+    return (*sorted(notes), *silent)
+
+
+def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:
+    """Counts of a trace's events, and how much of what changed they explain."""
+    kinds = trace.events["kind"]
+
+    def count(*wanted: Kind) -> int:
+        return int(np.isin(kinds, np.array(wanted, dtype=np.uint8)).sum())
+
+    names = {
+        trace.data(index).decode("utf-8", "replace") for index in np.flatnonzero(kinds == Kind.UNMODELLED).tolist()
+    }
+    return TraceSummary(
+        path=str(trace.path),
+        events=len(trace.events),
+        stores=count(Kind.STORE, Kind.WRITE),
+        flushes=count(Kind.FLUSH),
+        fences=count(Kind.FENCE),
+        syncs=count(Kind.SYNC_END),
+        threads=len(np.unique(trace.events["thread"])),
+        processes=len(np.unique(trace.events["pid"])),
+        files=tuple(sorted(file.path for file in trace.files.values())),
+        operations=operations(trace),
+        explained_bytes=completeness.explained_bytes,
+        unexplained_bytes=completeness.unexplained_bytes,
+        unmodelled_calls=tuple(sorted(names)),
+        truncated=trace.truncated,
+    )
+
+
+def performance_notes(subject: Subject, facts: ProgramFacts, folder: Path) -> tuple[Note, ...]:
+    """By place in the source, outside of helpers that only flush and fence; what has no place there is left out."""
+    chain = source_chain(subject.trace, facts, SourceTree(folder).relative)
+    storing = storing_functions(subject.trace, chain)
+    counts: dict[tuple[str, Location], tuple[int, int]] = {}
+    for each in wasted(subject.graph):
+        places = chain(each.event)
+        if places:
+            key = (each.waste.value, places[out_of_helpers(places, storing)])
+            before = counts.get(key, (0, 0))
+            counts[key] = (before[0] + each.count, before[1] + each.total)
+    found = [Note(waste, here, count, total) for (waste, here), (count, total) in counts.items()]
+
+    def in_order(note: Note) -> tuple[str, int, int, str]:
+        return note.location.file, note.location.line, note.location.column, note.waste
+
+    return tuple(sorted(found, key=in_order))
+
+
+def operations(trace: Trace) -> int:
+    """How many marked operations ended."""
+    return int((trace.events["kind"] == Kind.MARK_END).sum())
+
+
+def has_files(folder: Path) -> bool:
+    """Whether there is a first image at all."""
+    return any(path.is_file() for path in folder.rglob("*"))
+
+
+def recording_in(folder: Path) -> Recording:
+    """A finished recording that a run left in `folder`."""
+    return Recording(
+        trace=folder / "trace.cct",
+        pool=folder / "pool",
+        first=folder / "first",
+        stdout=folder / "stdout",
+        stderr=folder / "stderr",
+        addresses=folder / "addresses",
+        exit_code=0,
+        signal=None,
+        timed_out=False,
+        seconds=0.0,
+    )
+
+
+def both(first: Exploration, second: Exploration) -> Exploration:
+    """A search and the search below its states as one; a bug that shows without crashing recovery is told once."""
+    return replace(
+        first,
+        stop_reason=second.stop_reason,
+        states=first.states.plus(second.states),
+        findings=(*first.findings, *_new(first.findings, second.findings)),
+        uncertain=(*first.uncertain, *_new(first.uncertain, second.uncertain)),
+        warnings=(*first.warnings, *second.warnings),
+        probes=first.probes + second.probes,
+        seconds=first.seconds + second.seconds,
+        failing=(*first.failing, *second.failing),
+    )
+
+
+def _new(known: Sequence[Finding], found: Sequence[Finding]) -> list[Finding]:
+    ids = {finding.id for finding in known}
+    return [finding for finding in found if finding.id not in ids]
