@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from support.paths import ROOT
+
 WINGS = ("analyzer", "runtime", "checker", "reports")
 BUILD = "import sys; from setuptools import build_meta as b; print(b.build_{kind}(sys.argv[1]))"
 

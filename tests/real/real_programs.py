@@ -187,7 +187,7 @@ def link(name: str, tools: Tools, tree: Path, role: str, output: Path) -> None:
     _run(
         [
             *(compiler, f"-std={standard}", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"),
-            *(f"-I{CHECKOUT / 'runtime'}", f"-I{HERE}", "-isystem", str(tree / program.include)),
+            *(f"-I{CHECKOUT / 'runtime' / 'include'}", f"-I{HERE}", "-isystem", str(tree / program.include)),
             *(str(HERE / name / f"{role}.{suffix}"), str(tree / program.result), *program.libraries, "-o", str(output)),
         ],
         output.parent,

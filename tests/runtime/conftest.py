@@ -11,8 +11,7 @@ import pytest
 
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
 from crashcheck.runtime.record import Recording, record
-
-from .decode import Decoded, decode
+from support.decode import Decoded, decode
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 

@@ -16,8 +16,7 @@ from crashcheck.runtime import build
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.patterns import matches
 from crashcheck.runtime.record import record
-
-from .decode import CLEAN_EXIT, decode
+from support.decode import CLEAN_EXIT, decode
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 SLOW = pytest.mark.slow

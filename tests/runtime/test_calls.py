@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .decode import BULK, LIBRARY
+from support.decode import BULK, LIBRARY
 
 MSYNC, FSYNC, FDATASYNC, SYNC, OSYNC, ODSYNC, RANGE, DIRSYNC = 1, 3, 4, 5, 6, 7, 8, 9
 APPEND = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .decode import BULK, LIBRARY
+from support.decode import BULK, LIBRARY
 
 
 def test_string_functions_store_what_they_wrote(recorded: Callable[..., tuple]) -> None:

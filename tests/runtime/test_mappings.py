@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crashcheck.runtime.build import RuntimeLibrary
-
-from .decode import BULK, NT
+from support.decode import BULK, NT
 
 PLACES = 1 << 45
 PLACE = 1 << 36

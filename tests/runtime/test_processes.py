@@ -13,8 +13,7 @@ import pytest
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import RuntimeLibrary, find_compiler
 from crashcheck.runtime.record import record
-
-from .decode import CLEAN_EXIT, decode
+from support.decode import CLEAN_EXIT, decode
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 

@@ -16,8 +16,7 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import RuntimeLibrary
 from crashcheck.runtime.record import record
 from crashcheck.runtime.sparse import copy_tree
-
-from .decode import DISK_FULL, decode
+from support.decode import DISK_FULL, decode
 
 
 def error(call: Callable[[], object], slug: str) -> str:

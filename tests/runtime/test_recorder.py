@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .decode import CLEAN_EXIT
+from support.decode import CLEAN_EXIT
 
 
 def test_each_event_of_a_small_program_is_recorded_in_order(recorded: Callable[..., tuple]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .decode import ATOMIC
+from support.decode import ATOMIC
 
 LOCKED = 3
 

@@ -1,0 +1,163 @@
+"""Which behaviours are gathered under which representative."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, groups
+from crashcheck.analyzer.behaviours.groups import _patterns, signature
+from crashcheck.analyzer.behaviours.represents import Signature
+from support.random_runs import SETTINGS, Step, found_in, runs
+from support.scripts import Script, site
+
+KEY = site("entry.key", ("entry", "key", 0, 8), line=1)
+VALUE = site("entry.value", ("entry", "value", 8, 8), line=2)
+VALID = site("entry.valid", ("entry", "valid", 64, 8), line=3)
+
+
+def insert(script: Script, at: int, ordered: bool = False, persists: bool = True, operation: int = 0) -> None:
+    """Listing 2 of the paper."""
+    if operation:
+        script.trace.begin(operation)
+    script.at(1, at, delta=0)
+    if ordered:
+        script.persist(at)
+    script.at(2, at + 8, delta=8)
+    script.at(3, at + 64, delta=64)
+    if persists:
+        script.persist(at, 72)
+    if operation:
+        script.trace.end(operation)
+
+
+def sites_of(group: BehaviourGroup) -> tuple[int, ...]:
+    return tuple(found.site for found in group.sites)
+
+
+def test_insert_stands_for_insert_ordered(tmp_path: Path) -> None:
+    script = Script(tmp_path, KEY, VALUE, VALID)
+    insert(script, 1024, ordered=True)
+    insert(script, 2048)
+    (group,) = groups(script.found())
+    assert (group.representative.start, group.members, group.signatures) == (2048, 2, 2)
+    assert sites_of(group) == (1, 2, 3)
+
+
+def test_many_instances_of_one_behaviour_are_one_group_and_the_earliest_represents_it(tmp_path: Path) -> None:
+    script = Script(tmp_path, KEY, VALUE, VALID)
+    for number in range(1, 20):
+        insert(script, 1024 * number, operation=number)
+    (group,) = groups(script.found())
+    assert (group.members, group.signatures) == (19, 1)
+    assert (group.representative.start, group.representative.operation) == (1024, 1)
+
+
+def test_the_number_of_groups_does_not_grow_with_the_operations(tmp_path: Path) -> None:
+    """Entries at every place that a line leaves for them, inserted by the two ways of listing 2 in turn."""
+    counts = []
+    for operations in (50, 500, 5000):
+        script = Script(tmp_path, KEY, VALUE, VALID, size=1 << 24)
+        for number in range(1, operations + 1):
+            insert(script, 256 * number + 8 * (number % 8), ordered=number % 2 == 0, operation=number)
+        made = groups(script.found())
+        assert sum(group.members for group in made) >= operations
+        counts.append([(group.size, group.signatures, group.representative) for group in made])
+    assert counts[0] == counts[1] == counts[2]
+
+
+def test_what_its_operation_leaves_unpersisted_is_represented_by_nothing_that_persists(
+    tmp_path: Path,
+) -> None:
+    script = Script(tmp_path, KEY, VALUE, VALID)
+    insert(script, 1024, operation=1)
+    insert(script, 2048, operation=2, persists=False)
+    (group,) = groups(script.found())
+    assert group.representative.start == 2048
+    assert (group.members, group.signatures) == (2, 2)
+
+
+def test_of_equal_signatures_the_one_in_most_lines_represents(tmp_path: Path) -> None:
+    copy = site("entry", kind="copy", line=4)
+    script = Script(tmp_path, copy)
+    for at in (1024, 2048 + 56, 4096):
+        script.at(1, at, size=16, delta=0)
+        script.persist(at, 16)
+    (group,) = groups(script.found())
+    assert (group.representative.start, group.size, group.members) == (2104, 2, 3)
+
+
+def test_groups_are_tested_from_the_smallest_to_the_largest(tmp_path: Path) -> None:
+    script = Script(tmp_path, KEY, VALUE, VALID, site("other.x", ("other", "x", 0, 8), line=4))
+    insert(script, 1024)
+    script.at(4, 4096, delta=0)
+    script.persist(4096)
+    assert [(group.number, group.size, group.types) for group in groups(script.found())] == [
+        (1, 1, ("other",)),
+        (2, 3, ("entry",)),
+    ]
+
+
+def test_a_run_without_updates_has_no_groups(tmp_path: Path) -> None:
+    assert groups(Script(tmp_path, KEY).found()) == ()
+
+
+def by_pieces(found: Behaviours, behaviour: int) -> Signature:
+    """The signature from the graph's own picture: one piece reaches another."""
+    graph = found.graph
+    order = nx.transitive_closure_dag(graph.to_networkx())
+    nodes = found.nodes_of(behaviour).tolist()
+    labels = [int(found.label[node]) for node in nodes]
+    pieces = [found.nodes.pieces(node) for node in nodes]
+    acknowledged = len(found.sites.sites)
+    edges = [
+        (a, b)
+        for a in range(len(nodes))
+        for b in range(len(nodes))
+        if all(order.has_edge(u, v) for u in pieces[a] for v in pieces[b])
+    ]
+    edges += [
+        (a, len(nodes))
+        for a, node in enumerate(nodes)
+        if all(int(graph.durable_from[u]) <= int(found.told[node]) for u in pieces[a])
+    ]
+    return Signature.of([*labels, acknowledged], edges)
+
+
+@pytest.mark.parametrize("model", ["px86", "page-cache"])
+@SETTINGS
+@given(steps=runs())
+def test_a_signature_says_what_the_graph_says_of_the_pieces(model: str, steps: list[Step]) -> None:
+    steps = [step for step in steps if step[0] != "nt"]  # whose order by words a signature leaves out
+    found = found_in(steps, model)
+    for behaviour in range(len(found)):
+        assert signature(found, behaviour) == by_pieces(found, behaviour)
+
+
+@SETTINGS
+@given(steps=runs(14))
+def test_behaviours_with_equal_patterns_have_equal_signatures(steps: list[Step]) -> None:
+    found = found_in(steps, "px86")
+    if len(found):
+        patterns = _patterns(found)
+        for behaviour, pattern in enumerate(patterns.of.tolist()):
+            assert signature(found, behaviour) == signature(found, int(patterns.best[pattern]))
+
+
+@SETTINGS
+@given(steps=runs(14), model=st.sampled_from(["px86", "eadr", "page-cache"]))
+def test_every_update_belongs_to_a_behaviour_and_every_behaviour_to_a_group_that_represents_it(
+    steps: list[Step], model: str
+) -> None:
+    found = found_in(steps, model)
+    assert set(found.row_node.tolist()) == set(range(len(found.nodes)))
+    made = groups(found)
+    heads = [signature(found, group.representative.id) for group in made]
+    for behaviour in range(len(found)):
+        assert any(head.represents(signature(found, behaviour)) for head in heads)
+    for group, head in zip(made, heads, strict=True):
+        assert group.members == sum(head.represents(signature(found, b)) for b in range(len(found)))

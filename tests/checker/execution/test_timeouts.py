@@ -1,0 +1,121 @@
+"""Checks that hang: short limits are confirmed by long ones, and what looks like a known hang waits until the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.execution.timeouts import enough
+from crashcheck.checker.results import Outcome, StopReason
+from crashcheck.checker.search.budget import Budget
+from crashcheck.checker.search.loop import Exploration, uncrashed
+from crashcheck.checker.strategies import Ranked
+from support.checked_worlds import World, without_times, words
+from support.flag_first import VALID, VALUE, put_flag_first
+
+SLOTS = 8
+STATES = 22
+SHORT_S, LONG_S = 0.1, 0.25
+
+
+def world_of(folder: Path, clauses: Path, *claims: str, timeout_s: float = LONG_S) -> World:
+    check = words([str(clauses), "{pool}/p", "{acked}", *claims])
+    return World(
+        folder,
+        check,
+        lambda t: put_flag_first(t, SLOTS),
+        sites={1: VALUE, 2: VALID},
+        limits=Limits(timeout_s=timeout_s),
+    )
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verdicts are acted upon after fewer choices than there are."""
+    for module in ("hangs", "explore"):
+        monkeypatch.setattr(f"crashcheck.checker.{module}.LAG", 4)
+
+
+@pytest.fixture
+def hanging(tmp_path: Path, clauses: Path) -> World:
+    """Hangs wherever a flag has persisted without its value."""
+    return world_of(tmp_path / "world", clauses, *(f"~{at + 64}>{at}" for at in range(0, SLOTS * 256, 256)))
+
+
+def explore(world: World, *, jobs: int = 1, budget: Budget | None = None) -> Exploration:
+    with world.executor(jobs) as executor:
+        executor.give(SHORT_S)
+        return world.search(executor, jobs=jobs, budget=budget, strategy=Ranked())
+
+
+def test_a_hang_is_one_finding_that_the_whole_limit_has_confirmed(hanging: World) -> None:
+    found = explore(hanging)
+    assert [finding.verdict.outcome for finding in found.findings] == [Outcome.TIMEOUT]
+    assert found.findings[0].verdict.seconds >= LONG_S
+    assert found.findings[0].location.variable == "entry.valid"
+    assert found.stop_reason is StopReason.EXHAUSTED
+    assert found.states.executed == found.states.feasible
+    assert found.states.failing == SLOTS
+    assert found.warnings == ()
+
+
+def test_states_that_look_like_a_known_hang_are_put_off_and_counted_where_they_were_not_run(hanging: World) -> None:
+    found = explore(hanging, budget=Budget(states=STATES))
+    everything = explore(hanging)
+    assert found.states.executed == STATES
+    assert found.states.failing < everything.states.failing * STATES // everything.states.executed
+    assert found.states.put_off > 0
+    assert found.states.skipped == found.states.put_off + 1
+    assert everything.states.put_off == everything.states.skipped == 0
+
+
+def test_what_is_put_off_does_not_depend_on_the_number_of_workers(hanging: World) -> None:
+    found = [without_times(explore(hanging, jobs=jobs, budget=Budget(states=STATES))) for jobs in (1, 2, 3)]
+    assert found[0] == found[1] == found[2]
+
+
+def test_another_bug_that_looks_otherwise_is_found_among_hangs(tmp_path: Path, clauses: Path) -> None:
+    """The last flag without its value fails otherwise. It looks like the hangs: it is put off, and found."""
+    claims = [f"~{at + 64}>{at}" for at in range(0, (SLOTS - 1) * 256, 256)]
+    last = (SLOTS - 1) * 256
+    found = explore(world_of(tmp_path / "world", clauses, *claims, f"{last + 64}>{last}"))
+    assert found.states.failing == SLOTS
+    assert found.stop_reason is StopReason.EXHAUSTED
+
+
+def test_a_check_that_is_slow_but_ends_is_no_finding(tmp_path: Path) -> None:
+    """It needs twice what it is given first."""
+    command = f"sleep {2 * SHORT_S}"
+    world = World(tmp_path / "world", words(command.split()), lambda t: put_flag_first(t, 1))
+    with world.executor() as executor:
+        executor.give(SHORT_S)
+        found = world.search(executor)
+        assert executor.hasty_s is not None
+        assert executor.hasty_s >= 2 * SHORT_S
+    assert (found.findings, found.warnings, found.states.failing, found.states.flaky) == ((), (), 0, 0)
+
+
+def test_the_uncrashed_runs_say_how_long_a_check_may_take(hanging: World) -> None:
+    assert (enough(0.01), enough(0.5)) == (1.0, 5.0)
+    with hanging.executor() as executor:
+        assert executor.hasty_s is None
+        uncrashed(executor, first=True)
+        assert executor.hasty_s is None  # the configured limit is less than a second
+    patient = replace(hanging, folder=hanging.folder / "again", limits=Limits(timeout_s=60))
+    with patient.executor() as executor:
+        uncrashed(executor, first=True)
+        assert executor.hasty_s is not None
+        assert 1.0 <= executor.hasty_s < 60
+
+
+def test_a_state_may_be_given_all_the_time_there_is(hanging: World) -> None:
+    with hanging.executor() as executor:
+        executor.give(SHORT_S)
+        state = next(s for s in hanging.space.level(1) if not executor.run(s).passed)
+        hasty, patient = executor.run(state), executor.run(state, patient=True)
+    assert (hasty.outcome, patient.outcome) == (Outcome.TIMEOUT, Outcome.TIMEOUT)
+    assert hasty.seconds >= SHORT_S
+    assert patient.seconds >= LONG_S

@@ -1,0 +1,333 @@
+"""One bug, one finding: which causes a single fix would mend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crashcheck.checker.findings.deduplicate import Due, Lacks, Trait, alike, callers_within, groups, head, usual
+from crashcheck.checker.findings.identity import AT
+from crashcheck.checker.results import Frame, Kind, Location, Outcome
+from crashcheck.checker.search.loop import Exploration
+from support.checked_worlds import World, place, words
+from support.tracing import TraceBuilder
+
+Explore = Callable[..., Exploration]
+
+
+@pytest.fixture
+def explore(tmp_path: Path, clauses: Path) -> Explore:
+    def run(
+        script: Callable[[TraceBuilder], None], *claims: str, snapshot: bool = False, **more: object
+    ) -> Exploration:
+        check = words([str(clauses), "{pool}/p", "{acked}", *claims])
+        world = World(tmp_path / "world", check, script, **more)  # type: ignore[arg-type]
+        return world.explore(snapshot=world.real_snapshot if snapshot else None)
+
+    return run
+
+
+def store(t: TraceBuilder, site: int, offset: int) -> None:
+    t.site = site
+    t.store("p", offset, 8, 1)
+    t.site = 0
+
+
+def persist(t: TraceBuilder, *offsets: int) -> None:
+    for offset in offsets:
+        t.clwb("p", offset)
+    t.sfence()
+
+
+SITES = {1: place(1, "node.a"), 2: place(2, "node.b"), 3: place(3, "root.first"), 4: place(4, "root.last")}
+
+
+def test_one_helper_without_a_fence_is_one_finding_whatever_its_callers_store_next(explore: Explore) -> None:
+    def script(t: TraceBuilder) -> None:
+        for at, flag in ((0, 3), (256, 4)):
+            store(t, 1, at)
+            t.clwb("p", at)
+            store(t, flag, at + 64)
+            persist(t, at + 64)
+
+    (finding,) = explore(script, "64>0", "320>256", sites=SITES).findings
+    assert finding.message == "`root.first` at hash.c:3 may persist before `node.a` at hash.c:1"
+    assert finding.note == "the same fix mends: `root.last` at hash.c:4 may persist before `node.a` at hash.c:1"
+    assert finding.states == 2
+
+
+def two_values(t: TraceBuilder, *flushed: int) -> None:
+    store(t, 1, 0)
+    store(t, 2, 128)
+    for offset in flushed:
+        t.clwb("p", offset)
+    store(t, 3, 64)
+    persist(t, 64)
+    persist(t, 0, 128)
+
+
+@pytest.mark.parametrize(
+    ("flushed", "sites", "bugs"),
+    [
+        ((0, 128), {**SITES, 2: place(2, "other.b")}, 1),  # one fence before `root.first`
+        ((0,), SITES, 2),  # a fence for one, a flush for the other
+        ((), SITES, 1),  # one flush of the node
+        ((), {**SITES, 2: place(2, "other.b")}, 2),  # two objects
+        ((), {**SITES, 2: place(2, "node.b", function="add")}, 2),  # two functions
+    ],
+)
+def test_two_values_lost_before_one_flag_are_one_bug_where_one_persist_is_missing(
+    explore: Explore, flushed: tuple[int, ...], sites: dict[int, object], bugs: int
+) -> None:
+    found = explore(lambda t: two_values(t, *flushed), "64>0", "64>128", sites=sites)
+    assert [finding.kind for finding in found.findings] == [Kind.ORDERING] * bugs
+    assert sum(finding.states for finding in found.findings) == found.states.failing == 3
+
+
+def test_values_on_one_line_lack_one_flush(explore: Explore) -> None:
+    def script(t: TraceBuilder) -> None:
+        store(t, 1, 0)
+        store(t, 2, 8)
+        store(t, 3, 64)
+        persist(t, 64)
+
+    found = explore(script, "64>0", "64>8", sites={**SITES, 2: place(2, "other.b")})
+    assert len(found.findings) == 1
+
+
+def test_a_chain_of_updates_that_belong_together_is_one_section(explore: Explore) -> None:
+    def script(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (2, 64), (3, 128)):
+            store(t, site, offset)
+            persist(t, offset)
+
+    found = explore(script, "!0=64", "64=128", snapshot=True, sites=SITES)
+    (finding,) = found.findings
+    assert (finding.location.line, finding.other and finding.other.line) == (1, 2)
+
+
+@pytest.mark.parametrize(("variable", "bugs"), [("node.a", 1), ("", 2)])
+def test_what_one_update_leaves_is_one_bug_whatever_comes_after_it(explore: Explore, variable: str, bugs: int) -> None:
+    def script(t: TraceBuilder) -> None:
+        for at, then in ((0, 3), (256, 4)):
+            for site, offset in ((1, at), (then, at + 64)):
+                store(t, site, offset)
+                persist(t, offset)
+
+    found = explore(script, "!0=64", "!256=320", snapshot=True, sites={**SITES, 1: place(1, variable)})
+    assert [finding.kind for finding in found.findings] == [Kind.RECOVERY_FAILURE] * bugs
+
+
+@pytest.mark.parametrize(("late", "bugs"), [(False, 1), (True, 2)])
+def test_one_flush_of_a_line_mends_all_that_needs_it_later_if_all_is_stored_by_then(
+    explore: Explore, late: bool, bugs: int
+) -> None:
+    def script(t: TraceBuilder) -> None:
+        store(t, 1, 0)
+        if not late:
+            store(t, 2, 8)
+        store(t, 3, 64)
+        persist(t, 64)
+        if late:
+            store(t, 2, 8)
+        store(t, 4, 128)
+        persist(t, 128)
+
+    found = explore(script, "64>0", "128>8", sites={**SITES, 2: place(2, "other.b")})
+    assert [finding.kind for finding in found.findings] == [Kind.ORDERING] * bugs
+
+
+@pytest.mark.parametrize(("loop", "bugs"), [(9, 1), (8, 2)])
+def test_stores_that_one_flush_persists_but_for_a_few_lack_that_flush(explore: Explore, loop: int, bugs: int) -> None:
+    """`node.a` and `node.b` are stored by two functions, and flushed by a third in a loop, or each by its own."""
+
+    def script(t: TraceBuilder) -> None:
+        for forgotten, flushed, done in (((2, 256), (1, 0), 64), ((1, 512), (2, 384), 128)):
+            store(t, *flushed)
+            store(t, *forgotten)
+            t.site = 9 if flushed[0] == 1 else loop
+            t.clwb("p", flushed[1])
+            t.site = 0
+            t.sfence()
+            store(t, 3, done)
+            persist(t, done)
+
+    own = place(8, "", function="add") if loop == 8 else place(9, "", function="commit")
+    sites = {
+        1: place(1, "node.a", function="change"),
+        2: place(2, "item.b", function="add"),
+        3: place(3, "root.first", function="commit"),
+        8: own,
+        9: place(9, "", function="commit"),
+    }
+    found = explore(script, "64>256", "128>512", sites=sites)
+    assert [finding.kind for finding in found.findings] == [Kind.ORDERING] * bugs
+
+
+def test_a_pair_stored_by_one_line_is_one_bug_in_either_order(explore: Explore) -> None:
+    def script(t: TraceBuilder) -> None:
+        for offset in (0, 64):
+            store(t, 1, offset)
+            persist(t, offset)
+        store(t, 1, 256)
+        store(t, 1, 320)
+        persist(t, 256, 320)
+
+    found = explore(script, "0=64", "320>256", snapshot=True, sites=SITES)
+    (finding,) = found.findings
+    assert (finding.kind, finding.states) == (Kind.ATOMICITY, found.states.failing)
+
+
+@pytest.mark.parametrize(("last", "bugs"), [(3, 1), (4, 2)])
+def test_a_pair_is_one_bug_in_either_order_whatever_is_stored_between(explore: Explore, last: int, bugs: int) -> None:
+    def script(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (2, 128), (3, 64)):
+            store(t, site, offset)
+            persist(t, offset)
+        store(t, 1, 256)
+        store(t, last, 320)
+        persist(t, 256, 320)
+
+    found = explore(script, "0=64", "320>256", snapshot=True, sites=SITES)
+    assert [finding.kind for finding in found.findings] == [Kind.ATOMICITY, Kind.ORDERING][:bugs]
+
+
+@pytest.mark.parametrize(
+    ("third", "fourth", "bugs"),
+    [
+        (place(3, "node.b"), place(4, "node.a"), 1),  # the other branch
+        (place(3, "node.b", function="other"), place(4, "node.a", function="other"), 2),
+        (place(3, "node.b"), place(4, "node.c"), 2),
+    ],
+)
+def test_two_fields_stored_one_after_the_other_in_both_branches_are_one_bug(
+    explore: Explore, third: Location, fourth: Location, bugs: int
+) -> None:
+    def script(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (2, 64), (3, 256), (4, 320)):
+            store(t, site, offset)
+            persist(t, offset)
+
+    found = explore(script, "!0=64", "!256=320", snapshot=True, sites={**SITES, 3: third, 4: fourth})
+    assert [finding.kind for finding in found.findings] == [Kind.RECOVERY_FAILURE] * bugs
+
+
+def of(*where: str) -> tuple[str, ...]:
+    return (AT, "hash.c", "1", "1", *where)
+
+
+LOCK, UNLOCK, VALUE = of("lock", "bucket.lock"), of("unlock", "bucket.lock"), of("insert", "bucket.value")
+HELD = Trait(Kind.RECOVERY_FAILURE, None, VALUE, LOCK, (), (3, 1), outcome=Outcome.TIMEOUT)
+RELEASED = Trait(Kind.UNPERSISTED, Lacks.FLUSH, UNLOCK, ("",), (), (5, 1), left=LOCK, outcome=Outcome.TIMEOUT)
+
+
+def test_a_loss_that_leaves_what_recovery_cannot_bear_is_that_bug_again() -> None:
+    assert alike(HELD, RELEASED)
+    assert not alike(HELD, replace(RELEASED, outcome=Outcome.FAIL))
+    assert not alike(HELD, replace(RELEASED, left=UNLOCK))
+    assert not alike(HELD, replace(RELEASED, signs=frozenset({"query #: missing instead of query #: #"})))
+    assert not alike(HELD, replace(RELEASED, lost=LOCK))
+
+
+COPY_KEY, COPY_VALUE = of("copy", "node.key"), of("copy", "node.value")
+ERASE, MOVE = ("hash.c", "erase"), ("hash.c", "move")
+
+
+def test_a_helper_that_two_functions_call_is_a_section_of_each() -> None:
+    """Key and value, and in a later turn value and key: one loop's chain, but no chain from one caller to the other."""
+    first = replace(HELD, kept=COPY_KEY, lost=COPY_VALUE, kept_by=(ERASE,), lost_by=(ERASE,))
+    turned = replace(HELD, kept=COPY_VALUE, lost=COPY_KEY, kept_by=(ERASE,), lost_by=(ERASE,))
+    assert alike(first, turned)
+    assert alike(first, replace(turned, kept_by=(), lost_by=()))  # not known
+    assert alike(first, replace(turned, kept_by=(ERASE, MOVE), lost_by=(ERASE, MOVE)))
+    assert not alike(first, replace(turned, kept_by=(MOVE,), lost_by=(MOVE,)))
+
+
+def test_the_callers_of_a_place_are_told_from_the_function_that_the_end_is_in() -> None:
+    main, put, commit = (Frame(name, "hash.c", line) for line, name in ((90, "main"), (20, "put"), (30, "put")))
+    deep = Frame("copy", "hash.c", 40)
+    end = replace(place(50, "log.entries"), stack=(commit, main))
+    assert callers_within(replace(place(1, "node.key"), stack=(put, main)), end) == (("hash.c", "put"),)
+    assert callers_within(replace(place(1, "node.key"), stack=(deep, deep, put, main)), end) == (
+        ("hash.c", "copy"),
+        ("hash.c", "put"),
+    )
+    assert callers_within(end, end) == callers_within(None, end) == callers_within(end, None) == ()
+    assert callers_within(replace(place(1, "root.first"), stack=(main,)), end) == ()
+
+
+def test_what_a_lock_leaves_is_that_bug_also_where_it_shows_only_after_another_update() -> None:
+    held = replace(HELD, until=UNLOCK, replaced=LOCK)
+    later = replace(held, kept=of("insert", "bucket.next"), lost=of("insert", "bucket.key"))
+    assert alike(held, later)
+    assert not alike(held, replace(later, replaced=VALUE))
+    assert not alike(held, replace(later, until=VALUE))
+    assert not alike(held, replace(later, outcome=Outcome.FAIL))
+    anything = of("set", "")  # stored by a helper, which stores through any pointer
+    assert not alike(replace(held, kept=anything, replaced=anything), replace(later, replaced=anything))
+
+
+def test_a_field_that_most_places_leave_is_forgotten_by_recovery() -> None:
+    done = of("commit", "log.entries")
+    some = [
+        replace(HELD, kept=of(function, "node.parent"), lost=of(function, "node.color"), until=done)
+        for function in ("rotate", "insert")
+    ]
+    assert len(groups(usual(some, lambda field: 3))) == 1
+    assert len(groups(usual(some, lambda field: 4))) == 2
+    assert len(groups(usual([some[0], replace(some[1], until=VALUE)], lambda field: 2))) == 2
+
+
+def test_a_bug_is_a_recovery_failure_only_if_the_check_dies_on_all_that_it_leaves() -> None:
+    wrong = replace(HELD, kind=Kind.ATOMICITY, kept=VALUE, lost=UNLOCK)
+    assert head([HELD, replace(HELD, lost=UNLOCK)], [0, 1]) == 0
+    assert head([HELD, wrong], [0, 1]) == 1
+
+
+def test_a_missing_persist_is_told_by_what_it_is_due_before_first() -> None:
+    at_the_end = replace(RELEASED, due=Due.AT_THE_END)
+    causes = [replace(RELEASED, due=Due.LATER), at_the_end, replace(RELEASED, due=Due.AT_ONCE), at_the_end]
+    assert head(causes, [0, 1, 2, 3]) == 2
+    assert head(causes, [0, 1, 3]) == 1
+
+
+def test_two_that_must_persist_together_are_one_bug_whichever_is_lost() -> None:
+    too_early = Trait(Kind.ORDERING, Lacks.FLUSH, LOCK, VALUE, (), (3, 1))
+    assert alike(HELD, too_early)
+    assert not alike(HELD, replace(too_early, kept=UNLOCK))
+
+
+def test_the_same_half_of_a_pair_is_that_bug_only_where_it_does_the_same_harm() -> None:
+    """What the next operation stores may come before what the one before it never flushed: another bug."""
+    carried = Trait(Kind.ORDERING, Lacks.FLUSH, VALUE, LOCK, (), (5, 1), outcome=Outcome.TIMEOUT)
+    assert alike(HELD, carried)
+    assert not alike(HELD, replace(carried, outcome=Outcome.FAIL))
+    assert not alike(HELD, replace(carried, signs=frozenset({"query #: missing instead of query #: #"})))
+    ended = replace(HELD, until=UNLOCK)
+    assert not alike(ended, replace(carried, lost=UNLOCK, outcome=Outcome.FAIL))
+    assert alike(ended, replace(carried, lost=LOCK, kept=UNLOCK, outcome=Outcome.FAIL))
+
+
+def test_what_is_uncertain_stays_apart(explore: Explore) -> None:
+    found = explore(lambda t: two_values(t, 0, 128), "64>0", "64>128", sites=SITES, unexplained={"p": [(128, 136)]})
+    assert (len(found.findings), len(found.uncertain)) == (1, 1)
+
+
+def test_a_loss_that_was_met_after_its_acknowledgement_is_told_by_what_needed_it_before(explore: Explore) -> None:
+    def script(t: TraceBuilder) -> None:
+        t.begin(1)
+        store(t, 1, 0)
+        t.end(1)
+        t.begin(2)
+        store(t, 1, 256)
+        store(t, 3, 320)
+        persist(t, 320)
+        t.end(2)
+
+    found = explore(script, "1:0", "320>256", sites=SITES)
+    (finding,) = found.findings
+    assert finding.message == "`root.first` at hash.c:3 may persist before `node.a` at hash.c:1"
+    assert finding.kind is Kind.ORDERING

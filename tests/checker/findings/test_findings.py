@@ -1,0 +1,466 @@
+"""What is to blame, and which kind it is, for small recorded runs whose answer is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.checker.execution.process import Ended, Limits
+from crashcheck.checker.findings import classify
+from crashcheck.checker.findings.classify import Kinds
+from crashcheck.checker.findings.register import KILL_SHOWS_IT, NO_SNAPSHOT, NOT_REPLAYED, UNEXPLAINED, Register
+from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.results import Finding, Kind, StopReason, Verdict
+from crashcheck.checker.search.budget import Budget, Meter
+from crashcheck.checker.search.verdict_cache import Prober
+from support.checked_worlds import World, place, words
+from support.flag_first import STEPS, VALID, VALUE, persist, put_flag_first, two_steps
+from support.tracing import TraceBuilder
+
+Make = Callable[..., World]
+
+
+@pytest.fixture
+def world(tmp_path: Path, clauses: Path) -> Make:
+    def make(script: Callable[[TraceBuilder], None], *claims: str, name: str = "world", **more: object) -> World:
+        check = words([str(clauses), "{pool}/p", "{acked}", *claims])
+        return World(tmp_path / name, check, script, **more)  # type: ignore[arg-type]
+
+    return make
+
+
+def only(findings: tuple[Finding, ...]) -> Finding:
+    assert len(findings) == 1, [finding.message for finding in findings]
+    return findings[0]
+
+
+def test_a_flag_that_may_persist_before_its_value_is_an_ordering_bug(world: Make) -> None:
+    found = world(put_flag_first, "64>0", "320>256", "576>512", sites={1: VALUE, 2: VALID}).explore()
+    finding = only(found.findings)
+    assert finding.kind is Kind.ORDERING
+    assert finding.message == "`entry.valid` at hash.c:42 may persist before `entry.value` at hash.c:40"
+    assert (finding.location, finding.other) == (VALID, VALUE)
+    assert finding.crash_point == "before the fence, in operation 1; 0 operations acknowledged"
+    assert finding.verdict.output == "64>0 does not hold\n"
+    assert finding.model == "px86"
+    assert finding.depth == 1
+    assert found.uncertain == ()
+    assert found.stop_reason is StopReason.EXHAUSTED
+
+
+def test_failing_states_are_merged_by_site_and_counted(world: Make) -> None:
+    found = world(put_flag_first, "64>0", "320>256", "576>512", sites={1: VALUE, 2: VALID}).explore()
+    assert only(found.findings).states == 3
+    assert found.states.failing == 3
+    assert found.states.executed == found.states.feasible == 13
+
+
+def test_the_schedule_says_what_became_of_each_update(world: Make) -> None:
+    finding = only(world(put_flag_first, "64>0", sites={1: VALUE, 2: VALID}).explore().findings)
+    assert [(step.what, step.state, step.detail, step.granule) for step in finding.schedule] == [
+        ("mark", "", "operation 1 begins", -1),
+        ("store", "lost", "entry.value = 07 00 00 00 00 00 00 00", 0),
+        ("store", "persisted", "entry.valid = 01 00 00 00 00 00 00 00", 1),
+        ("flush", "", "clwb", 1),
+    ]
+    assert [(node.label, node.state, node.granule) for node in finding.nodes] == [
+        ("entry.value", "lost", 0),
+        ("entry.valid", "persisted", 1),
+    ]
+    assert finding.edges == ()
+
+
+def test_the_schedule_tells_what_a_write_did_to_the_size_from_what_it_wrote(world: Make) -> None:
+    def append(t: TraceBuilder) -> None:
+        t.site = 1
+        t.write("p", 8192, b"\1" * 8)
+        t.site = 2
+        t.store("p", 0, 8, 1)
+
+    finding = only(world(append, "0>8192", model="page-cache", sites={1: VALUE, 2: VALID}).explore().findings)
+    assert [(step.what, step.state, step.detail, step.granule) for step in finding.schedule] == [
+        ("write", "persisted", "size = 8200", -1),
+        ("write", "lost", "entry.value = 01 01 01 01 01 01 01 01", 2),
+        ("store", "persisted", "entry.valid = 01 00 00 00 00 00 00 00", 0),
+    ]
+
+
+def test_a_crash_point_speaks_of_operations_and_output_only_where_the_run_had_some(world: Make) -> None:
+    def put(t: TraceBuilder) -> None:
+        t.store("p", 0, 8, 7)
+        t.store("p", 64, 8, 1)
+        persist(t, 64)
+
+    def put_and_print(t: TraceBuilder) -> None:
+        t.output(5)
+        put(t)
+
+    quiet = only(world(put, "64>0", name="quiet").explore().findings)
+    assert quiet.crash_point == "before the fence"
+    talking = only(world(put_and_print, "64>0", name="talking").explore().findings)
+    assert talking.crash_point == "before the fence; 5 bytes printed"
+
+
+def test_a_value_that_is_persisted_first_is_clean(world: Make) -> None:
+    def fixed(t: TraceBuilder) -> None:
+        t.begin(1)
+        t.store("p", 0, 8, 7)
+        persist(t, 0)
+        t.store("p", 64, 8, 1)
+        persist(t, 64)
+        t.end(1)
+
+    found = world(fixed, "64>0", "1:64").explore()
+    assert (found.findings, found.uncertain, found.states.failing) == ((), (), 0)
+
+
+def test_what_had_persisted_for_sure_is_told_as_the_partner_not_a_later_bystander(world: Make) -> None:
+    """Losing the value fails at first as the half-done pair does, and so is seen only once the flag is durable."""
+
+    def pair_and_flag(t: TraceBuilder) -> None:
+        for t.site, offset in ((1, 0), (3, 128), (2, 64)):
+            t.store("p", offset, 8, 1)
+        t.site = 0
+        persist(t, 128, 64)
+        for t.site, offset in ((4, 192), (5, 256)):
+            t.store("p", offset, 8, 1)
+        t.site = 0
+        persist(t, 192)
+
+    sites = {1: VALUE, 2: VALID, **{site: place(40 + site, f"entry.field{site}") for site in (3, 4, 5)}}
+    found = world(pair_and_flag, "64>0", "128>192", sites=sites).explore()
+    assert "`entry.valid` at hash.c:42 may persist before `entry.value` at hash.c:40" in [
+        finding.message for finding in found.findings
+    ]
+
+
+class Verbose(ExitStatus):
+    """Tells in the output where the crash was, which is not the check's doing."""
+
+    def judge(self, ended: Ended, names: Mapping[str, str], point: int = 0) -> Verdict:
+        verdict = super().judge(ended, names, point)
+        return replace(verdict, output=f"crashed {'within' if self.begins <= point else 'before'}\n{verdict.output}")
+
+    begins = 0  # crash point
+
+
+def test_a_loss_seen_late_is_blamed_on_what_made_it_harmful_whatever_the_oracle_says_of_the_crash(world: Make) -> None:
+    """At the point where it is seen another bug makes the check fail with nothing lost as well."""
+
+    def late(t: TraceBuilder) -> None:
+        for t.site, offset in ((1, 0), (2, 64)):
+            t.store("p", offset, 8, 1)
+        t.site = 0
+        persist(t, 64)
+        t.begin(1)
+        for t.site, offset in ((3, 128), (4, 192)):
+            t.store("p", offset, 8, 1)
+            at, t.site = t.site, 0
+            persist(t, offset)
+            t.site = at
+        t.end(1)
+
+    sites = {1: VALUE, 2: VALID, 3: place(50, "pair.one"), 4: place(51, "pair.two")}
+    oracle = Verbose()
+    recorded = world(late, "!64>0", "128=192", sites=sites, oracle=oracle)
+    oracle.begins = int(np.flatnonzero(recorded.space.points.begun)[0])
+    between = next(p.index for p in recorded.space.points if p.event == recorded.subject.event_of(2) + 2)
+    with recorded.executor() as executor:
+        prober = Prober(executor, recorded.content, Meter(Budget()))
+        prober.allow(400)
+        state = recorded.space.drop(between, (0,))
+        assert not prober.verdict(recorded.space.full(between)).passed
+        cause = Kinds(recorded.subject, prober).decide(state, prober.verdict(state))
+    assert (cause.kind, cause.lost, cause.kept) == (Kind.ORDERING, 0, 1)
+
+
+def test_two_bugs_in_one_state_become_two_findings(world: Make) -> None:
+    def both(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (2, 64), (3, 128), (4, 192)):
+            t.site = site
+            t.store("p", offset, 8, 1)
+        t.site = 0
+        persist(t, 0, 64, 128, 192)
+
+    sites = {site: place(site, f"v{site}") for site in (1, 2, 3, 4)}
+    found = world(both, "64>0", "192>128", sites=sites).explore()
+    assert sorted(finding.message for finding in found.findings) == [
+        "`v2` at hash.c:2 may persist before `v1` at hash.c:1",
+        "`v4` at hash.c:4 may persist before `v3` at hash.c:3",
+    ]
+    assert sum(finding.states for finding in found.findings) == found.states.failing
+
+
+def test_an_acknowledged_update_that_may_be_lost_is_unpersisted(world: Make) -> None:
+    def forgotten(t: TraceBuilder) -> None:
+        t.begin(1)
+        t.site = 1
+        t.store("p", 0, 8, 5)
+        t.site = 0
+        t.end(1)
+        t.begin(2)
+        t.store("p", 128, 8, 6)
+        persist(t, 128)
+        t.end(2)
+
+    finding = only(world(forgotten, "1:0", "2:128", sites={1: place(3, "x", file="f.c")}).explore().findings)
+    assert finding.kind is Kind.UNPERSISTED
+    assert finding.message == "`x` at f.c:3 may be lost although operation 1 was acknowledged"
+    assert finding.other is None
+    assert finding.crash_point == "before operation 2 begins; 1 operation acknowledged"
+    assert finding.states == 3
+
+
+def test_a_prefix_that_the_check_rejects_is_an_atomicity_bug_if_the_files_really_were_so(world: Make) -> None:
+    subject = world(two_steps, "0=64", sites=STEPS)
+    finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
+    assert finding.kind is Kind.ATOMICITY
+    assert finding.message == "a crash after `a` at hash.c:10 and before `b` at hash.c:12 leaves an inconsistent image"
+    assert finding.note == KILL_SHOWS_IT
+    assert finding.uncertain == ""
+
+
+def test_a_prefix_is_uncertain_without_a_snapshot_and_if_the_files_were_otherwise(world: Make) -> None:
+    subject = world(two_steps, "0=64", sites=STEPS)
+    found = subject.explore()
+    assert found.findings == ()
+    assert only(found.uncertain).uncertain == NO_SNAPSHOT
+    assert found.states.uncertain == found.states.failing == 1
+
+    def other(seq: int) -> Path:
+        folder = subject.real_snapshot(seq)
+        (folder / "p").write_bytes(b"written behind our back")
+        return folder
+
+    assert only(subject.explore(snapshot=other).uncertain).uncertain == NOT_REPLAYED
+
+
+def test_consecutive_failing_points_are_one_finding_and_like_states_there_are_dropped(world: Make) -> None:
+    def long(t: TraceBuilder) -> None:
+        t.store("p", 0, 8, 5)
+        persist(t, 0)
+        for extra in range(3):  # while 0 and 64 differ
+            t.store("p", 512 + 128 * extra, 8, 1)
+            t.store("p", 576 + 128 * extra, 8, 1)
+            persist(t, 512 + 128 * extra, 576 + 128 * extra)
+        t.store("p", 64, 8, 5)
+        persist(t, 64)
+
+    subject = world(long, "0=64")
+    found = subject.explore(snapshot=subject.real_snapshot)
+    finding = only(found.findings)
+    assert finding.kind is Kind.ATOMICITY
+    assert finding.states == found.states.failing > 4
+
+
+@pytest.mark.parametrize(("how", "runs"), [("", 100), ("~", 30)])
+def test_the_ends_of_a_long_stretch_are_found_in_few_runs_where_each_hangs(world: Make, how: str, runs: int) -> None:
+    def long(t: TraceBuilder) -> None:
+        for offset in (0, *range(512, 512 + 8 * 120, 8), 64):
+            t.store("p", offset, 8, 1)
+            persist(t, offset)
+
+    recorded = world(long, f"{how}0=64", limits=Limits(timeout_s=0.3))
+    with recorded.executor() as executor:
+        prober = Prober(executor, recorded.content, Meter(Budget()))
+        prober.allow(1000)
+        deciding = Kinds(recorded.subject, prober)
+        cause = deciding.prefix_cause(recorded.subject.event_of(100))
+        assert (cause.kept, cause.lost, cause.complete) == (0, 1, True)
+        assert prober.runs <= runs + 5
+        assert cause.moment is not None
+        assert deciding.right_again(cause.moment) == len(recorded.graph) - 1
+
+
+@pytest.mark.parametrize("how", ["!", "~"])
+def test_a_prefix_on_which_the_check_dies_is_a_recovery_failure(world: Make, how: str) -> None:
+    subject = world(two_steps, f"{how}0=64", sites=STEPS, limits=Limits(timeout_s=0.5))
+    finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
+    assert finding.kind is Kind.RECOVERY_FAILURE
+    end = {"!": "kills the check", "~": "makes the check hang"}[how]
+    assert finding.message == f"a crash after `a` at hash.c:10 and before `b` at hash.c:12 {end}"
+
+
+def test_a_reordering_on_which_the_check_dies_stays_an_ordering_bug(world: Make) -> None:
+    finding = only(world(put_flag_first, "!64>0", sites={1: VALUE, 2: VALID}).explore().findings)
+    assert finding.kind is Kind.ORDERING
+    assert finding.verdict.signal == 6
+
+
+def wide(t: TraceBuilder) -> None:
+    t.site = 1
+    t.store("p", 8, 16, b"\5" * 16)
+    t.site = 0
+    persist(t, 8)
+
+
+@pytest.mark.parametrize(("how", "kind"), [("", Kind.ATOMICITY), ("!", Kind.RECOVERY_FAILURE)])
+def test_a_store_that_persists_in_part_is_one_finding(world: Make, how: str, kind: Kind) -> None:
+    found = world(wide, f"{how}8=16", sites={1: place(9, "pair")}).explore()
+    finding = only(found.findings)
+    assert finding.kind is kind
+    assert finding.states == found.states.failing == 2
+    assert finding.message.startswith("`pair` at hash.c:9 may persist in part (offset 0x10 without offset 0x8)")
+    assert [(step.what, step.state) for step in finding.schedule if step.what == "store"] == [
+        ("store", "lost"),
+        ("store", "persisted"),
+    ]
+
+
+def test_culprits_in_unexplained_bytes_are_uncertain(world: Make) -> None:
+    subject = world(put_flag_first, "64>0", unexplained={"p": [(64, 72)]}, sites={1: VALUE, 2: VALID})
+    found = subject.explore()
+    assert found.findings == ()
+    assert only(found.uncertain).uncertain == UNEXPLAINED
+
+
+def test_a_flaky_check_never_makes_a_finding(tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    check = words(f"test -e {once} || ! touch {once}")
+    found = World(tmp_path / "world", check, two_steps).explore()
+    assert (found.findings, found.uncertain) == ((), ())
+    assert found.states.flaky == 1
+    assert found.states.failing == 0
+    assert "flaky" in found.warnings[0]
+    assert "cc1-" in found.warnings[0]
+
+
+def test_places_that_nobody_knows_are_named_by_file_and_offset(world: Make) -> None:
+    finding = only(world(lambda t: put_flag_first(t, 1), "64>0").explore().findings)
+    assert finding.message == "8 bytes at offset 0x40 of p may persist before 8 bytes at offset 0x0 of p"
+    assert (finding.location.file, finding.location.line) == ("p", 0)
+
+
+def test_an_identity_survives_moved_lines_and_other_checkouts(world: Make) -> None:
+    def of(name: str, lines: int, file: str) -> str:
+        sites = {1: place(40 + lines, "entry.value", file=file), 2: place(42 + lines, "entry.valid", file=file)}
+        return only(world(put_flag_first, "64>0", sites=sites, name=name).explore().findings).id
+
+    assert of("a", 0, "/home/one/hash.c") == of("b", 17, "/home/two/hash.c")
+    assert of("c", 0, "src/hash.c") != of("d", 0, "lib/hash.c")
+
+
+def test_a_finding_that_needs_torn_pages_says_so(world: Make) -> None:
+    def page(t: TraceBuilder) -> None:
+        t.store("p", 0, 8, 1)
+        t.store("p", 512, 8, 1)
+        t.msync("p", 0, 4096)
+
+    torn = world(page, "512>0", model="page-cache", options=Options(512), name="torn").explore()
+    assert only(torn.findings).model == "page-cache tear=512"
+    assert world(page, "512>0", model="page-cache", name="whole").explore().findings == ()
+
+
+def test_a_lost_page_before_a_later_one_is_found_without_tearing(world: Make) -> None:
+    def pages(t: TraceBuilder) -> None:
+        t.truncate("p", 12288)
+        t.msync("p", 0, 12288)
+        t.store("p", 0, 8, 1)
+        t.store("p", 4096, 8, 1)
+        t.msync("p", 0, 8192)
+
+    finding = only(world(pages, "4096>0", model="page-cache", options=Options(512)).explore().findings)
+    assert (finding.kind, finding.model) == (Kind.ORDERING, "page-cache")
+
+
+@pytest.mark.parametrize(("walked", "given_up"), [(2, True), (4, False), (5, False)])
+def test_a_stretch_whose_beginning_was_not_found_is_told_as_such(
+    tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch, walked: int, given_up: bool
+) -> None:
+    """Four moments fail, from after the first store until the last: at the last of them a walk back begins."""
+    monkeypatch.setattr(classify, "_WALK_BACK", walked)
+
+    def script(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (3, 64), (3, 128), (3, 192), (2, 256)):
+            t.site = site
+            t.store("p", offset, 8, 1)
+
+    check = words([str(clauses), "{pool}/p", "{acked}", "0=256"])
+    world = World(tmp_path / "world", check, script, sites={1: VALUE, 2: VALID, 3: place(50, "entry.more")})
+    last = len(world.trace.events) - 1
+    with world.executor() as executor:
+        prober = Prober(executor, world.content, Meter(Budget()))
+        prober.allow(100)
+        cause = Kinds(world.subject, prober).prefix_cause(last)
+    register = Register(world.subject)
+    register.add(cause)
+    (bug,) = register.bugs()
+    assert cause.given_up is given_up
+    assert (classify.GIVEN_UP in bug.finding.note) is given_up
+    assert (bug.finding.location.line == VALUE.line) is not given_up
+
+
+@pytest.mark.parametrize(
+    ("operations", "first", "kept", "lost"),
+    [
+        pytest.param(2, 1, "slot.token", "slot.key", id="another operation shows the beginning"),
+        pytest.param(1, 1, "slot.key", "slot.value", id="there is no other"),
+        pytest.param(2, 2, "slot.key", "slot.value", id="the other one came there by another way"),
+    ],
+)
+def test_a_section_begins_where_it_does_in_another_operation_that_old_contents_do_not_hide(
+    world: Make, operations: int, first: int, kept: str, lost: str
+) -> None:
+    """Token, key, value: after the token alone the first slot still looks whole, by what was in it before."""
+
+    def put(t: TraceBuilder, at: int, key: int, first: int) -> None:
+        for site, value in list(enumerate((1, key, key), 1))[first - 1 :]:
+            t.site = site
+            t.store("p", at + 8 * (site - 1), 8, value)
+            t.site = 0
+            persist(t, at + 8 * (site - 1))
+
+    def run(t: TraceBuilder) -> None:
+        t.store("p", 0, 8, first - 1)
+        t.store("p", 8, 16, (5).to_bytes(8, "little") * 2)
+        persist(t, 0)
+        for number, at in enumerate((0, 512)[:operations], 1):
+            t.begin(number)
+            put(t, at, 7, first if number == 1 else 1)
+            t.end(number)
+
+    sites = {1: place(10, "slot.token"), 2: place(11, "slot.key"), 3: place(12, "slot.value")}
+    recorded = world(run, "0>8", "8=16", "512>520", "520=528", sites=sites)
+    with recorded.executor() as executor:
+        prober = Prober(executor, recorded.content, Meter(Budget()))
+        prober.allow(100)
+        value = next(
+            p for p in range(len(recorded.graph)) if recorded.trace.events["site"][recorded.graph.event[p]] == 3
+        )
+        cause = Kinds(recorded.subject, prober).prefix_cause(recorded.subject.event_of(value))
+    names = {
+        piece: sites[int(recorded.trace.events["site"][recorded.subject.event_of(piece)])].variable
+        for piece in (cause.kept, cause.lost)
+        if piece is not None
+    }
+    assert list(names.values()) == [kept, lost]
+    assert prober.runs < 20
+
+
+def test_elsewhere_no_stretch_is_followed_further_than_its_beginning_would_help(world: Make) -> None:
+    """In the second operation much fails before the same two updates: what that is, is not asked."""
+
+    def run(t: TraceBuilder) -> None:
+        for number, (at, more, before) in enumerate(((0, 2048, 1), (512, 1024, 100)), 1):
+            t.begin(number)
+            for site, place_, many in ((3, more, before), (1, at, 1), (2, at + 8, 1)):
+                for word in range(many):
+                    t.site = site
+                    t.store("p", place_ + 8 * word, 8, 7)
+                    t.site = 0
+                    persist(t, place_ + 8 * word)
+            t.end(number)
+
+    sites = {1: VALUE, 2: VALID, 3: place(50, "entry.more")}
+    recorded = world(run, "0=8", "512=520", "1024=520", sites=sites)
+    with recorded.executor() as executor:
+        prober = Prober(executor, recorded.content, Meter(Budget()))
+        prober.allow(400)
+        cause = Kinds(recorded.subject, prober).prefix_cause(recorded.subject.event_of(2))
+    assert (cause.kept, cause.lost, cause.complete) == (1, 2, True)
+    assert 3 <= prober.runs < 20

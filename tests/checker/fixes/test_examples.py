@@ -1,0 +1,132 @@
+"""The proposed edit, applied to the buggy twins: built, recorded and explored anew, it mends them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crashcheck import pipeline
+from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.invariants.inference import Inferred
+from crashcheck.analyzer.invariants.ranking import KeepOn, always
+from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.search.budget import OutOfTime
+from crashcheck.config import load
+from support.paths import EXAMPLES
+
+# Each planted bug of kind ordering or unpersisted, and what its edit adds.
+MENDED = {
+    "acked-queue": ("    persist(&queue->count);",),
+    "level-hash": (
+        "        flush(&bucket->entry[i].value, sizeof bucket->entry[i].value);",
+        "        fence();",
+    ),
+    "lock-free-list": ("        clwb(&node->next);",),
+    "msync-kv": ("    sync_pages(&store->records[number], sizeof store->records[number]);",),
+    "output-equivalence": ("    fence();",),
+    "pmem-log": ("    pmem_drain();",),
+}
+NO_FLUSH_HELPS = {"btree-split": "no flush is needed: store `pool.leaves[].bitmap` at buggy.cpp:78 last"}
+
+
+def copied(name: str, tmp_path: Path) -> Path:
+    folder = tmp_path / "kopie für tests" / name
+    shutil.copytree(
+        EXAMPLES / name, folder, ignore=shutil.ignore_patterns("buggy", "fixed", "check", "*.json", ".crashcheck")
+    )
+    return folder
+
+
+def crashcheck(folder: Path, environment: dict[str, str], *words: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        ["crashcheck", *words, "-c", "buggy.toml"], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_the_edit_mends_the_bug(name: str, tmp_path: Path, environment: dict[str, str]) -> None:
+    folder = copied(name, tmp_path)
+    before = (folder / "buggy.c").read_text().split("\n")
+    code, told, error = crashcheck(folder, environment, "fix", "--apply", "--verify")
+    assert (code, error) == (0, ""), told + error
+    after = (folder / "buggy.c").read_text().split("\n")
+    added = list(after)
+    for line in before:
+        added.remove(line)
+    assert tuple(added) == MENDED[name]
+    assert "with this edit: 0 of " in told
+    assert "explored anew: No findings in all " in told
+    assert "1 of 1 mended" in told
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_what_was_inferred_for_the_search_serves_its_fixes_and_else_their_time_bounds_it(
+    in_time: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    """Where it ended the inference, the report says so."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    bounded: list[bool] = []
+
+    def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn, **more: Any) -> Inferred:
+        bounded.append(keep_on is not always)
+        if not in_time:
+            raise OutOfTime
+        return whole(found, facts, keep_on=keep_on, **more)
+
+    whole = pipeline.infer
+    monkeypatch.setattr(pipeline, "infer", infer)
+    result = pipeline.run(load(copied("level-hash", tmp_path) / "buggy.toml")).result
+    assert bounded == [True] * (1 if in_time else 2)
+    note = "likely invariants were not looked at"
+    told = [warning.partition(":")[0] for warning in result.warnings]
+    assert told == ([] if in_time else [note, f"while fixes were tried, {note}"])
+    (finding,) = result.findings
+    assert finding.fix is not None
+    assert finding.fix.after_failing == 0
+
+
+@pytest.mark.parametrize("name", NO_FLUSH_HELPS)
+def test_where_no_flush_helps_there_is_no_edit(name: str, tmp_path: Path, environment: dict[str, str]) -> None:
+    folder = copied(name, tmp_path)
+    code, told, _ = crashcheck(folder, environment, "fix")
+    assert code == 1
+    assert NO_FLUSH_HELPS[name] in told
+    assert told.endswith("no edit to make\n")
+
+
+def test_a_diff_can_be_applied_by_patch_and_nothing_is_changed_unasked(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    folder = copied("acked-queue", tmp_path)
+    source = folder / "buggy.c"
+    before = source.read_bytes()
+    code, told, _ = crashcheck(folder, environment, "fix")
+    assert (code, source.read_bytes()) == (0, before)
+    (id_,) = [line.split()[0] for line in told.splitlines() if "unpersisted:" in line]
+    patch = told[told.index("--- a/") :]
+    subprocess.run(["patch", "-p1", "--quiet"], cwd=folder, input=patch, text=True, check=True)
+    assert "persist(&queue->count);" in source.read_text().split("\n")[39]
+
+    code, _, error = crashcheck(folder, environment, "fix", id_, "--apply")
+    assert (code, "[fix-source-changed]" in error) == (2, True)
+    code, _, error = crashcheck(folder, environment, "fix", "ffff")
+    assert (code, "[fix-no-finding]" in error) == (2, True)
+    code, _, error = crashcheck(folder, environment, "fix", "--verify")
+    assert (code, "[bad-option]" in error) == (2, True)
+
+
+def test_a_file_outside_of_the_project_is_not_edited(tmp_path: Path, environment: dict[str, str]) -> None:
+    folder = copied("acked-queue", tmp_path)
+    outside = tmp_path / "elsewhere.c"
+    shutil.move(folder / "buggy.c", outside)
+    os.symlink(outside, folder / "buggy.c")
+    code, _, error = crashcheck(folder, environment, "fix", "--apply")
+    assert (code, "[fix-outside]" in error) == (2, True), error
+    assert outside.read_text() == (EXAMPLES / "acked-queue" / "buggy.c").read_text()

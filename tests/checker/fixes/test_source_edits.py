@@ -1,0 +1,424 @@
+"""Where an edit goes in C and C++ source, what it says, and where none is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crashcheck.checker.fixes.c_source import NotUnderstood, Source, macros_of
+from crashcheck.checker.fixes.c_targets import stored, whole
+from crashcheck.checker.fixes.candidates import Step
+from crashcheck.checker.fixes.patch import applied, diff
+from crashcheck.checker.fixes.source_edit import Writer, _Called, _put
+from crashcheck.checker.results import Edit, Location
+from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.trace_format import SyncKind
+from support.checked_worlds import World, words
+
+
+def region(text: str, mark: str = "§", macros: str = "") -> tuple[str, str]:
+    """Address and size of what the statement at the mark stores to."""
+    at = text.index(mark)
+    text = text.replace(mark, "")
+    source = Source(text)
+    line = source.line_of(at)
+    column = at - source.position(line, 1) + 1
+    statement = source.statement(line, column)
+    found = stored(source, statement, at, macros_of(macros))
+    return found.address, found.size
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "size"),
+    [
+        ("{ p->f §= v; }", "&p->f", "sizeof p->f"),
+        ("{ a[i].f §= g(x, y) == 3; }", "&a[i].f", "sizeof a[i].f"),
+        ("{ *p §= v; }", "p", "sizeof *p"),
+        ("{ *(p + 1) §= v; }", "(p + 1)", "sizeof *(p + 1)"),
+        ("{ ((struct s *)p)->f §= v; }", "&((struct s *)p)->f", "sizeof(((struct s *)p)->f)"),
+        ("{ p->n §+= 2; }", "&p->n", "sizeof p->n"),
+        ("{ p->n <<§= 2; }", "&p->n", "sizeof p->n"),
+        ("{ p->n§++; }", "&p->n", "sizeof p->n"),
+        ("{ §--p->n; }", "&p->n", "sizeof p->n"),
+        ("{ a->x = b->y §= 0; }", "&b->y", "sizeof b->y"),
+        ("{ a->x §= b->y = 0; }", "&a->x", "sizeof a->x"),
+        ("{ §memcpy(&log->data[at], from, n); }", "&log->data[at]", "n"),
+        ("{ §memset(p, 0, sizeof *p); }", "p", "sizeof *p"),
+        ('{ §snprintf(e[i].name, sizeof e[i].name, "%d", i); }', "e[i].name", "sizeof e[i].name"),
+        ("{ §__atomic_store_n(&p->f, v, __ATOMIC_RELEASE); }", "&p->f", "sizeof p->f"),
+        ("{ uint64_t old = §atomic_fetch_add(&q->tail, 1); }", "&q->tail", "sizeof q->tail"),
+        ("{ left.bitmap.§store(stay, std::memory_order_release); }", "&left.bitmap", "sizeof left.bitmap"),
+        ("{ node->next.§store(at); }", "&node->next", "sizeof node->next"),
+        ("{ p->text[0] §= '='; /* = */ }", "&p->text[0]", "sizeof p->text[0]"),
+        ("if (x == 1)\n    p->f §= v;\n", "&p->f", "sizeof p->f"),
+        ("for (i = 0; i < n; i++)\n    p[i] §= i;\n", "&p[i]", "sizeof p[i]"),
+        ("case 3:\n    p->f §= v;\n", "&p->f", "sizeof p->f"),
+        ("x = 1;\np->f\n    §= long_name(\n        v);\n", "&p->f", "sizeof p->f"),
+        ("{ static_cast<node *>(p)->f §= v; }", "&static_cast<node *>(p)->f", "sizeof static_cast<node *>(p)->f"),
+        ("{ p->v §= (struct v){1, 2}; }", "&p->v", "sizeof p->v"),
+        ("{ run([&] {\n p->f §= v;\n }); }", "&p->f", "sizeof p->f"),
+    ],
+)
+def test_what_a_statement_stores_to_is_read_off_it(text: str, address: str, size: str) -> None:
+    assert region(text) == (address, size)
+
+
+def test_a_macro_is_looked_into() -> None:
+    macros = "#define PUBLISH(place, value) \\\n    __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)\n"
+    macros += "#define SET(p, v) PUBLISH(p, v)"
+    assert region("{ §PUBLISH(undo->entry, OFFSET(entry)); }", macros=macros) == ("&undo->entry", "sizeof undo->entry")
+    assert region("{ §SET(b->f, 1); }", macros=macros) == ("&b->f", "sizeof b->f")
+    assert region("{ §PUT(b->f, 1); }", macros="#define PUT(a, b) (a) = (b)") == ("&b->f", "sizeof b->f")
+    assert region("{ §PUT(b, f, 1); }", macros="#define PUT(a, m, b) ((a)->m = (b))") == ("&(b)->f", "sizeof((b)->f)")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{ p[n++] §= v; }", "side effect"),
+        ("if (§set(p, 1))\n    f();\n", "part of a condition"),
+        ("while (!§atomic_compare_exchange_weak(&p->f, &a, b))\n    ;\n", "part of a condition"),
+        ("do {\n    f();\n} while (!§cas(&p->f, a, b));\n", "part of a condition|holds others|no assignment"),
+        ("{ return p->f §= v; }", "part of a return"),
+        ("{ §put(p, v); }", "`put`, whose arguments are not understood"),
+        ("{ struct s x §= {0}; }", "declares a variable"),
+        ("struct s {\n int x[3] §= {1, 2, 3};\n};", "`int x.3.` is more than"),
+        ("{ x = a ? p->f §= 1 : 0; }", "`a . p->f` is more than"),
+        ("{ p->f = 1, p->g §= 2; }", "`1, p->g` is more than"),
+        ("{ count(), p->g §= 2; }", "`count.., p->g` is more than"),
+        ("for (i = 0;\n     p->n §= next(i);\n     i++)\n    f();\n", "part of a condition"),
+    ],
+)
+def test_what_cannot_be_repeated_is_refused(text: str, why: str) -> None:
+    with pytest.raises(NotUnderstood, match=why):
+        region(text)
+
+
+def test_a_macro_of_several_statements_is_not_taken_for_one() -> None:
+    for body in ("log(p); (p)->f = (v)", "if (p) (p)->f = (v)", "log(p), (p)->f = (v)"):
+        with pytest.raises(NotUnderstood, match="is more than what is stored to"):
+            region("{ §SET(p, 1); }", macros=f"#define SET(p, v) {body}")
+
+
+def looped(text: str) -> tuple[str, str]:
+    """What the whole loop stores to whose body the mark is in."""
+    at = text.index("§")
+    text = text.replace("§", "")
+    source = Source(text)
+    line = source.line_of(at)
+    statement = source.statement(line, at - source.position(line, 1) + 1)
+    loop = source.loop_around(statement)
+    assert loop is not None
+    found = whole(stored(source, statement, at, {}), loop)
+    return found.address, found.size
+
+
+def test_what_a_counting_loop_stores_is_one_range() -> None:
+    assert looped("for (int i = 0; i < n; i++)\n    p->word[i] §= 0;\n") == ("&p->word[0]", "n * sizeof p->word[0]")
+    assert looped("for (size_t i = a; i != p->end; ++i) {\n    p->word[i].x §= q[i];\n}\n") == (
+        "&p->word[a]",
+        "(p->end - a) * sizeof p->word[a]",
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for (int i = n; i-- > 0;)\n    p[i] §= 0;\n",
+        "for (int i = 0; i < n && p[i]; i++)\n    p[i] §= 0;\n",
+        "for (int i = 0; i < n; i++)\n    p[at[i]] §= 0;\n",
+        "for (int i = 0; i < n; i++)\n    p[i][i] §= 0;\n",
+        "for (int i = 0; i < n; i++)\n    *p §= 0;\n",
+        "for (int i = 0; i < size(p); i++)\n    p[i] §= 0;\n",
+        "while (i < n)\n    p[i] §= f(&i);\n",
+    ],
+)
+def test_a_loop_that_does_not_count_through_an_array_is_refused(text: str) -> None:
+    with pytest.raises(NotUnderstood, match="its loop"):
+        looped(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "alone", "within"),
+    [
+        ("{\n    x §= 1;\n}\n", False, False),
+        ("void f(int a) {\n    if (a)\n        x §= 1;\n}\n", False, False),
+        ("for (;;)\n    x §= 1;\n", True, True),
+        ("while (a) {\n    x §= 1;\n}\n", True, True),
+        ("for (;;) {\n    x §= 1;\n    y = 1;\n}\n", False, True),
+        ("for (;;)\n    if (a) {\n        x §= 1;\n    }\n", False, True),
+        ("do {\n    x §= 1;\n} while (a);\n", False, True),
+        ("for (;;) {\n}\nx §= 1;\n", False, False),
+        ("for (;;)\n    if (a)\n        y = 1;\n    else\n        x §= 1;\n", False, True),
+    ],
+)
+def test_a_loop_around_a_statement_is_seen(text: str, alone: bool, within: bool) -> None:
+    at = text.index("§")
+    source = Source(text.replace("§", ""))
+    line = source.line_of(at)
+    statement = source.statement(line, at - source.position(line, 1) + 1)
+    assert (source.loop_around(statement) is not None, source.in_loop(statement)) == (alone, within)
+
+
+def put(text: str, before: bool = False) -> str:
+    """The text with `flush();` put in at the statement of the line with the mark."""
+    at = text.index("§")
+    text = text.replace("§", "")
+    source = Source(text)
+    line = source.line_of(at)
+    statement = source.statement(line, at - source.position(line, 1) + 1)
+    place = Location("f.c", line, 1, "f", "", ())
+    first, last = source.line_of(statement.start), source.line_of(statement.end - 1)
+    edits = _put(Step(place, (), before), source, statement, first, last, ["flush();"])
+    return applied(edits, lambda file: text)["f.c"][1]
+
+
+def test_a_line_is_put_after_the_whole_statement_and_indented_as_it() -> None:
+    assert put("{\n    x\n        §= 1; /* why */\n    y = 2;\n}\n") == (
+        "{\n    x\n        = 1; /* why */\n    flush();\n    y = 2;\n}\n"
+    )
+    assert put("{\n\tx §= 1;\n}\n", before=True) == "{\n\tflush();\n\tx = 1;\n}\n"
+
+
+def test_a_body_without_braces_gets_them() -> None:
+    assert (
+        put("    if (a)\n        x §= 1;\n    y();\n")
+        == "    if (a) {\n        x = 1;\n        flush();\n    }\n    y();\n"
+    )
+    assert (
+        put("    if (a)\n        x §= 1;\n", before=True) == "    if (a) {\n        flush();\n        x = 1;\n    }\n"
+    )
+    assert (
+        put("    for (;;) /* on */\n        x §= 1;\n")
+        == "    for (;;) { /* on */\n        x = 1;\n        flush();\n    }\n"
+    )
+    assert (
+        put("    if (a) {\n    } else\n        x §= 1;\n")
+        == "    if (a) {\n    } else {\n        x = 1;\n        flush();\n    }\n"
+    )
+    assert put("    if (a) x §= 1;\n") == "    if (a) {\n        x = 1;\n        flush();\n    }\n"
+
+
+def test_an_else_stands_beside_the_brace_that_an_edit_makes_unless_the_program_writes_it_apart() -> None:
+    text = "    if (a)\n        x §= 1;\n    else\n        y();\n"
+    mended = "    if (a) {\n        x = 1;\n        flush();\n    } else\n        y();\n"
+    assert put(text) == mended
+    apart = "    if (b) {\n    }\n    else {\n    }\n"
+    assert put(apart + text) == apart + mended.replace("} else", "}\n    else")
+
+
+def test_code_that_shares_its_line_is_left_alone() -> None:
+    with pytest.raises(NotUnderstood, match="other code stands before it"):
+        put("    a(); x §= 1;\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "why"),
+    [
+        ("{\n    x §= 1; /* a comment\n    that goes on */\n}\n", False, "a comment goes on"),
+        ("{\n    /* a comment\n    that goes on */ x §= 1;\n}\n", True, "a comment goes on"),
+        ("    if (a)\n#ifdef B\n        x §= 1;\n#else\n        y = 1;\n#endif\n", False, "a directive"),
+        ("    if (a)\n    x §= 1;\n", False, "not indented more"),
+    ],
+)
+def test_no_line_is_put_into_a_comment_and_no_brace_among_directives(text: str, before: bool, why: str) -> None:
+    with pytest.raises(NotUnderstood, match=why):
+        put(text, before)
+
+
+def test_edits_of_one_file_are_made_together_and_equal_ones_once() -> None:
+    edits = [
+        Edit("f.c", 2, False, "b"),
+        Edit("f.c", 1, True, "0"),
+        Edit("f.c", 2, False, "b"),
+        Edit("f.c", 2, False, "c"),
+    ]
+    changed = applied(edits, lambda file: "1\n2\n3\n")
+    assert changed["f.c"][1] == "0\n1\n2\nb\nc\n3\n"
+    assert diff(changed) == "--- a/f.c\n+++ b/f.c\n@@ -1,3 +1,6 @@\n+0\n 1\n 2\n+b\n+c\n 3\n"
+
+
+def test_a_file_with_carriage_returns_keeps_them() -> None:
+    edits = [
+        Edit("f.c", 1, True, "if (a) {", "if (a)"),
+        Edit("f.c", 2, False, "    flush();"),
+        Edit("f.c", 2, False, "}"),
+    ]
+    _, after = applied(edits, lambda file: "if (a)\r\n    x = 1;\r\ny = 2;\r\n")["f.c"]
+    assert after == "if (a) {\r\n    x = 1;\r\n    flush();\r\n}\r\ny = 2;\r\n"
+
+
+def test_a_diff_has_the_lines_that_patch_sees() -> None:
+    changed = applied([Edit("f.c", 1, False, "b")], lambda file: "1\f2\n3\n")
+    assert diff(changed) == "--- a/f.c\n+++ b/f.c\n@@ -1,2 +1,3 @@\n 1\f2\n+b\n 3\n"
+
+
+def test_two_different_changes_of_one_line_are_refused() -> None:
+    edits = [Edit("f.c", 1, True, "if (a) {", "if (a)"), Edit("f.c", 1, True, "if (a) x();", "if (a)")]
+    with pytest.raises(CrashcheckError) as caught:
+        applied(edits, lambda file: "if (a)\n    x();\n")
+    assert caught.value.slug == "fix-conflict"
+
+
+def test_a_line_that_is_no_longer_what_it_was_is_not_replaced() -> None:
+    with pytest.raises(CrashcheckError) as caught:
+        applied([Edit("f.c", 1, True, "if (b) {", "if (a)")], lambda file: "if (c)\n")
+    assert caught.value.slug == "fix-source-changed"
+
+
+def test_two_fixes_of_one_statement_share_its_braces(tmp_path: Path) -> None:
+    text = "#include <immintrin.h>\nvoid f(void) {\n    if (a)\n        p->x = 1;\n    g();\n}\n"
+    place = Location("f.c", 4, 14, "f", "p.x", ())
+    program = writer(tmp_path, text)
+    flushed, _ = program.write([Step(place, (1,), flush=True)])
+    both, _ = program.write([Step(place, (1,), flush=True, fence=True)])
+    fenced, _ = program.write([Step(place, (1,), before=True, fence=True), Step(place, (1,), flush=True)])
+    for edits, lines in (
+        (flushed + both, ("p->x = 1;", "_mm_clflush(&p->x);", "_mm_clflush(&p->x);", "_mm_sfence();")),
+        (fenced, ("_mm_sfence();", "p->x = 1;", "_mm_clflush(&p->x);")),
+    ):
+        body = "".join(f"        {line}\n" for line in lines)
+        assert applied(edits, lambda file: text)["f.c"][1] == text.replace("if (a)", "if (a) {").replace(
+            "        p->x = 1;\n", body + "    }\n"
+        )
+
+
+def test_what_follows_a_loop_follows_the_braces_of_its_body_too(tmp_path: Path) -> None:
+    text = "#include <immintrin.h>\nvoid f(void) {\n    for (i = 0; i < n; i++)\n        p[i] = 1;\n}\n"
+    program = writer(tmp_path, text)
+    place = Location("f.c", 4, 14, "f", "p[]", ())
+    after, _ = program.write([Step(place, (1,), fence=True, after_loop=True)])
+    inside, _ = program.write([Step(place, (1,), flush=True)])
+    assert applied(after + inside, lambda file: text)["f.c"][1].endswith(
+        "(i = 0; i < n; i++) {\n        p[i] = 1;\n        _mm_clflush(&p[i]);\n    }\n    _mm_sfence();\n}\n"
+    )
+
+
+def test_a_bit_field_has_no_address_to_flush(tmp_path: Path) -> None:
+    text = "struct s {\n    unsigned used : 1, dirty : 1;\n};\nvoid f(struct s *p) {\n    p->dirty = 1;\n}\n"
+    step = Step(Location("f.c", 5, 14, "f", "s.dirty", ()), (1,), flush=True)
+    assert writer(tmp_path, text).write([step]) == ((), "f.c:5: `dirty` is a bit-field, which has no address")
+
+
+def test_a_macro_is_called_only_after_it_and_what_it_calls_are_declared(tmp_path: Path) -> None:
+    macro, function = "#define PUT(x) wb((x), sizeof *(x))\n", "void wb(const void *at, long n);\n"
+    store = "void f(struct s *p) {\n    p->x = 1;\n}\n"
+    for parts in ((macro, function, store), (macro, store, function), (function, store, macro)):
+        text = "#include <immintrin.h>\n" + "".join(parts)
+        line = text[: text.index("p->x")].count("\n") + 1
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        program = writer(folder, text)
+        program.__dict__["_calls"] = [_Called("f.c", "PUT", ("&p->y",), frozenset({"flush"}), 0)]
+        call = "    PUT(&p->x);\n" if parts[2] is store else "    _mm_clflush(&p->x);\n"
+        assert call in written(program, folder, Step(Location("f.c", line, 10, "f", "p.x", ()), (1,), flush=True))
+
+
+def test_a_macro_that_gives_the_size_is_called_once_for_what_spans_lines(tmp_path: Path) -> None:
+    text = "#define PUT(x) wb((x), sizeof *(x))\nvoid f(struct s *p) {\n    p->x = y;\n}\n"
+    (tmp_path / "f.c").write_text(text)
+    world = World(tmp_path / "world", words("true"), lambda t: t.store("p", 0, 128, bytes(128)))
+    program = Writer(world.subject, lambda row: (), tmp_path)
+    program.__dict__["_calls"] = [_Called("f.c", "PUT", ("&p->y",), frozenset({"flush"}), 0)]
+    rows = tuple(np.flatnonzero(world.subject.trace.events["size"] == 128).tolist())
+    assert rows
+    edits, _ = program.write([Step(Location("f.c", 3, 10, "f", "p.x", ()), rows, flush=True)])
+    assert [edit.text for edit in edits] == ["    PUT(&p->x);"]
+
+
+def test_a_volatile_object_is_not_given_to_what_may_not_take_it(tmp_path: Path) -> None:
+    def put_in(parameter: str, field: str) -> tuple[str, str]:
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        text = f"struct s {{\n    {field};\n}};\nvoid wb({parameter} *at);\nvoid f(void) {{\n    p->x = 1;\n}}\n"
+        program = writer(folder, text, "f.cpp")
+        program.__dict__["_calls"] = [_Called("f.cpp", "wb", ("&p->y",), frozenset({"flush"}), 0)]
+        edits, why = program.write([Step(Location("f.cpp", 6, 10, "f", "p.x", ()), (1,), flush=True)])
+        return "".join(edit.text for edit in edits), why
+
+    assert put_in("const void", "long y, x") == ("    wb(&p->x);", "")
+    assert put_in("const volatile void", "volatile long y, x") == ("    wb(&p->x);", "")
+    edits, why = put_in("const void", "volatile long y, x")
+    assert not edits
+    assert why == "f.cpp:6: what is stored to is volatile, and `wb` may not take such an address"
+
+
+def test_a_header_is_included_where_no_condition_leaves_it_out(tmp_path: Path) -> None:
+    text = "#ifdef _WIN32\n#include <io.h>\n#endif\n#include <stdio.h>\nvoid f(void) {\n    p->x = 1;\n}\n"
+    step = Step(Location("f.c", 6, 10, "f", "p.x", ()), (1,), fence=True)
+    assert "#endif\n#include <immintrin.h>\n#include <stdio.h>\n" in written(writer(tmp_path, text), tmp_path, step)
+
+
+def test_a_function_that_takes_the_end_of_a_range_is_not_given_its_length(tmp_path: Path) -> None:
+    def put_in(last: str) -> str:
+        folder = tmp_path / last.strip("*")
+        folder.mkdir()
+        text = f"#include <immintrin.h>\nvoid wb(void *at, {last});\nvoid f(void) {{\n    p->x = 1;\n}}\n"
+        program = writer(folder, text)
+        program.__dict__["_calls"] = [_Called("f.c", "wb", ("&p->y", "what"), frozenset({"flush"}), 0)]
+        return written(program, folder, Step(Location("f.c", 4, 10, "f", "p.x", ()), (1,), flush=True))
+
+    assert "    wb(&p->x, sizeof(p->x));\n" in put_in("long bytes")
+    assert "    _mm_clflush(&p->x);\n" in put_in("void *end")
+
+
+@pytest.mark.parametrize(
+    ("address", "size", "call"),
+    [
+        ("words + 1", "8", "((uintptr_t)(words + 1) & 4095) + 8"),
+        ("words", "n << 3", "((uintptr_t)words & 4095) + (n << 3)"),
+        ("&p->x", "sizeof p->x", "((uintptr_t)&p->x & 4095) + sizeof p->x"),
+    ],
+)
+def test_the_range_of_a_sync_is_what_was_copied(tmp_path: Path, address: str, size: str, call: str) -> None:
+    """`(uintptr_t)words + 1` would count bytes, not words."""
+    text = f"void f(void) {{\n    memcpy({address}, from, {size});\n}}\n"
+    step = Step(Location("f.c", 2, 5, "f", "", ()), (1,), sync=SyncKind.MSYNC)
+    assert f"{call}, MS_SYNC);" in written(writer(tmp_path, text), tmp_path, step)
+
+
+def writer(tmp_path: Path, text: str, name: str = "f.c") -> Writer:
+    """A writer for a program of one file, of whose run nothing is known."""
+    (tmp_path / name).write_text(text)
+    world = World(tmp_path / "world", words("true"), lambda t: t.store("p", 0, 8, 1))
+    return Writer(world.subject, lambda row: (), tmp_path)
+
+
+def written(writer: Writer, folder: Path, step: Step) -> str:
+    edits, why = writer.write([step])
+    assert edits, why
+    return applied(edits, lambda file: (folder / file).read_text())[step.place.file][1]
+
+
+def test_the_address_that_a_call_gives_is_taken_once(tmp_path: Path) -> None:
+    text = "#include <immintrin.h>\nvoid f(void) {\n    if (a)\n        change(n)->left = a; /* why */\n    g();\n}\n"
+    step = Step(Location("f.c", 4, 25, "f", "node.left", ()), (1,), flush=True, fence=True)
+    assert written(writer(tmp_path, text), tmp_path, step) == (
+        "#include <immintrin.h>\nvoid f(void) {\n    if (a) {\n"
+        "        __typeof__(change(n)->left) *stored = &change(n)->left;\n"
+        "        *stored = a; /* why */\n        _mm_clflush(stored);\n        _mm_sfence();\n    }\n    g();\n}\n"
+    )
+
+
+def test_where_what_is_stored_is_found_first_the_address_is_not_taken_before_it(tmp_path: Path) -> None:
+    """C++17 evaluates the right side of an assignment before the left one."""
+    text = "#include <immintrin.h>\nvoid f() {\n    change(n)->left = make();\n}\n"
+    step = Step(Location("f.cpp", 3, 21, "f", "node.left", ()), (1,), flush=True)
+    edits, why = writer(tmp_path, text, "f.cpp").write([step])
+    assert not edits
+    assert why == "f.cpp:3: `change(n)->left` has a side effect, and is found after what is stored there"
+
+
+def test_a_fence_after_flushes_in_a_loop_comes_after_the_loop(tmp_path: Path) -> None:
+    text = "#include <immintrin.h>\nvoid f(void) {\n    for (i = 0; i < n; i++)\n        flush(p[i]);\n    g();\n}\n"
+    step = Step(Location("f.c", 4, 9, "f", "", ()), (1,), fence=True, after_loop=True)
+    assert written(writer(tmp_path, text), tmp_path, step).endswith(
+        "        flush(p[i]);\n    _mm_sfence();\n    g();\n}\n"
+    )
+
+
+def test_a_file_outside_of_the_project_is_told_in_words(tmp_path: Path) -> None:
+    step = Step(Location("/usr/include/pool.h", 4, 9, "f", "", ()), (1,), fence=True)
+    assert writer(tmp_path, "").write([step]) == ((), "/usr/include/pool.h:4: it lies outside of the project")

@@ -1,0 +1,479 @@
+"""Runs that stand for many crash images, against running each image by itself."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crashcheck.analyzer.persistence import build
+from crashcheck.checker.execution.product_exploration import Covering, Outcome, Product, _contents, matching, product_of
+from crashcheck.checker.images.image_folder import patch_image, write_image
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.mutation.mutant_states import Common, Exposure
+from crashcheck.checker.mutation.mutants import mutants, persists
+from crashcheck.checker.search.budget import Budget, Meter, OutOfTime, within
+from crashcheck.checker.states.granules import Granule, together
+from crashcheck.checker.states.ideals import Ids
+from crashcheck.checker.states.space import CrashState
+from crashcheck.config import Config, load, override
+from crashcheck.mutation_campaign import Fate, MutantResult, mutate
+from crashcheck.runtime import exploration
+from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
+from crashcheck.runtime.exploration import Explored, OpenGranule, explore
+from support.random_programs import SETTINGS, memory_programs
+from support.reference import First, Program
+from support.worlds import World, explored, record
+
+from .test_mutants import alone, common_of, image_of
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+HEADER = Path(exploration.__file__).resolve().parent / "include" / "explore.h"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder = tmp_path_factory.mktemp("programs")
+
+    def built(name: str) -> Path:
+        target = folder / name
+        if not target.exists():
+            flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]
+            subprocess.run([*find_compiler(), *flags, str(PROGRAMS / f"{name}.c"), "-o", str(target)], check=True)
+        return target
+
+    return built
+
+
+def test_the_python_mirror_is_that_of_the_header(tmp_path: Path) -> None:
+    source = tmp_path / "sizes.c"
+    source.write_text(
+        f'#include <stddef.h>\n#include <stdio.h>\n#include "{HEADER}"\n'
+        "int main(void) {\n"
+        '    printf("%zu %zu %zu %zu %zu %u %u\\n",\n'
+        "           sizeof(struct cc_explore_table), sizeof(struct cc_explore_granule),\n"
+        "           sizeof(struct cc_explore_end), sizeof(struct cc_explore_node),\n"
+        "           offsetof(struct cc_explore_table, memory_bytes), CC_EXPLORE_VERSION, CC_EXPLORE_GRANULES);\n"
+        "}\n"
+    )
+    subprocess.run([*find_compiler(), str(source), "-o", str(tmp_path / "sizes")], check=True)
+    sizes = subprocess.run([str(tmp_path / "sizes")], check=True, capture_output=True, text=True).stdout.split()
+    table = exploration._TABLE.size
+    mirror = (table, exploration._GRANULE.size, exploration._END.size, exploration._NODE_BYTES, table - 8)
+    assert tuple(map(int, sizes)) == (*mirror, exploration.VERSION, exploration.MOST_GRANULES)
+    listed = re.findall(r"CC_EXPLORE_\w+ = (\d+)", HEADER.read_text(encoding="utf-8"))
+    assert sorted(map(int, listed)) == [0, *sorted(exploration._WHY)]
+
+
+def explored_runs(
+    command: list[str],
+    image: bytes,
+    granules: list[OpenGranule],
+    library: RuntimeLibrary | None = None,
+    timeout_s: float = 60,
+) -> Explored:
+    """`library`: the runtime, compiled in another way."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "pool").mkdir()
+        (folder / "pool" / "a").write_bytes(image)
+        (folder / "pool" / "a.other").write_bytes(bytes(4096))
+        env = {
+            **os.environ,
+            "LD_PRELOAD": str((library or build_runtime()).shared),
+            "CRASHCHECK_POOL": str(folder / "pool"),
+            "CRASHCHECK_FILES": "a",
+        }
+        words = [command[0], str(folder / "pool" / "a"), *command[1:]]
+        limits = {"timeout_s": timeout_s, "memory_bytes": None}
+        done = explore(words, folder / "pool", granules, folder, env=env, cwd=folder, apart=True, **limits)  # type: ignore[arg-type]
+        assert (folder / "pool" / "a").read_bytes() == image, "the image itself is left alone"
+        return done
+
+
+def one_by_one(command: list[str], image: bytes, granules: list[OpenGranule]) -> Iterator[tuple[int, bytes]]:
+    """Exit status and output on each image."""
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "a"
+        (Path(name) / "a.other").write_bytes(bytes(4096))
+        for contents in itertools.product(*(granule.contents for granule in granules)):
+            data = bytearray(image)
+            for granule, content in zip(granules, contents, strict=True):
+                data[granule.offset : granule.offset + granule.length] = content
+            file.write_bytes(data)
+            done = subprocess.run([command[0], str(file), *command[1:]], capture_output=True, check=False)
+            yield done.returncode, done.stdout
+
+
+def holding_the_first(size: int, granules: list[OpenGranule]) -> bytes:
+    data = bytearray(size)
+    for granule in granules:
+        data[granule.offset : granule.offset + granule.length] = granule.contents[0]
+    return bytes(data)
+
+
+def line(number: int, *values: int) -> OpenGranule:
+    """A line that holds one of some 8-byte values at its beginning."""
+    return OpenGranule("a", 64 * number, 64, tuple(value.to_bytes(8, "little") + bytes(56) for value in values))
+
+
+OFFSETS = st.sampled_from([0, 1, 8, 12, 56, 60, 63, 64, 72, 120, 4032, 4088, 4093, 4096, 4100, 4160])
+SIZES = st.sampled_from([1, 2, 4, 8])
+
+
+@st.composite
+def commands(draw: st.DrawFn) -> str:
+    what = draw(st.sampled_from("rrrwwazcmes?fpxkbiilvVotdnS"))
+    at = draw(OFFSETS)
+    if what in "r":
+        return f"r{draw(SIZES)}@{at}"
+    if what in "w":
+        return f"w{draw(SIZES)}@{at}={draw(st.integers(0, 3))}"
+    if what == "a":
+        return f"a8@{at}={draw(st.integers(0, 3))}"
+    if what == "x":
+        return f"x{draw(st.sampled_from([1, 4]))}@{at}={draw(st.integers(0, 3))}"
+    if what == "l":
+        return f"l1@{at}={draw(st.integers(1, 140))}"
+    if what in "kbiot":
+        return f"{what}8@{at}={draw(st.integers(0, 9))}"
+    if what in "vV":
+        return f"{what}{draw(st.sampled_from([16, 32, 64]))}@{at}"
+    if what == "S":
+        return f"S{draw(st.integers(1, 140))}@{at}={draw(st.integers(0, 3))}"
+    if what in "z":
+        return f"z{draw(st.integers(1, 140))}@{at}"
+    if what in "cmedn":
+        return f"{what}{draw(st.integers(1, 140))}@{at}>{draw(OFFSETS)}"
+    return f"s0@{at}" if what == "s" else what
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> tuple[bytes, ...]:
+    words = st.lists(st.sampled_from([0, 1, 0x0101010101010101]), min_size=8, max_size=8)
+    many = draw(st.lists(words, min_size=2, max_size=3))
+    return tuple(dict.fromkeys(b"".join(word.to_bytes(8, "little") for word in each) for each in many))
+
+
+@pytest.fixture(scope="module", params=["as it is", "undefined behaviour traps"])
+def library(request: pytest.FixtureRequest) -> RuntimeLibrary | None:
+    """The runtime, and the same under UndefinedBehaviorSanitizer: what it finds ends a run by SIGILL."""
+    if request.param == "as it is":
+        return None
+    return build_runtime(["gcc", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"])
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        ["w8@64=1", "r8@72", "w1@130=3", "?", "l1@120=30", "r4@4094"],
+        ["x4@4094=1", "k8@64=3", "b8@64=5", "i8@64=3", "t8@4092", "b8@4032=9"],
+        ["v16@4090", "V32@4080", "v64@4030", "o8@4080=170", "v64@64"],
+        ["d70@4030>60", "n90@64>4040", "S10@4090=1", "l1@4080=60", "s0@64"],
+        ["m96@0>4100"],  # a page of which all is known once it is written, touched only afterwards
+        ["m96@4100>0", "e96@0>4100"],
+        ["w8@4093=1", "r8@4093"],
+        ["c140@4032>60", "r8@64", "?", "r8@4096"],
+        ["z64@64", "r8@64", "a8@72=1"],
+    ],
+)
+def test_instructions_that_touch_two_pages_are_followed(
+    program: Callable[[str], Path], script: list[str], library: RuntimeLibrary | None
+) -> None:
+    granules = [
+        OpenGranule("a", at, 64, (bytes([1, 0, 0, 0]) * 16, bytes([0, 0, 0, 1]) * 16)) for at in (64, 4032, 4096)
+    ]
+    image = holding_the_first(8192, granules)
+    command = [str(program("script")), *script, "p"]
+    done = explored_runs(command, image, granules, library)
+    assert not done.why
+    ends = {(os.waitstatus_to_exitcode(end.status), end.output) for end in done.ends}
+    assert ends == set(one_by_one(command, image, granules))
+
+
+@settings(SETTINGS, max_examples=60)
+@given(
+    st.lists(commands(), min_size=1, max_size=10),
+    st.lists(st.sampled_from([0, 64, 4032, 4096]), min_size=1, max_size=3, unique=True),
+    st.data(),
+)
+def test_explored_runs_end_like_those_of_each_image(
+    program: Callable[[str], Path], script: list[str], places: list[int], data: st.DataObject
+) -> None:
+    granules = [OpenGranule("a", at, 64, data.draw(contents())) for at in sorted(places)]
+    image = holding_the_first(8192, granules)
+    command = [str(program("script")), *script, "p"]
+    done = explored_runs(command, image, granules)
+    assert not done.why
+    ends = {(os.waitstatus_to_exitcode(end.status), end.output) for end in done.ends}
+    assert ends == set(one_by_one(command, image, granules))
+
+
+def test_what_is_not_read_decides_nothing(program: Callable[[str], Path]) -> None:
+    done = explored_runs([str(program("locks")), "none"], bytes(4096), [line(at, 0, 1) for at in range(16)])
+    (end,) = done.ends
+    assert (done.why, end.status, end.output, set(end.choices)) == ("", 0, b"sound\n", {None})
+
+
+def test_what_is_read_and_made_good_multiplies_nothing(program: Callable[[str], Path]) -> None:
+    done = explored_runs([str(program("locks")), "release"], bytes(4096), [line(at, 0, 1) for at in range(16)])
+    assert not done.why
+    assert {(end.status, end.output) for end in done.ends} == {(0, b"sound\n")}
+    assert len(done.ends) + done.states < 200, "of 65,536 images"
+
+
+def test_an_end_says_which_contents_lead_to_it(program: Callable[[str], Path]) -> None:
+    granules = [line(0, 0, 1), line(1, 0, 1)]
+    for how, number in (("spoil", signal.SIGSEGV), ("abort", signal.SIGABRT)):
+        done = explored_runs([str(program("locks")), how], bytes(4096), granules)
+        assert {(end.status, end.choices) for end in done.ends} == {(0, (0, None)), (number, (1, None))}
+
+
+@pytest.mark.parametrize(
+    ("how", "why", "final"),
+    [
+        ("pread", "it reads or changes the file by a system call (number 17)", True),
+        ("print", "it passes memory of the file to a system call (number 1)", True),
+        ("fork", "it makes a system call that is not followed", True),
+        ("again", "it maps the file more than once", True),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(program: Callable[[str], Path], how: str, why: str, final: bool) -> None:
+    done = explored_runs([str(program("locks")), how], bytes(4096), [line(0, 0, 1)])
+    assert done.why.startswith(why)
+    assert done.final == final
+
+
+@pytest.mark.parametrize("register", ["rdx", "flags", "xmm", "x87", "mxcsr", "ymm", "zmm", "zmm20", "k", "none"])
+def test_runs_that_differ_in_a_register_alone_do_not_go_on_as_one(
+    program: Callable[[str], Path], register: str
+) -> None:
+    granules = [line(0, 0, 1), line(1, 0, 1)]
+    command = [str(program("held")), register]
+    done = explored_runs(command, bytes(4096), granules)
+    assert not done.why
+    ends = {(os.waitstatus_to_exitcode(end.status), end.output) for end in done.ends}
+    assert ends == set(one_by_one(command, bytes(4096), granules)) == {(0, b""), (1, b"")}
+
+
+FOLLOWED = ["plain", "kill", "sync", "read-only", "action", "asked"]
+
+
+@pytest.mark.parametrize("how", [*FOLLOWED, "other", "copied", "mask", "wiped", "second-page", "first-page"])
+def test_what_the_kernel_does_is_followed_or_refused(program: Callable[[str], Path], how: str) -> None:
+    across = how.endswith("page")  # the granule lies across two pages, of which one is mapped
+    granule = OpenGranule("a", 4032 if across else 0, 128, (bytes(128), bytes([1] * 128)))
+    command = [str(program("odd")), how]
+    done = explored_runs(command, bytes(8192), [granule])
+    assert bool(done.why) == (how not in FOLLOWED)
+    if not done.why:
+        ends = {(os.waitstatus_to_exitcode(end.status), end.output) for end in done.ends}
+        assert ends == set(one_by_one(command, bytes(8192), [granule]))
+
+
+def test_a_run_that_never_ends_leaves_what_was_explored_undecided(program: Callable[[str], Path]) -> None:
+    done = explored_runs([str(program("odd")), "hang"], bytes(4096), [line(0, 0, 1)], timeout_s=2)
+    assert (done.why, done.final) == ("its time was over", False)
+
+
+def test_what_was_shown_of_some_lines_shows_nothing_of_others_whose_contents_are_not_listed() -> None:
+    def product(*granules: OpenGranule) -> Product:
+        return Product(1, 0, granules, tuple(range(len(granules))), tuple(((),) for _ in granules))
+
+    unlisted = OpenGranule("a", 64, 64, ())
+    covering = Covering(None, None, 1)  # type: ignore[arg-type]
+    for shown, asked, known in (
+        ((line(0, 0, 1),), (line(0, 0, 1), unlisted), False),
+        ((line(0, 0, 1), line(1, 0, 1)), (line(0, 0, 1), unlisted), False),
+        ((line(0, 0, 1), unlisted), (line(0, 1), unlisted), True),
+        ((line(0, 0, 1), unlisted), (line(1, 0, 1),), False),
+    ):
+        covering._passed = {1: [_contents(product(*shown))]}
+        assert covering._is_known(product(*asked)) == known
+
+
+def test_a_line_with_too_many_contents_may_not_be_read(program: Callable[[str], Path]) -> None:
+    many = OpenGranule("a", 0, 64, ())
+    assert "too much to be listed" in explored_runs([str(program("locks")), "release"], bytes(4096), [many]).why
+    assert not explored_runs([str(program("locks")), "none"], bytes(4096), [many]).why
+
+
+def images_of(product: Product, pool: Path) -> Iterator[dict[str, bytes]]:
+    base = {path.name: path.read_bytes() for path in pool.iterdir()}
+    for chosen in itertools.product(*(granule.contents for granule in product.granules)):
+        image = {name: bytearray(data) for name, data in base.items()}
+        for granule, content in zip(product.granules, chosen, strict=True):
+            image[granule.path][granule.offset : granule.offset + granule.length] = content
+        yield {name: bytes(data) for name, data in image.items()}
+
+
+def written(world: World, folder: Path, state: CrashState, target: Path) -> Path:
+    """A state's image as files."""
+
+    def plain(patches: tuple[object, ...]) -> tuple[tuple[str, bool, int, tuple[tuple[int, bytes], ...]], ...]:
+        return tuple((p.path, p.exists, p.size, p.writes) for p in patches)  # type: ignore[attr-defined]
+
+    write_image(folder / "first", plain(world.content.durable(None, state.point)), target)
+    patch_image(target, plain(world.content.patches(state)))
+    return target
+
+
+@settings(SETTINGS, max_examples=60)
+@given(memory_programs())
+def test_a_product_holds_each_new_state_of_its_stretch_and_only_states_of_the_mutant(
+    program: tuple[First, Program],
+) -> None:
+    first, events = program
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        trace = record(folder, first, events).trace()
+        whole = explored(trace, folder, first, "px86")
+        ground = common_of(trace, folder, first, "px86")
+        common = Common(ground.space, Content(ground.space, folder / "first"))
+        number = 0
+        for mutant in mutants(trace, persists(trace, alone)):
+            world = explored(mutant.trace, folder, first, "px86")
+            exposure = Exposure(common, whole.space.graph, build(mutant.trace, "px86"))
+            assert sorted(clock for some in exposure.stretches() for clock in some) == list(exposure.moments)
+            for stretch in exposure.stretches():
+                number += 1
+                pool = written(ground, folder, common.state(stretch[-1], ()), folder / f"pool{number}")
+                product = product_of(common.content, exposure, common, stretch[-1], pool)
+                if isinstance(product, str):
+                    continue
+                images = [sorted(image.items()) for image in images_of(product, pool)]
+                news = [image_of(ground, state) for clock in stretch for state in exposure.at(clock)]
+                assert len(news) == sum(map(exposure.new_at, stretch))
+                for image, _, _ in news:
+                    assert sorted(present(image)) in images
+                feasible = {(tuple(sorted(present(image))), *told) for image, *told in world.distinct}
+                _, acked, printed = news[0]
+                assert {(tuple(image), acked, printed) for image in images} <= feasible
+                for chosen in islice(itertools.product(*(range(len(g.contents)) for g in product.granules)), 40):
+                    state = matching(exposure, product, chosen)
+                    if state is not None:
+                        at = images[
+                            list(itertools.product(*(range(len(g.contents)) for g in product.granules))).index(chosen)
+                        ]
+                        assert sorted(present(image_of(ground, state)[0])) == at
+
+
+class _NeverNew(Granule):
+    """Much may be lost of it, of which nothing is exposed but at the very end."""
+
+    def __init__(self) -> None:
+        self.newest = frozenset()
+        self.all, self.alike = 1 << 40, (1 << 40) - 1
+
+    def __iter__(self) -> Iterator[Ids]:
+        return iter(lambda: (0,), ())
+
+    def exposes(self, lost: Ids) -> bool:
+        return False
+
+
+def test_states_of_which_none_is_new_are_gone_through_within_the_budget() -> None:
+    seconds = iter(range(1000))
+    meter = Meter(Budget(seconds=500), lambda: next(seconds))
+    with pytest.raises(OutOfTime):
+        next(together([_NeverNew()], 1, keep_on=within(lambda: meter.left_s)))
+
+
+def present(image: object) -> list[tuple[str, bytes]]:
+    return [(name, data) for name, data in dict(image).items() if data is not None]  # type: ignore[call-overload]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, environment: dict[str, str]) -> Callable[..., Config]:
+    """A program whose one record is written while 14 lines are open, with one of its checks."""
+
+    def built(check: int, states: int = 250) -> Config:
+        shutil.copy(PROGRAMS / "ledger.c", tmp_path)
+        for name, flags in (("ledger", []), ("check", [f"-DCHECK={check}"])):
+            command = ["crashcheck-cc", "-O1", "-g", "-mclflushopt", *flags, "-o", name, "ledger.c"]
+            subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+        (tmp_path / "crashcheck.toml").write_text(
+            '[workload]\ncommand = "./ledger {pool}/a"\n[pool]\nfiles = ["a"]\n'
+            '[check]\ncommand = "./check {pool}/a {acked}"\n[model]\nname = "px86"\n'
+        )
+        return override(load(tmp_path), states=states)
+
+    return built
+
+
+def of_the_record(config: Config, **more: bool) -> tuple[MutantResult, str]:
+    """What becomes of the program without its last fence."""
+    text = (config.folder / "ledger.c").read_text(encoding="utf-8").splitlines()
+    last = max(number for number, line in enumerate(text, 1) if "_mm_sfence" in line)
+    done = mutate(config, jobs=2, wanted=lambda p: p.location.line == last, moves=False, **more)
+    (result,) = done.results
+    return result, done.note
+
+
+def test_what_the_check_does_not_read_is_harmless_after_few_runs(ledger: Callable[..., Config]) -> None:
+    result, note = of_the_record(ledger(1))
+    assert (result.fate, note) == (Fate.HARMLESS, "")
+    assert result.new is not None
+    assert result.new >= 1 << 14
+    assert result.proved <= result.new
+    assert result.states <= 250
+    assert 0 < result.ends < 10
+    assert result.states + result.proved >= result.new
+
+
+def test_without_exploring_it_survives(ledger: Callable[..., Config]) -> None:
+    result, _ = of_the_record(ledger(1), explore=False)
+    assert (result.fate, result.states, result.proved) == (Fate.SURVIVED, 250, 0)
+
+
+def test_a_combination_that_fails_is_found_by_what_the_check_reads(ledger: Callable[..., Config]) -> None:
+    with patch.object(Exposure, "aimed", lambda self: iter(())):
+        result, _ = of_the_record(ledger(2))
+    assert result.fate is Fate.FOUND
+    assert result.states < 20
+
+
+def test_a_check_that_reads_the_file_by_a_system_call_is_not_explored(ledger: Callable[..., Config]) -> None:
+    result, note = of_the_record(ledger(3))
+    assert (result.fate, result.proved) == (Fate.SURVIVED, 0)
+    assert "reads or changes the file by a system call" in note
+    assert "reads or changes the file by a system call" in result.because
+
+
+def says_all_pass(self: Covering, exposure: Exposure, clocks: list[int], timeout_s: float) -> list[Outcome]:
+    return [Outcome("", False, 1) for _ in clocks]
+
+
+def test_states_that_are_run_between_what_is_explored_find_what_that_has_not_shown(
+    ledger: Callable[..., Config],
+) -> None:
+    unaimed = patch.object(Exposure, "aimed", lambda self: iter(()))
+    unsampled = patch("crashcheck.mutation_campaign._SAMPLED", 0)
+    with unaimed, unsampled, patch.object(Covering, "decide", says_all_pass):
+        with patch("crashcheck.mutation_campaign._BESIDE", 0):
+            result, _ = of_the_record(ledger(2))
+        assert result.fate is Fate.HARMLESS
+        with patch("crashcheck.mutation_campaign._BESIDE", 200):
+            result, _ = of_the_record(ledger(2))
+        assert result.fate is Fate.FOUND
+
+
+def test_one_run_that_contradicts_it_ends_the_use_of_what_was_explored(ledger: Callable[..., Config]) -> None:
+    unaimed = patch.object(Exposure, "aimed", lambda self: iter(()))
+    alone = patch("crashcheck.mutation_campaign._BESIDE", 0)
+    with unaimed, alone, patch.object(Covering, "decide", says_all_pass):
+        result, note = of_the_record(ledger(2))
+    assert result.fate is Fate.FOUND, "by one of the states that are run as a sample"
+    assert note.startswith("what was explored does not count")

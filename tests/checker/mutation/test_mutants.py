@@ -1,0 +1,501 @@
+"""Mutants of small traces, against brute force and against programs that were really changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+
+from crashcheck import pipeline
+from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.invariants.inference import Inferred
+from crashcheck.analyzer.invariants.ranking import KeepOn, always
+from crashcheck.analyzer.persistence import build
+from crashcheck.analyzer.trace.reader import Facts, Trace
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.mutation.mutant_states import Common, Count, Exposure
+from crashcheck.checker.mutation.mutants import Change, Mutant, What, bare, mutants, persists, source_chain
+from crashcheck.checker.results import Location
+from crashcheck.checker.search.budget import OutOfTime
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.config import load, override
+from crashcheck.mutation_campaign import Fate, _One, mutate
+from crashcheck.runtime.trace_format import FenceKind, Kind
+from crashcheck.source import SourceTree
+from support.paths import ROOT
+from support.random_programs import SETTINGS, memory_programs, page_programs
+from support.reference import First, Program, State
+from support.tracing import TraceBuilder
+from support.worlds import World, apply, explored, frozen, record
+
+EXAMPLE = ROOT / "examples" / "output-equivalence"
+
+
+def place(line: int, function: str = "f") -> Location:
+    return Location("a.c", line, 1, function, "", ())
+
+
+def alone(row: int) -> tuple[Location, ...]:
+    """Every event has a place of its own."""
+    return (place(row),)
+
+
+def told(mutant: Mutant) -> tuple[What, Change, int]:
+    return mutant.persist.what, mutant.change, mutant.persist.location.line
+
+
+def kinds(trace: Trace) -> list[Kind]:
+    return [Kind(kind) for kind in trace.events["kind"].tolist() if kind != Kind.FILE_DEF]
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> TraceBuilder:
+    out = TraceBuilder(tmp_path / "t.cct")
+    out.file("a", 4096)
+    return out
+
+
+def test_each_flush_fence_and_sync_is_deleted_once(builder: TraceBuilder) -> None:
+    builder.store("a", 0, 8, 1)
+    builder.clwb("a", 0)
+    builder.sfence()
+    builder.msync("a")
+    trace = builder.trace()
+    deleted = [m for m in mutants(trace, persists(trace, alone)) if m.change is Change.DELETED]
+    assert [(told(m)[0], kinds(m.trace)) for m in deleted] == [
+        (What.FLUSH, [Kind.STORE, Kind.FENCE, Kind.SYNC_BEGIN, Kind.SYNC_END]),
+        (What.FENCE, [Kind.STORE, Kind.FLUSH, Kind.SYNC_BEGIN, Kind.SYNC_END]),
+        (What.SYNC, [Kind.STORE, Kind.FLUSH, Kind.FENCE]),
+    ]
+
+
+def test_a_fence_of_a_locked_instruction_is_left_alone(builder: TraceBuilder) -> None:
+    builder.locked_store("a", 0, 8, 1)
+    builder.fence(FenceKind.MFENCE)
+    trace = builder.trace()
+    assert [kinds(mutant.trace) for mutant in mutants(trace, persists(trace, alone))] == [[Kind.FENCE, Kind.STORE]]
+
+
+def test_a_move_goes_past_one_fence_over_its_flushes_or_past_one_update(builder: TraceBuilder) -> None:
+    builder.store("a", 0, 8, 1)
+    builder.clwb("a", 0)
+    builder.sfence()
+    builder.msync("a")
+    builder.store("a", 64, 8, 1)
+    trace = builder.trace()
+    moved = {m.persist.what: m.trace for m in mutants(trace, persists(trace, alone)) if m.change is Change.MOVED}
+    sync = [Kind.SYNC_BEGIN, Kind.SYNC_END]
+    assert kinds(moved[What.FLUSH]) == [Kind.STORE, Kind.FENCE, Kind.FLUSH, *sync, Kind.STORE]
+    assert kinds(moved[What.FENCE]) == [Kind.STORE, Kind.FENCE, Kind.FLUSH, *sync, Kind.STORE]
+    assert kinds(moved[What.SYNC]) == [Kind.STORE, Kind.FLUSH, Kind.FENCE, Kind.STORE, *sync]
+    assert build(moved[What.SYNC], "page-cache").durable_from.tolist() == [7, 7]
+
+
+def test_nothing_moves_past_the_end_of_its_operation(builder: TraceBuilder) -> None:
+    builder.begin(1)
+    builder.store("a", 0, 8, 1)
+    builder.clwb("a", 0)
+    builder.end(1)
+    builder.sfence()
+    trace = builder.trace()
+    assert [told(m)[:2] for m in mutants(trace, persists(trace, alone))] == [
+        (What.FLUSH, Change.DELETED),
+        (What.FENCE, Change.DELETED),
+    ]
+
+
+def test_other_threads_events_are_no_obstacle_and_are_not_moved(builder: TraceBuilder) -> None:
+    builder.store("a", 0, 8, 1)
+    builder.clwb("a", 0)
+    with builder.thread(2):
+        builder.sfence()
+    builder.sfence()
+    trace = builder.trace()
+    (moved,) = [m.trace for m in mutants(trace, persists(trace, alone)) if told(m)[:2] == (What.FLUSH, Change.MOVED)]
+    assert kinds(moved) == [Kind.STORE, Kind.FENCE, Kind.FENCE, Kind.FLUSH]
+    assert moved.events["thread"].tolist()[-3:] == [2, 1, 1]
+
+
+def test_helpers_that_only_flush_and_fence_are_told_apart_by_their_callers(builder: TraceBuilder) -> None:
+    for _ in range(2):
+        builder.store("a", 0, 8, 1)
+        builder.clwb("a", 0)
+        builder.sfence()
+    chains = {
+        Kind.STORE: [(place(1, "put"), place(9, "main"))] * 2,
+        Kind.FLUSH: [
+            (place(20, "flush"), place(21, "persist"), place(line, "put"), place(9, "main")) for line in (2, 3)
+        ],
+        Kind.FENCE: [(place(22, "persist"), place(line, "put"), place(9, "main")) for line in (2, 3)],
+    }
+    trace = builder.trace()
+
+    def chain(row: int) -> tuple[Location, ...]:
+        kind = Kind(int(trace.events["kind"][row]))
+        return chains[kind][int((trace.events["kind"][:row] == kind).sum())]
+
+    assert [(p.what, p.location.function, p.location.line) for p in persists(trace, chain)] == [
+        (What.FENCE, "put", 2),
+        (What.FLUSH, "put", 2),
+        (What.FENCE, "put", 3),
+        (What.FLUSH, "put", 3),
+    ]
+
+
+def test_what_only_resizes_a_file_is_no_helper_that_only_flushes_and_fences(builder: TraceBuilder) -> None:
+    builder.store("a", 0, 8, 1)
+    builder.site = 1
+    builder.truncate("a", 8192)
+    builder.msync("a")
+    trace = builder.trace()
+
+    def chain(row: int) -> tuple[Location, ...]:
+        put = place(2, "put")
+        return (put,) if trace.events["kind"][row] == Kind.STORE else (place(9, "grow"), put)
+
+    (grown,) = persists(trace, chain)
+    assert (grown.what, grown.location.function) == (What.SYNC, "grow")
+
+
+def test_a_second_flush_of_a_line_before_the_fence_is_equivalent(builder: TraceBuilder) -> None:
+    builder.store("a", 0, 8, 1)
+    builder.clwb("a", 0)
+    builder.clwb("a", 0)
+    builder.sfence()
+    builder.store("a", 64, 8, 1)
+    trace = builder.trace()
+    original = build(trace, "px86")
+    space = StateSpace(build(bare(trace), "px86"))
+    common = Common(space, Content(space))
+    fates = [
+        Exposure(common, original, build(mutant.trace, "px86")).equivalent
+        for mutant in mutants(trace, persists(trace, alone))
+        if mutant.change is Change.DELETED
+    ]
+    assert fates == [True, True, False]
+
+
+def image_of(world: World, state: CrashState) -> State:
+    """By brute force: patches, applied one after the other from the first image on."""
+    image: dict[str, bytes | None] = dict(world.first)
+    for at in range(state.point + 1):
+        image = apply(image, world.content.durable(at - 1 if at else None, at))
+    point = world.space.points[state.point]
+    return frozen(apply(image, world.content.patches(state))), point.acked, point.stdout_bytes
+
+
+def common_of(trace: Trace, folder: Path, first: First, model: str) -> World:
+    space = StateSpace(build(bare(trace), model))
+    return World(space, Content(space, folder / "first"), [], [], first)
+
+
+def states_agree(first: First, program: Program, model: str) -> None:
+    """What Exposure says of each mutant is so, by going through all states of both."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = record(Path(folder), first, program).trace()
+        whole = explored(trace, Path(folder), first, model)
+        ground = common_of(trace, Path(folder), first, model)
+        common = Common(ground.space, ground.content)
+        for mutant in mutants(trace, persists(trace, alone)):
+            world = explored(mutant.trace, Path(folder), first, model)
+            exposure = Exposure(common, whole.space.graph, world.space.graph)
+            every = list(exposure.all())
+            assert len(set(every)) == len(every), "each once"
+            assert exposure.count(1 << 30) == Count(len(every), True)
+            images = {state: image_of(ground, state) for state in every}
+            assert set(images.values()) <= world.distinct, "all are states of the mutant"
+            assert world.distinct - whole.distinct <= set(images.values()), "and no new one is missing"
+            assert exposure.equivalent == (not every)
+            assert set(islice(exposure.drawn(), 20)) - {None} <= set(every)
+            assert {state for many in range(1, exposure.granules + 1) for state in exposure.losses(many)} <= set(every)
+            assert {image_of(ground, state) for state in exposure.aimed()} <= set(images.values())
+            for state, image in zip(world.states, world.images, strict=True):
+                named = exposure.new(world.space, state)
+                if named is None:
+                    assert image in whole.distinct
+                else:
+                    assert image_of(ground, named) == image
+                    assert image in images.values()
+
+
+@SETTINGS
+@given(memory_programs())
+def test_a_state_that_loses_nothing_exposed_is_one_of_the_original(program: tuple[First, Program]) -> None:
+    states_agree(*program, "px86")
+
+
+@SETTINGS
+@given(page_programs())
+def test_the_same_holds_of_pages(program: tuple[First, Program]) -> None:
+    states_agree(*program, "page-cache")
+
+
+@settings(SETTINGS, max_examples=25)
+@given(memory_programs())
+def test_the_same_holds_where_contents_are_too_many_to_be_told_apart(program: tuple[First, Program]) -> None:
+    with patch("crashcheck.checker.states.granules._MOST_CHOICES", 0):
+        states_agree(*program, "px86")
+
+
+def exposure_of(trace: Trace, what: What, change: Change = Change.DELETED) -> Exposure:
+    """Of the first such mutant."""
+    space = StateSpace(build(bare(trace), "px86"))
+    mutant = next(m for m in mutants(trace, persists(trace, alone)) if told(m)[:2] == (what, change))
+    return Exposure(Common(space, Content(space)), build(trace, "px86"), build(mutant.trace, "px86"))
+
+
+def test_a_flush_of_what_was_written_as_it_was_is_not_missed(builder: TraceBuilder) -> None:
+    for value in (0, 1):
+        builder.store("a", 0, 8, value)
+        builder.clwb("a", 0)
+        builder.sfence()
+        builder.store("a", 64, 8, 1)
+    exposure = exposure_of(builder.trace(), What.FLUSH)
+    assert exposure.pieces() == 1
+    assert exposure.equivalent
+    assert list(exposure.aimed()) == []
+
+
+def test_a_lock_that_is_free_again_is_as_if_it_had_never_been_taken(builder: TraceBuilder) -> None:
+    for value in (1, 0):
+        builder.store("a", 0, 8, value)
+    builder.clwb("a", 0)
+    builder.sfence()
+    builder.store("a", 64, 8, 1)
+    exposure = exposure_of(builder.trace(), What.FENCE)
+    assert exposure.count(100) == Count(1, True), "locked, and the store after it persisted"
+    (state,) = exposure.all()
+    assert state.pieces == (1,)
+
+
+def test_a_state_that_the_program_has_a_moment_earlier_is_not_new(builder: TraceBuilder) -> None:
+    builder.store("a", 0, 8, 1)
+    builder.clwb("a", 0)
+    builder.sfence()
+    assert exposure_of(builder.trace(), What.FENCE).equivalent
+    builder.end(1)
+    assert exposure_of(builder.trace(), What.FENCE).count(100) == Count(1, True), "lost although it was promised"
+
+
+def test_counting_stops_where_there_are_too_many(builder: TraceBuilder) -> None:
+    for line in range(12):
+        builder.store("a", 64 * line, 8, 1)
+        builder.clwb("a", 64 * line)
+    builder.sfence()
+    builder.end(1)
+    exposure = exposure_of(builder.trace(), What.FENCE)
+    assert exposure.count(1 << 12) == Count((1 << 12) - 1, True)
+    assert not exposure.count(1000).whole
+    assert sum(1 for _ in exposure.lacking(2)) == 66
+
+
+def test_each_new_loss_is_tried_with_all_else_and_with_nothing_else(builder: TraceBuilder) -> None:
+    for line in range(4):  # never flushed
+        builder.store("a", 1024 + 64 * line, 8, 1)
+    for line in range(2):
+        builder.store("a", 64 * line, 8, 1)
+        builder.clwb("a", 64 * line)
+    builder.sfence()
+    builder.end(1)
+    exposure = exposure_of(builder.trace(), What.FENCE)
+    assert exposure.count(100) == Count(3 * 16, True)
+    lost = [state.pieces for many in (1, 2, 3) for state in exposure.losses(many)]
+    never = (0, 1, 2, 3)
+    assert lost == [(4,), (*never, 4), (5,), (*never, 5), (4, 5), (*never, 4, 5)]
+
+
+def test_what_no_image_shows_is_drawn_from_as_well(builder: TraceBuilder) -> None:
+    builder.store("a", 0, 8, 1)
+    builder.clwb("a", 0)
+    builder.sfence()
+    builder.nt_store("a", 128, 8, 0)  # what was there already, and never fenced
+    builder.end(1)
+    exposure = exposure_of(builder.trace(), What.FENCE)
+    assert set(islice(exposure.drawn(), 100)) - {None} == set(exposure.all()) != set()
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_states_are_gone_through_once_whether_they_are_few_or_many(builder: TraceBuilder, few: bool) -> None:
+    for line in range(3):
+        builder.store("a", 64 * line, 8, 1)
+        builder.clwb("a", 64 * line)
+    builder.sfence()
+    builder.end(1)
+    trace = builder.trace()
+    exposure = exposure_of(trace, What.FENCE)
+    mutant = next(mutants(trace, persists(trace, alone)))
+    one = _One(mutant, build(mutant.trace, "px86"), exposure)
+    with patch("crashcheck.mutation_campaign._FEW", 7 if few else 6):
+        chosen = list(one.choices())
+    every = list(exposure.all())
+    assert len(every) == 7
+    if few:
+        assert chosen == every
+    else:
+        losses = [state for many in (1, 2, 3) for state in exposure.losses(many)]
+        assert chosen[::2] == losses + every
+    assert "with nothing else" in one.because(Fate.SURVIVED) or few
+
+
+def test_nothing_is_said_of_the_states_of_a_mutant_that_none_was_run_of(builder: TraceBuilder) -> None:
+    builder.store("a", 0, 8, 1)
+    builder.clwb("a", 0)
+    builder.sfence()
+    builder.end(1)
+    trace = builder.trace()
+    mutant = next(mutants(trace, persists(trace, alone)))
+    one = _One(mutant, build(mutant.trace, "px86"), exposure_of(trace, What.FENCE))
+    assert one.because(Fate.SURVIVED) == ""
+
+
+CHANGES: dict[tuple[What, Change, str], Callable[[str], str]] = {
+    (What.FENCE, Change.DELETED, "insert"): lambda text: text.replace(
+        "value);\n    fence();\n    commit(bucket, b", "value);\n    commit(bucket, b"
+    ),
+    (What.FLUSH, Change.DELETED, "commit"): lambda text: text.replace(
+        "    flush(&bucket->used, sizeof bucket->used);\n", ""
+    ),
+    (What.FLUSH, Change.MOVED, "commit"): lambda text: text.replace(
+        "    flush(&bucket->used, sizeof bucket->used);\n    fence();\n",
+        "    fence();\n    flush(&bucket->used, sizeof bucket->used);\n",
+    ),
+}
+
+
+def recorded(folder: Path, work: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> pipeline.Loaded:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    config = load(folder / "fixed.toml")
+    work.mkdir()
+    subprocess.run(["crashcheck-cc", "-O1", "-g", "-o", "fixed", "fixed.c"], cwd=folder, env=environment, check=True)
+    return pipeline.load(config, pipeline.record_workload(config, work))
+
+
+def what_happened(trace: Trace) -> list[tuple[Any, ...]]:
+    """Updates, order and marks, without the numbers of sites, which differ between programs."""
+    wanted = range(Kind.STORE, Kind.MARK_END + 1)
+    rows = [row for row, kind in enumerate(trace.events["kind"].tolist()) if kind in wanted]
+    names = ("kind", "thread", "file", "offset", "size", "flags", "aux")
+    return [(*(int(trace.events[name][row]) for name in names), trace.data(row)) for row in rows]
+
+
+def test_a_mutants_trace_is_that_of_the_program_that_was_really_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    folder = tmp_path / "example"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("buggy", "fixed", ".crashcheck"))
+    source = (folder / "fixed.c").read_text(encoding="utf-8")
+    loaded = recorded(folder, tmp_path / "original", monkeypatch, environment)
+    trace = loaded.subject.trace
+    chain = source_chain(trace, loaded.facts, SourceTree(folder).relative)
+    made = {(*told(m)[:2], m.persist.location.function): m.trace for m in mutants(trace, persists(trace, chain))}
+    for number, (key, change) in enumerate(CHANGES.items()):
+        changed = change(source)
+        assert changed != source
+        (folder / "fixed.c").write_text(changed, encoding="utf-8")
+        really = recorded(folder, tmp_path / f"changed{number}", monkeypatch, environment).subject.trace
+        assert what_happened(really) == what_happened(made[key])
+        assert what_happened(really) != what_happened(trace)
+
+
+def run(folder: Path, environment: dict[str, str], *options: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+    report = folder / "mutants.json"
+    command = ["crashcheck", "mutate", "-c", "fixed.toml", "--json", str(report), *options]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return done, json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    folder = tmp_path / "example"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("buggy", "fixed", ".crashcheck"))
+    return folder
+
+
+def test_every_mutant_of_the_example_is_noticed(example: Path, environment: dict[str, str]) -> None:
+    done, report = run(example, environment)
+    assert done.returncode == 0, done.stderr
+    assert report["summary"] == {"found": 10, "equivalent": 0, "harmless": 0, "survived": 0}
+    assert done.stdout.splitlines()[-1] == "10 mutants: 10 found  (strategy ranked, model px86)"
+
+
+@pytest.fixture
+def blind(example: Path) -> Path:
+    """The example with a check that looks at nothing."""
+    config = example / "fixed.toml"
+    text = config.read_text(encoding="utf-8").replace('"output-equivalence"', '"exit-status"')
+    config.write_text(text.replace('command = "./fixed {pool}/table.pm {ops}"\noracle', 'command = "true"\noracle'))
+    return example
+
+
+def test_a_check_that_looks_at_nothing_lets_every_mutant_pass(blind: Path, environment: dict[str, str]) -> None:
+    done, report = run(blind, environment, "--no-moves", "--at", "fixed.c:39")
+    assert done.returncode == 1, done.stderr
+    (mutant,) = report["mutants"]
+    assert (mutant["words"], mutant["fate"]) == ("fence deleted", "harmless")
+    assert 0 < mutant["states"] <= mutant["new_states"]
+    assert f"all {mutant['states']} new crash states pass" in done.stdout
+
+
+def test_what_a_budget_or_a_strategy_leaves_out_has_survived(blind: Path, environment: dict[str, str]) -> None:
+    place = ("--no-moves", "--at", "fixed.c:39")
+    _, whole = run(blind, environment, *place)
+    for options in (("--states", "1"), ("--strategy", "pathfinder")):
+        done, report = run(blind, environment, *place, *options)
+        assert done.returncode == 1, done.stderr
+        (mutant,) = report["mutants"]
+        assert mutant["fate"] == "survived"
+        assert mutant["states"] < whole["mutants"][0]["states"]
+        assert mutant["new_states"] == whole["mutants"][0]["new_states"]
+    _, report = run(blind, environment, *place, "--strategy", "exhaustive")
+    assert [(m["fate"], m["states"]) for m in report["mutants"]] == [("harmless", whole["mutants"][0]["states"])]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fate", "note"),
+    [("ranked", Fate.HARMLESS, ""), ("witcher", Fate.SURVIVED, "no state was executed: the budget's seconds ended")],
+)
+def test_the_budget_of_a_mutant_bounds_what_its_strategy_infers(
+    strategy: str,
+    fate: Fate,
+    note: str,
+    blind: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+) -> None:
+    """Only of the program as it is are likely invariants inferred in time."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    searched: set[int] = set()
+
+    def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn, **more: Any) -> Inferred:
+        assert keep_on is not always
+        searched.add(len(found.graph.trace.events))
+        if len(searched) > 1:
+            raise OutOfTime
+        return whole(found, facts, keep_on=keep_on, **more)
+
+    whole = pipeline.infer
+    monkeypatch.setattr(pipeline, "infer", infer)
+    config = override(load(blind / "fixed.toml"), strategy=strategy, budget="60s")
+    found = mutate(config, jobs=1, wanted=lambda one: one.location.line == 39, moves=False, aimed=False)
+    (mutant,) = found.results
+    assert len(searched) == 2
+    assert mutant.fate is fate
+    assert mutant.because.startswith(note)
+
+
+def test_a_program_that_fails_as_it_is_is_refused(example: Path, environment: dict[str, str]) -> None:
+    shutil.copy(example / "buggy.c", example / "fixed.c")
+    done, _ = run(example, environment)
+    assert done.returncode == 2
+    assert "[mutate-not-clean]" in done.stderr

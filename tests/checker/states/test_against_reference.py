@@ -1,0 +1,127 @@
+"""The generator against brute force on random small programs, for each model."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+
+from crashcheck.analyzer.persistence import Options
+from support import reference
+from support.random_programs import SETTINGS, memory_programs, page_programs, with_syncs
+from support.reference import First, Program
+from support.worlds import World, apply, explore, frozen
+
+
+def check_laws(world: World) -> None:
+    """What holds of every state space."""
+    space, states = world.space, world.states
+    feasible = space.count()
+    assert feasible.exact
+    assert feasible.value == len(states)
+    assert len(set(states)) == len(states), "each state once"
+    deviations = [space.deviation(state) for state in states]
+    assert deviations == sorted(deviations)
+    by_image: dict[Any, bytes] = {}
+    by_print: dict[bytes, Any] = {}
+    for state, image in zip(states, world.images, strict=True):
+        mark = world.content.fingerprint(state)
+        assert by_image.setdefault(image, mark) == mark, "equal images have equal fingerprints"
+        assert by_print.setdefault(mark, image) == image, "equal fingerprints mean equal images"
+        persisted, lost = space.persisted(state), space.lost(state)
+        assert space.state(state.point, persisted) == state
+        assert space.drop(state.point, lost) == state
+        assert space.keep(state.point, persisted) == state
+    issued: dict[int, dict[str, bytes | None]] = {}
+    image_so_far, point_so_far = dict(world.first), None
+    for point in range(len(space.points)):
+        image_so_far = apply(dict(image_so_far), world.content.issued(point_so_far, point))
+        issued[point], point_so_far = image_so_far, point
+        assert frozen(image_so_far) == frozen(apply(dict(world.first), world.content.issued(None, point)))
+    for state, image in zip(states, world.images, strict=True):
+        if world.content.near_full(state):
+            assert frozen(apply(dict(issued[state.point]), world.content.lost(state))) == image[0]
+    final = frozen(apply(dict(world.first), world.content.final()))
+    last = len(space.points) - 1
+    assert by_image[(final, space.points[last].acked, space.points[last].stdout_bytes)] == world.content.fingerprint(
+        space.full(last)
+    )
+
+
+@SETTINGS
+@given(memory_programs())
+def test_px86_states_are_those_of_brute_force(case: tuple[First, Program]) -> None:
+    first, program = case
+    with tempfile.TemporaryDirectory() as folder:
+        world = explore(Path(folder), first, program, "px86")
+        assert world.distinct == reference.px86(first, program)
+        check_laws(world)
+
+
+@SETTINGS
+@given(memory_programs())
+def test_eadr_states_are_those_of_brute_force(case: tuple[First, Program]) -> None:
+    first, program = case
+    with tempfile.TemporaryDirectory() as folder:
+        world = explore(Path(folder), first, program, "eadr")
+        assert world.distinct == reference.eadr(first, program)
+        check_laws(world)
+
+
+@pytest.mark.parametrize(("tear", "files"), [(0, "ext4"), (512, "ext4"), (4096, "posix")])
+def test_page_cache_states_are_those_of_brute_force(tear: int, files: str) -> None:
+    @SETTINGS
+    @given(page_programs())
+    def compare(case: tuple[First, Program]) -> None:
+        first, program = case
+        with tempfile.TemporaryDirectory() as folder:
+            expected = reference.page_cache(first, program, tear, files == "posix", limit=600)
+            assume(expected is not None)
+            world = explore(Path(folder), first, program, "page-cache", Options(tear, files))
+            assert world.distinct == expected
+            check_laws(world)
+
+    compare()
+
+
+@pytest.mark.parametrize("first_end", [100, 4096, 4312])
+@pytest.mark.parametrize("sync", ["msync", "async"])
+def test_a_mapped_log_that_grows_and_is_cut_again_keeps_every_record(tmp_path: Path, first_end: int, sync: str) -> None:
+    """Grown by whole pages, stored to, cut to its data's end and synchronised, twice."""
+    end = first_end
+    steps: list[Any] = []
+    for value in (1, 2):
+        steps.append((1, "truncate", "a", 8192))
+        steps.append((1, "store", "a", end, bytes([value]) * 24, False))
+        end += 24
+        steps.append((1, "truncate", "a", end))
+        steps.append((1, "sync-call", (sync, "a", 0, 8192, False), 0))
+        steps.append((1, "store", "a", 0, bytes([value]) * 8, False))
+    steps += [(1, "truncate", "a", 8192), (1, "mark")]
+    first: First = {"a": b"\7" * first_end}
+    program = with_syncs(steps)
+    world = explore(tmp_path, first, program, "page-cache")
+    assert world.distinct == reference.page_cache(first, program, 0, False)
+    check_laws(world)
+
+
+@SETTINGS
+@given(memory_programs())
+def test_what_was_issued_is_taken_back_word_by_word(program: tuple[First, Program]) -> None:
+    first = program[0]
+    with tempfile.TemporaryDirectory() as folder:
+        world = explore(Path(folder), *program, "px86")
+        images = []
+        for point in range(len(world.space.points)):
+            image: dict[str, bytes | None] = dict(first)
+            for patch in world.content.issued(None, point):
+                image = apply(image, (patch,))
+            images.append(image)
+        for later in range(len(images)):
+            for earlier in range(later):
+                back = world.content.taken_back(later, earlier)
+                if back is not None:
+                    assert frozen(apply(images[later], back)) == frozen(images[earlier])

@@ -1,0 +1,73 @@
+"""Selections that the ranked search is compared with: at random, and violating states of invariants alone."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crashcheck.checker.strategies import Random, Witcher, strategy
+from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.violations import states_of
+from support.random_runs import SETTINGS, Step, runs, script_of
+from support.scripts import Script, site
+from support.wanted import A, B, Wanted, evidence, space_of
+
+
+@pytest.mark.parametrize("model", ["px86", "eadr", "page-cache"])
+@SETTINGS
+@given(steps=runs(), seed=st.integers(0, 3))
+def test_random_gives_every_state_once_and_the_same_for_the_same_seed(model: str, steps: list[Step], seed: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        space = space_of(script_of(Path(folder), steps), model)
+        states = list(space.states(Random(seed)))
+        assert Counter(states) == Counter(space.states(strategy("exhaustive")))
+        assert states == list(space.states(Random(seed)))
+
+
+def test_random_reaches_deep_into_a_space_that_has_no_end(tmp_path: Path) -> None:
+    script = Script(tmp_path, A)
+    for line in range(100):
+        script.at(1, 64 * line, delta=0)
+    space = space_of(script)
+    states = list(islice(space.states(Random()), 50))
+    assert len(set(states)) == 50
+    assert all(20 < space.deviation(state) <= 50 for state in states)
+
+
+def test_random_ideals_of_wide_stores_are_uniform(tmp_path: Path) -> None:
+    """Two stores of three words to one line: 1 + 7 + 7 states, each as likely as another."""
+    script = Script(tmp_path, A, site(line=9))
+    for _ in range(2):
+        script.at(2, 0, size=24)
+    space = space_of(script)
+    first = Counter(next(iter(space.states(Random(seed)))) for seed in range(3000))
+    assert len(first) == 15
+    assert min(first.values()) > 140
+    assert max(first.values()) < 265
+
+
+@SETTINGS
+@given(steps=runs(), pieces=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=4))
+def test_witcher_gives_the_states_of_all_queries_in_their_order_and_ends(
+    steps: list[Step], pieces: list[tuple[int, int]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        script = script_of(Path(folder), steps)
+        space = space_of(script)
+        wanted = [Wanted((a,), (b,), 0, n) for n, (a, b) in enumerate(pieces) if max(a, b) < len(space.graph)]
+        states = list(space.states(Witcher(script.facts, evidence(*wanted))))
+        places = Places(space)
+        assert states == list(dict.fromkeys(state for query in wanted for state in states_of(places, query)))
+        assert set(states) <= set(space.states(strategy("exhaustive")))
+
+
+def test_witcher_without_invariants_looks_at_nothing(tmp_path: Path) -> None:
+    script = Script(tmp_path, A, B)
+    script.at(1, 0, delta=0)
+    assert list(space_of(script).states(strategy("witcher"))) == []

@@ -1,0 +1,199 @@
+"""Only findings that nobody knew of or chose to live with fail a run, and nothing is silently left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from crashcheck.checker.policy import (
+    Known,
+    Suppression,
+    accepted,
+    fails,
+    in_comments,
+    judge,
+    met,
+    read_baseline,
+    updated,
+    write_baseline,
+)
+from crashcheck.checker.results import Finding, StopReason
+from crashcheck.errors import CrashcheckError
+from support.report_runs import LEVEL_HASH, LMDB, ONE, UNCERTAIN, run
+
+HASH = replace(LEVEL_HASH, id="a1", likenesses=("text-1", "name-1"))
+PAGES = replace(LMDB, id="b2", likenesses=("text-2", "name-2"))
+
+
+def known(finding: Finding, note: str = "") -> Known:
+    return Known(finding.id, finding.likenesses, finding.kind.value, finding.message, note)
+
+
+def test_without_rules_every_finding_counts() -> None:
+    assert judge(ONE) == ONE
+    assert [fails(ONE, level) for level in ("none", "note", "warning", "error")] == [False, True, True, True]
+
+
+def test_a_finding_fails_from_its_level_on() -> None:
+    torn = run(replace(HASH, model="page-cache tear=512"))
+    assert [fails(torn, level) for level in ("note", "warning", "error")] == [True, True, False]
+    unsure = run(uncertain=(UNCERTAIN,))
+    assert [fails(unsure, level) for level in ("note", "warning", "error")] == [True, False, False]
+
+
+def test_what_the_baseline_knows_is_listed_after_what_is_new_and_does_not_fail() -> None:
+    judged = judge(run(HASH, PAGES), baseline=(known(HASH),))
+    assert [(finding.id, finding.new) for finding in judged.findings] == [("b2", True), ("a1", False)]
+    assert fails(judged, "note")
+    assert not fails(judge(run(HASH), baseline=(known(HASH),)), "note")
+
+
+@pytest.mark.parametrize("renamed", [("text-1", "other"), ("other", "name-1")], ids=["function or file", "line's text"])
+def test_a_finding_is_known_after_a_renaming(renamed: tuple[str, str]) -> None:
+    moved = replace(HASH, id="c3", likenesses=renamed)
+    assert not judge(run(moved), baseline=(known(HASH),)).findings[0].new
+
+
+def test_an_entry_of_the_baseline_stands_for_one_finding_and_its_id_goes_first() -> None:
+    twin = replace(HASH, id="c3")
+    assert met((twin, HASH), (known(HASH),)) == {1: 0}
+    judged = judge(run(twin, HASH), baseline=(known(HASH),))
+    assert {finding.id: finding.new for finding in judged.findings} == {"c3": True, "a1": False}
+
+
+def test_findings_without_likenesses_are_told_apart_by_id_alone() -> None:
+    bare = replace(HASH, likenesses=())
+    assert met((replace(bare, id="c3"),), (known(bare),)) == {}
+
+
+def test_an_entry_that_was_not_met_is_fixed_only_if_the_search_went_to_its_end() -> None:
+    whole = judge(run(HASH), baseline=(known(HASH), known(PAGES)))
+    assert whole.warnings == (f"baseline: b2 was not met: it is fixed: {PAGES.message}",)
+    cut = judge(run(HASH, stop=StopReason.BUDGET_SECONDS), baseline=(known(HASH), known(PAGES)))
+    assert cut.warnings == (f"baseline: b2 was not met in this run, which was cut short: {PAGES.message}",)
+
+
+def test_updating_keeps_notes_adds_what_is_new_and_drops_what_is_fixed() -> None:
+    moved = replace(HASH, id="c3", likenesses=("text-1", "other"))
+    kept, told = updated(run(moved), (known(HASH, "since 2019"), known(PAGES)))
+    assert kept == (known(moved, "since 2019"),)
+    assert told == (f"dropped b2, which is fixed: {PAGES.message}",)
+    kept, told = updated(run(HASH, PAGES), (known(HASH),))
+    assert kept == (known(HASH), known(PAGES))
+    assert told == (f"added b2: {PAGES.message}",)
+
+
+def test_updating_drops_nothing_after_a_search_that_was_cut_short() -> None:
+    kept, told = updated(run(stop=StopReason.BUDGET_STATES), (known(PAGES, "n"),))
+    assert kept == (known(PAGES, "n"),)
+    assert told == (f"kept b2, which was not met in this run, but the search was cut short: {PAGES.message}",)
+
+
+def test_what_is_suppressed_needs_no_entry() -> None:
+    judged = judge(run(HASH), (Suppression("crashcheck.toml", "rebuilt at start", id="a1"),), ())
+    assert updated(judged, ()) == ((), ())
+
+
+def test_an_updated_baseline_accepts_the_run_that_it_was_made_of() -> None:
+    result = accepted(judge(run(HASH), baseline=(known(PAGES),)))
+    assert not fails(result, "note")
+    assert result.warnings == ()
+
+
+def test_a_baseline_is_sorted_and_read_back_as_it_was_written() -> None:
+    text = write_baseline([known(PAGES, 'a "note" — é'), known(HASH)])
+    assert text == write_baseline([known(HASH), known(PAGES, 'a "note" — é')])
+    assert read_baseline(text, "b.json") == (known(HASH), known(PAGES, 'a "note" — é'))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"version": 2, "findings": []}', '{"version": 1, "findings": [3]}', "[" * 100_000]
+    + [
+        f'{{"version": 1, "findings": [{entry}]}}'
+        for entry in ('{"id": ""}', '{"id": 1}', '{"id": "a", "likenesses": [1]}')
+    ],
+)
+def test_what_is_no_baseline_is_refused(text: str) -> None:
+    with pytest.raises(CrashcheckError) as caught:
+        read_baseline(text, "b.json")
+    assert caught.value.slug == "baseline-unreadable"
+
+
+# -- comments
+
+
+def test_a_comment_beside_code_is_about_its_line_and_one_alone_about_the_next_line_of_code() -> None:
+    lines = (
+        "a->valid = 1; // crashcheck: ignore[ordering] recovery looks again",
+        "/* crashcheck: ignore[ordering, atomicity] log is replayed */",
+        "// and a second remark",
+        "b->valid = 1;",
+    )
+    found, warnings = in_comments("t.c", lines)
+    assert warnings == ()
+    assert [(each.where, each.line, sorted(each.kinds), each.reason) for each in found] == [
+        ("t.c:1", 1, ["ordering"], "recovery looks again"),
+        ("t.c:2", 4, ["atomicity", "ordering"], "log is replayed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("// crashcheck: ignore[ordering]", "a reason must stand after ignore[ordering]"),
+        ("// crashcheck: ignore[ordering] */", "a reason must stand after ignore[ordering]"),
+        ("// crashcheck: ignore because", "it names no kind"),
+        ("// crashcheck: ignore[oredring] because", "'oredring' is no kind"),
+        ("// crashcheck: ignore[] because", "'' is no kind"),
+    ],
+)
+def test_a_comment_without_kind_or_reason_ignores_nothing_and_says_so(text: str, why: str) -> None:
+    found, warnings = in_comments("t.c", (text,))
+    assert found == ()
+    assert warnings[0].startswith(f"t.c:1: nothing is ignored: {why}")
+
+
+def test_only_comments_are_read() -> None:
+    assert in_comments("t.c", ('puts("crashcheck: ignore[*] x");', "// crashcheck is nice")) == ((), ())
+
+
+@pytest.mark.parametrize("line", [8, 9], ids=["the one that is lost", "the one that is kept"])
+def test_a_comment_at_either_culprit_suppresses_and_is_named(line: int) -> None:
+    rule = Suppression(f"src/level_hash.c:{line}", "why", frozenset({"ordering"}), file="src/level_hash.c", line=line)
+    judged = judge(run(HASH, PAGES), (rule,))
+    assert [(finding.id, finding.suppressed) for finding in judged.findings] == [
+        ("b2", ""),
+        ("a1", f"why (src/level_hash.c:{line})"),
+    ]
+    assert judged.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Suppression("r", "why", frozenset({"atomicity"}), file="src/level_hash.c", line=8),
+        Suppression("r", "why", file="src/level_hash.c", line=7),
+        Suppression("r", "why", file="lib/*"),
+        Suppression("r", "why", id="zz"),
+        Suppression("r", "why", id="a1", file="lib/*"),
+    ],
+)
+def test_a_rule_that_does_not_fit_is_stale(rule: Suppression) -> None:
+    judged = judge(run(HASH), (rule,))
+    assert judged.findings == (HASH,)
+    assert judged.warnings[0].endswith("met nothing: take it out")
+    cut = judge(run(HASH, stop=StopReason.INTERRUPTED), (rule,))
+    assert cut.warnings[0].endswith("met nothing in this run, which was cut short")
+
+
+def test_a_file_pattern_or_an_id_suppresses() -> None:
+    for rule in (Suppression("r", "old", file="src/*"), Suppression("r", "old", id="a1")):
+        judged = judge(run(HASH, UNCERTAIN), (rule,))
+        assert judged.findings[-1].suppressed == "old (r)"
+
+
+def test_what_the_change_touches_is_told_first() -> None:
+    judged = judge(run(HASH, replace(PAGES, in_diff=True)))
+    assert [finding.id for finding in judged.findings] == ["b2", "a1"]

@@ -1,0 +1,134 @@
+"""`crashcheck report` makes of a JSON report what the run itself would have made."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from crashcheck.cli.report import FORMATS
+from crashcheck.reports.formats import json_report
+from support.report_runs import FULL, LEVEL_HASH_C, ONE, hostile
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with the source and the report of a run."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "level_hash.c").write_text("\n".join(LEVEL_HASH_C) + "\n")
+    (tmp_path / "report.json").write_text(json_report.render(FULL), encoding="utf-8")
+    return tmp_path
+
+
+def crashcheck(project: Path, environment: dict[str, str], *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+    kept = {name: value for name, value in environment.items() if not name.startswith("GITHUB_")}
+    kept |= {name: value for name, value in environment.items() if name == "GITHUB_ACTIONS" and value == "test"}
+    done = subprocess.run(
+        ["crashcheck", "report", *arguments], cwd=project, env=kept, input=stdin, capture_output=True, check=False
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def test_each_format_goes_to_its_file(project: Path, environment: dict[str, str]) -> None:
+    wanted = [f"--format={name}=out/{name}" for name in FORMATS]
+    assert crashcheck(project, environment, "--from", "report.json", *wanted) == (0, "", "")
+    made = {name: (project / "out" / name).read_text("utf-8") for name in FORMATS}
+    assert made["json"] == (project / "report.json").read_text("utf-8")
+    assert "<!doctype html>" in made["html"][:50].lower()
+    assert made["markdown"].startswith("### crashcheck: 3 findings in 412 of 10⁷⁷ feasible crash states\n")
+    assert json.loads(made["sarif"])["version"] == "2.1.0"
+    assert ET.fromstring(made["junit"]).attrib["failures"] == "3"
+    assert made["github"].startswith("::error file=")
+    assert "3 findings in 412 of 10^77" in made["terminal"]
+    assert "entry->value = value;" in made["terminal"]
+
+
+def test_the_report_may_come_by_standard_input(project: Path, environment: dict[str, str]) -> None:
+    code, out, _ = crashcheck(
+        project, environment, "--from", "-", "--format", "github", stdin=json_report.render(ONE).encode()
+    )
+    assert code == 0
+    assert out.count("::error ") == 1
+
+
+def test_on_github_no_line_of_the_terminals_report_acts(project: Path, environment: dict[str, str]) -> None:
+    (project / "hostile.json").write_text(json_report.render(hostile()), encoding="utf-8")
+    on_github = {**environment, "GITHUB_ACTIONS": "true"}
+    done = subprocess.run(
+        ["crashcheck", "report", "--from", "hostile.json", "--format", "terminal", "--format", "github"],
+        cwd=project,
+        env=on_github,
+        capture_output=True,
+        check=True,
+    )
+    # The order of two formats on one output: files first, then as they were named, the terminal's last.
+    commands, _, quiet = done.stdout.decode().partition("::stop-commands::")
+    token = quiet.splitlines()[0]
+    assert re.fullmatch("[0-9a-f]{32}", token)
+    assert quiet.endswith(f"\n::{token}::\n")
+    assert quiet.count(token) == 2
+    assert {row.split(" ")[0].split("::")[1] for row in commands.splitlines()} == {"error", "notice"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "slug"),
+    [
+        (["--from", "none.json"], "report-unreadable"),
+        (["--from", "src/level_hash.c"], "report-unreadable"),
+        (["--from", "report.json", "--format", "pdf"], "bad-format"),
+        (["--from", "report.json", "--format", "json=/dev/null/x"], "report-unwritable"),
+        (["--from", "report.json", "--format", "github", "--diff", "nowhere"], "diff-git-failed"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    project: Path, environment: dict[str, str], arguments: list[str], slug: str
+) -> None:
+    code, out, err = crashcheck(project, environment, *arguments)
+    assert (code, out) == (2, "")
+    assert f"[{slug}]" in err
+
+
+def test_on_github_no_line_of_an_error_acts(project: Path, environment: dict[str, str]) -> None:
+    (project / "crashcheck.toml").write_text(
+        '[build]\ncommand = "echo ::error::pwned; exit 1"\n[workload]\ncommand = "true"\n[pool]\nfiles = ["x"]\n'
+        '[check]\ncommand = "true"\n'
+    )
+    done = subprocess.run(
+        ["crashcheck", "run"],
+        cwd=project,
+        env={**environment, "GITHUB_ACTIONS": "true"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    first, *rows = done.stderr.decode().splitlines()
+    assert any(row.startswith("::error::pwned") for row in rows[:-1])
+    token = first.removeprefix("::stop-commands::")
+    assert re.fullmatch("[0-9a-f]{32}", token)
+    assert rows[-1] == f"::{token}::"
+
+
+def test_with_a_diff_an_annotation_stands_at_a_line_of_it(project: Path, environment: dict[str, str]) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(
+            ["git", "-c", "user.name=T", "-c", "user.email=t@example.org", *arguments], cwd=project, check=True
+        )
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    source = project / "src" / "level_hash.c"
+    source.write_text(source.read_text().replace("    sfence();\n", "    sfence(); /* here */\n"))
+    (project / "report.json").write_text(json_report.render(ONE), encoding="utf-8")
+    _, out, _ = crashcheck(project, environment, "--from", "report.json", "--format", "github", "--diff", "HEAD")
+    # The store in line 9 is three lines above the change, so the diff shows it.
+    assert out.startswith("::error file=src/level_hash.c,line=9,")
+    git("commit", "-q", "-a", "-m", "second")
+    (project / "new.c").write_text("\n")
+    _, out, _ = crashcheck(project, environment, "--from", "report.json", "--format", "github", "--diff", "HEAD")
+    assert "No line of its crash schedule" not in out
+    assert out.startswith("::error file=src/level_hash.c,line=9,")

@@ -1,0 +1,222 @@
+"""A JSON report read back is the run that it was made from; anything else is refused, and said where."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import enum
+import json
+from dataclasses import replace
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from crashcheck.checker.results import Edit, Fix, Note, RunResult
+from crashcheck.errors import CrashcheckError
+from crashcheck.reports.formats import json_report
+from support.report_runs import CLEAN, FULL, GROUP, LEVEL_HASH, LMDB, ONE, SOME, VALID, hostile, many, run
+
+ROLES = replace(
+    LEVEL_HASH,
+    schedule=(*LEVEL_HASH.schedule[:-1], replace(LEVEL_HASH.schedule[-1], role="other")),
+    new=False,
+    suppressed="known since 2019",
+    fix=Fix(
+        "flush-fence",
+        "Flush and fence `entry` before the flag is set.",
+        (Edit("src/level_hash.c", 9, True, "    clwb(entry);\n    sfence();"), Edit("a.c", 1, False, "x", "y")),
+        6,
+        0,
+        "0 of 6 states fail",
+        3,
+        2,
+        1,
+        "no",
+    ),
+)
+EVERYTHING = replace(
+    FULL,
+    findings=(ROLES, *FULL.findings),
+    states=replace(SOME, feasible=10**12345 + 7),
+    notes=(Note("empty-fence", VALID, 3, 7),),
+    groups=(*FULL.groups, replace(GROUP, nodes=LEVEL_HASH.nodes, edges=LEVEL_HASH.edges)),
+)
+
+
+@pytest.mark.parametrize(
+    "result", [CLEAN, ONE, FULL, many(10), EVERYTHING], ids=["none", "one", "full", "many", "everything"]
+)
+def test_what_is_read_back_is_what_was_written(result: RunResult) -> None:
+    assert json_report.load(json_report.render(result)) == result
+
+
+def test_text_that_had_to_be_cut_is_read_back_cut() -> None:
+    text = json_report.render(hostile())
+    assert json_report.render(json_report.load(text)) == text
+
+
+def test_an_edit_is_kept_whole_or_not_at_all() -> None:
+    fix = Fix("fence", "Fence.", (Edit("a.c", 1, True, "x" * 1001),))
+    (read,) = json_report.load(json_report.render(run(replace(LEVEL_HASH, fix=fix)))).findings
+    assert read.fix == Fix("fence", "Fence.", no_edit="its lines are too long for a report")
+
+
+def test_a_report_of_before_the_later_fields_is_read() -> None:
+    document = json.loads(json_report.render(ONE))
+    del document["groups"]
+    del document["run"]["notes"]
+    for finding in document["findings"]:
+        for later in ("new", "suppressed", "level", "fix", "likenesses", "in_diff"):
+            del finding[later]
+        for step in finding["schedule"]:
+            del step["role"]
+    assert json_report.load(json.dumps(document)) == ONE
+
+
+def test_fields_of_a_later_version_are_ignored() -> None:
+    document = json.loads(json_report.render(ONE))
+    document["weather"] = document["run"]["mood"] = document["findings"][0]["smell"] = [{}]
+    assert json_report.load(json.dumps(document)) == ONE
+
+
+def refused(text: str) -> CrashcheckError:
+    with pytest.raises(CrashcheckError) as caught:
+        json_report.load(text)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        "{",
+        "\ufeff{}",
+        "\udcff",
+        "[" * 100_000,
+        '{"schema": ' + "9" * 5000 + "}",
+        '{"schema": NaN}',
+        '{"schema": "1"}',
+        '{"schema": true}',
+        '{"schema": 1.0}',
+    ],
+    ids=range(13),
+)
+def test_what_is_no_report_is_refused(text: str) -> None:
+    assert refused(text).slug == "report-unreadable"
+
+
+def test_a_report_of_another_version_is_refused_by_version() -> None:
+    error = refused(json_report.render(ONE).replace('"schema": 1,', '"schema": 2,', 1))
+    assert (error.slug, error.message) == (
+        "report-version",
+        "the report is of version 2; this crashcheck reads version 1.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where"),
+    [
+        (("run",), [], "at run an object is missing"),
+        (("run", "stop_reason"), "tired", "at run.stop_reason one of exhausted"),
+        (("run", "states", "feasible"), "ten", "at run.states.feasible a count"),
+        (("run", "states", "feasible"), "-1", "at run.states.feasible a count"),
+        (("run", "states", "feasible"), "٣", "at run.states.feasible a count"),
+        (("run", "states", "feasible"), "9" * 1_000_001, "at run.states.feasible a count"),
+        (("run", "states", "executed"), -1, "at run.states.executed a whole number"),
+        (("run", "seconds"), "1", "at run.seconds a number"),
+        (("run", "warnings"), [1], "at run.warnings a list of strings"),
+        (("findings", 0, "kind"), {}, "at findings[0].kind one of ordering"),
+        (("findings", 0, "location"), None, "at findings[0].location an object"),
+        (("findings", 0, "location", "line"), 2**31, "at findings[0].location.line a whole number"),
+        (("findings", 0, "location", "line"), True, "at findings[0].location.line a whole number"),
+        (("findings", 0, "schedule", 2, "state"), "melted", "at findings[0].schedule[2].state one of durable"),
+        (("findings", 0, "graph", "edges"), {}, "at findings[0].graph.edges a list"),
+        (("findings", 0, "verdict", "output"), 3, "at findings[0].verdict.output a string"),
+    ],
+)
+def test_a_field_of_the_wrong_kind_is_named(path: tuple[Any, ...], value: object, where: str) -> None:
+    broken = json.loads(json_report.render(ONE))
+    inner = broken
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    error = refused(json.dumps(broken))
+    assert error.slug == "report-unreadable"
+    assert where in error.message
+
+
+DOCUMENT = json.loads(json_report.render(ONE))
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just([]), st.just({}))
+
+
+def paths(value: object, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [here, *(path for key, child in inner for path in paths(child, (*here, key)))]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(paths(DOCUMENT)[1:]), SCALARS)
+def test_any_field_replaced_by_anything_is_read_or_refused(path: tuple[Any, ...], value: object) -> None:
+    broken = copy.deepcopy(DOCUMENT)
+    inner = broken
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    with contextlib.suppress(CrashcheckError):  # and nothing else
+        json_report.render(json_report.load(json.dumps(broken)))
+
+
+def test_roles_and_policy_survive() -> None:
+    (finding,) = json_report.load(json_report.render(run(ROLES))).findings
+    assert (finding.new, finding.suppressed, finding.schedule[-1].role) == (False, "known since 2019", "other")
+
+
+def test_how_grave_a_finding_is_follows_from_what_it_needs() -> None:
+    assert LEVEL_HASH.level == LMDB.level == "error"
+    assert replace(LEVEL_HASH, depth=2).level == "warning"
+    assert replace(LMDB, model="page-cache tear=512").level == "warning"
+    assert replace(LMDB, model="page-cache files=posix").level == "warning"
+    assert replace(LEVEL_HASH, depth=2, uncertain="not read again").level == "note"
+
+
+TEXTS = st.text(alphabet=st.characters(codec="utf-8"), max_size=8)
+WORDS = {
+    "state": st.sampled_from(["", "durable", "persisted", "lost", "unreached"]),
+    "role": st.sampled_from(["", "location", "other"]),
+    "waste": st.sampled_from(["clean-flush", "repeated-flush", "empty-fence", "empty-sync"]),
+    "granule": st.integers(-1, 2**40),
+    "durable_from": st.integers(-1, 2**40),
+    "feasible": st.integers(0, 10**30),
+    "seconds": st.integers(0, 10**6).map(lambda thousandths: thousandths / 1000),
+    "score": st.floats(0, 10, allow_nan=False),
+    "signs": st.just(frozenset()),  # of use during the search only
+}
+
+
+def values(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
+    """Any value of a field's type."""
+    if name in WORDS:
+        return WORDS[name]
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return st.builds(kind, **{f.name: values(hints[f.name], f.name) for f in dataclasses.fields(kind)})
+    if get_origin(kind) is tuple:
+        return st.lists(values(get_args(kind)[0]), max_size=2).map(tuple)
+    if get_args(kind):  # one of the values that may be missing
+        (inner,) = (one for one in get_args(kind) if one is not type(None))
+        return st.none() | values(inner)
+    if issubclass(kind, enum.Enum):
+        return st.sampled_from(kind)
+    return {str: TEXTS, bool: st.booleans(), int: st.integers(1, 2**31 - 1)}[kind]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(values(RunResult))
+def test_every_field_of_every_value_is_read_back(result: RunResult) -> None:
+    assert json_report.load(json_report.render(result)) == result

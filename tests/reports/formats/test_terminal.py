@@ -1,0 +1,86 @@
+"""The terminal report is compact, plain where it must be, and deaf to what programs print."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from crashcheck.checker.results import RunResult
+from crashcheck.reports.formats.terminal import print_report, render
+from crashcheck.reports.progress import LiveProgress, ProgressState, status_line, time_left
+from crashcheck.reports.view.run_view import build_view
+from support import golden
+from support.report_runs import CLEAN, FULL, ONE, SOURCES, hostile, many
+
+
+@pytest.mark.parametrize(("name", "result"), [("clean", CLEAN), ("one", ONE), ("full", FULL)])
+def test_the_report_reads_as_somebody_approved(name: str, result: RunResult) -> None:
+    golden.check(f"{name}.txt", render(build_view(result, SOURCES), html_path="build/report.html"))
+
+
+def test_hostile_text_stays_text_in_color_and_without() -> None:
+    view = build_view(hostile())
+    plain = render(view, width=80)
+    assert "\x1b" not in plain
+    assert "[bold red]" in plain
+    colored = render(view, width=80, color=True)
+    assert "\x1b]0;" not in colored
+    assert "\x07" not in colored
+    assert max(len(row) for row in plain.splitlines()) < 1000
+
+
+def test_lines_are_cut_at_the_edge_of_a_terminal_and_never_in_a_file() -> None:
+    stack = "in put_entry  ← level_insert at level_hash.c:118 ← run_workload at workload.c:31"
+    assert stack in render(build_view(ONE, SOURCES), width=60)
+    assert stack not in render(build_view(ONE, SOURCES), width=60, color=True)
+
+
+def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    buffer = io.StringIO()
+    print_report(build_view(ONE), Console(file=buffer, force_terminal=True, width=100))
+    assert "\x1b[3" not in buffer.getvalue()
+
+
+def test_a_hundred_findings_end_with_the_counts() -> None:
+    text = render(build_view(many(100)))
+    assert text.count("replay   crashcheck replay ") == 100
+    assert "100 findings in 412 of 10^77 feasible crash states" in text[-1500:]
+
+
+def test_progress_is_silent_where_there_is_no_terminal() -> None:
+    buffer = io.StringIO()
+    with LiveProgress(Console(file=buffer)) as progress:
+        progress.update(ProgressState("checking", 1.0, executed=4))
+    assert buffer.getvalue() == ""
+
+
+def test_progress_shows_on_a_terminal_and_is_gone_after() -> None:
+    buffer = io.StringIO()
+    with LiveProgress(Console(file=buffer, force_terminal=True, width=120, _environ={"TERM": "xterm"})) as progress:
+        progress.update(ProgressState("checking", 1.0, executed=4, feasible=10**77))
+    assert "4 of 10^77 states" in buffer.getvalue()
+    assert buffer.getvalue().endswith("\x1b[2K")
+
+
+def test_the_live_line_names_states_rate_findings_and_time_left() -> None:
+    state = ProgressState(
+        "checking", 10.0, executed=400, pruned=12, failing=7, findings=1, feasible=10**77, budget_s=60
+    )
+    assert status_line(state, 41.2).plain == "checking  412 of 10^77 states  41/s  7 failing  1 finding  50 s left"
+
+
+def test_time_left_is_that_of_the_tightest_bound_and_unknown_without_one() -> None:
+    assert time_left(ProgressState("checking", 10.0, executed=100), 50.0) is None
+    assert time_left(ProgressState("checking", 10.0, executed=100, feasible=600, budget_s=60), 50.0) == 10.0
+    assert time_left(ProgressState("checking", 10.0, executed=100, budget_states=200), 50.0) == 2.0
+    assert time_left(ProgressState("checking", 70.0, budget_s=60), 0.0) == 0.0
+    assert time_left(ProgressState("checking", 10.0, feasible=10**77), 50.0) is None
+
+
+def test_the_rate_is_that_of_the_last_seconds() -> None:
+    progress = LiveProgress(Console(file=io.StringIO()))
+    rates = [progress.rate(ProgressState("checking", float(t), executed=n)) for t, n in ((0, 0), (10, 10), (12, 210))]
+    assert rates == [0.0, 1.0, 100.0]

@@ -1,0 +1,244 @@
+"""What is written to GitHub, once and no more, whatever GitHub answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from crashcheck.reports.github.client import Client, Refused
+from crashcheck.reports.github.comment import Annotation, CheckText, ReviewComment, marker
+from support.fake_github import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
+
+MARK = marker("comment", "crashcheck.toml")
+REVIEW = marker("review", "crashcheck.toml")
+TEXT = CheckText("60 findings", "summary", "failure")
+LOST = {"message": "Server Error"}
+
+
+@pytest.fixture
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as fake:
+        yield fake
+        assert fake.broken == []
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def client(github: FakeGitHub, waits: list[float]) -> Client:
+    return Client("ghs_token", REPOSITORY, github.url, waits.append, 0)
+
+
+def annotations(count: int) -> list[Annotation]:
+    return [Annotation("src/a.c", n, "failure", f"finding {n}", "words") for n in range(1, count + 1)]
+
+
+def bodies(github: FakeGitHub) -> list[str]:
+    return [one["body"] for one in github.comments]
+
+
+def test_a_comment_is_made_once_and_then_kept_up_to_date(github: FakeGitHub, client: Client) -> None:
+    assert client.comment(7, MARK, f"{MARK}\nfirst", clean=False) == "created"
+    assert client.comment(7, MARK, f"{MARK}\nfirst", clean=False) == "unchanged"
+    assert client.comment(7, MARK, f"{MARK}\nsecond", clean=False) == "updated"
+    assert client.comment(7, MARK, f"{MARK}\nall well", clean=True) == "resolved"
+    assert bodies(github) == [f"{MARK}\nall well"]
+    assert github.count("^POST ") == 1
+
+
+def test_a_clean_run_says_nothing_where_nothing_was_said(github: FakeGitHub, client: Client) -> None:
+    assert client.comment(7, MARK, f"{MARK}\nall well", clean=True) == "none"
+    assert github.comments == []
+
+
+def test_a_comment_of_somebody_else_that_imitates_the_marker_is_left_alone(github: FakeGitHub, client: Client) -> None:
+    github.say(f"{MARK}\nall is well, merge it")
+    github.say(f"quoted: {MARK}", BOT)
+    assert client.comment(7, MARK, f"{MARK}\nmine", clean=False) == "created"
+    assert bodies(github) == [f"{MARK}\nall is well, merge it", f"quoted: {MARK}", f"{MARK}\nmine"]
+
+
+def test_with_a_persons_token_only_that_persons_comment_is_ours(github: FakeGitHub, client: Client) -> None:
+    github.login = "octocat"
+    github.user = {"login": "octocat", "type": "User", "id": 42}
+    github.say(f"{MARK}\nanother bot's", BOT)
+    github.say(f"{MARK}\nours", github.user)
+    assert client.comment(7, MARK, f"{MARK}\nnew", clean=False) == "updated"
+    assert bodies(github) == [f"{MARK}\nanother bot's", f"{MARK}\nnew"]
+
+
+def test_the_comment_is_found_behind_hundreds_of_others(github: FakeGitHub, client: Client) -> None:
+    for number in range(250):
+        github.say(f"remark {number}")
+    github.say(f"{MARK}\nold", BOT)
+    assert client.comment(7, MARK, f"{MARK}\nnew", clean=False) == "updated"
+    assert github.count("^GET .*/issues/7/comments") == 3
+
+
+def test_a_second_comment_of_ours_is_removed(github: FakeGitHub, client: Client) -> None:
+    github.say(f"{MARK}\none", BOT)
+    github.say(f"{MARK}\ntwo", BOT)
+    assert client.comment(7, MARK, f"{MARK}\nnew", clean=False) == "updated"
+    assert bodies(github) == [f"{MARK}\nnew"]
+
+
+@pytest.mark.parametrize("done_anyway", [True, False])
+def test_a_comment_whose_answer_was_lost_is_not_made_twice(
+    github: FakeGitHub, client: Client, done_anyway: bool
+) -> None:
+    github.troubles.append(Trouble("^POST .*/comments", 502, LOST, done_anyway=done_anyway))
+    assert client.comment(7, MARK, f"{MARK}\nonce", clean=False) == "created"
+    assert bodies(github) == [f"{MARK}\nonce"]
+    assert github.count("^POST ") == (1 if done_anyway else 2)
+
+
+def test_a_github_that_is_down_is_asked_four_times_with_growing_pauses(
+    github: FakeGitHub, client: Client, waits: list[float]
+) -> None:
+    github.troubles.append(Trouble("", 503, LOST, times=100))
+    with pytest.raises(Refused, match=r"HTTP 503: Server Error \(tried 4 times\)") as refusal:
+        client.shown(7)
+    assert refusal.value.why == "unavailable"
+    assert waits == [1, 2, 4]
+
+
+def test_an_answer_that_is_no_json_is_a_refusal_and_no_crash(github: FakeGitHub, client: Client) -> None:
+    github.troubles.append(Trouble("", 200, {"not": "a list"}, times=100))
+    with pytest.raises(Refused, match="could not read the comments"):
+        client.comment(7, MARK, f"{MARK}\nx", clean=False)
+
+
+def test_a_forks_token_is_refused_at_once(github: FakeGitHub, client: Client, waits: list[float]) -> None:
+    github.read_only = {"comments", "checks", "reviews"}
+    for write in (
+        lambda: client.comment(7, MARK, f"{MARK}\nx", clean=False),
+        lambda: client.check_run(HEAD, "crashcheck", "id", TEXT, annotations(1)),
+        lambda: client.review(7, HEAD, REVIEW, "words", [ReviewComment("a.c", 1, f"{REVIEW}\nx")]),
+    ):
+        with pytest.raises(Refused, match="HTTP 403: Resource not accessible by integration") as refusal:
+            write()
+        assert refusal.value.why == "forbidden"
+    assert waits == []
+    assert github.count("^POST ") == 3
+
+
+def test_what_github_calls_wrong_is_told_with_its_reason(github: FakeGitHub, client: Client) -> None:
+    errors = [{"resource": "CheckRun", "field": "annotations", "code": "invalid", "message": "no such path"}]
+    body = {"message": "Validation Failed", "errors": errors, "documentation_url": "https://docs.github.com"}
+    github.troubles.append(Trouble("^POST .*/check-runs", 422, body))
+    with pytest.raises(Refused, match=r"HTTP 422: Validation Failed \(no such path\)") as refusal:
+        client.check_run(HEAD, "crashcheck", "id", TEXT, annotations(1))
+    assert refusal.value.why == "invalid"
+    assert github.count("^POST ") == 1
+
+
+def test_a_short_rate_limit_is_waited_for(github: FakeGitHub, client: Client, waits: list[float]) -> None:
+    limit = {"message": "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}
+    github.troubles.append(Trouble("^POST ", 403, limit, headers={"Retry-After": "7"}))
+    assert client.comment(7, MARK, f"{MARK}\nx", clean=False) == "created"
+    assert waits == [7]
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (403, {"Retry-After": "3600"}),
+        (429, {"Retry-After": "3600"}),
+        (403, {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "99999999999"}),
+    ],
+)
+def test_a_long_rate_limit_is_not_waited_for(
+    github: FakeGitHub, client: Client, waits: list[float], status: int, headers: dict[str, str]
+) -> None:
+    limit = {"message": "API rate limit exceeded for installation ID 1."}
+    github.troubles.append(Trouble("^POST ", status, limit, headers=headers))
+    with pytest.raises(Refused, match="rate limit; over in") as refusal:
+        client.comment(7, MARK, f"{MARK}\nx", clean=False)
+    assert refusal.value.why == "limited"
+    assert waits == []
+
+
+@pytest.mark.parametrize(("count", "patches"), [(0, 0), (1, 0), (10, 0), (50, 0), (51, 1), (60, 1), (101, 2)])
+def test_a_check_run_takes_its_annotations_by_fifties(
+    github: FakeGitHub, client: Client, count: int, patches: int
+) -> None:
+    assert client.check_run(HEAD, "crashcheck", "id", TEXT, annotations(count)) == "created"
+    ((_, there),) = github.annotations.items()
+    assert [one["start_line"] for one in there] == list(range(1, count + 1))
+    assert github.count("^PATCH ") == patches
+
+
+@pytest.mark.parametrize("done_anyway", [True, False])
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_no_annotation_is_lost_or_doubled_by_a_failing_server(
+    github: FakeGitHub, client: Client, method: str, done_anyway: bool
+) -> None:
+    github.troubles.append(Trouble(f"^{method} .*/check-runs", 500, LOST, done_anyway=done_anyway))
+    client.check_run(HEAD, "crashcheck", "id", TEXT, annotations(120))
+    ((_, there),) = github.annotations.items()
+    assert [one["start_line"] for one in there] == list(range(1, 121))
+
+
+def test_a_check_run_of_the_same_attempt_is_completed_and_not_doubled(github: FakeGitHub, client: Client) -> None:
+    client.check_run(HEAD, "crashcheck", "run-1", TEXT, annotations(3))
+    assert client.check_run(HEAD, "crashcheck", "run-1", TEXT, annotations(3)) == "unchanged"
+    assert client.check_run(HEAD, "crashcheck", "run-2", TEXT, annotations(3)) == "created"
+    assert [run["external_id"] for run in github.check_runs] == ["run-1", "run-2"]
+
+
+def suggestion(line: int, words: str = "x") -> ReviewComment:
+    return ReviewComment("src/a.c", line, f"{REVIEW}\n{words}")
+
+
+def test_a_review_only_comments_and_says_nothing_twice(github: FakeGitHub, client: Client) -> None:
+    assert client.review(7, HEAD, REVIEW, "words", [suggestion(4), suggestion(9)]) == "created"
+    assert client.review(7, HEAD, REVIEW, "words", [suggestion(4), suggestion(9)]) == "unchanged"
+    assert [one["state"] for one in github.reviews] == ["COMMENTED"]
+    assert [one["line"] for one in github.review_comments] == [4, 9]
+
+
+def test_outdated_comments_of_ours_go_and_answered_ones_stay(github: FakeGitHub, client: Client) -> None:
+    client.review(7, HEAD, REVIEW, "words", [suggestion(4), suggestion(9)])
+    first, second = github.review_comments
+    first.pop("line")  # the line is not in the diff any more
+    github.remark("src/a.c", 9, "why?", first["pull_request_review_id"], MALLORY, answers=second["id"])
+    github.remark("src/a.c", 4, f"{REVIEW}\nimitated", 1, MALLORY)
+    assert client.review(7, HEAD, REVIEW, "words", [suggestion(5)]) == "created"
+    assert [(one["line"], one["user"]["login"]) for one in github.review_comments] == [
+        (9, BOT["login"]),
+        (9, "mallory"),
+        (4, "mallory"),
+        (5, BOT["login"]),
+    ]
+
+
+def test_a_review_left_without_comments_says_that_it_is_outdated(github: FakeGitHub, client: Client) -> None:
+    client.review(7, HEAD, REVIEW, "words", [suggestion(4)])
+    assert client.review(7, HEAD, REVIEW, "words", []) == "none"
+    assert github.review_comments == []
+    assert [one["body"] for one in github.reviews] == [
+        f"{REVIEW}\nOutdated: what this review suggested does not apply any more."
+    ]
+
+
+@pytest.mark.parametrize("done_anyway", [True, False])
+def test_a_review_whose_answer_was_lost_is_not_made_twice(
+    github: FakeGitHub, client: Client, done_anyway: bool
+) -> None:
+    github.troubles.append(Trouble("^POST .*/reviews", 502, LOST, done_anyway=done_anyway))
+    assert client.review(7, HEAD, REVIEW, "words", [suggestion(4)]) == "created"
+    assert len(github.reviews) == 1
+
+
+def test_the_lines_that_a_pull_request_shows_are_known_with_their_text(github: FakeGitHub, client: Client) -> None:
+    github.change("src/a.c", "@@ -1,3 +1,3 @@ int f()\n a\n-b\n+B\n c\n\\ No newline at end of file")
+    github.change("gone.c", "@@ -1 +0,0 @@\n-x", "removed")
+    github.files.append({**github.files[0], "filename": "big.bin"})
+    del github.files[-1]["patch"]
+    shown = client.shown(7)
+    assert {path: sorted(one.added) for path, one in shown.diff.files.items()} == {"src/a.c": [2]}
+    assert shown.texts == {"src/a.c": {1: "a", 2: "B", 3: "c"}}

@@ -1,0 +1,100 @@
+"""A finding is annotated at its store if the diff shows it, else at the nearest line of its schedule in the diff."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crashcheck.checker.results import Frame
+from crashcheck.diff import Diff, FileDiff
+from crashcheck.reports.github.placement import place
+from support.report_runs import KILLED, LEVEL_HASH, RECORD, VALID
+
+FILE = "src/level_hash.c"
+
+
+def name(file: str) -> str:
+    """As in a repository whose root is the project's folder."""
+    return "" if file.startswith("/") else file
+
+
+def diff(added: dict[str, set[int]], shown: dict[str, set[int]] | None = None) -> Diff:
+    every = {file: lines | (shown or {}).get(file, set()) for file, lines in added.items()} | {
+        file: lines for file, lines in (shown or {}).items() if file not in added
+    }
+    return Diff(
+        {
+            file: FileDiff(file, file, frozenset(added.get(file, set())), frozenset(), frozenset(lines))
+            for file, lines in every.items()
+        }
+    )
+
+
+def test_without_a_diff_the_store_is_annotated() -> None:
+    placed = place(LEVEL_HASH, name)
+    assert (placed.spot, placed.file, placed.line, placed.because) == ("store", FILE, 9, "")
+
+
+def test_a_store_that_the_diff_shows_is_annotated_even_if_another_line_changed() -> None:
+    placed = place(LEVEL_HASH, name, diff({FILE: {8}}, {FILE: {9, 10}}))
+    assert (placed.spot, placed.line, placed.because) == ("store", 9, "")
+
+
+def test_the_partner_is_the_nearest_line_of_the_schedule() -> None:
+    placed = place(LEVEL_HASH, name, diff({FILE: {7, 8, 12}}))
+    assert (placed.spot, placed.file, placed.line) == ("schedule", FILE, 8)
+    assert placed.because == (
+        "The store is at src/level_hash.c:9 (`b->tokens[slot].valid = 1;`), which this change does not show; "
+        "this line is its partner, the nearest one that it does."
+    )
+
+
+def test_a_line_that_the_change_touches_goes_before_one_that_it_only_shows() -> None:
+    placed = place(LEVEL_HASH, name, diff({FILE: {10}}, {FILE: {8}}))
+    assert (placed.spot, placed.line) == ("schedule", 10)
+    assert "this line is the flush `clwb` of its crash schedule, the nearest" in placed.because
+
+
+def test_a_step_goes_before_a_caller_and_a_caller_before_nothing() -> None:
+    assert place(LEVEL_HASH, name, diff({FILE: {7}, "workload.c": {31}})).line == 7
+    placed = place(LEVEL_HASH, name, diff({"workload.c": {31}}))
+    assert (placed.spot, placed.file, placed.line) == ("schedule", "workload.c", 31)
+    assert "this line leads to the store" in placed.because
+
+
+def test_the_nearest_step_in_the_trace_is_taken() -> None:
+    # Line 7 is two steps before the store, line 12 is five: an older operation's fence.
+    assert place(LEVEL_HASH, name, diff({FILE: {7, 12}})).line == 7
+
+
+def test_a_finding_of_which_the_diff_shows_nothing_is_told_in_the_summary_only() -> None:
+    placed = place(LEVEL_HASH, name, diff({FILE: {100}, "README.md": {9}}))
+    assert (placed.spot, placed.file, placed.line) == ("summary", FILE, 9)
+    assert placed.because == "No line of its crash schedule is in this change."
+
+
+def test_a_store_outside_the_repository_is_annotated_at_the_call_within_it() -> None:
+    header = replace(
+        VALID, file="/usr/include/lib.h", line=3, stack=(Frame("inner", "/usr/lib/x.c", 1), Frame("put", FILE, 5))
+    )
+    finding = replace(LEVEL_HASH, location=header, schedule=())
+    placed = place(finding, name)
+    assert (placed.spot, placed.file, placed.line) == ("store", FILE, 5)
+    assert placed.because.startswith("The store is at /usr/include/lib.h:3 (")
+    assert place(finding, name, diff({FILE: {5}})).spot == "store"
+
+
+def test_a_finding_without_a_line_anywhere_is_told_in_the_summary_only() -> None:
+    nowhere = replace(VALID, file="", line=0, stack=())
+    bare = replace(RECORD, location=nowhere, schedule=())
+    assert place(bare, name).spot == "summary"
+    assert place(bare, name, diff({FILE: {1}})) == place(bare, name, Diff())
+
+
+def test_an_update_that_was_not_reached_may_carry_the_annotation() -> None:
+    placed = place(KILLED, name, diff({FILE: {8}}))
+    assert (placed.spot, placed.line) == ("schedule", 8)
+
+
+def test_names_follow_the_project_into_its_repository() -> None:
+    placed = place(LEVEL_HASH, lambda file: f"db/{file}", diff({f"db/{FILE}": {9}, FILE: {7}}))
+    assert (placed.spot, placed.file, placed.line) == ("store", f"db/{FILE}", 9)

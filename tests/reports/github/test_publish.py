@@ -1,0 +1,295 @@
+"""`crashcheck publish`: what a pull request is told, in which order, and what becomes of it where GitHub refuses."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crashcheck import cli
+from crashcheck.checker.results import Finding, RunResult
+from crashcheck.cli.publish import publish
+from crashcheck.errors import CrashcheckError
+from crashcheck.reports.formats import json_report
+from support.fake_github import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
+from support.report_runs import LEVEL_HASH, run
+
+PATCH = """@@ -7,4 +7,4 @@
+     entry->key = key;
+-    entry->value = 0;
++    entry->value = value;
+     b->tokens[slot].valid = 1;
+     clwb(entry);"""
+
+
+@pytest.fixture
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as fake:
+        fake.change("src/level_hash.c", PATCH)
+        yield fake
+        assert fake.broken == []
+
+
+class Job:
+    """A step of a workflow on a pull request, with a token for the fake."""
+
+    def __init__(self, folder: Path, github: FakeGitHub, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.capsys = capsys
+        self.waits: list[float] = []
+        self.summary = folder / "summary.md"
+        self.outputs = folder / "outputs"
+        self.environment = {
+            "GITHUB_TOKEN": "ghs_token",
+            "GITHUB_REPOSITORY": REPOSITORY,
+            "GITHUB_API_URL": github.url,
+            "GITHUB_SHA": "c" * 40,
+            "GITHUB_WORKSPACE": str(folder),
+            "GITHUB_EVENT_PATH": str(folder / "event.json"),
+            "GITHUB_STEP_SUMMARY": str(self.summary),
+            "GITHUB_OUTPUT": str(self.outputs),
+            "GITHUB_RUN_ID": "99",
+            "GITHUB_RUN_ATTEMPT": "1",
+        }
+        self.event(pull_request_event())
+
+    def event(self, event: object) -> None:
+        (self.folder / "event.json").write_text(json.dumps(event), encoding="utf-8")
+
+    def publish(self, result: RunResult, *options: str) -> str:
+        """What the step prints."""
+        report = self.folder / "report.json"
+        report.write_text(json_report.render(result), encoding="utf-8")
+        assert publish(parsed("--report", str(report), *options), self.environment, self.waits.append, 0) == 0
+        return self.capsys.readouterr().out
+
+
+def parsed(*options: str) -> argparse.Namespace:
+    return cli.build_parser().parse_args(["publish", *options])
+
+
+def pull_request_event(head: str = REPOSITORY) -> Mapping[str, object]:
+    base = {"sha": "d" * 40, "repo": {"full_name": REPOSITORY}}
+    return {"pull_request": {"number": 7, "head": {"sha": HEAD, "repo": {"full_name": head}}, "base": base}}
+
+
+@pytest.fixture
+def job(tmp_path: Path, github: FakeGitHub, capsys: pytest.CaptureFixture[str]) -> Job:
+    return Job(tmp_path, github, capsys)
+
+
+def a_run(count: int) -> RunResult:
+    return run(*findings(count))
+
+
+def findings(count: int) -> tuple[Finding, ...]:
+    return tuple(replace(LEVEL_HASH, id=f"ORD-{number:08x}") for number in range(count))
+
+
+ALL = ("--comment", "--check-run", "auto", "--review")
+
+
+@pytest.mark.parametrize(("count", "shown", "checks"), [(0, 0, 0), (1, 1, 0), (10, 10, 0), (11, 11, 1), (60, 11, 1)])
+def test_annotations_go_to_the_log_and_above_ten_to_a_check_run_as_well(
+    job: Job, github: FakeGitHub, count: int, shown: int, checks: int
+) -> None:
+    printed = job.publish(a_run(count), *ALL)
+    assert len([row for row in printed.split("\n") if row.startswith("::")]) == shown
+    assert len(github.check_runs) == checks
+    assert [len(there) for there in github.annotations.values()] == ([count] if checks else [])
+    assert len(github.comments) == (1 if count else 0)
+    assert job.outputs.read_text() == (
+        f"findings={count}\nnew-findings={count}\nconclusion={'failure' if count else 'success'}\n"
+    )
+    assert all(one["body"].startswith("<!-- crashcheck comment ") for one in github.comments)
+    assert all(len(one["body"]) <= 65_536 for one in github.comments)
+    assert all(len(run["output"]["summary"]) <= 65_535 for run in github.check_runs)
+
+
+def test_a_check_run_may_be_asked_for_and_belongs_to_the_branchs_newest_commit(job: Job, github: FakeGitHub) -> None:
+    job.publish(a_run(1), "--check-run", "always", "--link", "https://github.com/octo/storage/artifacts/1")
+    (run,) = github.check_runs
+    assert (run["name"], run["head_sha"], run["conclusion"]) == (
+        "crashcheck findings (crashcheck.toml)",
+        HEAD,
+        "failure",
+    )
+    assert run["details_url"] == "https://github.com/octo/storage/artifacts/1"
+    ((annotation,),) = github.annotations.values()
+    assert (annotation["path"], annotation["start_line"], annotation["end_line"], annotation["annotation_level"]) == (
+        "src/level_hash.c",
+        9,
+        9,
+        "failure",
+    )
+
+
+def test_the_comment_follows_the_findings_until_they_are_gone(job: Job, github: FakeGitHub) -> None:
+    assert "comment: created" in job.publish(a_run(2), "--comment")
+    assert "comment: updated" in job.publish(a_run(1), "--comment")
+    assert "comment: resolved" in job.publish(a_run(0), "--comment")
+    (comment,) = github.comments
+    assert "nothing new left to say" in comment["body"]
+    assert "level_hash" not in comment["body"]
+
+
+def test_each_configuration_has_its_own_comment(job: Job, github: FakeGitHub) -> None:
+    job.publish(a_run(1), "--comment", "--folder", "lib/a")
+    job.publish(a_run(1), "--comment", "--folder", "lib/b")
+    assert len(github.comments) == 2
+
+
+def test_on_a_fork_the_token_costs_one_line_and_nothing_else_is_lost(job: Job, github: FakeGitHub) -> None:
+    job.event(pull_request_event("mallory/storage"))
+    github.read_only = {"comments", "checks", "reviews"}
+    printed = job.publish(a_run(60), *ALL)
+    assert [row for row in printed.split("\n") if row.startswith("crashcheck: ")] == [
+        "crashcheck: review: none",
+        "crashcheck: The token may not write the comment and the check run, as on a pull request from a fork: "
+        "could not comment: HTTP 403: Resource not accessible by integration. "
+        "The summary and the annotations hold every finding.",
+    ]
+    assert printed.count("::error ") == 10
+    assert "findings=60" in job.outputs.read_text()
+    assert "level_hash.c:9" in job.summary.read_text()
+    assert job.waits == []
+
+
+def test_a_github_that_answers_nothing_useful_costs_warnings_and_no_failure(job: Job, github: FakeGitHub) -> None:
+    github.troubles.append(Trouble("", 500, {"message": "Server Error"}, times=1000))
+    printed = job.publish(a_run(1), "--comment")
+    assert "::warning title=crashcheck::The comment was left out: could not read the comments: HTTP 500" in printed
+    assert "findings=1" in job.outputs.read_text()
+
+
+def test_without_a_token_the_summary_and_the_annotations_are_written(job: Job, github: FakeGitHub) -> None:
+    del job.environment["GITHUB_TOKEN"]
+    printed = job.publish(a_run(1), *ALL)
+    assert "::error file=src/level_hash.c,line=9," in printed
+    assert "crashcheck: No token" in printed
+    assert github.asked == []
+
+
+def test_what_needs_no_permission_is_done_before_github_is_written_to(job: Job, github: FakeGitHub) -> None:
+    seen: list[bool] = []
+    comment = github._comment
+
+    def spy(body: object, query: object) -> tuple[int, object]:
+        seen.append("level_hash" in job.summary.read_text() and "findings=1" in job.outputs.read_text())
+        return comment(body, query)
+
+    github._comment = spy  # type: ignore[method-assign]
+    job.publish(a_run(1), "--comment")
+    assert seen == [True]
+
+
+def test_a_finding_outside_the_change_is_annotated_at_the_nearest_changed_line(job: Job, github: FakeGitHub) -> None:
+    github.files.clear()
+    github.change("src/level_hash.c", "@@ -7,2 +7,2 @@\n     entry->key = key;\n-    x\n+    entry->value = value;")
+    printed = job.publish(a_run(1))
+    assert "::error file=src/level_hash.c,line=8," in printed
+    assert "The store is at src/level_hash.c%3A9" in printed or "The store is at src/level_hash.c:9" in printed
+
+
+def test_after_a_workflow_run_a_forks_pull_request_is_found_by_its_branch(job: Job, github: FakeGitHub) -> None:
+    owner = {"login": "mallory"}
+    head = {"owner": owner, "full_name": "mallory/storage"}
+    run = {"head_sha": HEAD, "head_branch": "fix", "head_repository": head, "pull_requests": []}
+    job.event({"workflow_run": run})
+    github.pull(7, HEAD)
+    assert "comment: created" in job.publish(a_run(1), "--comment")
+    assert github.count(r"^GET /repos/octo/storage/pulls$") == 1
+
+
+def test_a_push_has_no_pull_request_to_comment_on(job: Job, github: FakeGitHub) -> None:
+    job.event({"ref": "refs/heads/main"})
+    printed = job.publish(a_run(1), "--comment", "--check-run", "always")
+    assert "belongs to no open pull request" in printed
+    assert [run["head_sha"] for run in github.check_runs] == ["c" * 40]
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "conclusion"), [("none", "neutral"), ("note", "failure"), ("warning", "failure"), ("error", "neutral")]
+)
+def test_the_fail_level_decides_the_conclusion(job: Job, fail_on: str, conclusion: str) -> None:
+    lesser = replace(a_run(1), findings=(replace(LEVEL_HASH, depth=2),))
+    job.publish(lesser, "--fail-on", fail_on)
+    assert f"conclusion={conclusion}\n" in job.outputs.read_text()
+
+
+def test_findings_of_the_baseline_and_suppressed_ones_are_told_of_nowhere_but_in_the_summary(
+    job: Job, github: FakeGitHub
+) -> None:
+    known = replace(LEVEL_HASH, new=False)
+    accepted = replace(LEVEL_HASH, id="ORD-2", suppressed="a cache, rebuilt at start")
+    printed = job.publish(replace(a_run(1), findings=(known, accepted)), *ALL)
+    assert "::" not in printed
+    assert github.comments == []
+    assert job.outputs.read_text() == "findings=2\nnew-findings=0\nconclusion=success\n"
+
+
+HOSTILE = """
+::error::gotcha
+##[error]gotcha
+<script>alert(1)</script> @octo #1 ![x](https://evil/x.png) ```
+<!-- crashcheck comment"""
+
+
+def test_nothing_from_the_program_acts_as_a_command_or_as_markup(job: Job, github: FakeGitHub) -> None:
+    place = replace(LEVEL_HASH.location, function=HOSTILE, variable=HOSTILE, text=HOSTILE)
+    verdict = replace(LEVEL_HASH.verdict, output=HOSTILE * 3)
+    hostile = replace(LEVEL_HASH, message=HOSTILE, location=place, crash_point=HOSTILE, verdict=verdict)
+    told = replace(a_run(1), findings=(hostile,), config_path=f"{HOSTILE}.toml")
+    printed = job.publish(told, "--comment", "--check-run", "always")
+    assert [row[:8] for row in printed.split("\n") if row.startswith(("::", "##"))] == ["::error "]
+    (comment,) = github.comments
+    for text in (comment["body"], job.summary.read_text(), github.check_runs[0]["output"]["summary"]):
+        outside = outside_code(text)
+        assert "<script" not in outside
+        assert "@octo" not in outside
+        # Markdown leaves a line alone that begins with an element of HTML.
+        assert [row for row in outside.split("\n") if "![x]" in row and not row.startswith("<")] == []
+        assert outside.count("<!-- ") == (1 if text is comment["body"] else 0)
+
+
+def outside_code(text: str) -> str:
+    """Markdown without its blocks and spans of code."""
+    text = re.sub(r"^(`{3,}).*?^\1`*\s*$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
+
+
+def test_an_imitated_comment_is_never_taken_for_ours(job: Job, github: FakeGitHub) -> None:
+    job.publish(a_run(1), "--comment")
+    body = github.comments[0]["body"]
+    github.comments.clear()
+    github.say(body, MALLORY)
+    job.publish(a_run(2), "--comment")
+    assert [one["user"]["login"] for one in github.comments] == ["mallory", BOT["login"]]
+    assert github.comments[0]["body"] == body
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "no object",
+        {"pull_request": {"number": "7; rm -rf", "head": {"sha": HEAD}}},
+        {"pull_request": {"number": 7, "head": {"sha": "main"}}},
+        {"workflow_run": {"head_sha": None}},
+    ],
+)
+def test_an_event_that_makes_no_sense_is_refused(job: Job, event: object) -> None:
+    job.event(event)
+    with pytest.raises(CrashcheckError) as refusal:
+        job.publish(a_run(1))
+    assert refusal.value.slug == "github-environment"
+
+
+def test_a_folder_outside_the_repository_is_refused(job: Job) -> None:
+    with pytest.raises(CrashcheckError) as refusal:
+        job.publish(a_run(1), "--folder", "../elsewhere")
+    assert refusal.value.slug == "publish-folder"

@@ -1,0 +1,70 @@
+"""The scripts behind action.yml: an input is one argument, whatever it holds, and only 1 means findings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.paths import ROOT
+
+EVIL = "$(touch evil) `touch evil`; touch evil; \"'; ::error::gotcha.toml"
+
+
+@pytest.fixture
+def step(tmp_path: Path, environment: dict[str, str]) -> dict[str, str]:
+    """The variables of a step of the action; the folder is empty."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "outputs").touch()
+    crashcheck = Path(environment["PATH"].split(os.pathsep)[0]) / "crashcheck"
+    return {
+        **environment,
+        "CRASHCHECK": str(crashcheck),
+        "GITHUB_OUTPUT": str(tmp_path / "outputs"),
+        "GITHUB_WORKSPACE": str(tmp_path / "work"),
+        "RUNNER_TEMP": str(tmp_path),
+        "WORKING_DIRECTORY": str(tmp_path / "work"),
+    }
+
+
+def run(name: str, step: dict[str, str]) -> tuple[int, str, dict[str, str]]:
+    """Exit code, what it printed, and the outputs of the step."""
+    done = subprocess.run(
+        [ROOT / ".ci" / name],
+        cwd=step["GITHUB_WORKSPACE"],
+        env=step,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    rows = Path(step["GITHUB_OUTPUT"]).read_text(encoding="utf-8").splitlines()
+    return done.returncode, done.stdout, dict(row.split("=", 1) for row in rows)
+
+
+@pytest.mark.parametrize("name", ["CONFIG", "BUDGET", "FAIL_ON", "WORKING_DIRECTORY"])
+def test_an_input_is_never_run_and_a_wrong_one_is_an_error_and_no_finding(
+    step: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    step[name] = EVIL
+    code, printed, outputs = run("action-run", step)
+    assert (code, outputs["exit-code"]) == (0, "2")
+    assert "::error title=crashcheck::" in printed
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_what_the_tool_prints_is_between_a_stop_and_its_secret_end(step: dict[str, str]) -> None:
+    step["CONFIG"] = "missing.toml"
+    _, printed, _ = run("action-run", step)
+    rows = printed.splitlines()
+    secret = rows[0].removeprefix("::stop-commands::")
+    assert len(secret) == 32
+    assert rows.index(f"::{secret}::") > next(number for number, row in enumerate(rows) if "missing.toml" in row)
+
+
+def test_the_last_step_ends_as_the_run_did_also_where_there_is_no_report(step: dict[str, str]) -> None:
+    step["EXIT_CODE"] = "2"
+    code, _, outputs = run("action-publish", step)
+    assert (code, outputs) == (2, {"conclusion": "error"})

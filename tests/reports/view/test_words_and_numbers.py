@@ -1,0 +1,128 @@
+"""Counts and sentences cannot be over-read, and text from a program cannot act."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from crashcheck.checker.results import StateCounts, StopReason
+from crashcheck.reports.view import words
+from crashcheck.reports.view.numbers import bytes_text, digits, human, json_count, percent, seconds_text, superscript
+from crashcheck.reports.view.text import block, line, shorten
+from support.report_runs import ALL, CLEAN, LEVEL_HASH, SOME, TRACE, run
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (1234567, "1,234,567"),
+        (9_999_999, "9,999,999"),
+        (10_000_000, "10^7"),
+        (12_345_678, "1.2×10^7"),
+        (99_999_999, "10^8"),
+        (3 * 10**12, "3×10^12"),
+        (10**77, "10^77"),
+        (10**77 - 1, "10^77"),
+        (2**20000, "4×10^6020"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",  # pytest cannot print the greatest
+)
+def test_big_counts_are_shown_as_powers_of_ten(value: int, shown: str) -> None:
+    assert human(value) == shown
+
+
+def test_a_count_beyond_the_digits_that_python_prints_is_written_out_whole() -> None:
+    assert digits(10**9000) == "1" + "0" * 9000
+    assert digits(7 * 10**8000 + 3) == "7" + "0" * 7999 + "3"
+
+
+def test_a_count_that_json_readers_would_round_becomes_a_string() -> None:
+    assert json_count(2**53 - 1) == 9007199254740991
+    assert json_count(2**53) == "9007199254740992"
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "shown"),
+    [(0, 5, "0 %"), (5, 5, "100 %"), (1, 10**77, "< 0.1 %"), (10**77 - 1, 10**77, "99.9 %"), (0, 0, "100 %")],
+)
+def test_a_share_is_rounded_to_all_or_nothing_only_if_it_is(part: int, whole: int, shown: str) -> None:
+    assert percent(part, whole) == shown
+
+
+def test_units_are_spelled_out() -> None:
+    assert [bytes_text(n) for n in (0, 1023, 1024, 5 * 2**30)] == ["0 B", "1023 B", "1.0 KiB", "5.0 GiB"]
+    assert [seconds_text(n) for n in (0.04, 59.6, 185.0)] == ["0.0 s", "60 s", "3 min 05 s"]
+    assert superscript("412 of 10^77") == "412 of 10⁷⁷"
+
+
+def test_no_findings_names_how_little_was_looked_at() -> None:
+    part = replace(SOME, failing=0, flaky=0, uncertain=0)
+    assert words.headline(run(states=part)) == "No findings in 412 of 10^77 feasible crash states"
+
+
+def test_all_states_are_claimed_only_when_the_count_is_exact() -> None:
+    assert words.headline(CLEAN) == "No findings in all 412 feasible crash states"
+    bound = replace(ALL, feasible_is_exact=False, feasible_note="upper bound: equal bytes counted apart")
+    assert words.headline(run(states=bound)) == "No findings in 412 of about 412 feasible crash states"
+    assert words.caveats(run(states=bound)) == (
+        "The number of feasible states is a bound: upper bound: equal bytes counted apart.",
+    )
+
+
+def test_states_are_told_of_that_were_put_off_as_likely_hangs_and_not_those_under_way_when_the_budget_ended() -> None:
+    cut = replace(ALL, executed=300, skipped=5)
+    assert words.caveats(run(states=cut)) == ()
+    (told,) = words.caveats(run(states=replace(cut, put_off=1)))
+    assert told.startswith("1 state that looks like one on which the check hangs had been put off")
+
+
+def test_one_is_told_in_the_singular() -> None:
+    one = StateCounts(1, True, "", 1, 0, 0, 1, 0, 0)
+    assert words.headline(run(LEVEL_HASH, states=one)) == "1 finding in 1 of 1 feasible crash state"
+    assert words.headline(run(states=one)) == "No findings in the only feasible crash state"
+
+
+@pytest.mark.parametrize("stop", [stop for stop in StopReason if stop is not StopReason.EXHAUSTED])
+def test_a_search_that_was_cut_short_says_that_states_remain(stop: StopReason) -> None:
+    assert words.STOP[stop].endswith("states that remain were not looked at.")
+
+
+def test_unexplained_bytes_are_a_caveat_with_their_share() -> None:
+    told = words.caveats(run(trace=replace(TRACE, explained_bytes=90, unexplained_bytes=10)))
+    assert told == (
+        "10 of 100 changed bytes (10.0 %) were written by something that was not recorded; they were never varied.",
+    )
+
+
+def test_a_line_loses_escapes_controls_and_direction_overrides() -> None:
+    assert line("a\x1b[31mb\x1b]0;title\x07c\x00d\u202ee\udcfff\ng\th") == "abc␀d\ufffde\ufffdf␊g h"
+
+
+def test_ten_megabytes_become_one_short_line() -> None:
+    shown = line("x" * 10_000_000 + "end", 50)
+    assert len(shown) == 50
+    assert shown.endswith("xend")
+    assert "…" in shown
+
+
+def test_shortening_keeps_both_ends() -> None:
+    assert shorten("abcdefghij", 7) == "abcd…ij"
+    assert shorten("abc", 3) == "abc"
+
+
+def test_a_block_keeps_its_end_and_counts_what_it_leaves_out() -> None:
+    rows, left_out = block("\n".join(f"row {i}" for i in range(100)) + "\n\n", lines=9, columns=80)
+    assert rows == (
+        "row 0",
+        "row 1",
+        "row 2",
+        "… 92 lines left out …",
+        "row 95",
+        "row 96",
+        "row 97",
+        "row 98",
+        "row 99",
+    )
+    assert left_out == sum(len(f"row {i}\n") for i in range(3, 95))

@@ -1,0 +1,156 @@
+"""Small recorded runs and checks for the tests: a script of events, the claims a check makes, and the search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from crashcheck.analyzer.persistence import build
+from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.findings.register import Snapshot
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.oracles import Oracle
+from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.results import Finding, Location
+from crashcheck.checker.search.budget import Budget
+from crashcheck.checker.search.loop import Exploration, Exploring, Progress
+from crashcheck.checker.states.space import StateSpace
+from crashcheck.checker.strategies import Exhaustive, Strategy
+from crashcheck.checker.subject import Subject
+from crashcheck.command import Command
+from crashcheck.runtime.trace_format import Kind as Event
+from support.tracing import TraceBuilder
+
+FILE_BYTES = 4096
+
+
+def no_places(trace: Trace) -> SitePlaces:
+    return SitePlaces(trace, {})
+
+
+@dataclass(frozen=True)
+class SitePlaces:
+    """Places by site id; as from program facts, without a program."""
+
+    trace: Trace
+    sites: dict[int, Location]
+
+    def of(self, event: int) -> Location | None:
+        return self.sites.get(int(self.trace.events["site"][event]))
+
+    def ordinal(self, event: int) -> int:
+        return 0
+
+
+def place(line: int, variable: str, text: str = "", file: str = "hash.c", function: str = "put") -> Location:
+    return Location(file, line, 5, function, variable, (), text or f"{variable} = 1;")
+
+
+def words(command: Sequence[str] | str) -> Command:
+    """A configured command: words, or a line for a shell."""
+    return Command(command, ()) if isinstance(command, str) else Command(" ".join(command), tuple(command))
+
+
+@dataclass
+class World:
+    """A recorded run over one file `p` of zeros, and a check of it."""
+
+    folder: Path
+    check: Command
+    script: Callable[[TraceBuilder], None]
+    model: str = "px86"
+    options: Options = field(default_factory=Options)
+    sites: dict[int, Location] = field(default_factory=dict)
+    limits: Limits = field(default_factory=lambda: Limits(timeout_s=20))
+    unexplained: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    oracle: Oracle = field(default_factory=ExitStatus)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        first = self.folder / "first"
+        first.mkdir()
+        (first / "p").write_bytes(bytes(FILE_BYTES))
+        builder = TraceBuilder(self.folder / "trace.cct")
+        builder.file("p", size=FILE_BYTES)
+        self.script(builder)
+        self.trace = builder.trace()
+        self.graph = build(self.trace, self.model, self.options)
+        self.space = StateSpace(self.graph)
+        self.content = Content(self.space, first)
+        places = SitePlaces(self.trace, self.sites)
+        self.subject = Subject(self.trace, self.graph, self.space, self.content, places, self.unexplained)
+        self.setup = CheckSetup(CheckCommand.find(self.check, self.folder), self.folder, first, self.folder)
+
+    def executor(self, jobs: int = 1) -> Executor:
+        operations = int(np.count_nonzero(self.trace.events["kind"] == Event.MARK_END))
+        return Executor(
+            self.content,
+            self.space.points,
+            self.setup,
+            self.oracle,
+            limits=self.limits,
+            jobs=jobs,
+            operations=operations,
+        )
+
+    def search(
+        self,
+        executor: Executor,
+        *,
+        strategy: Strategy | None = None,
+        budget: Budget | None = None,
+        jobs: int = 1,
+        snapshot: Snapshot | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Exploration:
+        return Exploring(
+            self.subject,
+            executor,
+            strategy or Exhaustive(),
+            budget or Budget(),
+            jobs=jobs,
+            snapshot=snapshot,
+            progress=progress,
+        ).run()
+
+    def explore(self, *, jobs: int = 1, budget: Budget | None = None, snapshot: Snapshot | None = None) -> Exploration:
+        with self.executor(jobs) as executor:
+            return self.search(executor, jobs=jobs, budget=budget, snapshot=snapshot)
+
+    def real_snapshot(self, seq: int) -> Path:
+        """What the recorder would copy: the file as it was just before the event `seq`."""
+        image = bytearray(FILE_BYTES)
+        for index, event in enumerate(self.trace.events):
+            if int(event["seq"]) >= seq:
+                break
+            if int(event["kind"]) in (Event.STORE, Event.WRITE):
+                at = int(event["offset"])
+                image[at : at + int(event["size"])] = self.trace.data(index)
+        folder = self.folder / f"snapshot-{seq}"
+        folder.mkdir(exist_ok=True)
+        (folder / "p").write_bytes(image)
+        return folder
+
+
+def without_times(found: Exploration) -> Exploration:
+    def timeless(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        return tuple(replace(f, verdict=replace(f.verdict, seconds=0.0)) for f in findings)
+
+    return replace(found, seconds=0.0, findings=timeless(found.findings), uncertain=timeless(found.uncertain))
+
+
+def two_stores(t: TraceBuilder) -> None:
+    t.begin(1)
+    t.store("p", 0, 8, 1)
+    t.store("p", 64, 8, 2)
+    t.clwb("p", 0)
+    t.clwb("p", 64)
+    t.sfence()
+    t.end(1)

@@ -1,0 +1,9 @@
+"""Folders of this checkout that tests name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent
+ROOT = TESTS.parent
+EXAMPLES = ROOT / "examples"

@@ -1,0 +1,122 @@
+"""Random programs of stores, flushes, fences and syncs, small enough that all their crash states can be listed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from support.reference import First, Program
+
+SETTINGS = settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+
+
+def _data(size: int, value: int) -> bytes:
+    return bytes((value + i) % 4 for i in range(size)) if size > 1 else bytes([value % 4])
+
+
+@st.composite
+def _syncs(draw: Any, files: list[str], ranges: list[tuple[int, int]], kinds: list[str]) -> Any:
+    kind = draw(st.sampled_from(kinds))
+    file = None if kind in ("sync", "dirsync") else draw(st.sampled_from(files))
+    offset, size = draw(st.sampled_from(ranges)) if kind in ("msync", "osync", "odsync") else (0, 0)
+    return kind, file, offset, size, draw(st.sampled_from([False, False, False, True]))
+
+
+def with_syncs(steps: list[Any]) -> Program:
+    """Syncs become a begin and an end, with up to two of the following steps in between."""
+    program: Program = []
+    open_: list[tuple[int, Any]] = []
+    for number, step in enumerate(steps):
+        thread = step[0]
+        if step[1] == "sync-call":
+            kind, file, offset, size, failed = step[2]
+            program.append((thread, "begin", kind, file, offset, size, number, failed))
+            open_.append((step[3], (thread, "end", number)))
+        else:
+            program.append(step)
+        program += [end for left, end in open_ if left <= 0]
+        open_ = [(left - 1, end) for left, end in open_ if left > 0]
+    return program + [end for _, end in open_]
+
+
+@st.composite
+def memory_programs(draw: Any) -> tuple[First, Program]:
+    thread = st.integers(1, 2)
+    file = st.sampled_from(["a", "a", "b"])
+    offset = st.sampled_from([0, 4, 8, 16, 60, 64, 72])
+    size = st.sampled_from([1, 4, 8, 8, 12, 16])
+    value = st.integers(0, 3)
+    store = st.tuples(
+        thread, st.just("store"), file, offset, st.builds(_data, size, value), st.sampled_from([False, False, True])
+    )
+    write = st.tuples(thread, st.just("write"), file, offset, st.builds(_data, size, value))
+    flush = st.tuples(
+        thread,
+        st.sampled_from(["clwb", "clwb", "clflush"]),
+        file,
+        st.sampled_from([0, 64]),
+        st.sampled_from([1, 8, 65]),
+    )
+    fence = st.tuples(thread, st.just("fence"))
+    mark = st.tuples(thread, st.sampled_from(["mark", "opmark"]))
+    truncate = st.tuples(thread, st.just("truncate"), file, st.sampled_from([0, 6, 64, 128]))
+    sync = st.tuples(
+        thread,
+        st.just("sync-call"),
+        _syncs(["a", "b"], [(0, 64), (64, 8)], ["msync", "fsync", "sync", "async", "osync", "dirsync"]),
+        st.integers(0, 2),
+    )
+    kinds = st.one_of(store, store, store, flush, flush, fence, mark, write, truncate, sync)
+    steps = draw(st.lists(kinds, min_size=1, max_size=9))
+    program = with_syncs(steps)
+    total = 0
+    kept: Program = []
+    for step in program:
+        if step[1] in ("store", "write"):
+            total += len(step[4]) // 8 + 1
+            if total > 11:
+                continue
+        kept.append(step)
+    first: First = {"a": bytes(range(80)), "b": bytes(80)}
+    return first, kept
+
+
+@st.composite
+def page_programs(draw: Any) -> tuple[First, Program]:
+    thread = st.integers(1, 2)
+    file = st.sampled_from(["a", "a", "n"])
+    offset = st.sampled_from([0, 8, 510, 4090, 4096, 8192, 12280])
+    size = st.sampled_from([1, 4, 8, 12])
+    value = st.integers(0, 3)
+    store = st.tuples(thread, st.just("store"), file, offset, st.builds(_data, size, value), st.just(False))
+    write = st.tuples(thread, st.just("write"), file, offset, st.builds(_data, size, value))
+    truncate = st.tuples(thread, st.just("truncate"), file, st.sampled_from([0, 100, 4096, 5000, 9000, 13000]))
+    mark = st.tuples(thread, st.sampled_from(["mark", "opmark"]))
+    fence = st.one_of(
+        st.tuples(thread, st.just("fence")), st.tuples(thread, st.just("clflush"), file, st.just(0), st.just(8))
+    )
+    sync = st.tuples(
+        thread,
+        st.just("sync-call"),
+        _syncs(
+            ["a", "n"],
+            [(0, 64), (4096, 4096), (4090, 8)],
+            ["msync", "fsync", "fdatasync", "sync", "async", "osync", "odsync", "dirsync"],
+        ),
+        st.integers(0, 2),
+    )
+    kinds = st.one_of(store, store, write, write, truncate, mark, fence, sync, sync)
+    steps = draw(st.lists(kinds, min_size=1, max_size=8))
+    new = draw(st.booleans())
+    first: First = {"a": bytes(range(1, 200)) * 30, "n": None if new else b"\7" * 4200}
+    program = with_syncs(steps)
+    if new:
+        program.insert(0, (1, "create", "n"))
+    return first, program
