@@ -99,4 +99,5 @@ def test_a_checkout_in_a_folder_with_an_umlaut_is_imported_under_the_locale_c(ch
     done = subprocess.run(
         [sys.executable, "-S", "-E", "-c", code], env={"LC_ALL": "C"}, capture_output=True, text=True, check=True
     )
-    assert done.stdout == f"{home / 'checkout' / 'src' / 'crashcheck' / 'analyzer' / 'ir' / 'wrapper.py'}\n"
+    driver = home / "checkout" / "src" / "crashcheck" / "analyzer" / "compile" / "driver"
+    assert done.stdout == f"{driver / 'wrapper.py'}\n"

@@ -39,15 +39,6 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stub runtime")
     include = ROOT / "runtime" / "include"
     common = ["cc", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", f"-I{include}", str(HERE / "stub.c")]
-        "cc",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-O1",
-        "-fPIC",
-        f"-I{ROOT / 'runtime' / 'include'}",
-        str(HERE / "stub.c"),
-    ]
     subprocess.run([*common, "-shared", "-o", str(folder / "libcrashcheck.so")], check=True)
     subprocess.run([*common, "-c", "-o", str(folder / "stub.o")], check=True)
     subprocess.run(["ar", "rcs", str(folder / "libcrashcheck.a"), str(folder / "stub.o")], check=True)

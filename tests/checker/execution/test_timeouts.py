@@ -35,7 +35,7 @@ def world_of(folder: Path, clauses: Path, *claims: str, timeout_s: float = LONG_
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verdicts are acted upon after fewer choices than there are."""
-    for module in ("hangs", "explore"):
+    for module in ("execution.timeouts", "search.loop"):
         monkeypatch.setattr(f"crashcheck.checker.{module}.LAG", 4)
 
 
