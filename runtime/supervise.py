@@ -1,24 +1,82 @@
-"""Runs one command with address randomisation off and leaves no descendant of it behind.
+"""One command, run with address randomisation off, that leaves no descendant behind.
 
-Run as a program of its own, so that the caller needs no fork-time code and may use threads. It is the
-subreaper of all that the command starts: what outlives the command, or a time-out, is killed.
-It reads one JSON object from standard input: `command`, `env`, `timeout_s` (or null) and `result`, the descriptor of
-a pipe that it writes to (the disk may be full by then): `exit_code` or `signal`, `timed_out`, `seconds`. Its output is
-the command's.
+Run as a program, so that the caller needs no code between fork and exec and may use threads. It reads one JSON object
+from standard input: `command`, `env`, `timeout_s` (or null) and `result`, the descriptor of a pipe. To that pipe it
+writes (the disk may be full by then): `exit_code` or `signal`, `timed_out`, `seconds`. Its output is the command's.
+
+Imported, it offers the same ending to other processes that run commands: `become_subreaper` before, `end_all` after.
+It is started without site packages, so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
+import resource
 import signal
 import sys
 import time
+from typing import Literal
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 ADDR_NO_RANDOMIZE = 0x0040000
+PERSONALITY_QUERY = 0xFFFFFFFF
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Make orphaned descendants children of this process, so that `end_all` finds them. Raises OSError."""
+    if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def turn_randomisation_off() -> None:
+    """Give the programs that this process executes the same addresses in each run."""
+    _libc.personality(_libc.personality(PERSONALITY_QUERY) | ADDR_NO_RANDOMIZE)
+
+
+def end_all(leader: int) -> tuple[int, resource.struct_rusage]:
+    """Kill `leader`, a child not yet reaped, and all descendants; return the leader's wait status and its usage.
+
+    The group is killed before the leader is reaped, so that its number cannot belong to others by then. A descendant
+    with a group or session of its own is handed to us when its parent dies, and is killed then.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+    os.kill(leader, signal.SIGKILL)  # it may have joined another group; a zombie takes no notice
+    _, status, usage = os.wait4(leader, 0)
+    _reap_rest()
+    return status, usage
+
+
+def _reap_rest() -> None:
+    """Kill and reap every child that is left: killing one hands us its children."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid:
+            continue
+        children = _children()
+        for child in children or ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        if children is None or children:  # an empty list is a child that arrived while the kernel wrote the list
+            os.waitpid(-1, 0)
+
+
+def _children() -> list[int] | None:
+    """Return the children of this single-threaded process, or None where the kernel does not list them."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return None
 
 
 def main() -> int:
@@ -27,26 +85,32 @@ def main() -> int:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    become_subreaper()
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     started = time.monotonic()
     child = os.fork()
     if child == 0:
-        _become(libc, order["command"], order["env"])
-    outcome = _wait(child, started, order["timeout_s"])
-    outcome["seconds"] = time.monotonic() - started
-    _kill_descendants(child)
+        _become(order["command"], order["env"])
+    why = _wait(child, started, order["timeout_s"])
+    seconds = time.monotonic() - started
+    status, _ = end_all(child)
+    killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    outcome = {
+        "exit_code": os.WEXITSTATUS(status) if why == "ended" and killed_by is None else None,
+        "signal": {"ended": killed_by, "time": None, "stopped": int(signal.SIGKILL)}[why],
+        "timed_out": why == "time",
+        "seconds": seconds,
+    }
     with open(order["result"], "w", encoding="utf-8") as pipe:
         json.dump(outcome, pipe)
     return 0
 
 
-def _become(libc: ctypes.CDLL, command: list[str], env: dict[str, str]) -> None:
+def _become(command: list[str], env: dict[str, str]) -> None:
     try:
         os.setsid()
-        libc.personality(ADDR_NO_RANDOMIZE | libc.personality(0xFFFFFFFF))
+        turn_randomisation_off()
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.execvpe(command[0], command, env)
@@ -55,53 +119,22 @@ def _become(libc: ctypes.CDLL, command: list[str], env: dict[str, str]) -> None:
         os._exit(127)
 
 
-def _wait(child: int, started: float, timeout_s: float | None) -> dict[str, object]:
-    """Until the command ends, its time is over, or this process is told to stop."""
+def _wait(child: int, started: float, timeout_s: float | None) -> Literal["ended", "time", "stopped"]:
+    """Wait until the command ends, its time is over, or a signal stops this process; reap other children only."""
     while True:
-        done, status = os.waitpid(-1, os.WNOHANG)
-        if done == child:
-            ended = os.WIFSIGNALED(status)
-            return {
-                "exit_code": None if ended else os.WEXITSTATUS(status),
-                "signal": os.WTERMSIG(status) if ended else None,
-                "timed_out": False,
-            }
-        if done:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is not None and ended.si_pid == child:
+            return "ended"
+        if ended is not None:
+            os.waitpid(ended.si_pid, 0)
             continue
         left = None if timeout_s is None else started + timeout_s - time.monotonic()
         if left is not None and left <= 0:
-            return {"exit_code": None, "signal": None, "timed_out": True}
+            return "time"
         events = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
         event = signal.sigtimedwait(events, 3600.0 if left is None else left)
         if event is not None and event.si_signo != signal.SIGCHLD:
-            return {"exit_code": None, "signal": int(signal.SIGKILL), "timed_out": False}
-
-
-def _kill_descendants(group: int) -> None:
-    while True:
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        for pid in _children(os.getpid()):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            found = [int(word) for word in file.read().split()]
-    except OSError:
-        pass
-    return found
+            return "stopped"
 
 
 if __name__ == "__main__":

@@ -1,31 +1,32 @@
-"""Why a recording cannot be used: what the trace's header and the recorder's notes say about it."""
+"""Check that a recording can be used, and if not, find the reason in the trace's header and the recorder's notes."""
 
 from __future__ import annotations
 
 import mmap
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.patterns import regular_files
+from crashcheck.runtime.trace_format import (
+    CHUNK_BYTES,
+    CHUNK_HEADER,
+    CHUNK_HEADER_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    RECORD,
+    ChunkKind,
+    Kind,
+    Status,
+)
 
 if TYPE_CHECKING:
     from crashcheck.runtime.record import Recording
 
-# The part of trace_format.h that is needed here; analyzer/trace reads the rest.
-_HEADER_BYTES = 4096
-_CHUNK_BYTES = 256 * 1024
-_CHUNK_HEADER_BYTES = 64
-_EVENT_BYTES = 48
-_STATUS_AT = 56
-_MAIN_PID_AT = 60
-_KIND_AT = 32
-_CHUNK_EVENTS = 1
-_DISK_FULL, _TOO_MANY = 2, 4
-_UPDATES = frozenset((1, 2))  # stores and writes: bytes, not only names and sizes
-_UNIT_DEF = 17
+_UPDATES = frozenset((Kind.STORE, Kind.WRITE))  # bytes, not only names and sizes
 _MOST_NAMED = 12
 
 _REASONS = {
@@ -42,28 +43,29 @@ def check_trace(
 ) -> None:
     """Raises a CrashcheckError if the trace is unusable; record() lists the slugs. `home`: where the command ran."""
     trace = recording.trace
-    if not trace.exists() or trace.stat().st_size < _HEADER_BYTES:
+    if not trace.exists() or trace.stat().st_size < HEADER_BYTES:
         if must_update:
             raise _never_started(command)
         return
     notes = read_notes(trace)
     with open(trace, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        status = struct.unpack_from("<I", data, _STATUS_AT)[0]
-        if status & _DISK_FULL:
+        header = np.frombuffer(data[: HEADER.itemsize], HEADER)[0]
+        status = Status(int(header["status"]))
+        if status & Status.DISK_FULL:
             raise CrashcheckError(
                 "record-disk-full",
                 f"no room for the trace {trace}: later events are missing",
                 "Make room (or raise the file-size limit), or give the workload less to do.",
             )
-        if status & _TOO_MANY:
+        if status & Status.TOO_MANY:
             raise _limit(notes, trace)
         if not must_update:
             return
-        if struct.unpack_from("<I", data, _MAIN_PID_AT)[0] == 0:
+        if header["main_pid"] == 0:
             raise _never_started(command)
         kinds = _kinds(data)
     if not kinds & _UPDATES:
-        instrumented = _UNIT_DEF in kinds or _is_instrumented(command, home)
+        instrumented = Kind.UNIT_DEF in kinds or _is_instrumented(command, home)
         raise _nothing(recording, pool_files, notes, instrumented)
 
 
@@ -80,15 +82,16 @@ def read_notes(trace: Path) -> list[tuple[str, str]]:
 def _kinds(data: mmap.mmap) -> set[int]:
     """Event kinds that occur, up to the first chunk that has an update."""
     found: set[int] = set()
-    at = _HEADER_BYTES
-    while at + _CHUNK_BYTES <= len(data):
-        kind, _thread, _pid, chunks, used = struct.unpack_from("<IIIIQ", data, at)
-        if kind == _CHUNK_EVENTS:
-            start = at + _CHUNK_HEADER_BYTES
-            found.update(data[start + _KIND_AT : start + used : _EVENT_BYTES])
+    at = HEADER_BYTES
+    while at + CHUNK_BYTES <= len(data):
+        chunk = np.frombuffer(data[at : at + CHUNK_HEADER.itemsize], CHUNK_HEADER)[0]
+        if chunk["kind"] == ChunkKind.EVENTS:
+            start = at + CHUNK_HEADER_BYTES
+            events = np.frombuffer(data[start : start + int(chunk["used_bytes"])], RECORD)
+            found.update(np.unique(events["kind"]).tolist())
             if found & _UPDATES:
                 return found
-        at += _CHUNK_BYTES * max(1, chunks)
+        at += CHUNK_BYTES * max(1, int(chunk["chunks"]))
     return found
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import hashlib
 import os
 import resource
@@ -14,14 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_PR_SET_CHILD_SUBREAPER = 36
-_ADDR_NO_RANDOMIZE = 0x0040000
-_PERSONALITY_QUERY = 0xFFFFFFFF
+from crashcheck.runtime.supervise import become_subreaper, end_all, turn_randomisation_off
+
 # Python ignores these; a program expects them at their defaults.
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
 _ERRORS_KEPT = 4096
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +71,8 @@ class Runner:
         """`folder`: where commands run. Turns address space randomisation and core dumps off for all children."""
         self.limits = limits
         os.chdir(folder)
-        if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-        persona = _libc.personality(_PERSONALITY_QUERY)
-        _libc.personality(persona | _ADDR_NO_RANDOMIZE)
+        become_subreaper()
+        turn_randomisation_off()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._read, self._write = os.pipe2(os.O_CLOEXEC)
@@ -129,10 +123,8 @@ class Runner:
             limit_s = self.limits.timeout_s if timeout_s is None else timeout_s
             reason = self._wait(pidfd, abandon_fd, streams, started + limit_s)
         finally:
-            _kill_group(pid)
-            _, status, usage = os.wait4(pid, 0)
+            status, usage = end_all(pid)
             os.close(pidfd)
-            _reap_rest()
         seconds = time.monotonic() - started
         for fd, capture in streams.items():
             _drain(fd, capture)
@@ -258,25 +250,3 @@ def _own_peak() -> int:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return 0
-
-
-def _kill_group(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
-
-
-def _reap_rest() -> None:
-    """Kill and reap every child we still have, until there is none: killing one hands us its children."""
-    while True:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid:
-            continue
-        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-        for child in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(child), signal.SIGKILL)
-        if children:
-            os.waitpid(-1, 0)
