@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ import pytest
 from crashcheck import cli
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "examples" / "README.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "examples").rglob("README.md"), *(ROOT / "docs").glob("*.md")])
+WINGS = ("analyzer", "runtime", "checker", "reports")
+PHRASES_IN_CODE = 700  # uses of avoided phrases in code (docs/phrases.py): lower it when there are fewer
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -42,3 +46,96 @@ def test_every_option_of_crashcheck_run_that_a_document_uses_exists(document: Pa
         words = line.replace("TOKEN", "cc1-token").split()
         if words and words[0] in cli.SUBCOMMANDS and not any(mark in line for mark in "[<…|"):
             known.parse_args(words)  # exits on what it does not know
+
+
+def in_backticks(document: str) -> list[str]:
+    """The code spans of a document in docs/, outside of code blocks."""
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def test_every_path_that_the_architecture_names_exists() -> None:
+    paths = [span for span in in_backticks("architecture.md") if re.fullmatch(r"[\w.-]+(/[\w.-]*)+", span)]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_architecture_names_every_room() -> None:
+    files = [path for wing in WINGS for path in (ROOT / wing).rglob("*") if path.suffix not in (".pyc", "")]
+    rooms = {path.parent.relative_to(ROOT).as_posix() for path in files} - {"analyzer", "checker", "reports"}
+    assert sorted(rooms - set(in_backticks("architecture.md"))) == []
+
+
+def test_every_name_of_the_glossary_is_in_the_code() -> None:
+    header = (ROOT / "runtime" / "include" / "trace_format.h").read_text(encoding="utf-8")
+    spans = in_backticks("glossary.md")
+    constants = {span for span in spans if span.startswith("CC_") and span != "CC_"}
+    assert constants - set(re.findall(r"\bCC_\w+", header)) == set()
+    names = [span for span in spans if span.split(".")[0] in WINGS and "/" not in span]
+    assert len(names) > 30
+    assert [name for name in names if not importable(name)] == []
+
+
+def importable(name: str) -> bool:
+    """Whether this is a module under crashcheck, or a name in one."""
+    try:
+        importlib.import_module(f"crashcheck.{name}")
+    except ModuleNotFoundError:
+        module, _, last = name.rpartition(".")
+        return hasattr(importlib.import_module(f"crashcheck.{module}"), last)
+    return True
+
+
+def test_the_index_lists_every_document() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| \[[^]]+\]\(([^)]+)\)", index, re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_linked_heading_exists(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", document.read_text(encoding="utf-8"))
+    missing = [
+        f"{file}#{anchor}"
+        for file, anchor in links
+        if not file.startswith("http") and anchor not in anchors(document.parent / file if file else document)
+    ]
+    assert missing == []
+
+
+def anchors(document: Path) -> set[str]:
+    """The names by which GitHub links to the headings of a document."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.fixture(scope="module")
+def phrases() -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(ROOT / "docs" / "phrases.py")], capture_output=True, text=True)
+
+
+def test_the_code_has_no_more_phrases_to_avoid_than_it_had(phrases: subprocess.CompletedProcess[str]) -> None:
+    last = phrases.stdout.splitlines()[-1].split()
+    assert last[0] == "code"
+    assert int(last[1]) <= PHRASES_IN_CODE
+
+
+def test_start_here_leads_to_the_finding_that_it_shows(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "start-here.md").read_text(encoding="utf-8")
+    files = re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in files] == ["store.c", "check.py", "crashcheck.toml"]
+    for name, content in files:
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    (shown,) = re.findall(r"^```\n(.*)\n```", text, re.MULTILINE)
+    found = crashcheck(tmp_path, "run")
+    assert found.returncode == 1
+    assert shown in found.stdout
+    assert "1 finding in" in found.stdout
+    fixed = crashcheck(tmp_path, "fix", "--apply", "--verify")
+    assert fixed.returncode == 0
+    assert "No findings" in fixed.stdout
+
+
+def crashcheck(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "crashcheck", *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+    )
