@@ -141,7 +141,7 @@ def _drafted(subject: Subject, drafts: Iterable[Draft]) -> Iterator[str]:
     for draft in drafts:
         if not draft.uncertain:
             kept, lost = (
-                _line(subject.places.of(subject.event_of(piece)) if piece is not None else None)
+                _line(subject.provenance.of(subject.event_of(piece)) if piece is not None else None)
                 for piece in (draft.cause.kept, draft.cause.lost)
             )
             yield f"{lost} -" if draft.cause.kept is None else f"{kept} {lost}"

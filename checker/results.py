@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("note", "warning", "error")  # the gravest last
@@ -76,6 +76,21 @@ class Frame:
     line: int
 
 
+class SourcePoint(NamedTuple):
+    """Where in the source, and nothing else: what two `Location`s of one statement share."""
+
+    file: str
+    line: int
+    column: int
+
+
+class SourceFunction(NamedTuple):
+    """A function of the program: two files may each have a static one of the same name."""
+
+    file: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
     """A place in the source. `file` is relative to the project's folder where it lies inside it."""
@@ -93,6 +108,16 @@ class Location:
     def name(self) -> str:
         """What is stored to, as well as it is known."""
         return self.variable or self.expression
+
+    @property
+    def point(self) -> SourcePoint:
+        """The key of the place."""
+        return SourcePoint(self.file, self.line, self.column)
+
+    @property
+    def owner(self) -> SourceFunction:
+        """The function that the place lies in."""
+        return SourceFunction(self.file, self.function)
 
 
 @dataclass(frozen=True, slots=True)

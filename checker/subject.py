@@ -9,7 +9,7 @@ import numpy as np
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.findings.provenance import NoPlaces, Places
+from crashcheck.checker.findings.provenance import NoProvenance, Provenance
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.runtime.trace_format import Kind
@@ -25,7 +25,7 @@ class Subject:
     graph: PersistenceGraph
     space: StateSpace
     content: Content
-    places: Places = field(default_factory=NoPlaces)
+    provenance: Provenance = field(default_factory=NoProvenance)
     unexplained: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     def event_of(self, piece: int) -> int:

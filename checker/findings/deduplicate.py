@@ -10,13 +10,11 @@ import numpy as np
 
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES, WORD_BYTES
 from crashcheck.checker.findings.classify import Cause
-from crashcheck.checker.findings.flushers import Flushers, Spot
-from crashcheck.checker.findings.identity import AT, Identities, PlaceKey
-from crashcheck.checker.results import Kind, Location, Outcome
+from crashcheck.checker.findings.flushers import Flushers, FlushSite
+from crashcheck.checker.findings.identity import AT, Identities, Origin
+from crashcheck.checker.results import Kind, Location, Outcome, SourceFunction
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as EventKind
-
-Caller = tuple[str, str]  # file, function
 
 
 class Lacks(StrEnum):
@@ -41,21 +39,23 @@ class Trait:
 
     kind: Kind
     lacks: Lacks | None  # None: no persist is missing
-    lost: PlaceKey
-    kept: PlaceKey
+    lost: Origin
+    kept: Origin
     object: tuple[str, ...] = ()  # function and enclosing object of what was lost; empty if not known
     line: tuple[int, int] = (-1, -1)  # crash point and granule of what was lost
-    beside: frozenset[PlaceKey] = frozenset()  # places of what one flush, early enough, would have persisted with it
-    left: PlaceKey = ()  # of the update whose value stays where X is lost
+    beside: frozenset[Origin] = frozenset()  # places of what one flush, early enough, would have persisted with it
+    left: Origin = ()  # of the update whose value stays where X is lost
     outcome: Outcome = Outcome.FAIL
     torn: bool = False  # one store, in part
-    until: PlaceKey = ()  # of a prefix: the update with which the program is right again; empty if not known
-    replaced: PlaceKey = ()  # the update whose value that one replaces
+    until: Origin = ()  # of a prefix: the update with which the program is right again; empty if not known
+    replaced: Origin = ()  # the update whose value that one replaces
     signs: frozenset[str] = frozenset()
     usual: bool = False  # most places that store Y's field leave it so
-    missed: frozenset[Spot] = frozenset()  # flushes that usually persist what X's place stores, and here did not
-    lost_by: tuple[Caller, ...] = ()  # the functions whose calls led to X from where the section ends, innermost first
-    kept_by: tuple[Caller, ...] = ()  # … to Y
+    missed: frozenset[FlushSite] = frozenset()  # flushes that usually persist what X's place stores, and here did not
+    lost_by: tuple[
+        SourceFunction, ...
+    ] = ()  # the functions whose calls led to X from where the section ends, innermost first
+    kept_by: tuple[SourceFunction, ...] = ()  # … to Y
     due: Due = Due.AT_ONCE
 
     @property
@@ -72,18 +72,18 @@ class Trait:
 def trait(subject: Subject, identities: Identities, flushers: Flushers, cause: Cause) -> Trait:
     piece = None if cause.lost is None else subject.graph.whole(cause.lost)[0]
     lost, kept, until = (
-        None if one is None else subject.places.of(subject.event_of(one))
+        None if one is None else subject.provenance.of(subject.event_of(one))
         for one in (cause.lost, cause.kept, cause.until)
     )
     seen = Trait(
         cause.kind,
         None,
-        identities.place(cause.lost),
-        identities.place(cause.kept),
+        identities.origin(cause.lost),
+        identities.origin(cause.kept),
         outcome=cause.verdict.outcome,
         signs=cause.verdict.signs,
         torn=cause.torn,
-        until=() if cause.until is None else identities.place(cause.until),
+        until=() if cause.until is None else identities.origin(cause.until),
         replaced=() if cause.until is None else _left(subject, identities, subject.graph.whole(cause.until)[0]),
         due=_due(subject, cause),
         lost_by=callers_within(lost, until or kept),
@@ -91,7 +91,7 @@ def trait(subject: Subject, identities: Identities, flushers: Flushers, cause: C
     )
     if piece is None:
         return seen
-    here = subject.places.of(int(subject.graph.event[piece]))
+    here = subject.provenance.of(int(subject.graph.event[piece]))
     seen = replace(seen, object=_object(here), line=(cause.state.point, int(subject.graph.granule[piece])))
     if cause.kind not in (Kind.ORDERING, Kind.UNPERSISTED) or cause.prefix:
         return seen
@@ -116,21 +116,21 @@ def _due(subject: Subject, cause: Cause) -> Due:
     return Due.AT_ONCE if same else Due.LATER
 
 
-def _beside(subject: Subject, identities: Identities, cause: Cause, piece: int) -> frozenset[PlaceKey]:
+def _beside(subject: Subject, identities: Identities, cause: Cause, piece: int) -> frozenset[Origin]:
     """Places of what was pending on the lost update's line before what must come later."""
     graph = subject.graph
     until = len(subject.trace.events) if cause.kept is None else subject.event_of(cause.kept)
     granule = int(graph.granule[piece])
     near = (id_ for id_ in subject.space.pending(cause.state.point) if int(graph.granule[id_]) == granule)
-    return frozenset(identities.place(id_) for id_ in near if int(graph.event[id_]) < until)
+    return frozenset(identities.origin(id_) for id_ in near if int(graph.event[id_]) < until)
 
 
-def _left(subject: Subject, identities: Identities, piece: int) -> PlaceKey:
+def _left(subject: Subject, identities: Identities, piece: int) -> Origin:
     """The place of the update before a piece at the same word; empty if there is none."""
     graph = subject.graph
     same = (graph.file[:piece] == graph.file[piece]) & (graph.kind[:piece] == DATA)
     before = np.flatnonzero(same & (graph.offset[:piece] // WORD_BYTES == graph.offset[piece] // WORD_BYTES))
-    return identities.place(int(before[-1])) if len(before) and int(graph.kind[piece]) == DATA else ()
+    return identities.origin(int(before[-1])) if len(before) and int(graph.kind[piece]) == DATA else ()
 
 
 def lacking(subject: Subject, cause: Cause, piece: int) -> Lacks:
@@ -187,7 +187,7 @@ def _linked(one: Trait, other: Trait) -> bool:
     return one.lost == other.kept and all(mine == its for mine, its in zip(one.lost_by, other.kept_by, strict=False))
 
 
-def callers_within(here: Location | None, end: Location | None) -> tuple[Caller, ...]:
+def callers_within(here: Location | None, end: Location | None) -> tuple[SourceFunction, ...]:
     """The functions that called a place, from the innermost that led to `end` as well, innermost first, each once."""
     if here is None or end is None:
         return ()
@@ -195,7 +195,7 @@ def callers_within(here: Location | None, end: Location | None) -> tuple[Caller,
     shared = 0
     while shared < min(len(mine), len(its)) and mine[-1 - shared] == its[-1 - shared]:
         shared += 1
-    return tuple(dict.fromkeys((file, function) for file, _, function in mine[: len(mine) - shared]))
+    return tuple(dict.fromkeys(SourceFunction(file, function) for file, _, function in mine[: len(mine) - shared]))
 
 
 def _left_alike(one: Trait, other: Trait) -> bool:
@@ -239,7 +239,7 @@ def _harm_alike(one: Trait, other: Trait) -> bool:
     return one.outcome is other.outcome and shown_alike
 
 
-def _named(place: PlaceKey) -> bool:
+def _named(place: Origin) -> bool:
     """Whether a place says which variable it changes: helpers that store through any pointer do not."""
     return place[:1] == (AT,) and place[-1] != ""
 
@@ -249,7 +249,7 @@ def usual(traits: Sequence[Trait], storing: Callable[[str], int]) -> list[Trait]
 
     `storing`: how many places of the program store a field.
     """
-    leaving: dict[tuple[str, PlaceKey], set[PlaceKey]] = {}
+    leaving: dict[tuple[str, Origin], set[Origin]] = {}
     for one in traits:
         if one.section and one.until and _named(one.kept):
             leaving.setdefault((one.kept[-1], one.until), set()).add(one.kept)

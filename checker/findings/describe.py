@@ -26,7 +26,7 @@ FLUSH_NAMES = {FlushKind.CLFLUSH: "clflush", FlushKind.CLFLUSHOPT: "clflushopt",
 
 def location(subject: Subject, piece: int) -> Location:
     """The place of a piece; where none is known a Location without line, whose file is the watched file."""
-    here = subject.places.of(subject.event_of(piece))
+    here = subject.provenance.of(subject.event_of(piece))
     return here if here is not None else Location(subject.path_of(piece), 0, 0, "", "", ())
 
 
@@ -34,7 +34,7 @@ def named(subject: Subject, piece: int) -> str:
     """ "`entry.valid` at hash.c:42", or by file offset where no source place is known."""
     described = subject.graph.piece(piece)
     path = subject.path_of(piece)
-    here = subject.places.of(subject.event_of(piece))
+    here = subject.provenance.of(subject.event_of(piece))
     if described.kind == "exists":
         what = f"the name of {path}"
     elif described.kind == "size":
@@ -86,7 +86,7 @@ def crash_point(subject: Subject, cause: Cause) -> tuple[str, Location | None]:
     if event >= len(events):
         words, here = "at the end of the run", None
     else:
-        here = subject.places.of(event)
+        here = subject.provenance.of(event)
         words = f"before {event_words(subject, event)}"
         if here is not None and here.line:
             words += f" at {spoken(here.file)}:{here.line}"

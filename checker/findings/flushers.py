@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.pieces import LINE_BYTES
-from crashcheck.checker.mutation.mutants import storing_functions
-from crashcheck.checker.results import Location
+from crashcheck.checker.findings.call_chains import storing_functions
+from crashcheck.checker.results import Location, SourceFunction, SourcePoint
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.runtime.trace_format import Kind
 
-Spot = tuple[str, int, int, str]  # file, line, column, function
+FlushSite = tuple[SourcePoint, str]  # where a flush is called for, and in which function
 
 _MOST_INSTANCES = 64  # of one place, evenly spread over the run
 _MOST_EVENTS = 20_000  # from a store to its flush
@@ -24,9 +24,9 @@ class Flushers:
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._known: dict[int, frozenset[Spot]] = {}
+        self._known: dict[int, frozenset[FlushSite]] = {}
 
-    def missed(self, piece: int, until: int) -> frozenset[Spot]:
+    def missed(self, piece: int, until: int) -> frozenset[FlushSite]:
         """Places of the flushes that persist other stores of a piece's instruction in the operation that made them, and
         that ran between this store and event `until` without covering it."""
         event = self._subject.event_of(piece)
@@ -36,7 +36,7 @@ class Flushers:
         rows = self._subject.trace.one_of_each_call(self._rows(event + 1, until))
         return usual & {place for row in rows if (place := self._place(row)) is not None}
 
-    def _usual(self, site: int) -> frozenset[Spot]:
+    def _usual(self, site: int) -> frozenset[FlushSite]:
         if site not in self._known:
             events = self._subject.trace.events
             rows = np.flatnonzero((events["site"] == site) & np.isin(events["kind"], np.array(UPDATES, dtype=np.uint8)))
@@ -45,7 +45,7 @@ class Flushers:
             self._known[site] = frozenset(place for place in found if place is not None)
         return self._known[site]
 
-    def _flush_of(self, row: int) -> Spot | None:
+    def _flush_of(self, row: int) -> FlushSite | None:
         """The place of the first flush of a store's line before its operation ends."""
         events = self._subject.trace.events
         end = int(np.searchsorted(self._ends, row))
@@ -69,20 +69,20 @@ class Flushers:
     def _ends(self) -> NDArray[np.int64]:
         return np.flatnonzero(self._subject.trace.events["kind"] == Kind.MARK_END)
 
-    def _place(self, row: int) -> Spot | None:
+    def _place(self, row: int) -> FlushSite | None:
         """Where a flush is called for, outside of helpers that only flush and fence."""
         for at in self._chain(row):
-            if (at.file, at.function) in self._storing:
-                return at.file, at.line, at.column, at.function
+            if at.owner in self._storing:
+                return at.point, at.function
         return None
 
     @cached_property
-    def _storing(self) -> frozenset[tuple[str, str]]:
+    def _storing(self) -> frozenset[SourceFunction]:
         return storing_functions(self._subject.trace, self._chain)
 
     def _chain(self, row: int) -> tuple[Location, ...]:
         """An event's place and its callers, innermost first."""
-        here = self._subject.places.of(row)
+        here = self._subject.provenance.of(row)
         if here is None:
             return ()
         above = (Location(frame.file, frame.line, 0, frame.function, "", ()) for frame in here.stack)

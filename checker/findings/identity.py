@@ -9,20 +9,22 @@ from pathlib import PurePosixPath
 from crashcheck.checker.results import Kind, Location
 from crashcheck.checker.subject import Subject
 
-PlaceKey = tuple[str, ...]
-FindingKey = tuple[Kind, PlaceKey, PlaceKey]
+# Where an update comes from: (AT, file, line, column, function, variable) in the source; where nothing is known of
+# that, ("offset", watched file, what of it, offset); _NOWHERE of no update.
+Origin = tuple[str, ...]
+FindingKey = tuple[Kind, Origin, Origin]
 
-AT = "at"  # opens the key of a place in the source
+AT = "at"  # opens the origin of what has a place in the source
 _ID_DIGITS = 12
 _PARTS = 5  # of a stable place in the source
-_NOWHERE: PlaceKey = ("",)
+_NOWHERE: Origin = ("",)
 
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """Keys of places and of findings.
+    """Keys of origins and of findings.
 
-    A *key* tells places of one run apart (it has the line). An *id* must survive moved lines, other
+    A *key* distinguishes origins within one run (it has the line). An *id* must survive moved lines, other
     checkouts and other machines: it is made of the function, the file, the variable, the text of the
     source line and its ordinal among equals, and of no line number and no absolute path. Without
     program facts both are the watched file and the offset in it.
@@ -30,16 +32,17 @@ class Identities:
 
     subject: Subject
 
-    def place(self, piece: int | None) -> PlaceKey:
+    def origin(self, piece: int | None) -> Origin:
+        """The key of where an update comes from, within this run."""
         if piece is None:
             return _NOWHERE
-        here = self.subject.places.of(self.subject.event_of(piece))
+        here = self.subject.provenance.of(self.subject.event_of(piece))
         if here is None:
             return self._offset(piece)
         return (AT, here.file, str(here.line), str(here.column), here.function, here.variable)
 
     def finding(self, kind: Kind, lost: int | None, kept: int | None) -> FindingKey:
-        return kind, self.place(lost), self.place(kept)
+        return kind, self.origin(lost), self.origin(kept)
 
     def stable(self, kind: Kind, lost: int | None, kept: int | None, depth: int = 1) -> str:
         """The finding's id: 12 hexadecimal digits."""
@@ -60,16 +63,16 @@ class Identities:
             for name, places in (("by text", by_text), ("by name", by_name))
         )
 
-    def _stable_place(self, piece: int | None) -> PlaceKey:
+    def _stable_place(self, piece: int | None) -> Origin:
         if piece is None:
             return _NOWHERE
         event = self.subject.event_of(piece)
-        here = self.subject.places.of(event)
+        here = self.subject.provenance.of(event)
         if here is None:
             return self._offset(piece)
-        return (_portable(here), here.function, here.variable, here.text, str(self.subject.places.ordinal(event)))
+        return (_portable(here), here.function, here.variable, here.text, str(self.subject.provenance.ordinal(event)))
 
-    def _offset(self, piece: int) -> PlaceKey:
+    def _offset(self, piece: int) -> Origin:
         described = self.subject.graph.piece(piece)
         offset = described.offset
         if described.kind == "data":  # of the whole store: its pieces are one place

@@ -23,7 +23,7 @@ _INSTALLED = re.compile(r"^/(usr/(local/)?(include|lib\w*)|opt|nix/store)/|/(lib
 _LONGEST = 60  # characters of an expression that names what is stored to
 
 
-class Places(Protocol):
+class Provenance(Protocol):
     """Locations of events, by index in the trace."""
 
     def of(self, event: int) -> Location | None:
@@ -35,7 +35,7 @@ class Places(Protocol):
         ...
 
 
-class NoPlaces:
+class NoProvenance:
     """For traces without facts: nothing is known about any event."""
 
     def of(self, event: int) -> Location | None:
@@ -68,8 +68,8 @@ class Project:
         return not _INSTALLED.search(file) or str(Path(file).parent) in self._folders
 
 
-class TracePlaces:
-    """Places from the program facts; files relative to `folder` where they lie inside it.
+class TraceProvenance:
+    """Provenance from the program facts; files relative to `folder` where they lie inside it.
 
     A store that an installed header made (std::atomic, a container) is placed where the project called it: at the
     innermost link of the inlining and call chain that the project has; else at the innermost of all.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crashcheck.checker.findings import deduplicate, describe
 from crashcheck.checker.findings.classify import CUT_SHORT, GIVEN_UP, Cause
 from crashcheck.checker.findings.flushers import Flushers
-from crashcheck.checker.findings.identity import AT, FindingKey, Identities, PlaceKey
+from crashcheck.checker.findings.identity import AT, FindingKey, Identities, Origin
 from crashcheck.checker.findings.schedule import Schedule
 from crashcheck.checker.images import sparse
 from crashcheck.checker.results import Finding, Kind, Location
@@ -60,8 +60,8 @@ class Register:
         self.identities = Identities(subject)
         self.drafts: list[Draft] = []
         self._digest = digest(subject.trace)
-        self._sites: dict[tuple[int, int], PlaceKey] = {}
-        self._pieces: dict[PlaceKey, NDArray[np.int64]] = {}
+        self._sites: dict[tuple[int, int], Origin] = {}
+        self._pieces: dict[Origin, NDArray[np.int64]] = {}
 
     def knows(self, cause: Cause) -> bool:
         """Whether a cause belongs to a finding already made."""
@@ -94,7 +94,7 @@ class Register:
         """
         subject = self.subject
         lost = subject.space.lost(state)
-        by_place: dict[PlaceKey, list[int]] = {}
+        by_place: dict[Origin, list[int]] = {}
         for piece in lost:
             by_place.setdefault(self._place(piece), []).append(piece)
         found = []
@@ -117,24 +117,24 @@ class Register:
         """The state with some of its lost pieces, and all that they need, persisted as well."""
         return self.subject.space.keep(state.point, (*self.subject.space.persisted(state), *pieces))
 
-    def _place(self, piece: int) -> PlaceKey:
+    def _place(self, piece: int) -> Origin:
         row = self.subject.trace.events[self.subject.event_of(piece)]
         site = (int(row["site"]), int(row["stack"]))
         known = self._sites.get(site)
         if known is not None:
             return known
-        place = self.identities.place(piece)
+        place = self.identities.origin(piece)
         if place[0] == AT:
             self._sites[site] = place
         return place
 
-    def _persisted_since(self, state: CrashState, place: PlaceKey, event: int, lost: set[int]) -> bool:
+    def _persisted_since(self, state: CrashState, place: Origin, event: int, lost: set[int]) -> bool:
         pieces = self._pieces_of(place)
         until = int(self.subject.space.points[state.point].event)
         low, high = np.searchsorted(self.subject.graph.event[pieces], [event, until])
         return any(int(piece) not in lost for piece in pieces[low:high])
 
-    def _pieces_of(self, place: PlaceKey) -> NDArray[np.int64]:
+    def _pieces_of(self, place: Origin) -> NDArray[np.int64]:
         """All pieces of a place, found by looking once at each pair of site and stack."""
         if place not in self._pieces:
             calls = self.subject.trace.calls(self.subject.graph.event)
@@ -142,12 +142,12 @@ class Register:
             mine = np.zeros(len(rows), dtype=np.bool_)
             loose = []
             for index, row in enumerate(rows.tolist()):
-                here = self.identities.place(row)
+                here = self.identities.origin(row)
                 if here[0] == AT:
                     mine[index] = here == place
                 elif place[0] != AT:
                     same = np.flatnonzero(inverse.reshape(-1) == index).tolist()
-                    loose += [other for other in same if self.identities.place(other) == place]
+                    loose += [other for other in same if self.identities.origin(other) == place]
             chosen = mine[inverse.reshape(-1)]
             chosen[np.array(loose, dtype=np.int64)] = True
             self._pieces[place] = np.flatnonzero(chosen)
@@ -156,7 +156,7 @@ class Register:
     def _storing(self, variable: str) -> int:
         """How many places store a field."""
         firsts = np.unique(self.subject.trace.calls(self.subject.graph.event), return_index=True)[1]
-        places = {self.identities.place(first) for first in firsts.tolist()}
+        places = {self.identities.origin(first) for first in firsts.tolist()}
         return sum(place[0] == AT and place[-1] == variable for place in places)
 
     # -- what cannot be proved

@@ -76,7 +76,7 @@ class Schedule:
             event = subject.event_of(id_)
             state = self._state(id_) if event < self._until else UNREACHED
             label = self._label(id_)
-            nodes.append(GraphNode(id_, label, state, self._granule(id_), subject.places.of(event)))
+            nodes.append(GraphNode(id_, label, state, self._granule(id_), subject.provenance.of(event)))
         edges = (GraphEdge(int(a), int(b), str(network.edges[a, b]["reason"])) for a, b in sorted(network.edges))
         return tuple(nodes), tuple(edges)
 
@@ -177,7 +177,7 @@ class Schedule:
         number = int(row["file"])
         file = self._subject.trace.files[number].path if number in self._subject.trace.files else ""
         offset, size, granule = place
-        here = self._subject.places.of(event)
+        here = self._subject.provenance.of(event)
         detail = detail or self._detail(event, kind, offset, size)
         thread, what, role = int(row["thread"]), _WHAT[kind], self._role(pieces)
         durable = max((self._subject.graph.piece(piece).durable_from for piece in pieces), default=-1)
@@ -190,7 +190,7 @@ class Schedule:
             start = offset - int(row["offset"])
             data = self._subject.trace.data_range(event, start, min(size, _SHOWN_BYTES))
             shown = data.hex(" ") + (" …" if size > _SHOWN_BYTES else "")
-            here = self._subject.places.of(event)
+            here = self._subject.provenance.of(event)
             name = f"[{offset:#x}]"
             if here is not None and here.name:
                 name = here.variable or f"{here.expression} {name}"
@@ -216,7 +216,7 @@ class Schedule:
 
     def _label(self, piece: int) -> str:
         described = self._subject.graph.piece(piece)
-        here = self._subject.places.of(described.event)
+        here = self._subject.provenance.of(described.event)
         if here is not None and here.variable:
             return here.variable
         if described.kind == "exists":

@@ -8,18 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from crashcheck.analyzer.persistence.pieces import DATA, LINE_BYTES
+from crashcheck.checker.findings.call_chains import CallChains, outside_helpers, storing_functions
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.fixes.edited_trace import Insertion, lines_of
-from crashcheck.checker.mutation.mutants import Place, out_of_helpers, storing_functions
-from crashcheck.checker.results import Kind, Location
+from crashcheck.checker.results import Kind, Location, SourceFunction, SourcePoint
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.runtime.trace_format import Kind as Event
 from crashcheck.runtime.trace_format import SyncKind
 from crashcheck.source import spoken
 
 _MOST_TOGETHER = 8  # stores of one function that are flushed together
-
-Spot = tuple[str, int, int]  # file, line, column
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +57,14 @@ class Remedy:
                 yield Insertion(row, step.before, run if step.flush else (), step.fence, step.sync)
 
 
-def spot(place: Location) -> Spot:
-    return place.file, place.line, place.column
-
-
 class Remedies:
     """For the findings of one search. `chain`: an event's places in the source, innermost first."""
 
-    def __init__(self, subject: Subject, chain: Place) -> None:
+    def __init__(self, subject: Subject, chain: CallChains) -> None:
         self._subject = subject
         self._chain = chain
-        self._stores: dict[Spot, list[int]] | None = None
-        self._storing: frozenset[tuple[str, str]] | None = None
+        self._stores: dict[SourcePoint, list[int]] | None = None
+        self._storing: frozenset[SourceFunction] | None = None
 
     def of(self, causes: Sequence[Cause]) -> Iterator[Remedy]:
         """For causes that are one bug; those that lack nothing a flush, fence or sync could give have none."""
@@ -135,17 +129,17 @@ class Remedies:
 
     def _flushed(self, causes: Sequence[Cause]) -> tuple[Step, ...]:
         """A fence after each flush that covered a lost update and had no fence in time; () if one had none."""
-        found: dict[Spot, tuple[Location, list[int]]] = {}
+        found: dict[SourcePoint, tuple[Location, list[int]]] = {}
         for cause in causes:
             at = self._flush_of(cause)
             if at is None:
                 return ()
-            found[spot(at)] = (at, [])
+            found[at.point] = (at, [])
         events = self._subject.trace.events
         for row in np.flatnonzero(events["kind"] == Event.FLUSH).tolist():
             here = self._caller(row)
-            if here is not None and spot(here) in found:
-                found[spot(here)][1].append(row)
+            if here is not None and here.point in found:
+                found[here.point][1].append(row)
         # One call flushes several lines, and a loop may make the calls: a fence is needed only after the last.
         runs = [(at, self._runs(rows)) for at, rows in found.values()]
         return tuple(Step(at, tuple(run[-1] for run in each), fence=True, after_loop=True) for at, each in runs)
@@ -219,7 +213,7 @@ class Remedies:
         if self._storing is None:
             self._storing = storing_functions(self._subject.trace, self._chain)
         places = self._chain(row)
-        at = out_of_helpers(places, self._storing)
+        at = outside_helpers(places, self._storing)
         return places[at] if at >= 0 else None
 
     # -- with a page cache
@@ -252,7 +246,7 @@ class Remedies:
 
     def rows_of(self, piece: int) -> list[int]:
         """All updates of a piece's place; none if that is not known."""
-        here = self._subject.places.of(self._subject.event_of(piece))
+        here = self._subject.provenance.of(self._subject.event_of(piece))
         return self._rows(here) if here is not None else []
 
     def _rows(self, place: Location) -> list[int]:
@@ -261,10 +255,10 @@ class Remedies:
             self._stores = {}
             events = self._subject.trace.events
             for row in np.flatnonzero(np.isin(events["kind"], np.array(UPDATES, dtype=np.uint8))).tolist():
-                here = self._subject.places.of(row)
+                here = self._subject.provenance.of(row)
                 if here is not None and here.line:
-                    self._stores.setdefault(spot(here), []).append(row)
-        return self._stores.get(spot(place), [])
+                    self._stores.setdefault(here.point, []).append(row)
+        return self._stores.get(place.point, [])
 
     def _lost(self, cause: Cause) -> list[int]:
         """X, and what else the smallest state lost; of one line the first, which the others needed."""
@@ -278,12 +272,12 @@ class Remedies:
 
     def _places(self, pieces: Iterable[int]) -> list[Location]:
         """In program order, each once."""
-        found: dict[Spot, tuple[int, Location]] = {}
+        found: dict[SourcePoint, tuple[int, Location]] = {}
         for piece in pieces:
             event = self._subject.event_of(piece)
-            here = self._subject.places.of(event)
-            if here is not None and here.line and (spot(here) not in found or found[spot(here)][0] > event):
-                found[spot(here)] = (event, here)
+            here = self._subject.provenance.of(event)
+            if here is not None and here.line and (here.point not in found or found[here.point][0] > event):
+                found[here.point] = (event, here)
         return [here for _, here in sorted(found.values(), key=lambda one: one[0])]
 
     def _together(self, cause: Cause, lost: list[Location]) -> list[Location]:
@@ -291,17 +285,17 @@ class Remedies:
         subject = self._subject
         crash = int(subject.space.points[cause.state.point].event)
         until = crash if cause.kept is None else subject.event_of(cause.kept)
-        functions = {(place.file, place.function) for place in lost}
+        functions = {place.owner for place in lost}
         near = []
         for piece in subject.space.pending(cause.state.point):
-            here = subject.places.of(subject.event_of(piece))
-            if here is None or (here.file, here.function) not in functions or subject.event_of(piece) >= until:
+            here = subject.provenance.of(subject.event_of(piece))
+            if here is None or here.owner not in functions or subject.event_of(piece) >= until:
                 continue
             if int(subject.graph.kind[piece]) == DATA:
                 near.append(piece)
         wider = self._places([*near, *(piece for piece in self._lost(cause))])
-        known = {spot(place) for place in wider}
-        wider += [place for place in lost if spot(place) not in known]
+        known = {place.point for place in wider}
+        wider += [place for place in lost if place.point not in known]
         return wider if len(wider) <= _MOST_TOGETHER else lost
 
 

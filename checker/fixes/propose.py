@@ -13,11 +13,11 @@ from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.execution.timeouts import Hangs, Patience
 from crashcheck.checker.findings import describe
+from crashcheck.checker.findings.call_chains import CallChains
 from crashcheck.checker.findings.register import Bug, Register
 from crashcheck.checker.fixes.candidates import Remedies, Remedy, Step, missing
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.fixes.reexplore import Order, Outcome, Retrial
-from crashcheck.checker.mutation.mutants import Place
 from crashcheck.checker.results import Edit, Fix, Kind
 from crashcheck.checker.search.budget import Left, endless
 from crashcheck.checker.search.loop import Tried
@@ -67,7 +67,7 @@ class Fixes:
     strategy: Strategy
     register: Register
     tried: Tried
-    chain: Place
+    chain: CallChains
     write: Write
     facts: Facts | None = None
     left: Left = endless

@@ -20,6 +20,7 @@ from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.execution.timeouts import Patience, took
 from crashcheck.checker.findings.register import Bug, Register
 from crashcheck.checker.fixes.edited_trace import Counterparts, Rows
+from crashcheck.checker.results import SourceFunction
 from crashcheck.checker.search.budget import OutOfTime
 from crashcheck.checker.search.loop import Tried
 from crashcheck.checker.states.space import CrashState, StateSpace
@@ -212,9 +213,9 @@ class Retrial:
         if one.fingerprint in self.tried.failed:
             return False
         subject, bug = self.subject, self.bug
-        lost = (subject.places.of(subject.event_of(piece)) for piece in subject.space.lost(one.state))
+        lost = (subject.provenance.of(subject.event_of(piece)) for piece in subject.space.lost(one.state))
         mine = self._lost_in()
-        if not any(place is not None and (place.file, place.function) in mine for place in lost):
+        if not any(place is not None and place.owner in mine for place in lost):
             return False
         if not self.patience.run(subject.space.full(one.state.point)).passed:
             return False
@@ -226,10 +227,10 @@ class Retrial:
         ]
         return not blamed or not self.patience.run(self.register.with_persisted(one.state, blamed)).passed
 
-    def _lost_in(self) -> set[tuple[str, str]]:
+    def _lost_in(self) -> set[SourceFunction]:
         pieces = [draft.cause.lost for draft in self.bug.drafts if draft.cause.lost is not None]
-        places = (self.subject.places.of(self.subject.event_of(piece)) for piece in pieces)
-        return {(place.file, place.function) for place in places if place is not None}
+        places = (self.subject.provenance.of(self.subject.event_of(piece)) for piece in pieces)
+        return {place.owner for place in places if place is not None}
 
 
 def _losses(space: StateSpace, events: Rows) -> Iterator[CrashState]:

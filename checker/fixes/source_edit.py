@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from crashcheck.checker.findings.call_chains import CallChains, outside_helpers, storing_functions
 from crashcheck.checker.fixes.c_source import Macro, NotUnderstood, Source, Statement, calls_in, macros_of, visible
 from crashcheck.checker.fixes.c_targets import Region, SideEffect, assignment, stored, whole
 from crashcheck.checker.fixes.candidates import Step
 from crashcheck.checker.fixes.patch import in_order
-from crashcheck.checker.mutation.mutants import Place, out_of_helpers, storing_functions
 from crashcheck.checker.results import Edit, Location
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import FenceKind, SyncKind
@@ -56,7 +56,7 @@ class _Called:
 class Writer:
     """Writes the steps of remedies into the source of one program; nothing is changed on disk."""
 
-    def __init__(self, subject: Subject, chain: Place, folder: Path) -> None:
+    def __init__(self, subject: Subject, chain: CallChains, folder: Path) -> None:
         self._subject = subject
         self._chain = chain
         self._folder = folder
@@ -241,7 +241,7 @@ class Writer:
         for what, chosen in kinds.items():
             for row in trace.one_of_each_call(np.flatnonzero(chosen)):
                 places = self._chain(row)
-                at = out_of_helpers(places, storing)
+                at = outside_helpers(places, storing)
                 for level, here in enumerate(places[at::-1] if at >= 0 else ()):
                     place = here.file, here.line, here.column
                     found.setdefault(place, set()).add(what)

@@ -7,17 +7,17 @@ that the mutated program would leave: nothing is built or recorded again (docs/m
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.trace.reader import Facts, Trace
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.checker.findings.call_chains import CallChains, outside_helpers, storing_functions
 from crashcheck.checker.mutation.mutant_states import MARKS
-from crashcheck.checker.results import Location
+from crashcheck.checker.results import Location, SourcePoint
 from crashcheck.checker.subject import UPDATES
 from crashcheck.runtime.trace_format import FenceKind, Kind, SyncKind
 
@@ -67,10 +67,7 @@ class Mutant:
         return WORDS[self.persist.what, self.change]
 
 
-Place = Callable[[int], tuple[Location, ...]]  # an event's places in the source, innermost first
-
-
-def persists(trace: Trace, chain: Place) -> list[Persist]:
+def persists(trace: Trace, chain: CallChains) -> list[Persist]:
     """Everything that can be mutated, in the order of the source.
 
     Helpers that only flush and fence are told apart by their callers: a place is the innermost one in a function that
@@ -79,29 +76,17 @@ def persists(trace: Trace, chain: Place) -> list[Persist]:
     """
     kinds, aux = trace.events["kind"], trace.events["aux"]
     storing = storing_functions(trace, chain)
-    found: dict[tuple[What, tuple[tuple[str, int, int, str], ...]], tuple[Location, list[int]]] = {}
+    found: dict[tuple[What, tuple[tuple[SourcePoint, str], ...]], tuple[Location, list[int]]] = {}
     for what, rows in _rows(kinds, aux):
         for row in rows.tolist():
             whole = chain(row)
-            at = out_of_helpers(whole, storing)
+            at = outside_helpers(whole, storing)
             if at < 0:
                 continue
-            key = (what, tuple((p.file, p.line, p.column, p.function) for p in whole[: at + 1]))
+            key = (what, tuple((place.point, place.function) for place in whole[: at + 1]))
             found.setdefault(key, (whole[at], []))[1].append(row)
     out = [Persist(what, location, tuple(rows)) for (what, _), (location, rows) in found.items()]
     return sorted(out, key=lambda p: (p.location.file, p.location.line, p.location.column, p.what, p.rows))
-
-
-def storing_functions(trace: Trace, chain: Place) -> frozenset[tuple[str, str]]:
-    """(file, function) of all that updates a file or calls what does."""
-    updates = np.flatnonzero(np.isin(trace.events["kind"], np.array(UPDATES, dtype=np.uint8)))
-    firsts = trace.one_of_each_call(updates)
-    return frozenset((place.file, place.function) for first in firsts for place in chain(first))
-
-
-def out_of_helpers(places: tuple[Location, ...], storing: frozenset[tuple[str, str]]) -> int:
-    """Index of the innermost place that `storing` has, or else of the outermost; -1 if there is none."""
-    return next((i for i, place in enumerate(places) if (place.file, place.function) in storing), len(places) - 1)
 
 
 def _rows(kinds: NDArray[np.uint8], aux: NDArray[np.uint32]) -> Iterator[tuple[What, Rows]]:
@@ -127,8 +112,8 @@ def without(trace: Trace, rows: list[int]) -> Trace:
     return dataclasses.replace(trace, events=trace.events[kept])
 
 
-def bare(trace: Trace) -> Trace:
-    """The trace without anything that could be mutated, wherever it stands."""
+def without_persists(trace: Trace) -> Trace:
+    """The trace without any flush, fence or sync."""
     threads = _Threads(trace)
     gone: list[int] = []
     for what, rows in _rows(trace.events["kind"], trace.events["aux"]):
@@ -210,28 +195,3 @@ class _Threads:
         while 0 <= at < len(mine):
             yield int(mine[at])
             at += step
-
-
-def source_chain(trace: Trace, facts: Facts, relative: Callable[[str], str]) -> Place:
-    """Places of an event from program facts: inlined functions, then callers."""
-
-    known: dict[tuple[int, int], tuple[Location, ...]] = {}
-    named = cache(relative)
-
-    def places(site: int, stack: int) -> tuple[Location, ...]:
-        sites = [
-            found for found in (trace.site(id_, facts) for id_ in (site, *trace.stack(stack))) if found is not None
-        ]
-        return tuple(
-            Location(named(at.file), at.line, at.column, at.function, "", ())
-            for found in sites
-            for at in found.positions
-        )
-
-    def chain(row: int) -> tuple[Location, ...]:
-        key = (int(trace.events["site"][row]), int(trace.events["stack"][row]))
-        if key not in known:
-            known[key] = places(*key)
-        return known[key]
-
-    return chain

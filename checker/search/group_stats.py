@@ -101,7 +101,7 @@ def _sites(subject: Subject, behaviour: Behaviour) -> tuple[Location, ...]:
     events = dict.fromkeys(int(subject.graph.event[piece]) for piece in behaviour.pieces)
     rows = subject.trace.events
     first = {(int(rows["site"][event]), int(rows["stack"][event])): event for event in reversed(events)}
-    places = (subject.places.of(event) for event in sorted(first.values()))
+    places = (subject.provenance.of(event) for event in sorted(first.values()))
     return tuple(dict.fromkeys(place for place in places if place is not None))
 
 
@@ -117,7 +117,7 @@ def picture(subject: Subject, behaviour: Behaviour) -> tuple[tuple[GraphNode, ..
     granule_bytes = (graph.options.tear or 4096) if graph.model == "page-cache" else 64
     nodes = []
     for id_ in wanted:
-        piece, place = graph.piece(id_), subject.places.of(int(graph.event[id_]))
+        piece, place = graph.piece(id_), subject.provenance.of(int(graph.event[id_]))
         where = f"{subject.path_of(id_)}[{piece.offset:#x}]"
         label = place.variable if place is not None and place.variable else where
         granule = piece.offset // granule_bytes if piece.kind == "data" else -1

@@ -15,10 +15,11 @@ from crashcheck import pipeline, run_summary
 from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.checker.execution.product_exploration import Covering, drawn
-from crashcheck.checker.findings.provenance import NoPlaces
+from crashcheck.checker.findings.call_chains import call_chains
+from crashcheck.checker.findings.provenance import NoProvenance
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.mutant_states import Common, Count, Exposure
-from crashcheck.checker.mutation.mutants import Mutant, Persist, bare, mutants, persists, source_chain
+from crashcheck.checker.mutation.mutants import Mutant, Persist, mutants, persists, without_persists
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.results import Location, Outcome, Verdict
@@ -123,7 +124,7 @@ def mutate(
         loaded = pipeline.with_reads(config, loaded)
         tree = SourceTree(config.folder)
         trace = loaded.subject.trace
-        found = [p for p in persists(trace, source_chain(trace, loaded.facts, tree.relative)) if wanted(p)]
+        found = [p for p in persists(trace, call_chains(trace, loaded.facts, tree.relative)) if wanted(p)]
         if not found:
             raise CrashcheckError(
                 "mutate-nothing",
@@ -164,14 +165,14 @@ class _Search:
         config, loaded = self._config, self._loaded
         oracle = self._must_be_clean()
         original = loaded.subject.graph
-        trace = bare(loaded.subject.trace)
+        trace = without_persists(loaded.subject.trace)
         space = StateSpace(build_graph(trace, original.model, original.options))
         content = Content(space, loaded.recording.first)
         subject = dataclasses.replace(
-            loaded.subject, trace=trace, graph=space.graph, space=space, content=content, places=NoPlaces()
+            loaded.subject, trace=trace, graph=space.graph, space=space, content=content, provenance=NoProvenance()
         )
         self._common = Common(space, content)
-        self._chain = source_chain(trace, loaded.facts, SourceTree(config.folder).relative)
+        self._chain = call_chains(trace, loaded.facts, SourceTree(config.folder).relative)
         ground = dataclasses.replace(loaded, subject=subject)
         follower = prepare.choose(config, subject, loaded.recording.trace.parent)
         if isinstance(follower, OutputEquivalence) and isinstance(oracle, OutputEquivalence):

@@ -21,10 +21,10 @@ from crashcheck.blind_spots import unexercised
 from crashcheck.change import Touched
 from crashcheck.check_setup import deeper_of, executor_of, snapshots_of
 from crashcheck.checker.execution.executor import DiskFull, Executor
+from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.fixes.propose import Fixes
 from crashcheck.checker.fixes.source_edit import Writer
-from crashcheck.checker.mutation.mutants import source_chain
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.policy import Known, judge
 from crashcheck.checker.policy_files import rules
@@ -185,7 +185,7 @@ def _with_fixes(
         return found
     tell("trying fixes", None)
     subject = loaded.subject
-    chain = source_chain(subject.trace, loaded.facts, SourceTree(config.folder).relative)
+    chain = call_chains(subject.trace, loaded.facts, SourceTree(config.folder).relative)
     seconds = FIXES_S if config.budget.seconds is None else min(FIXES_S, config.budget.seconds * FIXES_SHARE)
     ends = time.monotonic() + seconds
     trying = Fixes(

@@ -17,7 +17,7 @@ from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.completeness import check as check_completeness
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.check_recording import Unread, reads_of_check
-from crashcheck.checker.findings.provenance import TracePlaces
+from crashcheck.checker.findings.provenance import TraceProvenance
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.states.space import StateSpace
@@ -119,7 +119,7 @@ def load(config: Config, recording: Recording, program: Command | None = None) -
         graph,
         space,
         Content(space, recording.first),
-        TracePlaces(trace, facts, config.folder),
+        TraceProvenance(trace, facts, config.folder),
         completeness.unexplained,
     )
     return Loaded(recording, subject, facts, completeness)

@@ -13,7 +13,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.persistence.redundant_persists import wasted
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.mutation.mutants import out_of_helpers, source_chain, storing_functions
+from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
 from crashcheck.checker.results import Finding, Location, Note, NotInstrumented, TraceSummary
 from crashcheck.checker.search.loop import Exploration
 from crashcheck.checker.subject import Subject
@@ -134,13 +134,13 @@ def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:
 
 def performance_notes(subject: Subject, facts: ProgramFacts, folder: Path) -> tuple[Note, ...]:
     """By place in the source, outside of helpers that only flush and fence; what has no place there is left out."""
-    chain = source_chain(subject.trace, facts, SourceTree(folder).relative)
+    chain = call_chains(subject.trace, facts, SourceTree(folder).relative)
     storing = storing_functions(subject.trace, chain)
     counts: dict[tuple[str, Location], tuple[int, int]] = {}
     for each in wasted(subject.graph):
         places = chain(each.event)
         if places:
-            key = (each.waste.value, places[out_of_helpers(places, storing)])
+            key = (each.waste.value, places[outside_helpers(places, storing)])
             before = counts.get(key, (0, 0))
             counts[key] = (before[0] + each.count, before[1] + each.total)
     found = [Note(waste, here, count, total) for (waste, here), (count, total) in counts.items()]

@@ -8,7 +8,7 @@ import pytest
 
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site, UnitFacts
 from crashcheck.analyzer.compile.ir.debuginfo import Position
-from crashcheck.checker.findings.provenance import NoPlaces, TracePlaces
+from crashcheck.checker.findings.provenance import NoProvenance, TraceProvenance
 from crashcheck.checker.results import Frame, Location
 from support.tracing import TraceBuilder
 
@@ -22,7 +22,7 @@ int main(void) {
 """
 
 
-def places_of(folder: Path) -> tuple[TracePlaces, dict[str, int]]:
+def places_of(folder: Path) -> tuple[TraceProvenance, dict[str, int]]:
     """Stores of `put` inlined into `step`, called from `main`; a library's, called from there; and an unknown one."""
     source = folder / "src" / "a.c"
     source.parent.mkdir()
@@ -45,7 +45,7 @@ def places_of(folder: Path) -> tuple[TracePlaces, dict[str, int]]:
     t.site = t.stack = 0
     t.store("p", 0, 8, 1)
     events["unknown"] = len(t.records) - 1
-    return TracePlaces(t.trace(), ProgramFacts({7: unit}, (), (), ()), folder), events
+    return TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), (), ()), folder), events
 
 
 def test_a_place_has_its_inlining_and_its_callers_innermost_first(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_store_without_facts_is_placed_at_the_nearest_call_that_has_some(tmp_p
 def test_nothing_is_made_up(tmp_path: Path) -> None:
     places, events = places_of(tmp_path)
     assert places.of(events["unknown"]) is None
-    assert NoPlaces().of(0) is None
+    assert NoProvenance().of(0) is None
 
 
 def test_equal_lines_of_one_function_are_told_apart_by_their_order(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_store_in_an_installed_header_is_placed_where_the_project_called_it(tm
         t.stack = t.stack_def(0, base + call)
         t.store("p", 0, 8, 1)
         events.append(len(t.records) - 1)
-    places = TracePlaces(t.trace(), ProgramFacts({7: unit}, (), (), ()), project)
+    places = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), (), ()), project)
     assert places.of(events[1]) == Location("a.c", 3, 5, "put", "entry.valid", (), "e->valid = 1;")
     assert [places.ordinal(event) for event in events] == [0, 1]
 
@@ -114,7 +114,7 @@ def test_a_library_that_was_built_elsewhere_for_the_test_is_placed_in_its_own_so
     t.stack = t.stack_def(0, t.unit(8, 1, "/bin/a"))
     for t.site in (base, base + 1):
         t.store("p", 0, 8, 1)
-    places = TracePlaces(t.trace(), ProgramFacts(units, (), (), ()), project)
+    places = TraceProvenance(t.trace(), ProgramFacts(units, (), (), ()), project)
     inner = str(library / "a.c")
     assert places.of(len(t.records) - 2) == Location(
         inner, 2, 14, "put", "entry.valid", (Frame("main", "a.c", 6),), "e->valid = 1;"
@@ -137,7 +137,7 @@ def test_a_header_of_another_folder_is_under_test_as_much_as_what_includes_it(tm
     t.file("p", size=4096)
     t.site = t.unit(7, 1, "/bin/a")
     t.store("p", 0, 8, 1)
-    places = TracePlaces(t.trace(), ProgramFacts({7: unit}, (), (), ()), project)
+    places = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), (), ()), project)
     assert places.of(len(t.records) - 1) == Location(
         str(header), 2, 14, "put", "entry.valid", (Frame("main", "driver.cpp", 6),), "e->valid = 1;"
     )
@@ -220,7 +220,7 @@ def expression_of(folder: Path, source: Path, line: int, column: int) -> str:
     t.file("p", size=4096)
     t.site = t.unit(7, 1, "/bin/a")
     t.store("p", 0, 8, 1)
-    here = TracePlaces(t.trace(), ProgramFacts({7: unit}, (), (), ()), folder).of(len(t.records) - 1)
+    here = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), (), ()), folder).of(len(t.records) - 1)
     assert here is not None
     return here.expression
 
@@ -255,7 +255,7 @@ def test_what_is_stored_to_is_named_by_the_source_where_no_type_is_known(
     for site in range(len(sites)):
         t.site = base + site
         t.store("p", 0, 8, 1)
-    places = TracePlaces(t.trace(), ProgramFacts({7: unit}, (), (), ()), tmp_path)
+    places = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), (), ()), tmp_path)
     found = [places.of(len(t.records) - len(sites) + site) for site in range(len(sites))]
     assert [here.expression for here in found if here is not None] == [expression, "", ""]
     assert [here.name for here in found if here is not None] == [expression, "entry.valid", ""]

@@ -57,7 +57,7 @@ def propose(tmp_path: Path, clauses: Path) -> Propose:
         world = World(tmp_path / "world", check, script, sites=sites, **more)  # type: ignore[arg-type]
 
         def chain(row: int) -> tuple[Location, ...]:
-            here = world.subject.places.of(row)
+            here = world.subject.provenance.of(row)
             return () if here is None else (here,)
 
         def write(steps: Sequence[Step]) -> tuple[tuple[Edit, ...], str]:

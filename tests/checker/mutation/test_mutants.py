@@ -21,9 +21,10 @@ from crashcheck.analyzer.invariants.inference import Inferred
 from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.trace.reader import Facts, Trace
+from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.mutant_states import Common, Count, Exposure
-from crashcheck.checker.mutation.mutants import Change, Mutant, What, bare, mutants, persists, source_chain
+from crashcheck.checker.mutation.mutants import Change, Mutant, What, mutants, persists, without_persists
 from crashcheck.checker.results import Location
 from crashcheck.checker.search.budget import OutOfTime
 from crashcheck.checker.states.space import CrashState, StateSpace
@@ -174,7 +175,7 @@ def test_a_second_flush_of_a_line_before_the_fence_is_equivalent(builder: TraceB
     builder.store("a", 64, 8, 1)
     trace = builder.trace()
     original = build(trace, "px86")
-    space = StateSpace(build(bare(trace), "px86"))
+    space = StateSpace(build(without_persists(trace), "px86"))
     common = Common(space, Content(space))
     fates = [
         Exposure(common, original, build(mutant.trace, "px86")).equivalent
@@ -194,7 +195,7 @@ def image_of(world: World, state: CrashState) -> State:
 
 
 def common_of(trace: Trace, folder: Path, first: First, model: str) -> World:
-    space = StateSpace(build(bare(trace), model))
+    space = StateSpace(build(without_persists(trace), model))
     return World(space, Content(space, folder / "first"), [], [], first)
 
 
@@ -248,7 +249,7 @@ def test_the_same_holds_where_contents_are_too_many_to_be_told_apart(program: tu
 
 def exposure_of(trace: Trace, what: What, change: Change = Change.DELETED) -> Exposure:
     """Of the first such mutant."""
-    space = StateSpace(build(bare(trace), "px86"))
+    space = StateSpace(build(without_persists(trace), "px86"))
     mutant = next(m for m in mutants(trace, persists(trace, alone)) if told(m)[:2] == (what, change))
     return Exposure(Common(space, Content(space)), build(trace, "px86"), build(mutant.trace, "px86"))
 
@@ -396,7 +397,7 @@ def test_a_mutants_trace_is_that_of_the_program_that_was_really_changed(
     source = (folder / "fixed.c").read_text(encoding="utf-8")
     loaded = recorded(folder, tmp_path / "original", monkeypatch, environment)
     trace = loaded.subject.trace
-    chain = source_chain(trace, loaded.facts, SourceTree(folder).relative)
+    chain = call_chains(trace, loaded.facts, SourceTree(folder).relative)
     made = {(*told(m)[:2], m.persist.location.function): m.trace for m in mutants(trace, persists(trace, chain))}
     for number, (key, change) in enumerate(CHANGES.items()):
         changed = change(source)
