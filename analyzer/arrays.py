@@ -12,7 +12,7 @@ from crashcheck.analyzer.persistence.pieces import Ints
 _BITS = 63  # of a number that is not negative
 
 
-def taken(rows: Ints, *columns: Ints) -> tuple[Ints, ...]:
+def take_rows(rows: Ints, *columns: Ints) -> tuple[Ints, ...]:
     return tuple(column[rows] for column in columns)
 
 
@@ -24,7 +24,7 @@ def ranges(first: Ints, many: Ints) -> Ints:
     return out
 
 
-def sorting(*columns: NDArray[Any]) -> tuple[Ints, NDArray[np.bool_]]:
+def sort_rows(*columns: NDArray[Any]) -> tuple[Ints, NDArray[np.bool_]]:
     """What sorts the rows by the columns, and which sorted rows differ from the one before. Equal rows stay in order.
 
     Sorting numbers is many times as fast as finding the order that sorts them: columns become one number a row, with
@@ -89,12 +89,12 @@ def _fresh(values: NDArray[Any]) -> NDArray[np.bool_]:
     return out
 
 
-def distinct(*columns: Ints) -> tuple[Ints, ...]:
+def distinct_rows(*columns: Ints) -> tuple[Ints, ...]:
     """The distinct rows, sorted."""
     spans = [_span(column) for column in columns]
     if sum(bits for _, bits in spans) > _BITS:
-        order, fresh = sorting(*columns)
-        return taken(order[fresh], *columns)
+        order, fresh = sort_rows(*columns)
+        return take_rows(order[fresh], *columns)
     key = np.zeros(len(columns[0]), dtype=np.int64)
     for column, (low, bits) in zip(columns, spans, strict=True):
         key <<= bits
@@ -114,26 +114,26 @@ def unique(values: Ints) -> Ints:
     return values[_fresh(values)]
 
 
-def numbered(*columns: NDArray[Any]) -> tuple[Ints, Ints]:
+def number_rows(*columns: NDArray[Any]) -> tuple[Ints, Ints]:
     """A number for each distinct row, in sorted order, and a row of each number."""
-    order, fresh = sorting(*columns)
+    order, fresh = sort_rows(*columns)
     number = np.empty(len(order), dtype=np.int64)
     number[order] = np.cumsum(fresh) - 1
     return number, order[fresh]
 
 
-def occurrence(*columns: Ints) -> Ints:
+def occurrence_numbers(*columns: Ints) -> Ints:
     """How many rows before each one equal it."""
     if not len(columns[0]):
         return columns[0]
-    order, fresh = sorting(*columns)
+    order, fresh = sort_rows(*columns)
     place = np.arange(len(order))
     out = np.empty(len(order), dtype=np.int64)
     out[order] = place - np.maximum.accumulate(place * fresh)
     return out
 
 
-def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix_hash(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """splitmix64's finaliser: for hashes of rows, a column at a time."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

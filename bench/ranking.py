@@ -81,11 +81,11 @@ def _rank(folder: Path, path: Path) -> dict[str, object]:
     """In a process of its own, whose peak and processor time are the figures."""
     from bench.memory import peak_mib
     from crashcheck import run_summary
-    from crashcheck.analyzer.behaviours import behaviours, groups
+    from crashcheck.analyzer.behaviours import find_behaviours, find_groups
     from crashcheck.analyzer.compile.facts import ProgramFacts
-    from crashcheck.analyzer.concurrency.predecessors import deviance
+    from crashcheck.analyzer.concurrency.predecessors import measure_deviance
     from crashcheck.analyzer.invariants import infer
-    from crashcheck.analyzer.invariants.ranking import ranked
+    from crashcheck.analyzer.invariants.ranking import rank_groups
     from crashcheck.analyzer.persistence import build
     from crashcheck.analyzer.trace.reader import read
     from crashcheck.config import load
@@ -98,12 +98,12 @@ def _rank(folder: Path, path: Path) -> dict[str, object]:
     facts = ProgramFacts.load(run_summary.modules(trace, config.workload.command, config.folder))
     graph = build(trace, "px86")
     times.append(time.process_time())
-    found = behaviours(graph, facts)
-    made = groups(found)
+    found = find_behaviours(graph, facts)
+    made = find_groups(found)
     times.append(time.process_time())
     inferred = infer(found, facts)
     times.append(time.process_time())
-    ranked(found, made, invariants=inferred.invariants, queries=inferred.queries, deviance=deviance(found))
+    rank_groups(found, made, invariants=inferred.invariants, queries=inferred.queries, deviance=measure_deviance(found))
     times.append(time.process_time())
     return {
         "events": len(trace.events),

@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from crashcheck.analyzer.behaviours.epochs import epochs
-from crashcheck.analyzer.behaviours.instances import Instances, instances
-from crashcheck.analyzer.behaviours.nodes import Nodes, nodes
-from crashcheck.analyzer.behaviours.sites import StaticSites, static_sites
+from crashcheck.analyzer.behaviours.epochs import split_epochs
+from crashcheck.analyzer.behaviours.instances import Instances, find_instances
+from crashcheck.analyzer.behaviours.nodes import Nodes, build_nodes
+from crashcheck.analyzer.behaviours.sites import StaticSites, find_static_sites
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts
@@ -110,12 +110,12 @@ class Behaviours:
         )
 
 
-def behaviours(graph: PersistenceGraph, facts: Facts | None) -> Behaviours:
+def find_behaviours(graph: PersistenceGraph, facts: Facts | None) -> Behaviours:
     """All update behaviours of a graph: its type subgraphs by instance, cut into epochs. Near-linear in the trace."""
-    all_nodes = nodes(graph)
-    sites = static_sites(graph.trace, facts, all_nodes.event)
-    found = instances(graph, facts, all_nodes, sites)
-    begins = epochs(found, all_nodes)
+    all_nodes = build_nodes(graph)
+    sites = find_static_sites(graph.trace, facts, all_nodes.event)
+    found = find_instances(graph, facts, all_nodes, sites)
+    begins = split_epochs(found, all_nodes)
     owner = np.searchsorted(begins, np.arange(len(found.row_node)), side="right") - 1
     # a node with several fields is one node of the behaviour; rows are sorted by it already
     keep = np.ones(len(owner), dtype=np.bool_)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import occurrence, ranges, unique
-from crashcheck.analyzer.behaviours.updates import Updates
+from crashcheck.analyzer.arrays import occurrence_numbers, ranges, unique
+from crashcheck.analyzer.behaviours.updates import AccessColumns
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
 LEAST_BYTES = 2 * WORD_BYTES
@@ -30,7 +30,7 @@ class Blocks:
     life: Ints
 
 
-def blocks(updates: Updates, untyped: NDArray[np.bool_], bulk: NDArray[np.bool_]) -> Blocks:
+def find_blocks(updates: AccessColumns, untyped: NDArray[np.bool_], bulk: NDArray[np.bool_]) -> Blocks:
     """The blocks of the updates `untyped`, of which no word has a type. `bulk`: those whose own site has none.
 
     A bulk update begins one, unless it lies within a larger one. Any other untyped update belongs to the block of the
@@ -76,8 +76,8 @@ def blocks(updates: Updates, untyped: NDArray[np.bool_], bulk: NDArray[np.bool_]
     own = block[member]
     life = np.zeros(len(block), dtype=np.int64)
     heads = whole[block[whole] == whole]
-    life[heads] = occurrence(updates.file[heads], low[heads], updates.size[heads])
+    life[heads] = occurrence_numbers(updates.file[heads], low[heads], updates.size[heads])
     return Blocks(member, updates.file[own], low[own], updates.size[own], life[own])
 
 
-__all__ = ["Blocks", "blocks"]
+__all__ = ["Blocks", "find_blocks"]

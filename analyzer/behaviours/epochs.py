@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import sorting
+from crashcheck.analyzer.arrays import sort_rows
 from crashcheck.analyzer.behaviours.instances import Instances
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.persistence.pieces import Ints
@@ -28,7 +28,7 @@ class _Steps:
     row: Ints  # where its memberships begin
 
 
-def epochs(instances: Instances, nodes: Nodes) -> Ints:
+def split_epochs(instances: Instances, nodes: Nodes) -> Ints:
     """The memberships (rows of `instances`) at which an epoch begins, ascending.
 
     An epoch of an instance ends before an update I where either holds:
@@ -78,7 +78,7 @@ def _steps(instances: Instances, nodes: Nodes) -> _Steps:
     # the running maximum of each instance, all in one pass
     persisted_by = np.maximum.accumulate(durable + instance * (latest + 1)) - instance * (latest + 1)
     # the step before that updated the same field; several nodes of one update repeat nothing
-    order, _ = sorting(instances.row_instance, instances.row_field, step)
+    order, _ = sort_rows(instances.row_instance, instances.row_field, step)
     field_changes = np.ones(len(order), dtype=np.bool_)
     of_instance, of_field, of_step = instances.row_instance[order], instances.row_field[order], step[order]
     field_changes[1:] = (of_instance[1:] != of_instance[:-1]) | (of_field[1:] != of_field[:-1])
@@ -101,7 +101,7 @@ def _elsewhere(steps: _Steps, fresh: NDArray[np.bool_]) -> NDArray[np.bool_]:
     until[:-1][~fresh[1:]] = steps.event[1:][~fresh[1:]]
     since = np.maximum(steps.persisted_by, steps.event + 1)
     witness = np.flatnonzero(since < until)
-    witness = witness[sorting(steps.event[witness])[0]]
+    witness = witness[sort_rows(steps.event[witness])[0]]
     when, since, until = steps.event[witness], since[witness], until[witness]
 
     found = np.zeros(len(steps.event), dtype=np.bool_)

@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.behaviours.nodes import Nodes
-from crashcheck.analyzer.behaviours.updates import Updates
+from crashcheck.analyzer.behaviours.updates import AccessColumns
 from crashcheck.analyzer.persistence.pieces import Ints
 
 
-def fills(
+def covering_fills(
     node_update: Ints,
-    updates: Updates,
+    updates: AccessColumns,
     is_fill: NDArray[np.bool_],
     row_instance: Ints,
     row_node: Ints,
@@ -33,7 +33,7 @@ def fills(
     return [(instance[covers], updates.event[update[covers]])]
 
 
-def lives(
+def number_generations(
     nodes: Nodes,
     row_instance: Ints,
     row_node: Ints,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import distinct, mix, numbered, sorting
+from crashcheck.analyzer.arrays import distinct_rows, mix_hash, number_rows, sort_rows
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours
-from crashcheck.analyzer.behaviours.represents import Signature, represented
+from crashcheck.analyzer.behaviours.represents import Signature, group_represented
 from crashcheck.analyzer.behaviours.sites import StaticSite
 from crashcheck.analyzer.persistence.pieces import Ints
 
@@ -49,7 +49,7 @@ class _Patterns:
     members: list[Ints]  # of each pattern, in the order in which they would represent it
 
 
-def groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
+def find_groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
     """The groups of a run, from the smallest representative to the largest: the order in which they are tested.
 
     Among behaviours with equal signatures the one that spans most granules represents (its layout leaves most open), of
@@ -60,11 +60,11 @@ def groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
     patterns = _patterns(found)
     by_signature: dict[Signature, list[int]] = {}
     for pattern, behaviour in enumerate(patterns.best.tolist()):
-        by_signature.setdefault(signature(found, behaviour), []).append(pattern)
+        by_signature.setdefault(signature_of(found, behaviour), []).append(pattern)
     rank = _ranks(found)
     signatures = list(by_signature)
     made = []
-    for chosen, members in represented(signatures):
+    for chosen, members in group_represented(signatures):
         alike = by_signature[signatures[chosen]]
         best = min((int(patterns.best[p]) for p in alike), key=lambda behaviour: int(rank[behaviour]))
         representative = found.behaviour(best)
@@ -95,7 +95,7 @@ def _sites(found: Behaviours, behaviour: Behaviour) -> tuple[StaticSite, ...]:
     return tuple(found.sites.sites[label] for label in labels)
 
 
-def signature(found: Behaviours, behaviour: int) -> Signature:
+def signature_of(found: Behaviours, behaviour: int) -> Signature:
     """The behaviour's sites and their order, with one site more: the acknowledgement that follows an update.
 
     What must have persisted when the outside world is told precedes that site, so that a behaviour which leaves an
@@ -155,7 +155,7 @@ def _patterns(found: Behaviours) -> _Patterns:
     reach = np.searchsorted(key, owner * latest + np.minimum(durable, latest - 1)) - start[owner]
     # the first node of the behaviour in the same granule, where order is kept in it
     granule = np.where(found.nodes.ordered[node], found.nodes.granule[node], -1 - place)
-    same, heads = numbered(owner, granule)
+    same, heads = number_rows(owner, granule)
     meets = place[heads][same]
     again = np.zeros(len(node), dtype=np.int64)  # of the same update as the node before it
     again[1:] = (owner[1:] == owner[:-1]) & (event[1:] == event[:-1])
@@ -164,14 +164,14 @@ def _patterns(found: Behaviours) -> _Patterns:
     for column in range(2):
         mixed = np.full(len(node), 0x9E3779B97F4A7C15 + column, dtype=np.uint64)
         for part in (found.label[node], place, reach, meets, again * 2 + kept):
-            mixed = mix(mixed ^ part.astype(np.uint64))
+            mixed = mix_hash(mixed ^ part.astype(np.uint64))
         of.append(np.add.reduceat(mixed, start))
-    number, heads = numbered(*of)
+    number, heads = number_rows(*of)
     many = np.bincount(number, minlength=len(heads))
     rank = _ranks(found)
-    best, _ = sorting(number, rank)
+    best, _ = sort_rows(number, rank)
     begins = np.concatenate([[0], np.cumsum(many)[:-1]])
-    kinds = distinct(number, found.instances.type[found.instance])
+    kinds = distinct_rows(number, found.instances.type[found.instance])
     types: list[tuple[int, ...]] = [() for _ in many]
     for pattern, type_ in zip(*(column.tolist() for column in kinds), strict=True):
         types[pattern] = (*types[pattern], type_)
@@ -183,13 +183,13 @@ def _ranks(found: Behaviours) -> Ints:
     sizes = np.diff(found.start)
     owner = np.repeat(np.arange(len(found)), sizes)
     granule = found.nodes.granule[found.row_node]
-    _, fresh = sorting(owner, granule)
+    _, fresh = sort_rows(owner, granule)
     spans = np.minimum(np.add.reduceat(fresh, found.start[:-1], dtype=np.int64), _WIDE)
     first = found.nodes.event[found.row_node[found.start[:-1]]]
     rank = np.empty(len(found), dtype=np.int64)
-    order, _ = sorting(-spans, sizes, first)
+    order, _ = sort_rows(-spans, sizes, first)
     rank[order] = np.arange(len(found))
     return rank
 
 
-__all__ = ["BehaviourGroup", "groups", "signature"]
+__all__ = ["BehaviourGroup", "find_groups", "signature_of"]

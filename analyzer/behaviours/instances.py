@@ -8,14 +8,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import distinct, numbered, ranges, sorting, taken, unique
-from crashcheck.analyzer.behaviours.blocks import Blocks, blocks
-from crashcheck.analyzer.behaviours.generations import fills, lives
-from crashcheck.analyzer.behaviours.layout import Layout, Level, is_bulk, levels, reach
+from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, take_rows, unique
+from crashcheck.analyzer.behaviours.blocks import Blocks, find_blocks
+from crashcheck.analyzer.behaviours.generations import covering_fills, number_generations
+from crashcheck.analyzer.behaviours.layout import (
+    EnclosingStruct,
+    ProgramTypes,
+    enclosing_structs,
+    is_bulk,
+    recorded_struct,
+)
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.behaviours.sites import StaticSites
-from crashcheck.analyzer.behaviours.type_evidence import Evidence
-from crashcheck.analyzer.behaviours.updates import Updates, updates_of
+from crashcheck.analyzer.behaviours.type_evidence import TypedUpdates
+from crashcheck.analyzer.behaviours.updates import AccessColumns, update_columns
 from crashcheck.analyzer.compile.facts import Site, TypeLayout
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
@@ -51,7 +57,7 @@ class Instances:
         return len(self.type)
 
 
-class Names:
+class FieldNumbers:
     """Numbers for types, and for fields of types."""
 
     def __init__(self) -> None:
@@ -65,7 +71,7 @@ class Names:
         return self.fields.setdefault((type_, path), len(self.fields))
 
 
-class Rows:
+class Memberships:
     """Memberships of updates (events), column by column: update, type, file, start, field."""
 
     def __init__(self) -> None:
@@ -87,13 +93,13 @@ class _Placed:
     """One site's updates, and where the structs around them begin."""
 
     site: Site
-    chain: tuple[Level, ...]
+    chain: tuple[EnclosingStruct, ...]
     rows: Ints  # places in Updates
     level: int  # whose struct begins at the recorded instance; -1: unknown
     starts: list[Ints | None]  # by level; None where not known
 
 
-def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites: StaticSites) -> Instances:
+def find_instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites: StaticSites) -> Instances:
     """The instances that a run updated. `sites` are those of the nodes' events.
 
     * A site with static types: its field belongs to the innermost struct and to each enclosing one whose place is
@@ -112,17 +118,17 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
     A new life begins with a fill that covers all known fields of an instance, and with a typed update of a word that an
     object which neither contains nor lies in the instance wrote in between.
     """
-    names = Names()
-    updates = updates_of(graph, nodes)
-    rows = Rows()
-    kinds = place_all(graph.trace, facts, updates, names, rows)
+    names = FieldNumbers()
+    updates = update_columns(graph, nodes)
+    rows = Memberships()
+    kinds = place_by_type(graph.trace, facts, updates, names, rows)
     columns = rows.columns()
-    update, type_, file, start, field = distinct(*columns)
-    instance, heads = numbered(type_, file, start)
+    update, type_, file, start, field = distinct_rows(*columns)
+    instance, heads = number_rows(type_, file, start)
     heads_type, heads_file, heads_start = type_[heads], file[heads], start[heads]
 
     # typed evidence, word by word, for what has no type of its own, and for what bulk updates cover
-    evidence = Evidence(updates, kinds.evidence, update, instance, field)
+    evidence = TypedUpdates(updates, kinds.evidence, update, instance, field)
     node_update = np.searchsorted(updates.event, nodes.event)
     wants = kinds.wants[node_update] & nodes.data
     found_node, found_instance, found_field = evidence.inherited(graph, nodes, node_update, wants, kinds.fill)
@@ -149,8 +155,8 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
 
     # lives
     extent = np.array([kinds.layout.extent(name) for name in names.types], dtype=np.int64)
-    filled = fills(node_update, updates, kinds.fill, row_instance, row_node, heads_type, heads_start, extent)
-    row_life = lives(nodes, row_instance, row_node, filled, evidence.taken_over())
+    filled = covering_fills(node_update, updates, kinds.fill, row_instance, row_node, heads_type, heads_start, extent)
+    row_life = number_generations(nodes, row_instance, row_node, filled, evidence.taken_over())
 
     # blocks that were made ready as a whole
     rest = np.ones(len(nodes), dtype=np.bool_)
@@ -161,7 +167,7 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
     bulk = kinds.bulk.copy()
     bulk[update] = False
     block_node, block_type, block_field, made = _blocks(
-        np.flatnonzero(rest & nodes.data), node_update, updates, blocks(updates, untyped, bulk), names
+        np.flatnonzero(rest & nodes.data), node_update, updates, find_blocks(updates, untyped, bulk), names
     )
 
     # the rest, by call stack
@@ -184,8 +190,8 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
     all_life = np.concatenate([row_life, made.life, np.zeros(len(rest_node), dtype=np.int64)])
     all_node = np.concatenate([row_node, block_node, rest_node])
     all_field = np.concatenate([row_field, block_field, rest_field])
-    number, heads = numbered(all_type, all_file, all_start, all_life)
-    number, all_node, all_field = distinct(number, all_node, all_field)
+    number, heads = number_rows(all_type, all_file, all_start, all_life)
+    number, all_node, all_field = distinct_rows(number, all_node, all_field)
     return Instances(
         all_type[heads],
         all_file[heads],
@@ -204,7 +210,7 @@ def instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, sites:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kinds:
+class UpdateTraits:
     """Of each update: whether it tells the types of its words, wants to be told, is a fill, or any bulk update. And the
     layout."""
 
@@ -212,23 +218,25 @@ class Kinds:
     wants: NDArray[np.bool_]
     fill: NDArray[np.bool_]
     bulk: NDArray[np.bool_]
-    layout: Layout
+    layout: ProgramTypes
 
 
-def place_all(trace: Trace, facts: Facts | None, updates: Updates, names: Names, rows: Rows) -> Kinds:
+def place_by_type(
+    trace: Trace, facts: Facts | None, updates: AccessColumns, names: FieldNumbers, rows: Memberships
+) -> UpdateTraits:
     """Add to `rows` what static types say of updates, or of other accesses told in the same columns."""
     known: dict[int, Site] = {}
     members: dict[int, Ints] = {}
-    order, fresh = sorting(updates.site)
+    order, fresh = sort_rows(updates.site)
     bounds = np.append(np.flatnonzero(fresh), len(order))
     for at, number in enumerate(updates.site[order[bounds[:-1]]].tolist()):
         site = trace.site(number, facts) if number else None
         if site is not None:
             known[number] = site
             members[number] = order[bounds[at] : bounds[at + 1]]
-    layout = Layout(known.values(), _declared(trace, facts))
+    layout = ProgramTypes(known.values(), _declared(trace, facts))
     none = np.zeros(len(updates.event), dtype=np.bool_)
-    kinds = Kinds(none.copy(), ~none, none.copy(), none, layout)
+    kinds = UpdateTraits(none.copy(), ~none, none.copy(), none, layout)
     for number, site in known.items():
         _place(site, members[number], updates, layout)  # teaches the layout how large elements are
     placed = []
@@ -250,7 +258,12 @@ def place_all(trace: Trace, facts: Facts | None, updates: Updates, names: Names,
 
 
 def _enclosed(
-    asked: Ints, node_update: Ints, updates: Updates, heads: tuple[Ints, Ints, Ints], layout: Layout, names: Names
+    asked: Ints,
+    node_update: Ints,
+    updates: AccessColumns,
+    heads: tuple[Ints, Ints, Ints],
+    layout: ProgramTypes,
+    names: FieldNumbers,
 ) -> tuple[Ints, Ints, Ints]:
     """(node, instance, field) for nodes at words that no typed update wrote, but that lie in instances of declared
     types; not where the innermost of these is one of several."""
@@ -270,7 +283,7 @@ def _enclosed(
         parts.append((np.flatnonzero(fits), instance[fits], np.full(int(fits.sum()), size, dtype=np.int64)))
     rows: list[tuple[int, int, int]] = []
     which, instance, size_ = (np.concatenate([np.zeros(0, dtype=np.int64), *column]) for column in _columns(parts))
-    order, _ = sorting(which, size_)
+    order, _ = sort_rows(which, size_)
     paths: dict[tuple[int, int, int], list[int]] = {}
     previous = -1
     for place, row in enumerate(order.tolist()):
@@ -292,15 +305,15 @@ def _enclosed(
 
 
 def _blocks(
-    asked: Ints, node_update: Ints, updates: Updates, found: Blocks, names: Names
+    asked: Ints, node_update: Ints, updates: AccessColumns, found: Blocks, names: FieldNumbers
 ) -> tuple[Ints, Ints, Ints, Blocks]:
     """(node, type, field) of the nodes of updates that belong to blocks, and the blocks, a row a node."""
     place = np.minimum(np.searchsorted(found.update, node_update[asked]), max(len(found.update) - 1, 0))
     mine = found.update[place] == node_update[asked] if len(found.update) else np.zeros(len(asked), dtype=np.bool_)
     node, place = asked[mine], place[mine]
     update = node_update[node]
-    made = Blocks(*taken(place, found.update, found.file, found.start, found.size, found.life))
-    shape, heads = numbered(made.size, updates.offset[update] - made.start, updates.size[update])
+    made = Blocks(*take_rows(place, found.update, found.file, found.start, found.size, found.life))
+    shape, heads = number_rows(made.size, updates.offset[update] - made.start, updates.size[update])
     types = [names.type(f"(block of {size} bytes)") for size in made.size[heads].tolist()]
     fields = [
         names.field(type_, "*" if many == size else f"+{offset}")
@@ -331,15 +344,15 @@ def _declared(trace: Trace, facts: Facts | None) -> list[TypeLayout]:
     return [layout for name, layout in sorted(found.items()) if name not in twice]
 
 
-def _place(site: Site, mine: Ints, updates: Updates, layout: Layout) -> _Placed:
+def _place(site: Site, mine: Ints, updates: AccessColumns, layout: ProgramTypes) -> _Placed:
     """Where the structs around a site's updates begin, out to the recorded instance."""
-    chain = levels(site)
+    chain = enclosing_structs(site)
     offset, delta = updates.offset[mine], updates.delta[mine]
     known = delta != NO_INSTANCE
     starts: list[Ints | None] = [None] * len(chain)
     if not chain:
         return _Placed(site, chain, mine, -1, [np.where(known, offset - delta, offset)])
-    level = reach(chain, int(delta.min()), int(delta.max())) if bool(known.all()) else -1
+    level = recorded_struct(chain, int(delta.min()), int(delta.max())) if bool(known.all()) else -1
     at = offset  # from the inside, as long as no array element's number is asked for
     for number, step in enumerate(chain):
         if step.array:
@@ -353,7 +366,12 @@ def _place(site: Site, mine: Ints, updates: Updates, layout: Layout) -> _Placed:
 
 
 def _inwards(
-    chain: tuple[Level, ...], level: int, start: Ints, offset: Ints, starts: list[Ints | None], layout: Layout
+    chain: tuple[EnclosingStruct, ...],
+    level: int,
+    start: Ints,
+    offset: Ints,
+    starts: list[Ints | None],
+    layout: ProgramTypes,
 ) -> None:
     """Fill in `starts` of a level and of those within it: elements of arrays by their distance."""
     starts[level] = start
@@ -368,7 +386,7 @@ def _inwards(
         starts[number - 1] = start = inner
 
 
-def _starts(placed: list[_Placed], updates: Updates) -> dict[str, Ints]:
+def _starts(placed: list[_Placed], updates: AccessColumns) -> dict[str, Ints]:
     """By type, where its instances begin as far as sites know, sorted, with the file."""
     known: dict[str, list[Ints]] = {}
     for one in placed:
@@ -378,7 +396,7 @@ def _starts(placed: list[_Placed], updates: Updates) -> dict[str, Ints]:
     return {name: unique(np.concatenate(keys)) for name, keys in known.items()}
 
 
-def _located(placed: list[_Placed], updates: Updates, layout: Layout) -> Iterator[_Placed]:
+def _located(placed: list[_Placed], updates: AccessColumns, layout: ProgramTypes) -> Iterator[_Placed]:
     """Elements of an array whose index was computed: in the instance of the array's struct that lies around them.
 
     Such a site knows the type, and not how far it is from where the struct begins; other sites know where its instances
@@ -406,7 +424,7 @@ def _located(placed: list[_Placed], updates: Updates, layout: Layout) -> Iterato
             yield replace(one, rows=rest)
 
 
-def _place_outer(placed: list[_Placed], updates: Updates) -> None:
+def _place_outer(placed: list[_Placed], updates: AccessColumns) -> None:
     """Further out than the recorded instance: by a fixed offset, or by an instance of the type known to lie around."""
     known = _starts(placed, updates)
     for one in placed:
@@ -430,7 +448,7 @@ def _place_outer(placed: list[_Placed], updates: Updates) -> None:
             one.starts[number] = found & ((1 << 40) - 1)
 
 
-def _tell(one: _Placed, updates: Updates, layout: Layout, names: Names, rows: Rows) -> None:
+def _tell(one: _Placed, updates: AccessColumns, layout: ProgramTypes, names: FieldNumbers, rows: Memberships) -> None:
     """Add a site's memberships."""
     file, bulk = updates.file[one.rows], is_bulk(one.site)
     if not one.chain:
@@ -455,10 +473,10 @@ def _tell(one: _Placed, updates: Updates, layout: Layout, names: Names, rows: Ro
 
 def _add_fields(
     one: _Placed,
-    updates: Updates,
-    layout: Layout,
-    names: Names,
-    rows: Rows,
+    updates: AccessColumns,
+    layout: ProgramTypes,
+    names: FieldNumbers,
+    rows: Memberships,
     name: str,
     type_: int,
     start: Ints,
@@ -467,7 +485,7 @@ def _add_fields(
     """The fields that bulk updates cover, where the layout tells; else the one that the site names."""
     low = updates.offset[one.rows] - start
     high = low + updates.size[one.rows]
-    shape, heads = numbered(low, high)
+    shape, heads = number_rows(low, high)
     if len(heads) > _SHAPES:
         rows.add(one.rows, type_, updates.file[one.rows], start, names.field(type_, own))
         return
@@ -478,4 +496,4 @@ def _add_fields(
             rows.add(chosen, type_, updates.file[chosen], start[mine], names.field(type_, path))
 
 
-__all__ = ["Instances", "Kinds", "Names", "Rows", "instances", "place_all"]
+__all__ = ["FieldNumbers", "Instances", "Memberships", "UpdateTraits", "find_instances", "place_by_type"]

@@ -13,7 +13,7 @@ ANONYMOUS = "(anonymous)"
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class EnclosingStruct:
     """One struct around an access: `field` of `type`, `offset` and `size` in bytes.
 
     `path` leads from the struct to what is written; `array`: the field is an array, and the access is to an element.
@@ -27,7 +27,7 @@ class Level:
     array: bool
 
 
-def levels(site: Site) -> tuple[Level, ...]:
+def enclosing_structs(site: Site) -> tuple[EnclosingStruct, ...]:
     """The structs around a site's access, innermost first, as far out as offsets are static."""
     tokens = site.variable[len(site.steps[-1].type) :].split(".")[1:] if site.steps else []
     arrays: list[bool] = []
@@ -38,7 +38,7 @@ def levels(site: Site) -> tuple[Level, ...]:
         if mine:
             tokens.pop(0)
     arrays.reverse()
-    out: list[Level] = []
+    out: list[EnclosingStruct] = []
     path = ""
     for at, (step, array) in enumerate(zip(site.steps, arrays, strict=True)):
         if step.offset < 0:
@@ -49,7 +49,7 @@ def levels(site: Site) -> tuple[Level, ...]:
             name = f"{outer.type}.{outer.field or ANONYMOUS}" if outer is not None else ANONYMOUS
         part = (step.field or ANONYMOUS) + ("[]" if array else "")
         path = f"{part}.{path}" if path else part
-        out.append(Level(name, step.field, path, step.offset, step.size, array))
+        out.append(EnclosingStruct(name, step.field, path, step.offset, step.size, array))
     return tuple(out)
 
 
@@ -61,7 +61,7 @@ _DEEPEST = 6
 _MOST_PATHS = 1024  # of one type
 
 
-class Layout:
+class ProgramTypes:
     """Types of a program: as its debug metadata declares them; else what its sites know, which is what they write."""
 
     def __init__(self, sites: Iterable[Site], declared: Iterable[TypeLayout] = ()) -> None:
@@ -71,7 +71,7 @@ class Layout:
         self._seen: dict[tuple[str, str], int] = {}
         for site in sites:
             low, high = 0, 0  # where what is written lies in the level's struct; the whole field if it is in an array
-            for at, level in enumerate(levels(site)):
+            for at, level in enumerate(enclosing_structs(site)):
                 if level.array or at == 0:
                     low, high = level.offset, level.offset + level.size
                 else:
@@ -130,12 +130,12 @@ class Layout:
                 return one.size // one.count
         return 0
 
-    def learn(self, array: Level, distance: int) -> None:
+    def learn(self, array: EnclosingStruct, distance: int) -> None:
         """An element of an array was seen to begin `distance` bytes from its first."""
         key = array.type, array.field
         self._seen[key] = math.gcd(self._seen.get(key, 0), distance)
 
-    def stride(self, array: Level, element: str) -> int:
+    def stride(self, array: EnclosingStruct, element: str) -> int:
         """Bytes from one element of an array to the next, as well as can be told where it is not declared.
 
         It then divides the array's size and the distances learned, and an element's known fields fit in it: the
@@ -151,7 +151,7 @@ class Layout:
         return min((d for d in divisors if d >= least), default=max(whole, least))
 
 
-def reach(chain: tuple[Level, ...], low: int, high: int) -> int:
+def recorded_struct(chain: tuple[EnclosingStruct, ...], low: int, high: int) -> int:
     """The level whose struct begins at the recorded instance, given the distances [low, high] from there; -1: none.
 
     The recorder knows the outermost instance that the function could compute, which may lie further in than the types
@@ -163,7 +163,7 @@ def reach(chain: tuple[Level, ...], low: int, high: int) -> int:
     return -1
 
 
-def _fits(chain: tuple[Level, ...], level: int, distance: int) -> bool:
+def _fits(chain: tuple[EnclosingStruct, ...], level: int, distance: int) -> bool:
     for at in range(level, -1, -1):
         distance -= chain[at].offset
         if chain[at].array or at == 0:

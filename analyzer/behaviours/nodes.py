@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import sorting
+from crashcheck.analyzer.arrays import sort_rows
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, Ints
 
@@ -42,9 +42,9 @@ class Nodes:
         return out
 
 
-def nodes(graph: PersistenceGraph) -> Nodes:
+def build_nodes(graph: PersistenceGraph) -> Nodes:
     """The nodes of a whole graph."""
-    order, begins = sorting(graph.event, graph.granule)
+    order, begins = sort_rows(graph.event, graph.granule)
     start = np.flatnonzero(begins)
     if not len(start):
         empty = np.zeros(0, dtype=np.int64)

@@ -55,7 +55,7 @@ class Signature:
         return sum(mask.bit_count() for _, mask in self.order)
 
 
-def numbers(mask: int) -> tuple[int, ...]:
+def set_bits(mask: int) -> tuple[int, ...]:
     """The site numbers in a bitmask, ascending."""
     out = []
     while mask:
@@ -65,7 +65,7 @@ def numbers(mask: int) -> tuple[int, ...]:
     return tuple(out)
 
 
-def represented(signatures: Sequence[Signature]) -> list[tuple[int, list[int]]]:
+def group_represented(signatures: Sequence[Signature]) -> list[tuple[int, list[int]]]:
     """Groups of signatures: (the place of the representative, the places of all members), in the paper's way.
 
     From the largest to the smallest, each joins every group whose representative represents it; one that none
@@ -76,7 +76,7 @@ def represented(signatures: Sequence[Signature]) -> list[tuple[int, list[int]]]:
     groups: list[tuple[int, list[int]]] = []
     by_site: dict[int, list[int]] = {}  # groups with that site, so that not all are asked
     for at in order:
-        own = numbers(signatures[at].sites)
+        own = set_bits(signatures[at].sites)
         candidates = min((by_site.get(site, []) for site in own), key=len, default=[])
         found = False
         for group in candidates:

@@ -42,7 +42,7 @@ class StaticSites:
     of_event: Ints  # static site of each event that was asked about, in the order asked
 
 
-class Units:
+class UnitSources:
     """Where the units of a trace say that their source is."""
 
     def __init__(self, trace: Trace, facts: Facts | None) -> None:
@@ -70,7 +70,7 @@ class Units:
         return os.path.normpath(os.path.join(directory, file)) == source
 
 
-def static_sites(trace: Trace, facts: Facts | None, events: Ints) -> StaticSites:
+def find_static_sites(trace: Trace, facts: Facts | None, events: Ints) -> StaticSites:
     """The static sites of `events` (indices).
 
     An instruction in the unit's own source that writes a known type takes TYPED_CALLERS: the paper's site is the
@@ -80,7 +80,7 @@ def static_sites(trace: Trace, facts: Facts | None, events: Ints) -> StaticSites
     callers, too.
     """
     distinct, first, inverse = np.unique(trace.calls(events), return_index=True, return_inverse=True)
-    units = Units(trace, facts)
+    units = UnitSources(trace, facts)
     known: dict[tuple[int, tuple[int, ...]], int] = {}
     sites: list[StaticSite] = []
     number = np.zeros(len(distinct), dtype=np.int64)
@@ -94,7 +94,7 @@ def static_sites(trace: Trace, facts: Facts | None, events: Ints) -> StaticSites
     return StaticSites(tuple(sites), number[inverse.reshape(-1)])
 
 
-def _callers(units: Units, site: int, stack: tuple[int, ...]) -> tuple[int, ...]:
+def _callers(units: UnitSources, site: int, stack: tuple[int, ...]) -> tuple[int, ...]:
     own = units.site(site)
     if own is not None and units.in_header(site):
         for many, caller in enumerate(stack[:HEADER_CALLERS], 1):
@@ -106,7 +106,7 @@ def _callers(units: Units, site: int, stack: tuple[int, ...]) -> tuple[int, ...]
     return stack[:TYPED_CALLERS]
 
 
-def _describe(units: Units, number: int, site: int, callers: tuple[int, ...]) -> StaticSite:
+def _describe(units: UnitSources, number: int, site: int, callers: tuple[int, ...]) -> StaticSite:
     chain = [at for at in (site, *callers) if units.site(at) is not None]
     own = units.site(site)
     variable = own.variable if own is not None else ""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import distinct, numbered, ranges, sorting, taken, unique
+from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, take_rows, unique
 from crashcheck.analyzer.behaviours.nodes import Nodes
-from crashcheck.analyzer.behaviours.updates import Updates
+from crashcheck.analyzer.behaviours.updates import AccessColumns
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
 
-class Evidence:
+class TypedUpdates:
     """Typed updates in the order of (word, event): what lies, at some time, at some place."""
 
-    def __init__(self, updates: Updates, tells: NDArray[np.bool_], update: Ints, instance: Ints, field: Ints) -> None:
+    def __init__(
+        self, updates: AccessColumns, tells: NDArray[np.bool_], update: Ints, instance: Ints, field: Ints
+    ) -> None:
         self.updates = updates
         self.update, self.instance, self.field = update, instance, field  # memberships, sorted by update
         self._members = unique(update * (int(instance.max(initial=0)) + 1) + instance)
@@ -24,9 +26,9 @@ class Evidence:
         many = (updates.offset[which] + updates.size[which] - 1) // WORD_BYTES - first + 1
         owner = np.repeat(which, many)
         word = updates.file[owner] << 40 | ranges(first, many)
-        order, _ = sorting(word, owner)
-        self.owner, self.word = taken(order, owner, word)
-        at, heads = numbered(self.word)
+        order, _ = sort_rows(word, owner)
+        self.owner, self.word = take_rows(order, owner, word)
+        at, heads = number_rows(self.word)
         self.words = self.word[heads]
         self.span = len(updates.event) + 1
         self.key = at * self.span + self.owner
@@ -61,14 +63,14 @@ class Evidence:
         has_before = (at > 0) & (self.key[before] // self.span == place)
         has_after = (at < len(self.key)) & (self.key[after] // self.span == place)
         later = np.where(fill[update], has_after, ~has_before)
-        node, source = distinct(node, self.owner[np.where(later, after, before)])
+        node, source = distinct_rows(node, self.owner[np.where(later, after, before)])
         # what has types of its own may overwrite another object, of which it is no part
         fits = ~self._typed(node_update[node]) | self._related(node_update[node], source)
         node, source = node[fits], source[fits]
         low = np.searchsorted(self.update, source)
         many = np.searchsorted(self.update, source, side="right") - low
         rows = ranges(low, many)
-        node, instance, field = distinct(np.repeat(node, many), self.instance[rows], self.field[rows])
+        node, instance, field = distinct_rows(np.repeat(node, many), self.instance[rows], self.field[rows])
         return node, instance, field
 
     def taken_over(self) -> list[tuple[Ints, Ints]]:
@@ -78,7 +80,7 @@ class Evidence:
             return []
         same = self.word[1:] == self.word[:-1]
         earlier, later = self.owner[:-1][same], self.owner[1:][same]
-        earlier, later = distinct(earlier, later)
+        earlier, later = distinct_rows(earlier, later)
         foreign = ~self._related(earlier, later)
         earlier, later = earlier[foreign], later[foreign]
         low = np.searchsorted(self.update, later)

@@ -13,7 +13,7 @@ from crashcheck.analyzer.persistence.pieces import Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Updates:
+class AccessColumns:
     """The updates of a graph: their events, and what the trace says of them."""
 
     event: Ints
@@ -25,11 +25,11 @@ class Updates:
     delta: Ints
 
 
-def updates_of(graph: PersistenceGraph, nodes: Nodes) -> Updates:
+def update_columns(graph: PersistenceGraph, nodes: Nodes) -> AccessColumns:
     event = unique(nodes.event)
     rows = graph.trace.events[event]
 
     def column(name: str) -> Ints:
         return rows[name].astype(np.int64)
 
-    return Updates(event, *(column(n) for n in ("site", "stack", "file", "offset", "size", "instance_delta")))
+    return AccessColumns(event, *(column(n) for n in ("site", "stack", "file", "offset", "size", "instance_delta")))

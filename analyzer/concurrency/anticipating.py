@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from crashcheck.analyzer.concurrency.interleavings import NIL, accesses, interleavings
+from crashcheck.analyzer.concurrency.interleavings import NIL, collect_memory_accesses, find_interleavings
 from crashcheck.analyzer.concurrency.stable_names import NamedSite, Namer
 from crashcheck.analyzer.trace.reader import Facts, Trace
 from crashcheck.errors import CrashcheckError
@@ -73,7 +73,7 @@ class _Learned:
 
 
 @dataclass(frozen=True, slots=True)
-class Invariants:
+class AnticipatingInvariants:
     """What passing runs taught: of each site the belonging set, the names of its remote predecessors, None being nil.
 
     Guarded are sites that accessed a shared variable (AI §3.2, footnote); of the others the set is kept, for it
@@ -93,7 +93,7 @@ class Invariants:
     def guarded(self) -> int:
         return sum(one.shared for one in self.sites.values())
 
-    def learn(self, run: Observed) -> Invariants:
+    def learn(self, run: Observed) -> AnticipatingInvariants:
         """With what a passing run shows; what code that changed since had taught is forgotten."""
         codes = {**self.codes, **run.codes}
         kept = {name: one for name, one in self.sites.items() if self._holds(one.site, run)}
@@ -108,7 +108,7 @@ class Invariants:
             one = sites[seen.site.name]
             before = one.before | {seen.before.name if seen.before is not None else None}
             sites[seen.site.name] = replace(one, before=before)
-        return Invariants(self.runs + 1, sites, codes)
+        return AnticipatingInvariants(self.runs + 1, sites, codes)
 
     def judge(self, run: Observed) -> Judged:
         """The accesses of a run that its guarded sites did not make in any run learned from, in the run's order."""
@@ -166,7 +166,7 @@ class Invariants:
         return "{\n " + ",\n ".join(lines) + "\n}\n"
 
     @classmethod
-    def decode(cls, text: str, origin: str) -> Invariants:
+    def decode(cls, text: str, origin: str) -> AnticipatingInvariants:
         """Raises CrashcheckError learned-corrupt and learned-version, naming `origin`."""
         try:
             document = json.loads(text)
@@ -198,8 +198,8 @@ class Invariants:
 
 def observe(trace: Trace, facts: Facts | None, folder: Path) -> Observed:
     """The interleavings of a run that recorded all memory; sources below `folder` are named relative to it."""
-    found = accesses(trace, facts)
-    run = interleavings(found)
+    found = collect_memory_accesses(trace, facts)
+    run = find_interleavings(found)
     namer = Namer(trace, facts, folder)
     names = [namer.named(site, callers) for site, callers in found.sites]
     merged: dict[tuple[str, str | None], Seen] = {}
@@ -215,7 +215,7 @@ def observe(trace: Trace, facts: Facts | None, folder: Path) -> Observed:
     )
 
 
-def load(path: Path) -> Invariants:
+def load(path: Path) -> AnticipatingInvariants:
     """The invariants in a file. Raises CrashcheckError learned-missing, learned-corrupt, learned-version."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -225,10 +225,10 @@ def load(path: Path) -> Invariants:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise CrashcheckError("learned-corrupt", f"{path} cannot be read: {error}.", _HINT) from error
-    return Invariants.decode(text, str(path))
+    return AnticipatingInvariants.decode(text, str(path))
 
 
-def save(learned: Invariants, path: Path) -> None:
+def save(learned: AnticipatingInvariants, path: Path) -> None:
     """Replaces the file in one step: an interruption leaves the old one. Raises CrashcheckError learned-unwritable."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
@@ -239,4 +239,4 @@ def save(learned: Invariants, path: Path) -> None:
         raise CrashcheckError("learned-unwritable", f"{path} cannot be written: {error.strerror}.") from error
 
 
-__all__ = ["Invariants", "Judged", "Observed", "Seen", "Violation", "load", "observe", "save"]
+__all__ = ["AnticipatingInvariants", "Judged", "Observed", "Seen", "Violation", "load", "observe", "save"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import numbered, ranges
-from crashcheck.analyzer.behaviours.sites import HEADER_CALLERS, Units
+from crashcheck.analyzer.arrays import number_rows, ranges
+from crashcheck.analyzer.behaviours.sites import HEADER_CALLERS, UnitSources
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace, calls_of
 from crashcheck.runtime.trace_format import Kind
@@ -19,7 +19,7 @@ _ROWS = 8 << 20  # accesses of variables that are looked at together
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Accesses:
+class MemoryAccesses:
     """Parallel arrays, a row an access to memory that outlives a function's frame, in the order of the run.
 
     `space` tells address spaces apart: watched files, and each process's memory. `label` is a place in `sites`: an
@@ -56,12 +56,12 @@ class Interleavings:
     `shared` are the labels that accessed a variable which more than one thread accessed.
     """
 
-    accesses: Accesses
+    accesses: MemoryAccesses
     pairs: tuple[Interleaving, ...]
     shared: frozenset[int]
 
 
-def accesses(trace: Trace, facts: Facts | None) -> Accesses:
+def collect_memory_accesses(trace: Trace, facts: Facts | None) -> MemoryAccesses:
     """All reads and writes through instructions: of watched files and, where recorded, of other memory."""
     stores = trace.events[trace.events["kind"] == Kind.STORE]
     rows = np.concatenate([stores, trace.loads, trace.elsewhere])
@@ -70,13 +70,13 @@ def accesses(trace: Trace, facts: Facts | None) -> Accesses:
     rank = rows["kind"] == Kind.STORE
     rows = rows[np.lexsort((rank, rows["seq"]))]
     volatile = (rows["kind"] == Kind.VOLATILE_LOAD) | (rows["kind"] == Kind.VOLATILE_STORE)
-    space, _ = numbered(volatile.astype(np.int64), np.where(volatile, rows["pid"], rows["file"]).astype(np.int64))
+    space, _ = number_rows(volatile.astype(np.int64), np.where(volatile, rows["pid"], rows["file"]).astype(np.int64))
     label, sites = _labels(trace, facts, rows)
     seq, thread, offset, size = (rows[name].astype(np.int64) for name in ("seq", "thread", "offset", "size"))
-    return Accesses(seq, thread, space, offset, size, label, sites)
+    return MemoryAccesses(seq, thread, space, offset, size, label, sites)
 
 
-def interleavings(found: Accesses) -> Interleavings:
+def find_interleavings(found: MemoryAccesses) -> Interleavings:
     """The remote predecessor of every access (AI §2.1), each distinct one once. Near-linear in the accesses.
 
     The remote predecessor of an access of thread A is the latest earlier access to the same variable by another thread;
@@ -98,7 +98,7 @@ def interleavings(found: Accesses) -> Interleavings:
         # the last access before this thread's turn, if it is to the same variable
         begins = np.flatnonzero(turn)[np.cumsum(turn) - 1]
         before = np.where(fresh[begins], NIL, label[begins - 1])
-        which, heads = numbered(label * (many_labels + 1) + before + 1)
+        which, heads = number_rows(label * (many_labels + 1) + before + 1)
         often = np.bincount(which)
         earliest = np.full(len(heads), len(found), dtype=np.int64)
         np.minimum.at(earliest, which, row)
@@ -117,7 +117,7 @@ def interleavings(found: Accesses) -> Interleavings:
     )
 
 
-def _rows(found: Accesses) -> Iterator[tuple[Ints, Ints]]:
+def _rows(found: MemoryAccesses) -> Iterator[tuple[Ints, Ints]]:
     """(access, variable), so many rows at a time that memory stays bounded; all rows of a variable come together."""
     if not len(found):
         return
@@ -149,7 +149,7 @@ def _labels(
     An access by no known instruction (a library's) has the innermost call that led to it for its place.
     """
     distinct, first, inverse = np.unique(calls_of(rows), return_index=True, return_inverse=True)
-    units = Units(trace, facts)
+    units = UnitSources(trace, facts)
     known: dict[tuple[int, tuple[int, ...]], int] = {}
     number = np.zeros(len(distinct), dtype=np.int64)
     for at in np.argsort(first, kind="stable").tolist():

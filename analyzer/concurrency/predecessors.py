@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import mix, numbered, ranges
+from crashcheck.analyzer.arrays import mix_hash, number_rows, ranges
 from crashcheck.analyzer.behaviours import Behaviour, Behaviours
 from crashcheck.analyzer.persistence.pieces import Ints
 
@@ -109,7 +109,7 @@ class Deviance:
         return name
 
 
-def deviance(found: Behaviours) -> Deviance:
+def measure_deviance(found: Behaviours) -> Deviance:
     """Compares the predecessor sets of all behaviours of a run. Near-linear in the trace."""
     before, types = _predecessors(found)
     if not len(found):
@@ -119,11 +119,11 @@ def deviance(found: Behaviours) -> Deviance:
     owner = np.repeat(np.arange(patterns), np.diff(before.start))
     update = np.cumsum(~before.again).astype(np.int64)
     many = np.bincount(before.pattern, minlength=patterns)
-    _, entry = numbered(update, before.label, before.chosen)
+    _, entry = number_rows(update, before.label, before.chosen)
     columns = types[owner[entry]], before.label[entry], before.chosen[entry]
-    of_set, heads = numbered(*columns)
+    of_set, heads = number_rows(*columns)
     often = np.bincount(of_set, weights=many[owner[entry]]).astype(np.int64)
-    of_site, sites = numbered(columns[0], columns[1])
+    of_site, sites = number_rows(columns[0], columns[1])
     usual = np.zeros(len(sites), dtype=np.int64)
     np.maximum.at(usual, of_site, often[of_set])
     surprise = np.log(usual[of_site] / often[of_set])
@@ -154,7 +154,7 @@ def _predecessors(found: Behaviours) -> tuple[Predecessors, Ints]:
     place = np.arange(len(node)) - start[owner]
     reach = np.searchsorted(owner * latest + event, owner * latest + np.minimum(durable, latest - 1)) - start[owner]
     granule = np.where(found.nodes.ordered[node], found.nodes.granule[node], -1 - place)
-    same, heads = numbered(owner, granule)
+    same, heads = number_rows(owner, granule)
     chain = place[heads][same]
     again = np.zeros(len(node), dtype=np.bool_)
     again[1:] = (owner[1:] == owner[:-1]) & (event[1:] == event[:-1])
@@ -163,9 +163,9 @@ def _predecessors(found: Behaviours) -> tuple[Predecessors, Ints]:
     for column in range(2):
         mixed = np.full(len(node), 0x9E3779B97F4A7C15 + column, dtype=np.uint64)
         for part in (type_[owner], found.label[node], place, reach, chain, again):
-            mixed = mix(mixed ^ part.astype(np.uint64))
+            mixed = mix_hash(mixed ^ part.astype(np.uint64))
         hashes.append(np.add.reduceat(mixed, start))
-    pattern, first = numbered(*hashes)
+    pattern, first = number_rows(*hashes)
     # numbered by their first behaviour: the order of hashes means nothing
     order = np.argsort(first)
     rank = np.empty(len(order), dtype=np.int64)
@@ -178,13 +178,13 @@ def _predecessors(found: Behaviours) -> tuple[Predecessors, Ints]:
     chosen: list[int] = []
     labels, reaches, chains = label.tolist(), reach[rows].tolist(), chain[rows].tolist()
     for low, high in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
-        for one in immediate(labels[low:high], reaches[low:high], chains[low:high]):
+        for one in immediate_predecessors(labels[low:high], reaches[low:high], chains[low:high]):
             chosen.append(sets.setdefault(one, len(sets)))
     numbers = np.array(chosen, dtype=np.int64)
     return Predecessors(rank[pattern], begins, label, again[rows], numbers, tuple(sets)), type_[first]
 
 
-def immediate(label: Sequence[int], reach: Sequence[int], chain: Sequence[int]) -> list[frozenset[int]]:
+def immediate_predecessors(label: Sequence[int], reach: Sequence[int], chain: Sequence[int]) -> list[frozenset[int]]:
     """The labels of each node's predecessors in the transitive reduction of a persist order.
 
     Nodes are places 0, 1, … in the order issued. u precedes v if reach[u] <= v (it has persisted by then), or if
@@ -293,4 +293,4 @@ def _precede(labels: frozenset[int]) -> str:
     return "precedes" if len(labels) == 1 else "precede"
 
 
-__all__ = ["Deviance", "Predecessors", "deviance", "immediate"]
+__all__ = ["Deviance", "Predecessors", "immediate_predecessors", "measure_deviance"]

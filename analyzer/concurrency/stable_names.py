@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from crashcheck.analyzer.behaviours.sites import Units
+from crashcheck.analyzer.behaviours.sites import UnitSources
 from crashcheck.analyzer.compile.facts import Site
 from crashcheck.analyzer.trace.reader import Facts, Trace
 
@@ -41,7 +41,7 @@ class Namer:
     def __init__(self, trace: Trace, facts: Facts | None, folder: str | os.PathLike[str]) -> None:
         self._trace = trace
         self._facts = facts
-        self._units = Units(trace, facts)
+        self._units = UnitSources(trace, facts)
         self._folder = os.path.realpath(folder)
         self._tables: dict[int, tuple[list[tuple[str, int]], dict[str, str]]] = {}
 

@@ -3,6 +3,6 @@
 from crashcheck.analyzer.invariants.inference import Inferred, infer
 from crashcheck.analyzer.invariants.queries import StateQuery
 from crashcheck.analyzer.invariants.rules import LikelyInvariant, ReadEvidence
-from crashcheck.analyzer.invariants.variables import Key
+from crashcheck.analyzer.invariants.variables import Variable
 
-__all__ = ["Inferred", "Key", "LikelyInvariant", "ReadEvidence", "StateQuery", "infer"]
+__all__ = ["Inferred", "LikelyInvariant", "ReadEvidence", "StateQuery", "Variable", "infer"]

@@ -6,11 +6,19 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from crashcheck.analyzer.behaviours.updates import Updates
+from crashcheck.analyzer.behaviours.updates import AccessColumns
 from crashcheck.analyzer.compile.dependence.interprocedural import site_dependences
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.analyzer.invariants.indirect_calls import indirect_calls
-from crashcheck.analyzer.invariants.ppdg import Accesses, Binder, Dependences, Edges, accesses, concerned, edges
+from crashcheck.analyzer.invariants.indirect_calls import find_indirect_calls
+from crashcheck.analyzer.invariants.ppdg import (
+    Accesses,
+    Binder,
+    Dependences,
+    Edges,
+    collect_accesses,
+    find_edges,
+    keep_informative,
+)
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.accesses import UnitDef
 from crashcheck.analyzer.trace.reader import Trace
@@ -44,7 +52,9 @@ class CheckReads:
         own = self.rows.chosen(mine)
         columns = replace(own.columns, site=move[own.columns.site], file=number[own.columns.file])
         both = Accesses(
-            Updates(*(_joint(getattr(rows.columns, one.name), getattr(columns, one.name)) for one in fields(Updates))),
+            AccessColumns(
+                *(_joint(getattr(rows.columns, one.name), getattr(columns, one.name)) for one in fields(AccessColumns))
+            ),
             np.concatenate([rows.load, own.load]),
             _joint(rows.thread, own.thread + int(rows.thread.max(initial=0)) + 1),
             _joint(rows.process, own.process + int(rows.process.max(initial=0)) + 1),
@@ -82,19 +92,19 @@ class CheckReads:
         return tuple(units), move
 
 
-def check_reads(trace: Trace, facts: ProgramFacts, dependences: Dependences | None = None) -> CheckReads:
+def find_check_reads(trace: Trace, facts: ProgramFacts, dependences: Dependences | None = None) -> CheckReads:
     """The reads of a recorded check, or of whatever else was run on that image.
 
     `dependences` are those of its program, if they are known already.
     """
     if dependences is None:
-        dependences = site_dependences(facts, indirect_calls(trace, facts))
-    every = accesses(trace, np.zeros(0, dtype=np.int64))
-    return CheckReads(trace, facts, *concerned(every, edges(Binder(trace, every, dependences))))
+        dependences = site_dependences(facts, find_indirect_calls(trace, facts))
+    every = collect_accesses(trace, np.zeros(0, dtype=np.int64))
+    return CheckReads(trace, facts, *keep_informative(every, find_edges(Binder(trace, every, dependences))))
 
 
 def _joint(one: Ints, other: Ints) -> Ints:
     return np.concatenate([one.astype(np.int64), other.astype(np.int64)])
 
 
-__all__ = ["CheckReads", "check_reads"]
+__all__ = ["CheckReads", "find_check_reads"]

@@ -14,7 +14,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.trace.reader import Trace, calls_of
 
 
-def indirect_calls(trace: Trace, facts: ProgramFacts) -> Mapping[SiteRef, frozenset[str]]:
+def find_indirect_calls(trace: Trace, facts: ProgramFacts) -> Mapping[SiteRef, frozenset[str]]:
     """Of each call without a static callee, the functions that the accesses and calls right below it lie in."""
     bases = {unit.base: unit for unit in trace.units}
     called: dict[SiteRef, set[str]] = {}
@@ -44,4 +44,4 @@ def _called(
     called.setdefault(SiteRef(unit.key, caller - unit.base), set()).add(inner.positions[-1].function)
 
 
-__all__ = ["indirect_calls"]
+__all__ = ["find_indirect_calls"]

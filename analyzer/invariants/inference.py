@@ -13,7 +13,7 @@ from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.compile.dependence.interprocedural import site_dependences
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.invariants.check_reads import CheckReads
-from crashcheck.analyzer.invariants.indirect_calls import indirect_calls
+from crashcheck.analyzer.invariants.indirect_calls import find_indirect_calls
 from crashcheck.analyzer.invariants.pairs import Pairs, ordered_pairs, parted_pairs
 from crashcheck.analyzer.invariants.ppdg import (
     ADDRESS,
@@ -21,24 +21,24 @@ from crashcheck.analyzer.invariants.ppdg import (
     VALUE,
     Binder,
     Dependences,
-    accesses,
-    concerned,
-    edges,
+    collect_accesses,
+    find_edges,
+    keep_informative,
 )
-from crashcheck.analyzer.invariants.queries import StateQuery, Updates, guardians_together, queries
+from crashcheck.analyzer.invariants.queries import RunStores, StateQuery, guardians_together, order_queries
 from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.invariants.rules import (
     RULES,
     Conditions,
-    Joined,
+    JoinedInstances,
     LikelyInvariant,
     Place,
     ReadEvidence,
-    conditions,
-    each,
-    guardians,
+    by_invariant,
+    find_guardians,
+    met_conditions,
 )
-from crashcheck.analyzer.invariants.variables import Key, keys
+from crashcheck.analyzer.invariants.variables import Variable, find_variables
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
 
@@ -73,7 +73,7 @@ def infer(
         return Inferred((), (), "no likely invariants: no reads of watched files were recorded")
     if not isinstance(facts, ProgramFacts):
         return Inferred((), (), "no likely invariants: the program has no facts (build it with crashcheck-cc)")
-    return infer_from(found, facts, site_dependences(facts, indirect_calls(trace, facts)), reads, keep_on)
+    return infer_from(found, facts, site_dependences(facts, find_indirect_calls(trace, facts)), reads, keep_on)
 
 
 def infer_from(
@@ -86,22 +86,22 @@ def infer_from(
     """The same from dependences that are known already. Near-linear in the trace."""
     trace = found.graph.trace
     nodes = found.nodes
-    every = accesses(trace, unique(nodes.event[nodes.data]))
-    joined = edges(Binder(trace, every, dependences), keep_on)
+    every = collect_accesses(trace, unique(nodes.event[nodes.data]))
+    joined = find_edges(Binder(trace, every, dependences), keep_on)
     if not len(joined) and (reads is None or not len(reads.joined)):
         return Inferred((), (), _nothing_joined(trace, facts))
-    rows, joined = concerned(every, joined)
+    rows, joined = keep_informative(every, joined)
     del every
     if reads is not None:
         trace, rows, joined = reads.after(trace, rows, joined)
         facts = reads.known_with(facts)
     keep_on()
-    known = keys(trace, facts, rows)
+    known = find_variables(trace, facts, rows)
     keep_on()
-    met, bound = conditions(rows, known, joined)
-    guards = guardians(rows, known, joined)
+    met, bound = met_conditions(rows, known, joined)
+    guards = find_guardians(rows, known, joined)
     keep_on()
-    updates, names = Updates(found, rows, known), known.names
+    updates, names = RunStores(found, rows, known), known.names
     del rows, known, joined  # they are large
     drafts = [
         *_ordered(trace, facts, names, met, bound, updates, keep_on),
@@ -114,7 +114,7 @@ def infer_from(
     def joint(columns: list[Ints]) -> Ints:
         return np.concatenate([np.zeros(0, dtype=np.int64), *columns])
 
-    asked = queries(
+    asked = order_queries(
         updates,
         RULES,
         np.repeat(np.array([draft.rule for draft in drafts], dtype=np.int64), sizes),
@@ -145,7 +145,7 @@ class _Draft:
     times: int
     weight: float
     pairs: Pairs
-    names: tuple[Key, ...]
+    names: tuple[Variable, ...]
     reads: tuple[ReadEvidence, ...]
 
     @property
@@ -180,13 +180,13 @@ def _place(trace: Trace, facts: ProgramFacts, site: int) -> Place:
 def _ordered(
     trace: Trace,
     facts: ProgramFacts,
-    names: tuple[Key, ...],
+    names: tuple[Variable, ...],
     met: Conditions,
-    bound: Joined,
-    updates: Updates,
+    bound: JoinedInstances,
+    updates: RunStores,
     keep_on: KeepOn,
 ) -> list[_Draft]:
-    found = list(each(met))
+    found = list(by_invariant(met))
     asked = sorted({(first, then, shared) for (_, first, then, shared), _ in found})
     columns = np.array(asked, dtype=np.int64).reshape(-1, 3).T
     made = ordered_pairs(updates, columns[0], columns[1], columns[2] > 0, bound)
@@ -242,16 +242,16 @@ def _weight(rule: int, how: Ints, sites: int, shared: bool) -> float:
     return own * (1 + min(sites, 4) / 8) * (1.5 if shared else 1.0)
 
 
-def _shared_type(names: tuple[Key, ...], field: int, shared: int) -> str:
+def _shared_type(names: tuple[Variable, ...], field: int, shared: int) -> str:
     return names[field].type if shared else ""
 
 
 def _together(
     trace: Trace,
     facts: ProgramFacts,
-    names: tuple[Key, ...],
+    names: tuple[Variable, ...],
     guards: tuple[Ints, Ints, Ints],
-    updates: Updates,
+    updates: RunStores,
     keep_on: KeepOn,
 ) -> list[_Draft]:
     """RA1: two guardians that one operation updates should persist together."""

@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import numbered, ranges, sorting, taken, unique
+from crashcheck.analyzer.arrays import number_rows, ranges, sort_rows, take_rows, unique
 from crashcheck.analyzer.invariants.ppdg import Bools
-from crashcheck.analyzer.invariants.rules import Joined
+from crashcheck.analyzer.invariants.rules import JoinedInstances
 from crashcheck.analyzer.persistence.pieces import Ints
 
 _MOST = 256  # pairs with equal static sites that are kept of two fields
@@ -112,7 +112,7 @@ class _Windows:
         return self.lasting.between(which, begin, end)
 
 
-def ordered_pairs(stores: Stores, first: Ints, then: Ints, shared: Bools, bound: Joined) -> Iterator[Pairs]:
+def ordered_pairs(stores: Stores, first: Ints, then: Ints, shared: Bools, bound: JoinedInstances) -> Iterator[Pairs]:
     """For each two fields the updates that belong together, if P(first) should happen before W(then).
 
     Of one instance if `shared`: the latest `first` before each `then`, the next `then` after each `first`, and the
@@ -130,7 +130,7 @@ def ordered_pairs(stores: Stores, first: Ints, then: Ints, shared: Bools, bound:
 
 
 class _Together:
-    def __init__(self, stores: Stores, bound: Joined) -> None:
+    def __init__(self, stores: Stores, bound: JoinedInstances) -> None:
         self._stores, self._bound = stores, bound
         rows = len(stores.event)
         self._rows = rows
@@ -220,7 +220,7 @@ class _ByInstance:
     def __init__(self, stores: Stores, members: Ints, fields: int, bits: int) -> None:
         field, self._instance = stores.field[members], stores.instance[members]
         self._wide = int(stores.instance.max(initial=0)) + 1
-        group, heads = numbered(field * self._wide + self._instance)
+        group, heads = number_rows(field * self._wide + self._instance)
         self._known = (field * self._wide + self._instance)[heads]
         self.lists = _Lists(group, stores.update[members], len(heads), bits)
         self.many_of = np.bincount(field, minlength=fields)
@@ -333,7 +333,7 @@ def parted_pairs(stores: Stores, near: Iterable[tuple[Ints, Ints, Ints]]) -> Ite
         bad = stores.may_lack(first, then)
         early = np.flatnonzero(first < then)
         broken = bad[early] | stores.may_lack(then[early], first[early])
-        order, fresh = sorting(relation[early])
+        order, fresh = sort_rows(relation[early])
         heads = np.flatnonzero(fresh)
         if len(heads):
             many = np.diff(heads, append=len(order))
@@ -342,12 +342,12 @@ def parted_pairs(stores: Stores, near: Iterable[tuple[Ints, Ints, Ints]]) -> Ite
     if not counts:
         return
     relation, total, violated = (np.concatenate(column) for column in zip(*counts, strict=True))
-    number, heads = numbered(relation)
+    number, heads = number_rows(relation)
     asked = relation[heads]
     total, violated = (np.bincount(number, weights=column).astype(np.int64) for column in (total, violated))
     relation, first, then = (np.concatenate(column) for column in zip(*kept, strict=True))
-    order, _ = sorting(relation)
-    relation, first, then = taken(order, relation, first, then)
+    order, _ = sort_rows(relation)
+    relation, first, then = take_rows(order, relation, first, then)
     bounds = np.searchsorted(relation, np.append(asked, asked[-1] + 1)).tolist()
     for each, (low, high) in enumerate(pairwise(bounds)):
         held = int(total[each] - violated[each])
@@ -359,11 +359,11 @@ def _earliest(
 ) -> tuple[Ints, Ints, Ints]:
     """Of the pairs of each relation with equal static sites, the first _MOST. `seen`: how many came before; updated."""
     columns = relation, stores.label[first], stores.label[then]
-    order, fresh = sorting(*columns)
+    order, fresh = sort_rows(*columns)
     heads = np.flatnonzero(fresh)
     many = np.diff(heads, append=len(order))
     if seen is not None:
-        kinds = list(zip(*(column.tolist() for column in taken(order[heads], *columns)), strict=True))
+        kinds = list(zip(*(column.tolist() for column in take_rows(order[heads], *columns)), strict=True))
         before = np.array([seen.get(kind, 0) for kind in kinds], dtype=np.int64)
         seen.update(zip(kinds, (before + many).tolist(), strict=True))
         many = np.minimum(many, np.maximum(_MOST - before, 0))

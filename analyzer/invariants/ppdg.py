@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import mix, ranges, sorting, unique
-from crashcheck.analyzer.behaviours.updates import Updates
+from crashcheck.analyzer.arrays import mix_hash, ranges, sort_rows, unique
+from crashcheck.analyzer.behaviours.updates import AccessColumns
 from crashcheck.analyzer.compile.dependence.interprocedural import SiteRef
 from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
@@ -58,7 +58,7 @@ class Accesses:
     Of a whole run they are as narrow as in the trace: widen before computing with them (`chosen` does).
     """
 
-    columns: Updates
+    columns: AccessColumns
     load: Bools
     thread: Ints
     process: Ints
@@ -77,7 +77,7 @@ class Accesses:
         columns = self.columns
         names = ("event", "site", "stack", "file", "offset", "size", "delta")
         return Accesses(
-            Updates(*(getattr(columns, name)[rows].astype(np.int64) for name in names)),
+            AccessColumns(*(getattr(columns, name)[rows].astype(np.int64) for name in names)),
             self.load[rows],
             self.thread[rows],
             self.process[rows],
@@ -85,7 +85,7 @@ class Accesses:
         )
 
 
-def accesses(trace: Trace, stores: Ints) -> Accesses:
+def collect_accesses(trace: Trace, stores: Ints) -> Accesses:
     """All loads of a trace, the stores at the event indices `stores`, and what is known of other memory."""
     parts = [
         (trace.loads, np.arange(len(trace.loads)), np.ones(len(trace.loads), dtype=np.bool_)),
@@ -97,13 +97,13 @@ def accesses(trace: Trace, stores: Ints) -> Accesses:
         return np.concatenate([rows[name] for rows, _, _ in parts])
 
     # a load has the number of the event after it, and of one thread they come in order
-    order, _ = sorting(column("seq"))
+    order, _ = sort_rows(column("seq"))
     names = ("site", "stack", "file", "offset", "size", "instance_delta")
     named = {name: column(name)[order] for name in names}
     named["file"][(order >= len(trace.loads)) & (order < len(trace.loads) + len(trace.elsewhere))] = 0
     index = np.concatenate([where for _, where, _ in parts])[order]
     return Accesses(
-        Updates(index, *(named[name] for name in names)),
+        AccessColumns(index, *(named[name] for name in names)),
         np.concatenate([load for _, _, load in parts])[order],
         column("thread")[order],
         column("pid")[order],
@@ -325,7 +325,7 @@ def _narrow(many: int) -> type:
     return np.uint16 if many < 1 << 16 else np.int64  # numpy sorts 16 bits by counting
 
 
-def edges(binder: Binder, keep_on: KeepOn = always) -> Edges:
+def find_edges(binder: Binder, keep_on: KeepOn = always) -> Edges:
     """All edges between accesses to watched memory; through other memory as far as it was recorded.
 
     A read of volatile memory gives what the latest write of that word depended on. Watched memory itself is an end: who
@@ -356,7 +356,7 @@ def _packed(access: Ints, on: Ints, how: Ints | int) -> Ints:
     return access << _PLACE + _KINDS | on << _KINDS | how
 
 
-def concerned(rows: Accesses, joined: Edges) -> tuple[Accesses, Edges]:
+def keep_informative(rows: Accesses, joined: Edges) -> tuple[Accesses, Edges]:
     """Without the loads that are in no edge, but for the first and the last of those that look alike.
 
     These say what lies where (keys.py), and the rest, by far the most of a run, say nothing more.
@@ -367,8 +367,8 @@ def concerned(rows: Accesses, joined: Edges) -> tuple[Accesses, Edges]:
     columns = rows.columns
     mixed = np.zeros(len(rest), dtype=np.uint64)
     for column in (columns.site, columns.file, columns.offset, columns.size, columns.delta):
-        mixed = mix(mixed ^ column[rest].astype(np.uint64))
-    order, fresh = sorting(mixed)
+        mixed = mix_hash(mixed ^ column[rest].astype(np.uint64))
+    order, fresh = sort_rows(mixed)
     keep[rest[order[fresh | np.append(fresh[1:], True)]]] = True
     chosen = np.flatnonzero(keep)
     number = np.cumsum(keep) - 1
@@ -407,7 +407,7 @@ def _one_hop(
     rest: list[tuple[Ints, Ints, Ints]] = []
     if not len(reached):
         return rest
-    order, _ = sorting(reached.on)
+    order, _ = sort_rows(reached.on)
     via, origin, before = reached.on[order], reached.access[order], reached.how[order]
     volatile = binder.rows.volatile
     for write, read, last in binder.bind(unique(via)):
@@ -451,7 +451,7 @@ def _writers(rows: Accesses) -> Ints:
     many = np.where(rows.load[volatile], 1, np.maximum(many, 1))
     row = np.repeat(volatile, many)
     word = ranges(first, many)
-    order, _ = sorting(rows.process[row], word, row)
+    order, _ = sort_rows(rows.process[row], word, row)
     row, word = row[order], word[order]
     process = rows.process[row]
     fresh = np.concatenate([[True], (word[1:] != word[:-1]) | (process[1:] != process[:-1])])
@@ -473,7 +473,7 @@ __all__ = [
     "Bools",
     "Edges",
     "Frames",
-    "accesses",
-    "concerned",
-    "edges",
+    "collect_accesses",
+    "find_edges",
+    "keep_informative",
 ]

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import distinct, occurrence, ranges, sorting, taken, unique
+from crashcheck.analyzer.arrays import distinct_rows, occurrence_numbers, ranges, sort_rows, take_rows, unique
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
-from crashcheck.analyzer.invariants.variables import Keys
+from crashcheck.analyzer.invariants.variables import AccessedVariables
 from crashcheck.analyzer.persistence.graph import NEVER
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, WORD_BYTES, Ints
 from crashcheck.runtime.trace_format import Kind
@@ -37,10 +37,10 @@ class StateQuery:
     signature: tuple[str, int, int]
 
 
-class Updates:
+class RunStores:
     """The stores of a run: which may persist without which, and which belong to a field."""
 
-    def __init__(self, found: Behaviours, rows: Accesses, keys: Keys) -> None:
+    def __init__(self, found: Behaviours, rows: Accesses, keys: AccessedVariables) -> None:
         self.found, self.thread = found, rows.thread
         nodes, graph = found.nodes, found.graph
         stores = np.flatnonzero(~rows.load & ~rows.volatile)
@@ -125,7 +125,7 @@ class Updates:
         nodes = self.found.nodes
         begin = nodes.start[self._node[updates]]
         many = nodes.start[self._node[updates] + self._many[updates]] - begin
-        return distinct(np.repeat(np.arange(len(updates)), many), nodes.piece[ranges(begin, many)])  # type: ignore[return-value]
+        return distinct_rows(np.repeat(np.arange(len(updates)), many), nodes.piece[ranges(begin, many)])  # type: ignore[return-value]
 
     def states(self, rule: Sequence[str], first: Ints, then: Ints, invariant: Ints) -> Iterator[StateQuery]:
         """The queries of pairs, in order; none where nothing of `first` can be missing."""
@@ -160,7 +160,7 @@ def _most(values: Ints, first: Ints, many: Ints) -> Ints:
     return out
 
 
-def guardians_together(updates: Updates, fields: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+def guardians_together(updates: RunStores, fields: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
     """(relation, first, then): each update of a guardian with the few before and after it in the same operation, or
     without marks while the earlier is pending. Some updates at a time, sorted by (then, first).
 
@@ -172,7 +172,7 @@ def guardians_together(updates: Updates, fields: Ints) -> Iterator[tuple[Ints, I
     members = np.flatnonzero(updates.inner & (number[updates.field] >= 0)) if len(fields) else fields[:0]
     access, instance, guard = updates.update[members], updates.instance[members], number[updates.field[members]]
     thread = updates.thread[access]
-    by_thread, _ = sorting(thread)
+    by_thread, _ = sort_rows(thread)
     place = np.empty(len(members), dtype=np.int64)
     place[by_thread] = np.arange(len(members))
     heads = np.append(np.flatnonzero(np.diff(access, prepend=-1)), len(access))
@@ -198,7 +198,7 @@ def guardians_together(updates: Updates, fields: Ints) -> Iterator[tuple[Ints, I
         x, y = guard[own], guard[other]
         relation = (np.minimum(x, y) * len(fields) + np.maximum(x, y)) * 2 + (instance[own] == instance[other])
         columns: tuple[Ints, ...] = access[own], access[other], relation
-        then, first, relation = distinct(*columns) if several else columns
+        then, first, relation = distinct_rows(*columns) if several else columns
         yield relation, first, then
         low = high
 
@@ -210,7 +210,7 @@ class Queries:
     First the first occurrence of every signature, those of the strongest invariants first, then the second ones, ….
     """
 
-    updates: Updates
+    updates: RunStores
     rules: tuple[str, ...]
     rule: Ints
     first: Ints
@@ -228,17 +228,19 @@ class Queries:
             yield from self.updates.states(rules, self.first[some], self.then[some], self.invariant[some])
 
 
-def queries(updates: Updates, rules: tuple[str, ...], rule: Ints, first: Ints, then: Ints, invariant: Ints) -> Queries:
+def order_queries(
+    updates: RunStores, rules: tuple[str, ...], rule: Ints, first: Ints, then: Ints, invariant: Ints
+) -> Queries:
     """In order; of equal pairs of one rule only that of the strongest invariant (the smallest number) stays."""
-    rule, first, then, invariant = distinct(rule, first, then, invariant)
+    rule, first, then, invariant = distinct_rows(rule, first, then, invariant)
     fresh = np.ones(len(rule), dtype=np.bool_)
     fresh[1:] = (rule[1:] != rule[:-1]) | (first[1:] != first[:-1]) | (then[1:] != then[:-1])
-    rule, first, then, invariant = taken(np.flatnonzero(fresh), rule, first, then, invariant)
-    by_time, _ = sorting(np.maximum(first, then), first, invariant)
+    rule, first, then, invariant = take_rows(np.flatnonzero(fresh), rule, first, then, invariant)
+    by_time, _ = sort_rows(np.maximum(first, then), first, invariant)
     nth = np.empty(len(by_time), dtype=np.int64)
-    nth[by_time] = occurrence(*taken(by_time, rule, updates.label[first], updates.label[then]))
-    order, _ = sorting(nth, invariant, then, first)
-    return Queries(updates, rules, *taken(order, rule, first, then, invariant))
+    nth[by_time] = occurrence_numbers(*take_rows(by_time, rule, updates.label[first], updates.label[then]))
+    order, _ = sort_rows(nth, invariant, then, first)
+    return Queries(updates, rules, *take_rows(order, rule, first, then, invariant))
 
 
-__all__ = ["Queries", "StateQuery", "Updates", "guardians_together", "queries"]
+__all__ = ["Queries", "RunStores", "StateQuery", "guardians_together", "order_queries"]

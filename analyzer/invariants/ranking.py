@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import distinct, ranges, sorting
+from crashcheck.analyzer.arrays import distinct_rows, ranges, sort_rows
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite
 from crashcheck.analyzer.persistence.pieces import Ints
 
@@ -84,7 +84,7 @@ class Deviance(Protocol):
     def because(self, behaviour: int) -> str: ...
 
 
-def ranked(
+def rank_groups(
     found: Behaviours,
     made: Sequence[BehaviourGroup],
     *,
@@ -159,14 +159,16 @@ def _violated(
     many = [len(query.persisted) + len(query.unpersisted) for query in asked]
     number = np.repeat(np.array([query.invariant for query in asked], dtype=np.int64), many)
     pieces = chain.from_iterable(chain(query.persisted, query.unpersisted) for query in asked)
-    number, piece = distinct(number, np.fromiter(pieces, dtype=np.int64, count=len(number)))
+    number, piece = distinct_rows(number, np.fromiter(pieces, dtype=np.int64, count=len(number)))
     member, behaviour = _behaviours(found, piece)
-    number, behaviour = distinct(number[member], behaviour)
+    number, behaviour = distinct_rows(number[member], behaviour)
     members = [np.concatenate(group.alike) if group.alike else np.array([group.representative.id]) for group in made]
-    belongs, group_of = distinct(np.concatenate(members), np.repeat(np.arange(len(made)), [len(m) for m in members]))
+    belongs, group_of = distinct_rows(
+        np.concatenate(members), np.repeat(np.arange(len(made)), [len(m) for m in members])
+    )
     low = np.searchsorted(belongs, behaviour)
     each = np.searchsorted(belongs, behaviour, side="right") - low
-    at, number = distinct(group_of[ranges(low, each)], np.repeat(number, each))
+    at, number = distinct_rows(group_of[ranges(low, each)], np.repeat(number, each))
     for group, invariant in zip(at.tolist(), number.tolist(), strict=True):
         out[group].append(known[invariant])
     return out
@@ -176,7 +178,7 @@ def _behaviours(found: Behaviours, piece: Ints) -> tuple[Ints, Ints]:
     """(place in `piece`, behaviour): which behaviours the pieces belong to."""
     nodes = found.nodes
     node = nodes.of_pieces(np.arange(len(nodes)))[piece]
-    order, _ = sorting(found.row_node)
+    order, _ = sort_rows(found.row_node)
     sorted_node = found.row_node[order]
     low = np.searchsorted(sorted_node, node)
     many = np.searchsorted(sorted_node, node, side="right") - low

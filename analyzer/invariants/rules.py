@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import distinct, ranges, sorting, taken
+from crashcheck.analyzer.arrays import distinct_rows, ranges, sort_rows, take_rows
 from crashcheck.analyzer.invariants.ppdg import ADDRESS, CONTROL, VALUE, Accesses, Edges
-from crashcheck.analyzer.invariants.variables import Key, Keys
+from crashcheck.analyzer.invariants.variables import AccessedVariables, Variable
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
 RULES = ("RO1", "RO2", "RO3", "RA1")
@@ -53,8 +53,8 @@ class LikelyInvariant:
 
     number: int
     rule: str
-    first: Key
-    then: Key
+    first: Variable
+    then: Variable
     shared: str
     times: int
     held: int
@@ -113,10 +113,10 @@ class Conditions:
     times: Ints
 
 
-Joined = dict[tuple[int, int], tuple[Ints, Ints]]
+JoinedInstances = dict[tuple[int, int], tuple[Ints, Ints]]
 
 
-def conditions(rows: Accesses, keys: Keys, edges: Edges) -> tuple[Conditions, Joined]:
+def met_conditions(rows: Accesses, keys: AccessedVariables, edges: Edges) -> tuple[Conditions, JoinedInstances]:
     """What each edge says, by Table 1: RO1 of a store by data, RO2 of a store by control, RO3 of a load by control.
 
     Of the fields that the two accesses touch those of the innermost instance that both belong to; without such, each
@@ -135,8 +135,8 @@ def conditions(rows: Accesses, keys: Keys, edges: Edges) -> tuple[Conditions, Jo
     return Conditions(*_counted(columns[:-1], columns[-1])), _by_fields(bounds)
 
 
-def _by_fields(bounds: list[tuple[Ints, ...]]) -> Joined:
-    first, then, one, other = distinct(*(np.concatenate(column) for column in zip(*bounds, strict=True)))
+def _by_fields(bounds: list[tuple[Ints, ...]]) -> JoinedInstances:
+    first, then, one, other = distinct_rows(*(np.concatenate(column) for column in zip(*bounds, strict=True)))
     fresh = np.ones(len(first), dtype=np.bool_)
     fresh[1:] = (first[1:] != first[:-1]) | (then[1:] != then[:-1])
     heads = [*np.flatnonzero(fresh).tolist(), len(first)]
@@ -150,14 +150,16 @@ def _counted(columns: tuple[Ints, ...], times: Ints) -> tuple[Ints, ...]:
     """Distinct rows, sorted, and the sum of their `times`."""
     if not len(times):
         return (*columns, times)
-    order, fresh = sorting(*columns)
+    order, fresh = sort_rows(*columns)
     first = np.flatnonzero(fresh)
-    return (*taken(order[first], *columns), np.add.reduceat(times[order], first))
+    return (*take_rows(order[first], *columns), np.add.reduceat(times[order], first))
 
 
-def _chunk(rows: Accesses, keys: Keys, edges: Edges, low: int, high: int) -> tuple[tuple[Ints, ...], tuple[Ints, ...]]:
+def _chunk(
+    rows: Accesses, keys: AccessedVariables, edges: Edges, low: int, high: int
+) -> tuple[tuple[Ints, ...], tuple[Ints, ...]]:
     access, on, how = edges.access[low:high], edges.on[low:high], edges.how[low:high]
-    edge, own, other, shared = related(keys, access, on)
+    edge, own, other, shared = related_fields(keys, access, on)
     columns = rows.columns
     is_load = rows.load[access]
     field, its = keys.field[own], keys.field[other]
@@ -166,7 +168,9 @@ def _chunk(rows: Accesses, keys: Keys, edges: Edges, low: int, high: int) -> tup
     reads = is_load[edge[apart]]
     first = np.where(reads, own[apart], other[apart])
     then = np.where(reads, other[apart], own[apart])
-    bound = distinct(keys.field[first] * len(keys.names) + keys.field[then], keys.instance[first], keys.instance[then])
+    bound = distinct_rows(
+        keys.field[first] * len(keys.names) + keys.field[then], keys.instance[first], keys.instance[then]
+    )
 
     alike = np.flatnonzero(field == its)
     one, two = access[edge[alike]], on[edge[alike]]
@@ -175,7 +179,7 @@ def _chunk(rows: Accesses, keys: Keys, edges: Edges, low: int, high: int) -> tup
     )
     told = np.ones(len(edge), dtype=np.bool_)
     told[alike[same]] = False
-    edge, field, its, shared = taken(np.flatnonzero(told), edge, field, its, shared)
+    edge, field, its, shared = take_rows(np.flatnonzero(told), edge, field, its, shared)
     load = is_load[edge].astype(np.int64)
     kinds = field, its, shared, columns.site[access[edge]], columns.site[on[edge]], how[edge], load
     field, its, shared, access, on, how, load, times = _counted(kinds, np.ones(len(edge), dtype=np.int64))
@@ -192,7 +196,7 @@ def _chunk(rows: Accesses, keys: Keys, edges: Edges, low: int, high: int) -> tup
     return _counted(joined[:-1], joined[-1]), (*np.divmod(bound[0], len(keys.names)), bound[1], bound[2])
 
 
-def related(keys: Keys, one: Ints, other: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def related_fields(keys: AccessedVariables, one: Ints, other: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """(place, row of one, row of other, shared) for pairs of accesses: the fields by which an invariant knows them."""
     many_one = keys.start[one + 1] - keys.start[one]
     many_other = keys.start[other + 1] - keys.start[other]
@@ -200,7 +204,7 @@ def related(keys: Keys, one: Ints, other: Ints) -> tuple[Ints, Ints, Ints, Ints]
     found = [(none, none, none)]
     met = np.zeros(len(one), dtype=np.bool_)
     # many edges have equally many fields at both ends: compared all together
-    order, fresh = sorting(many_one, many_other)
+    order, fresh = sort_rows(many_one, many_other)
     for which in np.split(order, np.flatnonzero(fresh)[1:]):
         lefts, rights = int(many_one[which[0]]), int(many_other[which[0]])
         if not 0 < lefts * rights <= _PAIRS:
@@ -230,7 +234,7 @@ def related(keys: Keys, one: Ints, other: Ints) -> tuple[Ints, Ints, Ints, Ints]
     return place, rows_one, rows_other, shared
 
 
-def guardians(rows: Accesses, keys: Keys, edges: Edges) -> tuple[Ints, Ints, Ints]:
+def find_guardians(rows: Accesses, keys: AccessedVariables, edges: Edges) -> tuple[Ints, Ints, Ints]:
     """(field, site of the guarding read, times): the fields that some read tests before another is made (RO3's X)."""
     guarded = rows.load[edges.access] & (edges.how & CONTROL > 0)
     reads, times = np.unique(edges.on[guarded], return_counts=True)
@@ -239,11 +243,11 @@ def guardians(rows: Accesses, keys: Keys, edges: Edges) -> tuple[Ints, Ints, Int
     return field, site, many
 
 
-def each(found: Conditions) -> Iterator[tuple[tuple[int, int, int, int], slice]]:
+def by_invariant(found: Conditions) -> Iterator[tuple[tuple[int, int, int, int], slice]]:
     """(rule, first, then, shared) of each invariant, and its rows."""
     if not len(found.rule):
         return
-    heads = distinct(found.rule, found.first, found.then, found.shared)
+    heads = distinct_rows(found.rule, found.first, found.then, found.shared)
     fresh = np.ones(len(found.rule), dtype=np.bool_)
     fresh[1:] = np.logical_or.reduce(
         [column[1:] != column[:-1] for column in (found.rule, found.first, found.then, found.shared)]
@@ -256,12 +260,12 @@ def each(found: Conditions) -> Iterator[tuple[tuple[int, int, int, int], slice]]
 __all__ = [
     "RULES",
     "Conditions",
-    "Joined",
+    "JoinedInstances",
     "LikelyInvariant",
     "Place",
     "ReadEvidence",
-    "conditions",
-    "each",
-    "guardians",
-    "related",
+    "by_invariant",
+    "find_guardians",
+    "met_conditions",
+    "related_fields",
 ]

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import distinct, numbered, ranges, sorting, unique
-from crashcheck.analyzer.behaviours.instances import Names, Rows, place_all
-from crashcheck.analyzer.behaviours.layout import levels
-from crashcheck.analyzer.behaviours.type_evidence import Evidence
+from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, unique
+from crashcheck.analyzer.behaviours.instances import FieldNumbers, Memberships, place_by_type
+from crashcheck.analyzer.behaviours.layout import enclosing_structs
+from crashcheck.analyzer.behaviours.type_evidence import TypedUpdates
 from crashcheck.analyzer.compile.facts import Site
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
@@ -23,7 +23,7 @@ _PLACE = ""  # the type of what has none
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Key:
+class Variable:
     """`field` of `type`, in any instance; or with `type` "" the word at byte `offset` of `file`."""
 
     type: str
@@ -39,7 +39,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Keys:
+class AccessedVariables:
     """Memberships of accesses: an access reads or writes a field of an instance.
 
     Parallel arrays, sorted by access and from the inside out. Access i's are the rows start[i] to start[i + 1]; the
@@ -54,7 +54,7 @@ class Keys:
     inner: Bools  # in the innermost struct of the access
     size: Ints  # bytes of the struct, as far as it is known
     type_of: Ints  # by instance
-    names: tuple[Key, ...]  # by field
+    names: tuple[Variable, ...]  # by field
 
     def innermost(self, accesses: Ints) -> tuple[Ints, Ints]:
         """(place in `accesses`, row) of each innermost membership: a copy has several."""
@@ -68,7 +68,7 @@ class Keys:
         return np.repeat(np.arange(len(accesses)), many), ranges(self.start[accesses], many)
 
 
-def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
+def find_variables(trace: Trace, facts: Facts | None, rows: Accesses) -> AccessedVariables:
     """What every access to watched memory reads or writes.
 
     By its site's static type, as for updates (docs/behaviours.md). A load by a copy, and any access without a type,
@@ -93,10 +93,10 @@ def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
         size=columns.size[watched],
         delta=columns.delta[watched],
     )
-    names, told = Names(), Rows()
-    kinds = place_all(trace, facts, updates, names, told)
-    update, type_, file, start, field = distinct(*told.columns())
-    instance, heads = numbered(type_, file, start)
+    names, told = FieldNumbers(), Memberships()
+    kinds = place_by_type(trace, facts, updates, names, told)
+    update, type_, file, start, field = distinct_rows(*told.columns())
+    instance, heads = number_rows(type_, file, start)
     typed = np.zeros(len(watched), dtype=np.bool_)
     typed[update] = True
     sites = [known for number in unique(site).tolist() if number and (known := trace.site(number, facts)) is not None]
@@ -104,7 +104,7 @@ def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
     update, instance, field = _enclosed(update, instance, field, known_heads, names, _links(sites))
     found = found_instance = found_field = np.zeros(0, dtype=np.int64)
     if not typed.all():
-        evidence = Evidence(updates, kinds.evidence, update, instance, field)
+        evidence = TypedUpdates(updates, kinds.evidence, update, instance, field)
         found, found_instance, found_field = _inherited(evidence, np.flatnonzero(~typed))
     typed[found] = True
     update = np.concatenate([update, found])
@@ -113,29 +113,29 @@ def keys(trace: Trace, facts: Facts | None, rows: Accesses) -> Keys:
 
     # the rest, by place
     rest = np.flatnonzero(~typed)
-    place, place_heads = numbered(updates.file[rest], updates.offset[rest] // WORD_BYTES)
+    place, place_heads = number_rows(updates.file[rest], updates.offset[rest] // WORD_BYTES)
     type_names = tuple(names.types)
     extent = np.array([kinds.layout.extent(name) or 1 << 30 for name in type_names] + [1], dtype=np.int64)
     all_types = np.concatenate([type_[heads], np.full(len(place_heads), len(type_names), dtype=np.int64)])
-    named = [Key(type_names[number], path) for number, path in names.fields]
+    named = [Variable(type_names[number], path) for number, path in names.fields]
     places = rest[place_heads]
     for number, offset in zip(
         updates.file[places].tolist(), (updates.offset[places] // WORD_BYTES).tolist(), strict=True
     ):
-        named.append(Key(_PLACE, "", trace.files[number].path, offset * WORD_BYTES))
+        named.append(Variable(_PLACE, "", trace.files[number].path, offset * WORD_BYTES))
     update = np.concatenate([update, rest])
     instance = np.concatenate([instance, place + len(heads)])
     field = np.concatenate([field, place + len(names.fields)])
 
     size = extent[all_types[instance]]
-    order, _ = sorting(update, size, instance, field)
+    order, _ = sort_rows(update, size, instance, field)
     update, instance, field, size = update[order], instance[order], field[order], size[order]
     bounds = np.searchsorted(update, np.arange(len(watched) + 1))
     # all fields of a copy in its innermost struct are innermost
     counts = np.diff(bounds)
     leading = np.repeat(size[np.minimum(bounds[:-1], max(len(size) - 1, 0))], counts) if len(size) else size
     row_access = watched[update]
-    return Keys(
+    return AccessedVariables(
         np.searchsorted(row_access, np.arange(len(rows) + 1)),
         row_access,
         instance,
@@ -161,7 +161,7 @@ class _Link:
 def _links(sites: Iterable[Site]) -> list[_Link]:
     out = set()
     for site in sites:
-        chain = levels(site)
+        chain = enclosing_structs(site)
         for inner, outer in pairwise(chain):
             prefix = outer.path.removesuffix(inner.path)
             out.add(_Link(inner.type, outer.type, prefix, outer.offset, outer.offset + outer.size))
@@ -178,7 +178,7 @@ class _Heads:
 
 
 def _enclosed(
-    update: Ints, instance: Ints, field: Ints, heads: _Heads, names: Names, links: list[_Link]
+    update: Ints, instance: Ints, field: Ints, heads: _Heads, names: FieldNumbers, links: list[_Link]
 ) -> tuple[Ints, Ints, Ints]:
     """The memberships and those that follow: what lies in a struct that lies in a known instance of another.
 
@@ -191,7 +191,7 @@ def _enclosed(
             continue
         inner = np.flatnonzero(heads.type == names.types[link.inner])
         outer = np.flatnonzero(heads.type == names.types[link.outer])
-        outer = outer[sorting(place[outer])[0]]
+        outer = outer[sort_rows(place[outer])[0]]
         at = np.searchsorted(place[outer], place[inner] - link.low, side="right") - 1
         found = outer[np.maximum(at, 0)] if len(outer) else inner
         fits = (at >= 0) & (place[inner] < place[found] + link.high) if len(outer) else np.zeros(0, dtype=np.bool_)
@@ -210,7 +210,7 @@ def _enclosed(
                 of_field[number] = names.field(type_, prefix.removesuffix(".") if path == "*" else prefix + path)
             added.append((update[rows], into[instance[rows]], of_field[field[rows]]))
         many = len(update)
-        update, instance, field = distinct(
+        update, instance, field = distinct_rows(
             *(np.concatenate(column) for column in zip((update, instance, field), *added, strict=True))
         )
         if len(update) == many:
@@ -218,7 +218,7 @@ def _enclosed(
     return update, instance, field
 
 
-def _inherited(evidence: Evidence, asked: Ints) -> tuple[Ints, Ints, Ints]:
+def _inherited(evidence: TypedUpdates, asked: Ints) -> tuple[Ints, Ints, Ints]:
     """(access, instance, field) of accesses without a type, by the typed accesses of their words."""
     none = np.zeros(0, dtype=np.int64)
     if not len(asked) or not len(evidence.key):
@@ -235,11 +235,11 @@ def _inherited(evidence: Evidence, asked: Ints) -> tuple[Ints, Ints, Ints]:
     at = np.searchsorted(evidence.key, place * evidence.span + access)
     before, after = np.maximum(at - 1, 0), np.minimum(at, len(evidence.key) - 1)
     has_before = (at > 0) & (evidence.key[before] // evidence.span == place)
-    access, source = distinct(access, evidence.owner[np.where(has_before, before, after)])
+    access, source = distinct_rows(access, evidence.owner[np.where(has_before, before, after)])
     low = np.searchsorted(evidence.update, source)
     many = np.searchsorted(evidence.update, source, side="right") - low
     members = ranges(low, many)
-    return distinct(np.repeat(access, many), evidence.instance[members], evidence.field[members])  # type: ignore[return-value]
+    return distinct_rows(np.repeat(access, many), evidence.instance[members], evidence.field[members])  # type: ignore[return-value]
 
 
-__all__ = ["Key", "Keys", "keys"]
+__all__ = ["AccessedVariables", "Variable", "find_variables"]

@@ -22,10 +22,10 @@ from crashcheck.analyzer.persistence.pieces import (
     WORD_BYTES,
     Ints,
     cut,
-    granules,
+    number_granules,
 )
 from crashcheck.analyzer.persistence.px86 import loose_modes
-from crashcheck.analyzer.persistence.sync_intervals import syncs
+from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime.trace_format import Kind, SyncKind
 
@@ -51,7 +51,7 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
         mine = streaming & (threads == thread)
         own = np.flatnonzero(fences & (events["thread"] == thread))
         durable_from[mine] = np.append(own + 1, NEVER)[np.searchsorted(own, pieces.event[mine], side="right")]
-    for sync in syncs(trace):
+    for sync in find_syncs(trace):
         if not sync.failed and sync.kind != SyncKind.DIRSYNC:
             covered = (pieces.kind == DATA) & (pieces.event < sync.begin) & (durable_from > sync.end)
             if sync.file:
@@ -60,7 +60,7 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
             if sync.high >= 0:
                 covered &= pieces.offset < sync.high
             durable_from[covered & loose] = sync.end + 1
-    granule = granules(pieces, 1 << 62)
+    granule = number_granules(pieces, 1 << 62)
     data = pieces.kind == DATA
     if data.any():
         granule[data] = granule[data].min()  # one order for all files

@@ -29,9 +29,9 @@ from crashcheck.analyzer.persistence.pieces import (
     Ints,
     Pieces,
     cut,
-    granules,
+    number_granules,
 )
-from crashcheck.analyzer.persistence.sync_intervals import Sync, folder_hash, syncs
+from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, find_syncs, folder_hash
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime.trace_format import SyncKind
 
@@ -42,7 +42,7 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
     pieces, fresh = _with_cuts(cut(trace, granule_bytes), granule_bytes)
     durable_from = _Pages(trace, pieces, options).run()
     mode = np.full(len(pieces), IN_ORDER, dtype=np.uint8)
-    granule = granules(pieces, granule_bytes)
+    granule = number_granules(pieces, granule_bytes)
     return assemble(trace, "page-cache", options, pieces, granule, durable_from, mode, granule_bytes, fresh)
 
 
@@ -113,7 +113,7 @@ class _Pages:
         self.pieces = pieces
         self.posix = options.files == "posix"
         self.durable_from: Ints = np.full(len(pieces), NEVER, dtype=np.int64)
-        self.syncs = syncs(trace)
+        self.syncs = find_syncs(trace)
         self.failed = [sync for sync in self.syncs if sync.failed]
         self.dirty: dict[int, dict[int, list[int]]] = {}  # file, page: pending data, ascending
         self.sizes: dict[int, list[int]] = {}  # file: pending size steps
@@ -145,7 +145,7 @@ class _Pages:
                     self._metadata(sync, number, before)
         return self.durable_from
 
-    def _data(self, sync: Sync, file: int, before: int) -> None:
+    def _data(self, sync: SyncInterval, file: int, before: int) -> None:
         pages = self.dirty.get(file, {})
         low = sync.low // PAGE_BYTES
         high = sync.high // PAGE_BYTES if sync.high >= 0 else 1 << 62
@@ -164,7 +164,7 @@ class _Pages:
             else:
                 del pages[page]
 
-    def _lost(self, sync: Sync, file: int, page: int, last: int) -> bool:
+    def _lost(self, sync: SyncInterval, file: int, page: int, last: int) -> bool:
         """Whether a failed sync may have left the page clean, with its last update `last` before this sync in it."""
         written = int(self.pieces.event[last])
         return any(
@@ -172,7 +172,7 @@ class _Pages:
             for failed in self.failed
         )
 
-    def _metadata(self, sync: Sync, file: int, before: int) -> None:
+    def _metadata(self, sync: SyncInterval, file: int, before: int) -> None:
         steps = self.sizes.get(file, [])
         early = steps[: bisect_left(steps, before)]
         self.durable_from[early] = sync.end + 1
@@ -184,7 +184,7 @@ class _Pages:
                     self.folder_synced.add(name)
         self._created(sync, file)
 
-    def _folder(self, sync: Sync, before: int) -> None:
+    def _folder(self, sync: SyncInterval, before: int) -> None:
         for file, names in self.names.items():
             folder = os.path.dirname(self.trace.files[file].path)
             if sync.folder in (0, folder_hash(folder)):
@@ -192,7 +192,7 @@ class _Pages:
         for file in list(self.names):
             self._created(sync, file)
 
-    def _created(self, sync: Sync, file: int) -> None:
+    def _created(self, sync: SyncInterval, file: int) -> None:
         """Creations that this sync completes: by either sync on ext4 (one journal), by both under posix."""
         names = self.names.get(file, [])
         for name in list(names):

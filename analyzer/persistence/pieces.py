@@ -111,7 +111,7 @@ def cut(trace: Trace, unit_bytes: int) -> Pieces:
     return Pieces(event[order], file[order], kind[order], offset[order], size[order], old[order])
 
 
-def granules(pieces: Pieces, granule_bytes: int) -> Ints:
+def number_granules(pieces: Pieces, granule_bytes: int) -> Ints:
     """Granule ids, numbered from 0: of data by (file, offset // granule_bytes), of sizes and existences by file."""
     place = np.where(pieces.kind == DATA, pieces.offset // granule_bytes, 0)
     owners, owner = np.unique(pieces.file * 3 + pieces.kind, return_inverse=True)

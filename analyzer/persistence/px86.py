@@ -28,9 +28,9 @@ from crashcheck.analyzer.persistence.pieces import (
     Ints,
     Pieces,
     cut,
-    granules,
+    number_granules,
 )
-from crashcheck.analyzer.persistence.sync_intervals import Sync, syncs
+from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, find_syncs
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime.trace_format import FlushKind, Kind, StoreFlag, SyncKind
 
@@ -42,7 +42,7 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
     pieces = cut(trace, WORD_BYTES)
     mode = loose_modes(trace, pieces, LOOSE)
     durable_from = _Caches(trace, pieces, mode).run()
-    return assemble(trace, "px86", options, pieces, granules(pieces, LINE_BYTES), durable_from, mode, WORD_BYTES)
+    return assemble(trace, "px86", options, pieces, number_granules(pieces, LINE_BYTES), durable_from, mode, WORD_BYTES)
 
 
 def loose_modes(trace: Trace, pieces: Pieces, loose: int) -> NDArray[np.uint8]:
@@ -72,7 +72,7 @@ class _Caches:
         events = self.trace.events
         first = np.searchsorted(self.pieces.event, np.arange(len(events) + 1)).tolist()
         is_data = (self.pieces.kind == DATA).tolist()
-        ends = {sync.end: sync for sync in syncs(self.trace) if not sync.failed and sync.kind != SyncKind.DIRSYNC}
+        ends = {sync.end: sync for sync in find_syncs(self.trace) if not sync.failed and sync.kind != SyncKind.DIRSYNC}
         relevant = np.flatnonzero(
             np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE, Kind.FLUSH, Kind.FENCE, Kind.SYNC_END], np.uint8))
         )
@@ -132,7 +132,7 @@ class _Caches:
         for (file, line), some in by_line.items():
             self._persist(file, line, at, -1, frozenset(some))
 
-    def _sync(self, sync: Sync, before: int) -> None:
+    def _sync(self, sync: SyncInterval, before: int) -> None:
         """Everything on the synced pages that was issued before the call, loose or not."""
         for file in list(self.dirty) if sync.file == 0 else [sync.file]:
             low = sync.low // LINE_BYTES

@@ -19,7 +19,7 @@ from crashcheck.runtime.trace_format import FenceKind, FlushKind, Kind
 Rows = NDArray[np.int64]
 
 
-class Waste(StrEnum):
+class Redundancy(StrEnum):
     CLEAN_FLUSH = "clean-flush"  # nothing on the line was waiting to be written back
     REPEATED_FLUSH = "repeated-flush"  # the thread had flushed the line since the last store to it, with no fence since
     EMPTY_FENCE = "empty-fence"  # the thread had nothing under way
@@ -27,31 +27,31 @@ class Waste(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wasted:
+class RedundantPersist:
     """All events of one site and call stack that did one kind of nothing.
 
     `event`: the first of them. `count` of `total`: lines flushed in vain of those flushed there, or fences (syncs) in
     vain of those that ran there.
     """
 
-    waste: Waste
+    waste: Redundancy
     event: int
     count: int
     total: int
 
 
-def wasted(graph: PersistenceGraph) -> tuple[Wasted, ...]:
+def find_redundant_persists(graph: PersistenceGraph) -> tuple[RedundantPersist, ...]:
     """In order of first occurrence. px86: flushes and fences; page-cache: syncs; eadr: none."""
     if graph.model == "px86":
         return tuple(sorted((*_flushes(graph), *_fences(graph)), key=lambda w: (w.event, w.waste)))
     return tuple(_syncs(graph)) if graph.model == "page-cache" else ()
 
 
-def _flushes(graph: PersistenceGraph) -> list[Wasted]:
+def _flushes(graph: PersistenceGraph) -> list[RedundantPersist]:
     at, clean, repeated, _ = _lines(graph)
     return [
-        *_counted(graph, Waste.CLEAN_FLUSH, at, clean),
-        *_counted(graph, Waste.REPEATED_FLUSH, at, repeated),
+        *_counted(graph, Redundancy.CLEAN_FLUSH, at, clean),
+        *_counted(graph, Redundancy.REPEATED_FLUSH, at, repeated),
     ]
 
 
@@ -106,7 +106,7 @@ def _last_store(graph: PersistenceGraph, file: Rows, line: Rows, at: Rows) -> Ro
     return out
 
 
-def _fences(graph: PersistenceGraph) -> list[Wasted]:
+def _fences(graph: PersistenceGraph) -> list[RedundantPersist]:
     """Fences proper: one that comes with a locked instruction, and mfence, order more than persists."""
     events = graph.trace.events
     fences = np.flatnonzero(events["kind"] == Kind.FENCE).astype(np.int64)
@@ -120,16 +120,16 @@ def _fences(graph: PersistenceGraph) -> list[Wasted]:
         mine = np.flatnonzero(threads[fences] == thread)
         next_one = np.searchsorted(fences[mine], flushed[threads[flushed] == thread])
         works[mine[np.unique(next_one[next_one < len(mine)])]] = True
-    return _counted(graph, Waste.EMPTY_FENCE, fences[own], ~works[own])
+    return _counted(graph, Redundancy.EMPTY_FENCE, fences[own], ~works[own])
 
 
-def _syncs(graph: PersistenceGraph) -> list[Wasted]:
+def _syncs(graph: PersistenceGraph) -> list[RedundantPersist]:
     events = graph.trace.events
     ends = np.flatnonzero((events["kind"] == Kind.SYNC_END) & ((events["flags"] & 1) == 0)).astype(np.int64)
-    return _counted(graph, Waste.EMPTY_SYNC, ends, ~np.isin(ends + 1, graph.durable_from))
+    return _counted(graph, Redundancy.EMPTY_SYNC, ends, ~np.isin(ends + 1, graph.durable_from))
 
 
-def _counted(graph: PersistenceGraph, waste: Waste, at: Rows, vain: NDArray[np.bool_]) -> list[Wasted]:
+def _counted(graph: PersistenceGraph, waste: Redundancy, at: Rows, vain: NDArray[np.bool_]) -> list[RedundantPersist]:
     """By site and stack."""
     events = graph.trace.events
     _, inverse, total = np.unique(graph.trace.calls(at), return_inverse=True, return_counts=True)
@@ -138,4 +138,4 @@ def _counted(graph: PersistenceGraph, waste: Waste, at: Rows, vain: NDArray[np.b
     first = np.full(len(total), len(events), dtype=np.int64)
     np.minimum.at(first, inverse[vain], at[vain])
     found = sorted((int(first[i]), int(count[i]), int(total[i])) for i in np.flatnonzero(count).tolist())
-    return [Wasted(waste, event, many, of) for event, many, of in found]
+    return [RedundantPersist(waste, event, many, of) for event, many, of in found]

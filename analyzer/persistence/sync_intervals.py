@@ -16,7 +16,7 @@ _IDLE = (SyncKind.MSYNC_ASYNC, SyncKind.SYNC_RANGE)
 
 
 @dataclass(frozen=True, slots=True)
-class Sync:
+class SyncInterval:
     """A sync that returned. Event indices; `file` 0 means every file.
 
     `folder` is the hash of the folder that a CC_DIRSYNC names (see folder_hash), 0 if unknown.
@@ -41,7 +41,7 @@ class Sync:
         return self.file in (0, file) and offset >= self.low and (self.high < 0 or offset < self.high)
 
 
-def syncs(trace: Trace) -> list[Sync]:
+def find_syncs(trace: Trace) -> list[SyncInterval]:
     """All syncs with both ends in the trace, by the event of their return; one without its begin orders nothing."""
     events = trace.events
     seqs = events["seq"]
@@ -61,7 +61,7 @@ def syncs(trace: Trace) -> list[Sync]:
         folder = offset if kind == SyncKind.DIRSYNC else 0
         low = 0 if whole else offset // PAGE_BYTES * PAGE_BYTES
         high = -1 if whole else -(-(offset + size) // PAGE_BYTES) * PAGE_BYTES
-        out.append(Sync(begin, end, kind, file, low, high, bool(int(event["flags"]) & 1), folder))
+        out.append(SyncInterval(begin, end, kind, file, low, high, bool(int(event["flags"]) & 1), folder))
     return out
 
 

@@ -47,7 +47,7 @@ def units_of(raw: NDArray[np.uint8], events: Events) -> list[tuple[int, UnitDef]
     return units
 
 
-def renumbered(
+def renumber_loads(
     raw: NDArray[np.uint8],
     header: np.void,
     accesses: Events,

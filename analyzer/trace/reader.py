@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.trace.accesses import Events, UnitDef, payload_of, renumbered, units_of
+from crashcheck.analyzer.trace.accesses import Events, UnitDef, payload_of, renumber_loads, units_of
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.trace_format import ChunkKind, Kind, Status
@@ -157,7 +157,7 @@ def read(path: Path | str) -> Trace:
         files.setdefault(number, WatchedFile(number, name, existed, int(event["offset"]) if existed else 0))
     _check_files(path, events, files)
     units = units_of(raw, events)
-    loads, elsewhere, gaps = renumbered(raw, header, accesses, units, stacks)
+    loads, elsewhere, gaps = renumber_loads(raw, header, accesses, units, stacks)
     _check_files(path, loads, files)
     ordered = tuple(sorted((unit for _, unit in units), key=lambda unit: unit.base))
     return Trace(path, events, files, ordered, truncated, raw, stacks, loads, elsewhere, gaps)

@@ -14,7 +14,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from crashcheck.analyzer.behaviours import Behaviour, behaviours, groups
+from crashcheck.analyzer.behaviours import Behaviour, find_behaviours, find_groups
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.execution.timeouts import Patience, took
@@ -167,9 +167,9 @@ class Retrial:
 
     def _holding(self, space: StateSpace, events: Rows) -> list[Behaviour]:
         """The representatives of the groups that have one of these updates, from the smallest to the largest."""
-        found = behaviours(space.graph, self.facts)
+        found = find_behaviours(space.graph, self.facts)
         sites = set(found.label[np.isin(found.nodes.event, events)].tolist())
-        made = groups(found)
+        made = find_groups(found)
         return [group.representative for group in made if any(site.number in sites for site in group.sites)]
 
     def _near(self, space: StateSpace, lost: Rows, holding: list[Behaviour]) -> Iterator[CrashState]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from crashcheck.analyzer.behaviours import behaviours, groups
+from crashcheck.analyzer.behaviours import find_behaviours, find_groups
 from crashcheck.analyzer.invariants.ranking import RankedGroup
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.search.budget import Left, endless
@@ -44,7 +44,7 @@ class PathfinderPlan:
         places = Places(self._space)
         self.groups = tuple(
             Planned(RankedGroup(group, 0.0, ()), Representative(places, group.representative))
-            for group in groups(behaviours(self._space.graph, self._facts))
+            for group in find_groups(find_behaviours(self._space.graph, self._facts))
         )
         families: tuple[Callable[[Representative], Iterator[tuple[str, CrashState]]], ...] = (
             Representative.cheap,

@@ -8,8 +8,16 @@ from itertools import chain
 
 import numpy as np
 
-from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite, behaviours, groups
-from crashcheck.analyzer.invariants.ranking import Deviance, Evidence, Invariant, KeepOn, Query, RankedGroup, ranked
+from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite, find_behaviours, find_groups
+from crashcheck.analyzer.invariants.ranking import (
+    Deviance,
+    Evidence,
+    Invariant,
+    KeepOn,
+    Query,
+    RankedGroup,
+    rank_groups,
+)
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.search.budget import Left, OutOfTime, endless, within
@@ -147,13 +155,13 @@ class RankedPlan:
         if self._found is not None:
             return
         options, keep_on = self._options, within(self._left, _SHARE)
-        found = self._found = behaviours(self._space.graph, options.facts)
-        made = groups(found)
+        found = self._found = find_behaviours(self._space.graph, options.facts)
+        made = find_groups(found)
         deviance = options.deviance(found) if options.deviance is not None else None
 
         def in_order_of(evidence: Evidence) -> tuple[RankedGroup, ...]:
             invariants, queries = evidence.invariants, _while(keep_on, evidence.queries)
-            return ranked(
+            return rank_groups(
                 found, made, invariants=invariants, queries=queries, deviance=deviance, changed=options.changed
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from crashcheck.analyzer.behaviours import behaviours
+from crashcheck.analyzer.behaviours import find_behaviours
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.search.budget import Left, OutOfTime, endless, within
 from crashcheck.checker.states.space import StateSpace
@@ -46,7 +46,7 @@ class WitcherPlan:
         if options.infer is None:
             return
         try:
-            found = behaviours(self._space.graph, options.facts)
+            found = find_behaviours(self._space.graph, options.facts)
             evidence = options.infer(found, options.facts, keep_on=self._keep_on)
         except OutOfTime:
             self._note = "no state was executed: the budget's seconds ended while likely invariants were inferred"

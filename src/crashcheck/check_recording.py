@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crashcheck import run_summary
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.analyzer.invariants.check_reads import CheckReads, check_reads
+from crashcheck.analyzer.invariants.check_reads import CheckReads, find_check_reads
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker.oracles import prepare
@@ -109,7 +109,7 @@ def _read(config: Config, done: Recording) -> CheckReads | Unread:
     if not len(trace.loads):
         return Unread("no code built with crashcheck-cc read the files through a mapping")
     facts = ProgramFacts.load(run_summary.modules(trace, config.check.command, config.folder))
-    return check_reads(trace, facts)
+    return find_check_reads(trace, facts)
 
 
 __all__ = ["Unread", "reads_of_check", "recorded_check"]

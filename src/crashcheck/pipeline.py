@@ -12,7 +12,7 @@ from pathlib import Path
 import crashcheck
 from crashcheck import run_summary
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.concurrency.predecessors import deviance
+from crashcheck.analyzer.concurrency.predecessors import measure_deviance
 from crashcheck.analyzer.invariants import Inferred, infer
 from crashcheck.analyzer.invariants.ranking import KeepOn
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
@@ -304,7 +304,7 @@ def strategy_of(
 def ranked(loaded: Loaded, touched: Touched | None = None, inferring: Infer | None = None) -> Ranked:
     """The ranked search with all that a recording tells."""
     changed = touched.site if touched is not None else None
-    return Ranked(loaded.facts, inferring or _Inferring(loaded), deviance, changed)
+    return Ranked(loaded.facts, inferring or _Inferring(loaded), measure_deviance, changed)
 
 
 def _distinct(subject: Subject, plan: Strategy) -> Iterator[CrashState]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.analyzer.persistence.redundant_persists import wasted
+from crashcheck.analyzer.persistence.redundant_persists import find_redundant_persists
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
@@ -137,7 +137,7 @@ def performance_notes(subject: Subject, facts: ProgramFacts, folder: Path) -> tu
     chain = call_chains(subject.trace, facts, SourceTree(folder).relative)
     storing = storing_functions(subject.trace, chain)
     counts: dict[tuple[str, Location], tuple[int, int]] = {}
-    for each in wasted(subject.graph):
+    for each in find_redundant_persists(subject.graph):
         places = chain(each.event)
         if places:
             key = (each.waste.value, places[outside_helpers(places, storing)])

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.arrays import distinct, numbered, occurrence, ranges, sorting, unique
+from crashcheck.analyzer.arrays import distinct_rows, number_rows, occurrence_numbers, ranges, sort_rows, unique
 from support.random_runs import SETTINGS
 
 NUMBERS = st.one_of(st.integers(-3, 3), st.integers(0, 1 << 40), st.sampled_from([-(1 << 63), (1 << 63) - 1]))
@@ -22,7 +22,7 @@ def columns(rows: list[tuple[int, ...]]) -> list[np.ndarray]:
 @SETTINGS
 @given(rows=ROWS)
 def test_rows_are_sorted_and_equal_ones_stay_in_order(rows: list[tuple[int, ...]]) -> None:
-    order, fresh = sorting(*columns(rows))
+    order, fresh = sort_rows(*columns(rows))
     assert order.tolist() == sorted(range(len(rows)), key=lambda at: (rows[at], at))
     in_order = sorted(rows)
     assert fresh.tolist() == [not at or in_order[at] != in_order[at - 1] for at in range(len(rows))]
@@ -34,7 +34,7 @@ def test_rows_are_sorted_and_equal_ones_stay_in_order(rows: list[tuple[int, ...]
 @example(rows=[((1 << 63) + 1, -3), ((1 << 63) + 2, 0), ((1 << 63) + 1, -3)])
 def test_distinct_rows_are_those_of_a_set(rows: list[tuple[int, ...]]) -> None:
     table = columns(rows)
-    found = distinct(*table)
+    found = distinct_rows(*table)
     assert list(zip(*(column.tolist() for column in found), strict=True)) == sorted(set(rows))
     assert [column.dtype for column in found] == [column.dtype for column in table]
     assert unique(table[0]).tolist() == sorted(set(table[0].tolist()))
@@ -44,16 +44,18 @@ def test_distinct_rows_are_those_of_a_set(rows: list[tuple[int, ...]]) -> None:
 @given(rows=ROWS)
 def test_equal_rows_have_one_number_and_are_counted(rows: list[tuple[int, ...]]) -> None:
     table = columns(rows)
-    number, heads = numbered(*table)
+    number, heads = number_rows(*table)
     assert number.tolist() == [sorted(set(rows)).index(row) for row in rows]
     assert heads.tolist() == [rows.index(row) for row in sorted(set(rows))]
-    assert occurrence(*table).tolist() == [rows[:at].count(row) for at, row in enumerate(rows)]
+    assert occurrence_numbers(*table).tolist() == [rows[:at].count(row) for at, row in enumerate(rows)]
 
 
 def test_no_rows_stay_none() -> None:
     none = np.zeros(0, dtype=np.int64)
-    assert [len(column) for column in (*sorting(none, none), *distinct(none, none), *numbered(none, none))] == [0] * 6
-    assert len(unique(none)) == len(occurrence(none, none)) == 0
+    assert [
+        len(column) for column in (*sort_rows(none, none), *distinct_rows(none, none), *number_rows(none, none))
+    ] == [0] * 6
+    assert len(unique(none)) == len(occurrence_numbers(none, none)) == 0
 
 
 @SETTINGS

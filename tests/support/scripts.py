@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crashcheck.analyzer.behaviours import Behaviours, behaviours
+from crashcheck.analyzer.behaviours import Behaviours, find_behaviours
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site, TypeLayout, TypeStep, UnitFacts
 from crashcheck.analyzer.compile.ir.debuginfo import Position
 from crashcheck.analyzer.persistence import Options, build
@@ -47,7 +47,7 @@ class Script:
         self.trace.sfence()
 
     def found(self, model: str = "px86") -> Behaviours:
-        return behaviours(build(self.trace.trace(), model, Options()), self.facts)
+        return find_behaviours(build(self.trace.trace(), model, Options()), self.facts)
 
 
 Told = tuple[str, int, int, tuple[int, ...]]

@@ -47,7 +47,7 @@ def main(args: argparse.Namespace) -> int:
 def infer_afresh(config: Config) -> Inferred:
     """The invariants of a fresh recording. Its folder is gone afterwards: `queries` is empty."""
     from crashcheck import pipeline
-    from crashcheck.analyzer.behaviours import behaviours
+    from crashcheck.analyzer.behaviours import find_behaviours
     from crashcheck.analyzer.invariants import Inferred, infer
     from crashcheck.checker.store import Store
 
@@ -57,7 +57,7 @@ def infer_afresh(config: Config) -> Inferred:
             pipeline.build(config, run_folder.path)
         loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path, loads=True))
         loaded = pipeline.with_reads(config, loaded, wanted=True)
-        inferred = infer(behaviours(loaded.subject.graph, loaded.facts), loaded.facts, loaded.reads)
+        inferred = infer(find_behaviours(loaded.subject.graph, loaded.facts), loaded.facts, loaded.reads)
         notes = inferred.note, loaded.unread.note, _sampled(loaded.subject.trace)
         return Inferred(inferred.invariants, (), "; ".join(filter(None, notes)))
     finally:

@@ -15,7 +15,7 @@ from crashcheck.config import Config, load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
-    from crashcheck.analyzer.concurrency.anticipating import Invariants, Judged, Observed
+    from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Judged, Observed
     from crashcheck.runtime.record import Recording
 
 LEARNED = "crashcheck.learned.json"
@@ -61,7 +61,7 @@ class Learning:
     """What learning did. `new`: for each run, how many predecessors of accesses it added."""
 
     new: tuple[int, ...]
-    learned: Invariants
+    learned: AnticipatingInvariants
 
     @property
     def levelled_at(self) -> int:
@@ -87,7 +87,7 @@ def learn(config: Config, path: Path, runs: int, tell: Callable[[str], None] | N
     """
     from crashcheck.analyzer.concurrency import anticipating
 
-    learned = anticipating.load(path) if path.exists() else anticipating.Invariants()
+    learned = anticipating.load(path) if path.exists() else anticipating.AnticipatingInvariants()
     new: list[int] = []
     with _runs(config) as observe:
         for number in range(1, runs + 1):

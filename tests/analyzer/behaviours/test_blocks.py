@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crashcheck.analyzer.behaviours.blocks import MOST_BYTES, blocks
-from crashcheck.analyzer.behaviours.updates import Updates
+from crashcheck.analyzer.behaviours.blocks import MOST_BYTES, find_blocks
+from crashcheck.analyzer.behaviours.updates import AccessColumns
 from support.scripts import Script, site, told
 
 FILL = site(kind="fill", line=1)
@@ -123,9 +123,9 @@ def test_blocks_are_those_that_going_through_the_updates_one_by_one_gives(seed: 
         rows.append((chance.choice((8, 8, 4)) * chance.randrange(24), size, bulk))
     columns = np.array(rows, dtype=np.int64)
     many = np.arange(len(rows))
-    updates = Updates(many, many, many, many * 0 + 1, columns[:, 0], columns[:, 1], many)
+    updates = AccessColumns(many, many, many, many * 0 + 1, columns[:, 0], columns[:, 1], many)
     whole = columns[:, 2].astype(bool)
-    found = blocks(updates, np.ones(len(rows), dtype=bool), whole)
+    found = find_blocks(updates, np.ones(len(rows), dtype=bool), whole)
     told_: list[tuple[int, int, int] | None] = [None] * len(rows)
     for update, start, size, life in zip(found.update, found.start, found.size, found.life, strict=True):
         told_[int(update)] = (int(start), int(size), int(life))

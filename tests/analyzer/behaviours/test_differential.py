@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.concurrency.predecessors import deviance
+from crashcheck.analyzer.concurrency.predecessors import measure_deviance
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Ranked, strategy
@@ -126,7 +126,7 @@ def test_ranked_shows_every_culprit_pair_of_the_exhaustive_search_within_a_tenth
         everything = list(space.states(strategy("exhaustive")))
         wanted = {kinds[pair] for state in everything for pair in shows(space, state, program.pairs)}
         assert bool(wanted) == any(what == KIND.get(mistake) for what, _ in operations)
-        ranked = list(space.states(Ranked(program.script.facts, deviance=deviance)))
+        ranked = list(space.states(Ranked(program.script.facts, deviance=measure_deviance)))
         soon = ranked[: len(everything) // 10]
         assert {kinds[pair] for state in soon for pair in shows(space, state, program.pairs)} == wanted
         assert set(ranked) == set(everything)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, groups
-from crashcheck.analyzer.behaviours.groups import _patterns, signature
+from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, find_groups
+from crashcheck.analyzer.behaviours.groups import _patterns, signature_of
 from crashcheck.analyzer.behaviours.represents import Signature
 from support.random_runs import SETTINGS, Step, found_in, runs
 from support.scripts import Script, site
@@ -43,7 +43,7 @@ def test_insert_stands_for_insert_ordered(tmp_path: Path) -> None:
     script = Script(tmp_path, KEY, VALUE, VALID)
     insert(script, 1024, ordered=True)
     insert(script, 2048)
-    (group,) = groups(script.found())
+    (group,) = find_groups(script.found())
     assert (group.representative.start, group.members, group.signatures) == (2048, 2, 2)
     assert sites_of(group) == (1, 2, 3)
 
@@ -52,7 +52,7 @@ def test_many_instances_of_one_behaviour_are_one_group_and_the_earliest_represen
     script = Script(tmp_path, KEY, VALUE, VALID)
     for number in range(1, 20):
         insert(script, 1024 * number, operation=number)
-    (group,) = groups(script.found())
+    (group,) = find_groups(script.found())
     assert (group.members, group.signatures) == (19, 1)
     assert (group.representative.start, group.representative.operation) == (1024, 1)
 
@@ -64,7 +64,7 @@ def test_the_number_of_groups_does_not_grow_with_the_operations(tmp_path: Path) 
         script = Script(tmp_path, KEY, VALUE, VALID, size=1 << 24)
         for number in range(1, operations + 1):
             insert(script, 256 * number + 8 * (number % 8), ordered=number % 2 == 0, operation=number)
-        made = groups(script.found())
+        made = find_groups(script.found())
         assert sum(group.members for group in made) >= operations
         counts.append([(group.size, group.signatures, group.representative) for group in made])
     assert counts[0] == counts[1] == counts[2]
@@ -76,7 +76,7 @@ def test_what_its_operation_leaves_unpersisted_is_represented_by_nothing_that_pe
     script = Script(tmp_path, KEY, VALUE, VALID)
     insert(script, 1024, operation=1)
     insert(script, 2048, operation=2, persists=False)
-    (group,) = groups(script.found())
+    (group,) = find_groups(script.found())
     assert group.representative.start == 2048
     assert (group.members, group.signatures) == (2, 2)
 
@@ -87,7 +87,7 @@ def test_of_equal_signatures_the_one_in_most_lines_represents(tmp_path: Path) ->
     for at in (1024, 2048 + 56, 4096):
         script.at(1, at, size=16, delta=0)
         script.persist(at, 16)
-    (group,) = groups(script.found())
+    (group,) = find_groups(script.found())
     assert (group.representative.start, group.size, group.members) == (2104, 2, 3)
 
 
@@ -96,14 +96,14 @@ def test_groups_are_tested_from_the_smallest_to_the_largest(tmp_path: Path) -> N
     insert(script, 1024)
     script.at(4, 4096, delta=0)
     script.persist(4096)
-    assert [(group.number, group.size, group.types) for group in groups(script.found())] == [
+    assert [(group.number, group.size, group.types) for group in find_groups(script.found())] == [
         (1, 1, ("other",)),
         (2, 3, ("entry",)),
     ]
 
 
 def test_a_run_without_updates_has_no_groups(tmp_path: Path) -> None:
-    assert groups(Script(tmp_path, KEY).found()) == ()
+    assert find_groups(Script(tmp_path, KEY).found()) == ()
 
 
 def by_pieces(found: Behaviours, behaviour: int) -> Signature:
@@ -135,7 +135,7 @@ def test_a_signature_says_what_the_graph_says_of_the_pieces(model: str, steps: l
     steps = [step for step in steps if step[0] != "nt"]  # whose order by words a signature leaves out
     found = found_in(steps, model)
     for behaviour in range(len(found)):
-        assert signature(found, behaviour) == by_pieces(found, behaviour)
+        assert signature_of(found, behaviour) == by_pieces(found, behaviour)
 
 
 @SETTINGS
@@ -145,7 +145,7 @@ def test_behaviours_with_equal_patterns_have_equal_signatures(steps: list[Step])
     if len(found):
         patterns = _patterns(found)
         for behaviour, pattern in enumerate(patterns.of.tolist()):
-            assert signature(found, behaviour) == signature(found, int(patterns.best[pattern]))
+            assert signature_of(found, behaviour) == signature_of(found, int(patterns.best[pattern]))
 
 
 @SETTINGS
@@ -155,9 +155,9 @@ def test_every_update_belongs_to_a_behaviour_and_every_behaviour_to_a_group_that
 ) -> None:
     found = found_in(steps, model)
     assert set(found.row_node.tolist()) == set(range(len(found.nodes)))
-    made = groups(found)
-    heads = [signature(found, group.representative.id) for group in made]
+    made = find_groups(found)
+    heads = [signature_of(found, group.representative.id) for group in made]
     for behaviour in range(len(found)):
-        assert any(head.represents(signature(found, behaviour)) for head in heads)
+        assert any(head.represents(signature_of(found, behaviour)) for head in heads)
     for group, head in zip(made, heads, strict=True):
-        assert group.members == sum(head.represents(signature(found, b)) for b in range(len(found)))
+        assert group.members == sum(head.represents(signature_of(found, b)) for b in range(len(found)))

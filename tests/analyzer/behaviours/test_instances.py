@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.behaviours.layout import Layout, levels, reach
+from crashcheck.analyzer.behaviours.layout import ProgramTypes, enclosing_structs, recorded_struct
 from crashcheck.analyzer.compile.facts import FieldLayout, TypeLayout
 from support.scripts import HEADER, Script, site, told
 
@@ -165,20 +165,20 @@ def test_a_typed_site_in_the_source_is_a_site_for_each_caller(tmp_path: Path) ->
 
 
 def test_the_level_of_the_recorded_instance_follows_from_the_distance() -> None:
-    chain = levels(
+    chain = enclosing_structs(
         site("pool.leaves[].slots[].key", ("e", "key", 0, 8), ("leaf", "slots", 64, 64), ("pool", "leaves", 64, 2048))
     )
     assert [level.path for level in chain] == ["key", "slots[].key", "leaves[].slots[].key"]
-    assert reach(chain, 64, 112) == 1
-    assert reach(chain, 128, 128 + 15 * 128 + 48) == 2
-    assert reach(chain, 0, 0) == 0
-    assert reach(chain, 4096, 4096) == -1
+    assert recorded_struct(chain, 64, 112) == 1
+    assert recorded_struct(chain, 128, 128 + 15 * 128 + 48) == 2
+    assert recorded_struct(chain, 0, 0) == 0
+    assert recorded_struct(chain, 4096, 4096) == -1
 
 
 def test_the_distance_of_elements_is_the_smallest_that_fits_what_is_known() -> None:
-    layout = Layout([KEY, VALUE, IN_TABLE])
+    layout = ProgramTypes([KEY, VALUE, IN_TABLE])
     (entries,), (top,) = [
-        [x for x in levels(s) if x.array and x.type in ("bucket", "table")][-1:] for s in (KEY, IN_TABLE)
+        [x for x in enclosing_structs(s) if x.array and x.type in ("bucket", "table")][-1:] for s in (KEY, IN_TABLE)
     ]
     assert layout.stride(entries, "entry") == 16
     assert layout.stride(top, "bucket") == 128

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crashcheck.analyzer.behaviours.layout import Layout, levels
+from crashcheck.analyzer.behaviours.layout import ProgramTypes, enclosing_structs
 from crashcheck.analyzer.compile.facts import FieldLayout, TypeLayout
 from support.scripts import Script, site, told
 
@@ -16,17 +16,17 @@ RAW = site(line=3)
 
 
 def test_a_bulk_update_covers_fields_that_no_site_names() -> None:
-    layout = Layout([KEY], [BUCKET, ENTRY])
+    layout = ProgramTypes([KEY], [BUCKET, ENTRY])
     assert layout.covered("bucket", 0, 80) == ("entry[].key", "entry[].value", "valid[]")
     assert layout.covered("entry", 8, 16) == ("value",)
-    assert Layout([KEY]).covered("entry", 8, 16) == ()
-    assert (layout.extent("entry"), Layout([KEY]).extent("entry")) == (24, 8)
+    assert ProgramTypes([KEY]).covered("entry", 8, 16) == ()
+    assert (layout.extent("entry"), ProgramTypes([KEY]).extent("entry")) == (24, 8)
 
 
 def test_the_distance_of_elements_is_declared() -> None:
-    inner, outer = levels(KEY)
-    assert Layout([KEY], [BUCKET, ENTRY]).stride(outer, inner.type) == 24
-    assert Layout([KEY]).stride(outer, inner.type) == 8
+    inner, outer = enclosing_structs(KEY)
+    assert ProgramTypes([KEY], [BUCKET, ENTRY]).stride(outer, inner.type) == 24
+    assert ProgramTypes([KEY]).stride(outer, inner.type) == 8
 
 
 def test_an_update_without_type_belongs_to_what_is_declared_at_its_place(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.behaviours.represents import Signature, represented
+from crashcheck.analyzer.behaviours.represents import Signature, group_represented
 
 SETTINGS = settings(max_examples=300, deadline=None, derandomize=True)
 Graph = tuple[tuple[int, ...], frozenset[tuple[int, int]]]  # the site of each node; edges between nodes
@@ -90,7 +90,7 @@ def test_a_subset_closed_under_repeated_sites_is_represented(graph: Graph, sites
 @given(st.lists(graphs(4), max_size=8))
 def test_groups_are_the_maximal_signatures_with_all_that_they_represent(all_: list[Graph]) -> None:
     signatures = list(dict.fromkeys(map(signature, all_)))
-    groups = represented(signatures)
+    groups = group_represented(signatures)
     heads = [head for head, _ in groups]
     for head, members in groups:
         assert sorted(members) == [at for at, s in enumerate(signatures) if signatures[head].represents(s)]
@@ -104,7 +104,7 @@ def test_insert_represents_insert_ordered_and_not_the_other_way_round() -> None:
     ordered = Signature.of([0, 1, 2], [(0, 1), (0, 2)])
     assert insert.represents(ordered)
     assert not ordered.represents(insert)
-    assert represented([ordered, insert]) == [(1, [1, 0])]
+    assert group_represented([ordered, insert]) == [(1, [1, 0])]
 
 
 def test_a_behaviour_of_other_sites_is_not_represented() -> None:

@@ -10,22 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crashcheck.analyzer.concurrency import interleavings as module
-from crashcheck.analyzer.concurrency.anticipating import Invariants, Observed, Seen
-from crashcheck.analyzer.concurrency.interleavings import NIL, Accesses, interleavings
+from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Observed, Seen
+from crashcheck.analyzer.concurrency.interleavings import NIL, MemoryAccesses, find_interleavings
 from crashcheck.analyzer.concurrency.stable_names import NamedSite
 from crashcheck.errors import CrashcheckError
 
 Row = tuple[int, int, int, int]  # thread, site, offset, size
 
 
-def run_of(rows: list[Row]) -> Accesses:
+def run_of(rows: list[Row]) -> MemoryAccesses:
     thread, label, offset, size = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
     sites = [(number, ()) for number in range(int(label.max()) + 1)]
-    return Accesses(np.arange(1, len(rows) + 1), thread, np.zeros_like(thread), offset, size, label, sites)
+    return MemoryAccesses(np.arange(1, len(rows) + 1), thread, np.zeros_like(thread), offset, size, label, sites)
 
 
 def pairs_of(rows: list[Row]) -> list[tuple[int, int]]:
-    return [(pair.label, pair.before) for pair in interleavings(run_of(rows)).pairs]
+    return [(pair.label, pair.before) for pair in find_interleavings(run_of(rows)).pairs]
 
 
 def belonging(rows: list[Row]) -> dict[int, set[int]]:
@@ -60,14 +60,14 @@ def test_variables_that_overlap_share_their_common_bytes() -> None:
 
 def test_neighbouring_bytes_are_other_variables() -> None:
     rows = [(1, 1, 0, 1), (2, 2, 1, 1), (1, 3, 0, 1)]
-    found = interleavings(run_of(rows))
+    found = find_interleavings(run_of(rows))
     assert [(pair.label, pair.before) for pair in found.pairs] == [(1, NIL), (2, NIL), (3, NIL)]
     assert found.shared == frozenset()
 
 
 def test_a_site_is_shared_if_one_of_its_variables_is() -> None:
     rows = [(1, 1, 0, 8), (1, 1, 64, 8), (2, 2, 64, 8), (1, 3, 0, 8)]
-    assert interleavings(run_of(rows)).shared == {1, 2}
+    assert find_interleavings(run_of(rows)).shared == {1, 2}
 
 
 def by_definition(rows: list[Row]) -> tuple[set[tuple[int, int]], set[int]]:
@@ -91,7 +91,7 @@ accesses = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(0, 9), st
 def test_remote_predecessors_are_those_of_the_definition(rows: list[Row], together: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_ROWS", together)
-        found = interleavings(run_of(rows))
+        found = find_interleavings(run_of(rows))
     assert ({(pair.label, pair.before) for pair in found.pairs}, found.shared) == by_definition(rows)
     for pair in found.pairs:  # `first` is the first access that had it
         earlier, _ = by_definition(rows[: pair.first]) if pair.first else (set(), set())
@@ -117,7 +117,7 @@ def observed(*pairs: tuple[NamedSite, NamedSite | None], codes: dict[str, str] |
 
 
 def test_what_no_passing_run_showed_is_a_violation_and_learning_it_relaxes() -> None:
-    learned = Invariants().learn(observed((A, None), (B, A))).learn(observed((B, None), (A, B)))
+    learned = AnticipatingInvariants().learn(observed((A, None), (B, A))).learn(observed((B, None), (A, B)))
     assert learned.many == 4
     assert learned.judge(observed((B, None), (A, B))).violations == ()
     (violation,) = learned.judge(observed((A, None), (C, A), (A, C))).violations
@@ -130,18 +130,18 @@ def test_what_no_passing_run_showed_is_a_violation_and_learning_it_relaxes() -> 
 
 def test_learning_in_any_order_gives_the_same_file() -> None:
     runs = [observed((A, None), (B, A)), observed((B, None), (A, B)), observed((C, B), (A, C))]
-    one, other = Invariants(), Invariants()
+    one, other = AnticipatingInvariants(), AnticipatingInvariants()
     for run in runs:
         one = one.learn(run)
     for run in reversed(runs):
         other = other.learn(run)
     assert one.encode() == other.encode()
-    assert Invariants.decode(one.encode(), "learned.json") == one
+    assert AnticipatingInvariants.decode(one.encode(), "learned.json") == one
 
 
 def test_a_site_that_shared_nothing_is_not_guarded_until_a_run_shows_it_to_share() -> None:
     alone = replace(observed((A, None)), shared=frozenset())
-    learned = Invariants().learn(alone)
+    learned = AnticipatingInvariants().learn(alone)
     assert (learned.many, learned.guarded) == (0, 0)
     assert learned.judge(observed((A, B))).violations == ()
     learned = learned.learn(observed((A, B)))
@@ -149,37 +149,39 @@ def test_a_site_that_shared_nothing_is_not_guarded_until_a_run_shows_it_to_share
 
 
 def test_changed_code_is_not_judged_and_learned_anew() -> None:
-    learned = Invariants().learn(observed((A, None), (B, A), (C, A), (A, B)))
+    learned = AnticipatingInvariants().learn(observed((A, None), (B, A), (C, A), (A, B)))
     changed = {**CODES, "q.c:push": "3"}
     judged = learned.judge(observed((A, C), (B, None), codes=changed))
     assert judged.violations == ()
     assert judged.unjudged == (B, C)
     again = learned.learn(observed((A, None), codes=changed))
-    assert Invariants.decode(again.encode(), "f").codes == changed
+    assert AnticipatingInvariants.decode(again.encode(), "f").codes == changed
     assert again.many == 1  # what pop's load came after in the old push is forgotten
 
 
 def test_code_that_no_learned_run_reached_is_no_excuse() -> None:
     """C's function was there when A was learned: that A comes after C is new, not C."""
-    learned = Invariants().learn(observed((A, None), (B, A)))
+    learned = AnticipatingInvariants().learn(observed((A, None), (B, A)))
     (violation,) = learned.judge(observed((A, C))).violations
     assert violation.seen.before == C
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"format": "other"}', Invariants().encode().replace('"sites"', '"site"')],
+    ["", "[]", "{}", '{"format": "other"}', AnticipatingInvariants().encode().replace('"sites"', '"site"')],
 )
 def test_a_damaged_file_is_named(text: str) -> None:
     with pytest.raises(CrashcheckError) as caught:
-        Invariants.decode(text, "learned.json")
+        AnticipatingInvariants.decode(text, "learned.json")
     assert caught.value.slug == "learned-corrupt"
     assert "learned.json" in caught.value.message
 
 
 def test_a_file_of_another_version_says_both() -> None:
     with pytest.raises(CrashcheckError) as caught:
-        Invariants.decode(Invariants().encode().replace('"version": 1', '"version": 9'), "learned.json")
+        AnticipatingInvariants.decode(
+            AnticipatingInvariants().encode().replace('"version": 1', '"version": 9'), "learned.json"
+        )
     assert caught.value.slug == "learned-version"
     assert "version 9" in caught.value.message
     assert "version 1" in caught.value.message

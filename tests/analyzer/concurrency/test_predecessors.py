@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.concurrency.predecessors import deviance, immediate
+from crashcheck.analyzer.concurrency.predecessors import immediate_predecessors, measure_deviance
 from support.random_runs import SETTINGS, Step, found_in, runs
 from support.scripts import Script, site
 
@@ -40,7 +40,7 @@ def reduced(found: Behaviours, behaviour: int) -> list[frozenset[int]]:
 @given(steps=runs(14))
 def test_predecessors_are_those_of_the_transitive_reduction(model: str, steps: list[Step]) -> None:
     found = found_in(steps, model)
-    before = deviance(found).predecessors
+    before = measure_deviance(found).predecessors
     for behaviour in range(len(found)):
         assert list(before.of(behaviour)) == reduced(found, behaviour)
 
@@ -71,9 +71,11 @@ def test_every_persist_order_is_reduced_as_networkx_does(order: tuple[list[int],
     full.add_edges_from((u, v) for v in nodes for u in range(v) if reach[u] <= v or chain[u] == chain[v])
     assert nx.transitive_closure_dag(full).edges == full.edges
     least = nx.transitive_reduction(full)
-    assert immediate(nodes, reach, chain) == [frozenset(least.predecessors(v)) for v in nodes]
+    assert immediate_predecessors(nodes, reach, chain) == [frozenset(least.predecessors(v)) for v in nodes]
     folded = [u % 3 for u in nodes]
-    assert immediate(folded, reach, chain) == [frozenset(folded[u] for u in least.predecessors(v)) for v in nodes]
+    assert immediate_predecessors(folded, reach, chain) == [
+        frozenset(folded[u] for u in least.predecessors(v)) for v in nodes
+    ]
 
 
 @pytest.mark.parametrize("model", ["px86", "page-cache"])
@@ -81,7 +83,7 @@ def test_every_persist_order_is_reduced_as_networkx_does(order: tuple[list[int],
 @given(steps=runs(14))
 def test_deviance_is_the_largest_surprise_of_an_entry_by_the_largest_of_the_run(model: str, steps: list[Step]) -> None:
     found = found_in(steps, model)
-    told = deviance(found)
+    told = measure_deviance(found)
     entries = []
     for behaviour in range(len(found)):
         own = set()
@@ -118,7 +120,7 @@ def test_the_instance_without_its_fence_deviates_and_says_why(tmp_path: Path) ->
     for number in range(20):
         insert(script, number, fenced=number != 7)
     found = script.found()
-    told = deviance(found)
+    told = measure_deviance(found)
     assert [found.behaviour(b).start for b in range(len(found)) if told.value[b] > 0] == [4096 + 7 * 128]
     behaviour = next(found.behaviour(b) for b in range(len(found)) if told.value[b] > 0)
     assert told.value[behaviour.id] == pytest.approx(math.log(19) / math.log(20))
@@ -130,7 +132,7 @@ def test_an_order_that_the_others_do_not_have_deviates_too(tmp_path: Path) -> No
     script = Script(tmp_path, KEY, VALUE, VALID)
     for number in range(10):
         insert(script, number, fenced=number == 3)
-    told = deviance(script.found())
+    told = measure_deviance(script.found())
     expected = "`entry.value` precedes `entry.valid` (program.c:3) here; in 9 of 10 updates it has none"
     assert [told.because(b) for b in range(len(told.value)) if told.value[b] > 0] == [expected]
 
@@ -139,7 +141,7 @@ def test_what_is_always_the_same_does_not_deviate(tmp_path: Path) -> None:
     script = Script(tmp_path, KEY, VALUE, VALID)
     for number in range(5):
         insert(script, number, fenced=True)
-    told = deviance(script.found())
+    told = measure_deviance(script.found())
     assert told.value.tolist() == [0.0] * 5
 
 
@@ -156,11 +158,11 @@ def test_a_set_seen_once_in_two_says_less_than_one_seen_once_in_many(tmp_path: P
             script.persist(base)
         script.at(5, base + 64, delta=64)
     found = script.found()
-    told = deviance(found)
+    told = measure_deviance(found)
     values = {found.behaviour(b).type: float(told.value[b]) for b in range(len(found)) if told.value[b] > 0}
     most = math.log(21)  # `key` never has a predecessor
     assert values == {"entry": pytest.approx(math.log(20) / most), "header": pytest.approx(math.log(2) / most)}
 
 
 def test_a_run_without_updates_has_nothing_to_compare(tmp_path: Path) -> None:
-    assert deviance(Script(tmp_path, KEY).found()).value.tolist() == []
+    assert measure_deviance(Script(tmp_path, KEY).found()).value.tolist() == []

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.invariants.ppdg import ADDRESS, CONTROL, VALUE, Binder, accesses, edges
+from crashcheck.analyzer.invariants.ppdg import ADDRESS, CONTROL, VALUE, Binder, collect_accesses, find_edges
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime.trace_format import Kind
 from support.dependence_programs import Given, dependence
@@ -140,8 +140,8 @@ def reference(run: list[Access], static_: list[tuple[int, int, str, bool]]) -> d
 
 def found_in(trace: Trace, table: Given) -> dict[tuple[int, int], int]:
     stores = np.flatnonzero(trace.events["kind"] == Kind.STORE)
-    rows = accesses(trace, stores)
-    made = edges(Binder(trace, rows, table))
+    rows = collect_accesses(trace, stores)
+    made = find_edges(Binder(trace, rows, table))
     return {(a, b): how for a, b, how in zip(made.access.tolist(), made.on.tolist(), made.how.tolist(), strict=True)}
 
 
@@ -239,8 +239,8 @@ def test_nothing_is_joined_across_a_gap_between_loads_nor_in_one(tmp_path: Path)
     load(2, 24)
     store(88)
     run = trace.trace()
-    rows = accesses(run, np.flatnonzero(run.events["kind"] == Kind.STORE))
-    joined = edges(Binder(run, rows, dependences_given(dependence(3, 1, "v"), dependence(2, 1, "c"))))
+    rows = collect_accesses(run, np.flatnonzero(run.events["kind"] == Kind.STORE))
+    joined = find_edges(Binder(run, rows, dependences_given(dependence(3, 1, "v"), dependence(2, 1, "c"))))
     offset = rows.columns.offset
     assert [(int(offset[a]), int(offset[b])) for a, b in zip(joined.access, joined.on, strict=True)] == [
         (64, 0),

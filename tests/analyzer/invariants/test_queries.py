@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.pairs import ordered_pairs, parted_pairs
-from crashcheck.analyzer.invariants.ppdg import Accesses, accesses
-from crashcheck.analyzer.invariants.queries import StateQuery, Updates, guardians_together
-from crashcheck.analyzer.invariants.variables import Keys, keys
+from crashcheck.analyzer.invariants.ppdg import Accesses, collect_accesses
+from crashcheck.analyzer.invariants.queries import RunStores, StateQuery, guardians_together
+from crashcheck.analyzer.invariants.variables import AccessedVariables, find_variables
 from crashcheck.analyzer.persistence.pieces import IN_ORDER
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
@@ -27,16 +27,16 @@ from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import Script, site
 
 
-def updates_of(script: Script, model: str) -> Updates:
+def updates_of(script: Script, model: str) -> RunStores:
     found = script.found(model)
-    return Updates(found, *known(script, found))
+    return RunStores(found, *known(script, found))
 
 
-def known(script: Script, found: Behaviours) -> tuple[Accesses, Keys]:
+def known(script: Script, found: Behaviours) -> tuple[Accesses, AccessedVariables]:
     nodes = found.nodes
-    rows = accesses(found.graph.trace, np.unique(nodes.event[nodes.data]))
+    rows = collect_accesses(found.graph.trace, np.unique(nodes.event[nodes.data]))
     rows = rows.chosen(np.arange(len(rows)))
-    return rows, keys(found.graph.trace, script.facts, rows)
+    return rows, find_variables(found.graph.trace, script.facts, rows)
 
 
 def lacking(found: Behaviours) -> set[tuple[int, int]]:
@@ -55,7 +55,7 @@ def lacking(found: Behaviours) -> set[tuple[int, int]]:
     return out
 
 
-def pairs_of(updates: Updates) -> Iterator[tuple[int, int]]:
+def pairs_of(updates: RunStores) -> Iterator[tuple[int, int]]:
     for f in range(len(updates.event)):
         for w in range(len(updates.event)):
             if f != w and not updates.overlap(np.array([f]), np.array([w]))[0]:
@@ -165,7 +165,7 @@ def test_queries_that_are_made_together_are_those_of_the_definition(steps: list[
         assert made == [one for number, pair in enumerate(pairs) for one in defined(updates, *pair, number)]
 
 
-def defined(updates: Updates, first: int, then: int, number: int) -> Iterator[StateQuery]:
+def defined(updates: RunStores, first: int, then: int, number: int) -> Iterator[StateQuery]:
     """The query of a pair of updates; none if nothing of the first can be missing."""
     graph = updates.found.graph
     pieces = range(len(graph.event))
@@ -209,7 +209,7 @@ def test_guardians_that_are_updated_together_are_those_of_the_definition(
         ] == sorted(parted_by_definition(updates))
 
 
-def parted_by_definition(updates: Updates) -> Iterator[tuple[int, list[tuple[int, int]], int, int]]:
+def parted_by_definition(updates: RunStores) -> Iterator[tuple[int, list[tuple[int, int]], int, int]]:
     """(relation, (then, first) of which `then` may persist alone, pairs that persist together, pairs that may not)."""
     fields, thread = updates.fields, updates.thread
     members = [place for place in range(len(updates.update)) if updates.inner[place]]
@@ -234,7 +234,7 @@ def parted_by_definition(updates: Updates) -> Iterator[tuple[int, list[tuple[int
         yield relation, sorted(bad), len(pairs) - broken, broken
 
 
-def by_definition(updates: Updates, first: str, then: str, shared: bool) -> tuple[set[tuple[int, int]], set[int]]:
+def by_definition(updates: RunStores, first: str, then: str, shared: bool) -> tuple[set[tuple[int, int]], set[int]]:
     """(pairs that a crash may leave in the wrong order, updates of `then` before which `first` had persisted)."""
     stores, event, durable = range(len(updates.event)), updates.event, updates.durable
     offset = updates.found.graph.trace.events["offset"][event].astype(np.int64)

@@ -10,7 +10,7 @@ import pytest
 
 from crashcheck.analyzer.compile.dependence.interprocedural import SiteDependence, SiteRef
 from crashcheck.analyzer.compile.facts import ProgramFacts, UnitFacts
-from crashcheck.analyzer.invariants.check_reads import CheckReads, check_reads
+from crashcheck.analyzer.invariants.check_reads import CheckReads, find_check_reads
 from crashcheck.analyzer.invariants.inference import Inferred, infer_from
 from crashcheck.runtime.trace_format import NO_INSTANCE
 from support.dependence_programs import Run, claims, given
@@ -58,7 +58,7 @@ def checked(folder: Path, reads: list[tuple[str, int, int]], depends: dict[int, 
         delta = {1: Z, 2: X, 3: Y}[number]
         trace.load(file, offset, 8, site=base + number - 1, instance_delta=delta)
     unit = UnitFacts("/src/check.c", "/src", "clang", "llvmlite", CHECK, key=CHECK_KEY)
-    return check_reads(trace.trace(), ProgramFacts({CHECK_KEY: unit}, (), (), ()), Given(depends))
+    return find_check_reads(trace.trace(), ProgramFacts({CHECK_KEY: unit}, (), (), ()), Given(depends))
 
 
 def both(made: Run, reads: CheckReads | None) -> Inferred:
@@ -141,7 +141,7 @@ def test_a_check_that_shares_a_unit_with_the_workload_is_told_by_the_same_sites(
     again.load(LOAD_Z, Z, delta=Z)
     again.load(LOAD_Z, 512 + Z, delta=NO_INSTANCE)
     made = writes(tmp_path, {STORE_Y: {LOAD_Z: "c"}})
-    reads = check_reads(again.trace.trace(), again.facts, given())
+    reads = find_check_reads(again.trace.trace(), again.facts, given())
     trace, rows, _ = reads.after(made.trace.trace(), reads.rows, reads.joined)
     assert trace.units == made.trace.trace().units
     assert set(rows.columns.site.tolist()) == {LOAD_Z}

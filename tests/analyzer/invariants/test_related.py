@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.invariants.rules import related
-from crashcheck.analyzer.invariants.variables import Keys
+from crashcheck.analyzer.invariants.rules import related_fields
+from crashcheck.analyzer.invariants.variables import AccessedVariables
 from support.random_runs import SETTINGS
 
 SIZE_OF = (8, 16, 16, 64)  # by instance
@@ -19,13 +19,13 @@ ACCESSES = st.lists(
 )
 
 
-def keys_of(accesses: list[list[Member]]) -> Keys:
+def keys_of(accesses: list[list[Member]]) -> AccessedVariables:
     rows = [(at, *member) for at, members in enumerate(accesses) for member in sorted(members, key=from_inside)]
     access, instance, field = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     size = np.array(SIZE_OF)[instance]
     inner = np.array([SIZE_OF[i] == least(accesses[at]) for at, i, _ in rows], dtype=np.bool_)
     start = np.searchsorted(access, np.arange(len(accesses) + 1))
-    return Keys(start, access, instance, field, inner, size, np.zeros(4, dtype=np.int64), ())
+    return AccessedVariables(start, access, instance, field, inner, size, np.zeros(4, dtype=np.int64), ())
 
 
 def from_inside(member: Member) -> tuple[int, int, int]:
@@ -51,7 +51,7 @@ def test_accesses_are_related_as_defined(accesses: list[list[Member]], most: int
     keys = keys_of(accesses)
     one, other = (each.reshape(-1) for each in np.indices((len(accesses), len(accesses))))
     with patch("crashcheck.analyzer.invariants.rules._PAIRS", most):
-        place, left, right, shared = related(keys, one, other)
+        place, left, right, shared = related_fields(keys, one, other)
     found = [
         (
             int(one[at]),

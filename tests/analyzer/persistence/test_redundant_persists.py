@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 
 from crashcheck.analyzer.persistence import build
-from crashcheck.analyzer.persistence.redundant_persists import Waste, wasted
+from crashcheck.analyzer.persistence.redundant_persists import Redundancy, find_redundant_persists
 from crashcheck.runtime.trace_format import FenceKind
 from support.paths import EXAMPLES
 from support.random_programs import SETTINGS, memory_programs
@@ -32,8 +32,8 @@ def t(tmp_path: Path) -> TraceBuilder:
     return out
 
 
-def noted(t: TraceBuilder, model: str = "px86") -> list[tuple[Waste, int, int]]:
-    return [(w.waste, w.count, w.total) for w in wasted(build(t.trace(), model))]
+def noted(t: TraceBuilder, model: str = "px86") -> list[tuple[Redundancy, int, int]]:
+    return [(w.waste, w.count, w.total) for w in find_redundant_persists(build(t.trace(), model))]
 
 
 def test_a_flush_and_a_fence_that_are_needed_are_not_noted(t: TraceBuilder) -> None:
@@ -46,7 +46,7 @@ def test_a_flush_and_a_fence_that_are_needed_are_not_noted(t: TraceBuilder) -> N
 def test_a_flush_of_a_line_that_nothing_was_stored_to_is_of_a_clean_line(t: TraceBuilder) -> None:
     t.store("a", 0, 8, 1)
     t.clwb("a", 64)
-    assert noted(t) == [(Waste.CLEAN_FLUSH, 1, 1)]
+    assert noted(t) == [(Redundancy.CLEAN_FLUSH, 1, 1)]
 
 
 def test_a_flush_after_the_fence_is_of_a_clean_line_and_the_fence_after_it_is_empty(t: TraceBuilder) -> None:
@@ -55,7 +55,7 @@ def test_a_flush_after_the_fence_is_of_a_clean_line_and_the_fence_after_it_is_em
     t.sfence()
     t.clwb("a", 0)
     t.sfence()
-    assert noted(t) == [(Waste.CLEAN_FLUSH, 1, 2), (Waste.EMPTY_FENCE, 1, 2)]
+    assert noted(t) == [(Redundancy.CLEAN_FLUSH, 1, 2), (Redundancy.EMPTY_FENCE, 1, 2)]
 
 
 def test_a_second_flush_before_the_fence_is_repeated_unless_the_line_was_stored_to_again(t: TraceBuilder) -> None:
@@ -65,7 +65,7 @@ def test_a_second_flush_before_the_fence_is_repeated_unless_the_line_was_stored_
     t.store("a", 8, 8, 1)
     t.clwb("a", 0)
     t.sfence()
-    assert noted(t) == [(Waste.REPEATED_FLUSH, 1, 3)]
+    assert noted(t) == [(Redundancy.REPEATED_FLUSH, 1, 3)]
 
 
 def test_another_threads_flush_of_the_line_is_no_repetition(t: TraceBuilder) -> None:
@@ -82,14 +82,14 @@ def test_each_line_of_a_flush_counts(t: TraceBuilder) -> None:
     t.store("a", 64, 8, 1)
     t.clwb("a", 0, 256)
     t.sfence()
-    assert noted(t) == [(Waste.CLEAN_FLUSH, 3, 4)]
+    assert noted(t) == [(Redundancy.CLEAN_FLUSH, 3, 4)]
 
 
 def test_a_fence_for_non_temporal_stores_is_needed_and_a_flush_of_their_line_is_not(t: TraceBuilder) -> None:
     t.nt_store("a", 0, 8, 1)
     t.clwb("a", 0)
     t.sfence()
-    assert noted(t) == [(Waste.CLEAN_FLUSH, 1, 1)]
+    assert noted(t) == [(Redundancy.CLEAN_FLUSH, 1, 1)]
 
 
 def test_a_fence_after_a_clflush_of_a_dirty_line_is_not_noted(t: TraceBuilder) -> None:
@@ -97,7 +97,7 @@ def test_a_fence_after_a_clflush_of_a_dirty_line_is_not_noted(t: TraceBuilder) -
     t.clflush("a", 0)
     t.sfence()
     t.sfence()
-    assert noted(t) == [(Waste.EMPTY_FENCE, 1, 2)]
+    assert noted(t) == [(Redundancy.EMPTY_FENCE, 1, 2)]
 
 
 @pytest.mark.parametrize("kind", [FenceKind.LOCKED, FenceKind.MFENCE])
@@ -111,7 +111,7 @@ def test_sites_are_counted_apart(t: TraceBuilder) -> None:
     t.sfence()
     t.site = 2
     t.sfence()
-    assert noted(t) == [(Waste.EMPTY_FENCE, 1, 1), (Waste.EMPTY_FENCE, 1, 1)]
+    assert noted(t) == [(Redundancy.EMPTY_FENCE, 1, 1), (Redundancy.EMPTY_FENCE, 1, 1)]
 
 
 def test_a_sync_with_nothing_to_write_back_is_noted_of_pages_alone(t: TraceBuilder) -> None:
@@ -119,7 +119,7 @@ def test_a_sync_with_nothing_to_write_back_is_noted_of_pages_alone(t: TraceBuild
     t.msync("a")
     t.msync("a")
     t.msync("a", failed=True)
-    assert noted(t, "page-cache") == [(Waste.EMPTY_SYNC, 1, 2)]
+    assert noted(t, "page-cache") == [(Redundancy.EMPTY_SYNC, 1, 2)]
     assert noted(t) == []
     assert noted(t, "eadr") == []
 
@@ -134,7 +134,7 @@ def test_what_is_noted_can_go_without_a_change(program: tuple[First, Program]) -
             fields["site"] = number + 1
         trace = builder.trace()
         graph = build(trace, "px86")
-        for each in wasted(graph):
+        for each in find_redundant_persists(graph):
             if each.count < each.total:
                 continue  # of a flush of several lines
             kept = np.ones(len(trace.events), dtype=np.bool_)

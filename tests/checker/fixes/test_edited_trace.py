@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from crashcheck.analyzer.persistence import build
-from crashcheck.analyzer.persistence.sync_intervals import syncs
+from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Insertion, cost, edited
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.runtime.trace_format import Kind, SyncKind
@@ -119,7 +119,7 @@ def test_numbers_still_ascend_and_syncs_and_loads_keep_their_neighbours(builder:
     trace = edit.graph.trace
     seqs = trace.events["seq"].astype(np.int64)
     assert bool(np.all(np.diff(seqs) > 0))
-    assert [(sync.begin, sync.end) for sync in syncs(trace)] == [(2, 3), (4, 5)]
+    assert [(sync.begin, sync.end) for sync in find_syncs(trace)] == [(2, 3), (4, 5)]
     last = int(seqs[-1])
     assert int(trace.loads["seq"][0]) == last
     assert graph.trace.events["seq"].tolist() == [1, 2, 3, 4, 5], "the recorded trace is as it was"

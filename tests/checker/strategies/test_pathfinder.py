@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.behaviours import behaviours, groups
+from crashcheck.analyzer.behaviours import find_behaviours, find_groups
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import strategy
@@ -55,7 +55,7 @@ def test_all_states_of_a_representative_are_the_sets_of_its_updates_that_may_per
         space = space_of(script, model)
         places = Places(space)
         everything = list(space.states(strategy("exhaustive")))
-        for group in groups(behaviours(space.graph, script.facts)):
+        for group in find_groups(find_behaviours(space.graph, script.facts)):
             mine = set(group.representative.pieces)
             one = Representative(places, group.representative)
             met = {seen(space, state, mine) for state in one.ideals()}
@@ -120,7 +120,7 @@ def test_what_came_before_the_behaviour_has_persisted_in_all_its_sparse_states(t
     script.at(2, 64, delta=64)
     script.persist(0, 80)
     space = space_of(script)
-    groups_ = groups(behaviours(space.graph, script.facts))
+    groups_ = find_groups(find_behaviours(space.graph, script.facts))
     pair = next(group for group in groups_ if group.types == ("pair",))
     one = Representative(Places(space), pair.representative)
     assert {space.persisted(state) for state in one.ideals()} == {(0,), (0, 1), (0, 2), (0, 1, 2)}
@@ -134,7 +134,7 @@ def test_interleaved_updates_are_added_where_the_line_requires_them_and_only_the
     script.at(2, 64, delta=64)
     script.persist(0, 256)
     space = space_of(script)
-    pair = next(group for group in groups(behaviours(space.graph, script.facts)) if group.types == ("pair",))
+    pair = next(group for group in find_groups(find_behaviours(space.graph, script.facts)) if group.types == ("pair",))
     one = Representative(Places(space), pair.representative)
     assert {space.persisted(state) for state in one.ideals()} == {(), (0,), (2, 3), (0, 2, 3)}
     assert {space.lost(state) for state in one.cut()} == {(0,), (3,)}

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.behaviours import behaviours
+from crashcheck.analyzer.behaviours import find_behaviours
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import Choice, Chosen
@@ -123,7 +123,7 @@ def test_states_look_alike_that_lose_and_keep_the_same_sites_wherever_that_is(tm
         script.at(2, base + 64, delta=64)
         script.persist(base, 128)
     space = StateSpace(build(script.trace.trace(), "px86", Options()))
-    look = part_by_part(space, behaviours(space.graph, script.facts)).of
+    look = part_by_part(space, find_behaviours(space.graph, script.facts)).of
     points = [point for point in range(len(space.points)) if len(space.pending(point)) == 2]
     first, then = points[0], points[-1]
     assert first != then
@@ -139,7 +139,7 @@ def test_parts_of_one_update_look_different(tmp_path: Path) -> None:
     script.at(3, 56, delta=128, size=24)  # two lines
     script.persist(56, 24)
     space = StateSpace(build(script.trace.trace(), "px86", Options()))
-    look = part_by_part(space, behaviours(space.graph, script.facts)).of
+    look = part_by_part(space, find_behaviours(space.graph, script.facts)).of
     pending = space.pending(0)
     assert len(pending) >= 2
     assert look(space.drop(0, pending[:1])) != look(space.drop(0, pending[-1:]))
