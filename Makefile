@@ -28,7 +28,7 @@ else
 endif
 
 test: $(READY_DEV) ## the tests, under 10 minutes; PYTEST_ARGS="-k name" picks some
-	$(IN) $(PY) -m pytest $(PYTEST_ARGS)
+	$(IN) $(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-slow: $(READY_DEV) ## the tests that build other people's programs: see tests/real/README.md
 	$(IN) $(PY) -m pytest -m slow $(PYTEST_ARGS)

@@ -11,6 +11,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Tests start hundreds of Pythons. Each module is compiled once for all of them, whatever the caller's setting, and
+# outside the source tree.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".pytest_cache" / "bytecode")
+
 COMMANDS = {
     "crashcheck": ("crashcheck.cli", "main"),
     "crashcheck-cc": ("crashcheck.cli.cc", "main_c"),
