@@ -14,10 +14,10 @@ from bench.measure import scratch
 from bench.programs import CHECKOUT
 from bench.recall import Bug, planted, ready
 from crashcheck import pipeline
+from crashcheck.checker.budget import Budget, Left, endless
 from crashcheck.checker.findings.register import Draft, Register
 from crashcheck.checker.results import Finding, Location, StopReason
-from crashcheck.checker.search.budget import Budget, Left, endless
-from crashcheck.checker.search.loop import Exploration, Exploring
+from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Choice, Strategy
 from crashcheck.checker.strategies.plan import Plan, Planned
@@ -73,11 +73,11 @@ def main() -> int:
 def measure(bug: Bug, folder: Path, operations: int, seconds: float) -> Row:
     with ready(bug, folder, operations) as (config, loaded, executor):
 
-        def search(name: str, states: int | None) -> tuple[Exploring, Exploration, list[CrashState]]:
+        def search(name: str, states: int | None) -> tuple[Search, SearchResult, list[CrashState]]:
             seen = _Seen(pipeline.strategy_of(override(config, strategy=name), loaded))
             snapshot = pipeline.snapshots_of(config, loaded, folder / "work" / f"{name}-{states}")
             budget, jobs = Budget(seconds, states), pipeline.cores()
-            exploring = Exploring(loaded.subject, executor, seen, budget, jobs=jobs, snapshot=snapshot)
+            exploring = Search(loaded.subject, executor, seen, budget, jobs=jobs, snapshot=snapshot)
             found = exploring.run()
             executor.settle()
             return exploring, found, seen.states

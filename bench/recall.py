@@ -24,10 +24,10 @@ from bench.measure import scratch
 from bench.programs import CHECKOUT
 from bench.remember import Remembering
 from crashcheck import mutation_campaign, pipeline
+from crashcheck.checker.budget import Budget
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.results import Finding
-from crashcheck.checker.search.budget import Budget
-from crashcheck.checker.search.loop import Exploration, Exploring, Progress
+from crashcheck.checker.search.crash_states import Progress, Search, SearchResult
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
 
@@ -150,7 +150,7 @@ def _measure(bug: Bug, folder: Path, operations: int, seconds: float, strategies
             found = _search(wanted, loaded, executor, work / name, seconds, to_the_end)
             executor.settle()
             row.seconds[name] = round(time.perf_counter() - started, 1)
-            if isinstance(found, Exploration):
+            if isinstance(found, SearchResult):
                 told = tuple(_told(finding, bug) for finding in found.findings)
                 row.findings = (row.findings or ()) + told
                 row.states[name] = found.states.executed if told and bug.number else len(told) or None
@@ -195,7 +195,7 @@ def _checking(config: Config, loaded: pipeline.Loaded, work: Path) -> Iterator[R
 
 def _search(
     config: Config, loaded: pipeline.Loaded, executor: Remembering, work: Path, seconds: float, to_the_end: bool
-) -> Exploration | int | None:
+) -> SearchResult | int | None:
     """What was found with the time used up, or the number of states that led to the first finding; None: nothing."""
 
     def watch(progress: Progress) -> None:
@@ -203,7 +203,7 @@ def _search(
             raise _Found(progress.executed)
 
     plan = pipeline.strategy_of(config, loaded)
-    search = Exploring(
+    search = Search(
         loaded.subject,
         executor,
         plan,

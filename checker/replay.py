@@ -7,7 +7,7 @@ from pathlib import Path
 
 from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.results import Verdict
-from crashcheck.checker.search.recovery import Deeper, Recovery
+from crashcheck.checker.search.recovery import Recovery, RecoverySearch
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level, Token, digest
@@ -26,7 +26,9 @@ class Replayed:
     operations: bytes = b""  # what {ops} in it stands for, if it has that
 
 
-def replay(token: Token, subject: Subject, executor: Executor, image: Path, deeper: Deeper | None = None) -> Replayed:
+def replay(
+    token: Token, subject: Subject, executor: Executor, image: Path, deeper: RecoverySearch | None = None
+) -> Replayed:
     """Write a token's image to `image`, which must not exist, and run the check on a copy of it.
 
     `subject` must be built with the token's model and options. A token of two levels needs `deeper`,
@@ -61,7 +63,7 @@ def replay(token: Token, subject: Subject, executor: Executor, image: Path, deep
         return Replayed(recovery.subject, inner.state, image, verdict, below.shown_command(inner.state, str(image)))
 
 
-def _record(subject: Subject, executor: Executor, state: CrashState, image: Path, deeper: Deeper) -> Recovery:
+def _record(subject: Subject, executor: Executor, state: CrashState, image: Path, deeper: RecoverySearch) -> Recovery:
     folder = image.with_name(image.name + ".recovery")
     folder.mkdir()
     executor.write_image(state, folder / "image")

@@ -42,7 +42,7 @@ class Subject:
         """The first crash point at or after a moment ("just before `event`"): no mark lies between the two."""
         return int(np.searchsorted(self.space.points.event, event, side="left"))
 
-    def told_since(self, event: int, point: int) -> bool:
+    def acknowledged_between(self, event: int, point: int) -> bool:
         """Whether an operation was acknowledged, or output printed, between an event and a crash point."""
         now, then = self.space.points[point], self.space.points[self.point_at(event)]
         return (now.acked, now.stdout_bytes) != (then.acked, then.stdout_bytes)

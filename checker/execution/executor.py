@@ -227,7 +227,7 @@ class Executor:
         """What a crash state's check is given, where that is less than what the limits allow."""
         return self._hasty_s
 
-    def give(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float) -> None:
         """From now on the checks of crash states have so much time each, but no more than the limits allow."""
         self._hasty_s = seconds if seconds < self._limits.timeout_s else None
 

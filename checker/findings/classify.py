@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings import minimise
+from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import Kind, Outcome, Verdict
-from crashcheck.checker.search.budget import OutOfTime
-from crashcheck.checker.search.verdict_cache import OutOfProbes, Prober
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import UPDATES, Subject
 
@@ -53,19 +53,19 @@ class Cause:
     given_up: bool = False  # of a prefix: the beginning of the stretch was looked for, and not found
 
 
-class Kinds:
+class Classifier:
     """Decides on failing states, with runs of the check as evidence."""
 
-    def __init__(self, subject: Subject, prober: Prober) -> None:
+    def __init__(self, subject: Subject, verdicts: VerdictCache) -> None:
         self._subject = subject
-        self._prober = prober
+        self._verdicts = verdicts
         updates = np.flatnonzero(np.isin(subject.trace.events["kind"], np.array(UPDATES, dtype=np.uint8)))
         points = [int(point.event) for point in subject.space.points]
         self._moments: list[int] = np.union1d(updates, np.array(points, dtype=np.int64)).tolist()
 
     def whole_fails(self, point: int) -> Verdict | None:
         """The verdict on "everything persisted" at a point if that fails, else None."""
-        verdict = self._prober.verdict(self._subject.space.full(point))
+        verdict = self._verdicts.verdict(self._subject.space.full(point))
         return None if verdict.passed else verdict
 
     def decide(self, state: CrashState, verdict: Verdict) -> Cause:
@@ -75,7 +75,7 @@ class Kinds:
             smallest = self._fewest_lost(state)
             smallest = self._fewest_lost(self._earliest(smallest))
             return self._classify(smallest)
-        except (OutOfProbes, OutOfTime):
+        except (OutOfRuns, OutOfTime):
             return self.guess(smallest, verdict if smallest == state else self._prober_verdict(smallest, verdict))
 
     def prefix_cause(self, event: int) -> Cause:
@@ -91,7 +91,7 @@ class Kinds:
                 if sooner is None:
                     break
                 cause = self._begins(sooner)
-        except (OutOfProbes, OutOfTime):
+        except (OutOfRuns, OutOfTime):
             pass
         return cause
 
@@ -113,7 +113,7 @@ class Kinds:
         others = alike[firsts[operations != subject.space.points.acked[subject.point_at(cause.moment)]]]
         for place in _spread(others, _ELSEWHERE):
             event = int(events[place])
-            if self._prober.verdict(subject.prefix(event)).passed:
+            if self._verdicts.verdict(subject.prefix(event)).passed:
                 continue
             since = bisect_left(self._moments, int(events[place - 2]))  # just before what precedes Y
             moment, passing = self.first_of_stretch(event, bisect_left(self._moments, event) - since)
@@ -133,11 +133,11 @@ class Kinds:
         try:
             moment, passing = self.first_of_stretch(event)
             complete = True
-        except (OutOfProbes, OutOfTime):
+        except (OutOfRuns, OutOfTime):
             moment, passing, complete = event, None, False
         given_up = complete and passing is None and moment != self._moments[0]
         state = subject.prefix(moment)
-        verdict = self._prober.verdict(state)
+        verdict = self._verdicts.verdict(state)
         lost = subject.update_from(moment)
         if passing is not None and int(subject.trace.events["kind"][passing]) not in UPDATES:
             # Not an update made it fail but an acknowledgement: what was promised had not even been stored.
@@ -151,7 +151,7 @@ class Kinds:
 
     def _by_its_losses(self, point: int) -> Callable[[CrashState], bool]:
         """Whether a state fails, and otherwise than the point's "everything persisted"."""
-        return self._prober.failing_unlike(self.whole_fails(point))
+        return self._verdicts.failing_unlike(self.whole_fails(point))
 
     def _fewest_lost(self, state: CrashState) -> CrashState:
         return minimise.fewest_lost(self._subject.space, state, self._by_its_losses(state.point))
@@ -168,13 +168,13 @@ class Kinds:
 
         def fails(point: int) -> bool:
             candidate = at(point)
-            return not self._prober.verdict(candidate).passed and self._by_its_losses(point)(candidate)
+            return not self._verdicts.verdict(candidate).passed and self._by_its_losses(point)(candidate)
 
         return at(minimise.earliest(min(low, state.point), state.point, fails))
 
     def _classify(self, state: CrashState) -> Cause:
         subject, space = self._subject, self._subject.space
-        verdict = self._prober.verdict(state)
+        verdict = self._verdicts.verdict(state)
         first = min(space.lost(state), key=subject.in_order)
         event = subject.event_of(first)
         fails = self._by_its_losses(state.point)
@@ -182,7 +182,7 @@ class Kinds:
             # Nothing later than X is needed. At the moment itself, before anything further was promised?
             if fails(subject.prefix(event)):
                 return self.prefix_cause(event)
-            if subject.told_since(event, state.point):
+            if subject.acknowledged_between(event, state.point):
                 since = int(space.points[subject.point_at(event)].acked)
                 return Cause(Kind.UNPERSISTED, state, verdict, first, None, since=since)
             # Nothing was promised meanwhile: what is needed with the loss is durable already.
@@ -210,7 +210,7 @@ class Kinds:
         return replace(cause, kind=Kind.ATOMICITY, torn=True) if torn else cause
 
     def _prober_verdict(self, state: CrashState, otherwise: Verdict) -> Verdict:
-        known = self._prober.known(self._subject.content.fingerprint(state))
+        known = self._verdicts.known(self._subject.content.fingerprint(state))
         return known if known is not None else otherwise
 
     def right_again(self, moment: int) -> int | None:
@@ -232,7 +232,7 @@ class Kinds:
                     return None
                 low, at, step = at + 1, min(at + step, last), 2 * step
             return self._subject.update_before(self._moments[minimise.earliest(low, at, self._passes)])
-        except (OutOfProbes, OutOfTime):
+        except (OutOfRuns, OutOfTime):
             return None
 
     def first_of_stretch(self, event: int, most: int | None = None) -> tuple[int, int | None]:
@@ -249,7 +249,7 @@ class Kinds:
             if at == 0:
                 return self._moments[0], None
             before = max(0, at - step)
-            verdict = self._prober.verdict(self._subject.prefix(self._moments[before]))
+            verdict = self._verdicts.verdict(self._subject.prefix(self._moments[before]))
             if verdict.passed:
                 at = minimise.earliest(before + 1, at, lambda index: not self._passes(index))
                 return self._moments[at], self._moments[at - 1]
@@ -259,7 +259,7 @@ class Kinds:
 
     def _passes(self, index: int) -> bool:
         """Whether the program may be killed at the moment with this index."""
-        return self._prober.verdict(self._subject.prefix(self._moments[index])).passed
+        return self._verdicts.verdict(self._subject.prefix(self._moments[index])).passed
 
 
 def _spread(rows: Ints, most: int) -> list[int]:

@@ -103,7 +103,7 @@ class Register:
             mine = by_place.get(lost_place, [])
             if kind is Kind.UNPERSISTED and not draft.cause.prefix:
                 # Where nothing was promised since, something else needs it.
-                mine = [piece for piece in mine if subject.told_since(subject.event_of(piece), state.point)]
+                mine = [piece for piece in mine if subject.acknowledged_between(subject.event_of(piece), state.point)]
             if not mine or (draft.cause.prefix and (kind is Kind.UNPERSISTED or len(mine) > 1)):
                 continue
             if not draft.cause.prefix and kind is not Kind.UNPERSISTED and draft.cause.kept is not None:

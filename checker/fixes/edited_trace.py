@@ -19,7 +19,7 @@ from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import LINE_BYTES
 from crashcheck.analyzer.trace.accesses import Events
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.representative import CanonicalStates
 from crashcheck.runtime.trace_format import NO_INSTANCE, FenceKind, FlushKind, Kind, SyncKind
 
 Rows = NDArray[np.int64]
@@ -153,11 +153,11 @@ class Counterparts:
     space: StateSpace
     edit: Edited
     _told: Rows = field(init=False)
-    _places: Places = field(init=False)
+    _canonical: CanonicalStates = field(init=False)
 
     def __post_init__(self) -> None:
-        self._places = Places(self.space)
-        self._told = self._places.told
+        self._canonical = CanonicalStates(self.space)
+        self._told = self._canonical.told
 
     def feasible(self, state: CrashState) -> bool:
         """Whether a state of the recorded trace is one of the edited trace too.
@@ -192,4 +192,4 @@ class Counterparts:
         parts = [piece for piece in held if piece >= len(space.graph)]
         if parts:
             return self.space.with_(point, tuple(sorted((*kept, *parts))))
-        return self._places.state(point, set(kept))
+        return self._canonical.state(point, set(kept))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.execution.executor import Executor
-from crashcheck.checker.execution.timeouts import Hangs, Patience
 from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.call_chains import CallChains
 from crashcheck.checker.findings.register import Bug, Register
@@ -19,8 +19,8 @@ from crashcheck.checker.fixes.candidates import Remedies, Remedy, Step, missing
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.fixes.reexplore import Order, Outcome, Retrial
 from crashcheck.checker.results import Edit, Fix, Kind
-from crashcheck.checker.search.budget import Left, endless
-from crashcheck.checker.search.loop import Tried
+from crashcheck.checker.search.crash_states import TriedImages
+from crashcheck.checker.search.timeouts import KnownTimeouts, Patience
 from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Plan, Strategy
@@ -66,7 +66,7 @@ class Fixes:
     executor: Executor
     strategy: Strategy
     register: Register
-    tried: Tried
+    tried: TriedImages
     chain: CallChains
     write: Write
     facts: Facts | None = None
@@ -80,7 +80,7 @@ class Fixes:
         self._plan = self.strategy.plan(self.subject.space, self.left)
         self._order = Order(choice.state for choice in self._plan.choices())
         self._remedies = Remedies(self.subject, self.chain)
-        self._patience = Patience(self.executor, Hangs(by_call(self.subject.space)))
+        self._patience = Patience(self.executor, KnownTimeouts(by_call(self.subject.space)))
 
     @property
     def notes(self) -> tuple[str, ...]:

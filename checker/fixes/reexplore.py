@@ -16,15 +16,15 @@ import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviour, find_behaviours, find_groups
 from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.execution.executor import Executor
-from crashcheck.checker.execution.timeouts import Patience, took
 from crashcheck.checker.findings.register import Bug, Register
 from crashcheck.checker.fixes.edited_trace import Counterparts, Rows
 from crashcheck.checker.results import SourceFunction
-from crashcheck.checker.search.budget import OutOfTime
-from crashcheck.checker.search.loop import Tried
+from crashcheck.checker.search.crash_states import TriedImages
+from crashcheck.checker.search.timeouts import Patience, raise_timeout
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies.representative import Places, Representative
+from crashcheck.checker.strategies.representative import CanonicalStates, Representative
 from crashcheck.checker.subject import Subject
 
 MOST_STATES = 500  # with different images, of one edit: bounded so and not by time, it is the same on every machine
@@ -103,7 +103,7 @@ class Retrial:
     patience: Patience
     order: Order
     register: Register
-    tried: Tried
+    tried: TriedImages
     facts: Facts | None
     bug: Bug
     cases: dict[bytes, CrashState]
@@ -174,11 +174,11 @@ class Retrial:
 
     def _near(self, space: StateSpace, lost: Rows, holding: list[Behaviour]) -> Iterator[CrashState]:
         """Of the edited trace."""
-        places = Places(space)
+        canonical = CanonicalStates(space)
         for state in _losses(space, lost):
-            yield places.first(state)
+            yield canonical.first(state)
         for behaviour in holding:
-            for _, state in islice(Representative(places, behaviour).cheap(), _OF_A_GROUP):
+            for _, state in islice(Representative(canonical, behaviour).cheap(), _OF_A_GROUP):
                 yield state
 
     def _far(self, counterparts: Counterparts) -> Iterator[CrashState | None]:
@@ -196,7 +196,7 @@ class Retrial:
         verdict = self.executor.result(one.ticket)
         assert verdict is not None
         if verdict.passed:
-            took(self.executor, verdict)
+            raise_timeout(self.executor, verdict)
         elif self.patience.hasty(one.state, verdict):
             if time.monotonic() > ends:
                 return None

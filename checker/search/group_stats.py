@@ -17,7 +17,7 @@ _MOST_PICTURES = 100  # of the first groups
 _MOST_EVENTS = 200_000  # a behaviour that lasts longer is drawn without edges
 
 
-class Tally:
+class GroupStats:
     """Answers by group. Choices are told by their place in the order in which the plan made them."""
 
     def __init__(self) -> None:

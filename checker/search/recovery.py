@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.execution.timeouts import enough
 from crashcheck.checker.findings.register import Snapshot
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.results import Finding, StateCounts, StopReason
-from crashcheck.checker.search.budget import Budget, Meter
-from crashcheck.checker.search.loop import Exploration, Exploring, Progress
+from crashcheck.checker.search.crash_states import Progress, Search, SearchResult
+from crashcheck.checker.search.timeouts import timeout_for
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
@@ -38,7 +38,7 @@ RecordCheck = Callable[[Path, int, int, Path], Recovery | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Deeper:
+class RecoverySearch:
     """How to explore recoveries; `seconds_each` bounds the search below one state."""
 
     record: RecordCheck
@@ -50,7 +50,7 @@ class Deeper:
     seconds_each: float = 30.0
     progress: Callable[[Progress], None] | None = None
 
-    def explore(self, outer: Subject, executor: Executor, states: Iterable[CrashState], budget: Budget) -> Exploration:
+    def explore(self, outer: Subject, executor: Executor, states: Iterable[CrashState], budget: Budget) -> SearchResult:
         """Explore the recovery from each of `states` until the budget ends; those that fail are passed over.
 
         Every finding has depth 2, kind recovery-failure, and a token with both states. Findings of
@@ -76,7 +76,7 @@ class Deeper:
 
     def _below(
         self, outer: Subject, executor: Executor, state: CrashState, folder: Path, budget: Budget
-    ) -> Exploration | None:
+    ) -> SearchResult | None:
         point = outer.space.points[state.point]
         image = folder / "image"
         executor.write_image(state, image)
@@ -87,7 +87,7 @@ class Deeper:
             return None
         with self.executor(recovery, outer, state) as inner:
             level = Level(digest(outer.trace), state)
-            search = Exploring(
+            search = Search(
                 recovery.subject,
                 inner,
                 self.strategy,
@@ -99,7 +99,7 @@ class Deeper:
                 outer=(level,),
             )
             again = inner.run_final()
-            inner.give(enough(again.seconds))
+            inner.set_timeout(timeout_for(again.seconds))
             if not again.passed:
                 token = search.token(CrashState(len(recovery.subject.space.points) - 1, True, ()))
                 return _not_repeatable(token, again.output)
@@ -135,7 +135,7 @@ class _Merged:
     def executed(self) -> int:
         return self._counts.executed
 
-    def add(self, below: Exploration) -> None:
+    def add(self, below: SearchResult) -> None:
         for mine, theirs in ((self._findings, below.findings), (self._uncertain, below.uncertain)):
             for finding in theirs:
                 known = mine.get(finding.id)
@@ -150,8 +150,8 @@ class _Merged:
         if below.stop_reason is not StopReason.EXHAUSTED:
             self.stop = below.stop_reason
 
-    def value(self, seconds: float) -> Exploration:
-        return Exploration(
+    def value(self, seconds: float) -> SearchResult:
+        return SearchResult(
             self.stop,
             self._counts,
             tuple(self._findings.values()),
@@ -163,10 +163,12 @@ class _Merged:
         )
 
 
-def _not_repeatable(token: str, output: str) -> Exploration:
+def _not_repeatable(token: str, output: str) -> SearchResult:
     last = output.strip().splitlines()[-1:] or ["it printed nothing"]
     warning = (
         "the check passes on a crash image and fails when it is run once more on what its recovery left, with nothing "
         f"crashed ({last[0]}); that recovery was not explored. Replay: {token}"
     )
-    return Exploration(StopReason.EXHAUSTED, StateCounts(0, True, "", 0, 0, 0, 0, 0, 0), (), (), (warning,), 0, 0.0, ())
+    return SearchResult(
+        StopReason.EXHAUSTED, StateCounts(0, True, "", 0, 0, 0, 0, 0, 0), (), (), (warning,), 0, 0.0, ()
+    )

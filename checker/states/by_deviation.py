@@ -46,7 +46,7 @@ def level(space: StateSpace, d: int) -> Iterator[CrashState]:
 
 def _told(space: StateSpace, sweep: Sweep) -> bool:
     """Every state of the point is new: the outside world knows more, or all of them hold something new."""
-    return bool(space.points.told_more[sweep.point]) or sweep.all_new
+    return bool(space.points.acknowledged_more[sweep.point]) or sweep.all_new
 
 
 def _ends(space: StateSpace) -> Iterator[CrashState]:

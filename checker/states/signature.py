@@ -1,4 +1,4 @@
-"""Crash states that look alike: the same static sites lost, the same kept of what was pending."""
+"""Site signatures: crash states that lost the same static sites and kept the same of what was pending."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.states.space import CrashState, StateSpace
 
 
-class Looks:
-    """A look: which sites' updates a state lost, and which it kept of what was pending.
+class SiteSignatures:
+    """The site signature of a state: which sites' updates it lost, and which it kept of what was pending.
 
-    States of one look differ in the instance, the moment, and in how often: most fail together or pass together.
-    `site` gives a number of each piece's site; asked for when the first state is looked at, for in a search in which
-    nothing fails or hangs none is.
+    States with one signature differ in the instance, the moment, and in how often: most fail together or pass
+    together. `site` gives a number for each piece's site. It is called with the first state, because a search in which
+    nothing fails or hangs asks for none.
     """
 
     def __init__(self, space: StateSpace, site: Callable[[], Ints]) -> None:
@@ -29,12 +29,12 @@ class Looks:
         return self._numbers()
 
     def of(self, state: CrashState) -> bytes:
-        """Equal hashes of 128 bits are taken for equal looks."""
+        """The signature of a state, hashed to 128 bits; equal hashes are taken for equal signatures."""
         lost, kept = (self._sites(pieces(state)) for pieces in (self._space.lost, self._space.persisted))
         return blake2b(len(lost).to_bytes(8, "little") + lost.tobytes() + kept.tobytes(), digest_size=16).digest()
 
     def pending(self, state: CrashState) -> int:
-        """How many pieces a look is about."""
+        """Count the pieces that the signature of a state covers."""
         return len(self._space.pending(state.point))
 
     def _sites(self, pieces: Sequence[int]) -> Ints:
@@ -43,15 +43,15 @@ class Looks:
         return np.unique(self._site[np.array(rows, dtype=np.int64)])
 
 
-def by_call(space: StateSpace) -> Looks:
-    """A site is an instruction and its call stack; of an update without one, the place in the file must do."""
+def by_call(space: StateSpace) -> SiteSignatures:
+    """Signatures by instruction and call stack; an update without these has its granule of the file for a site."""
     graph = space.graph
 
     def site() -> Ints:
         known = graph.trace.events["site"][graph.event] > 0
         return np.where(known, graph.trace.calls(graph.event).astype(np.int64), -1 - graph.granule)
 
-    return Looks(space, site)
+    return SiteSignatures(space, site)
 
 
-__all__ = ["Looks", "by_call"]
+__all__ = ["SiteSignatures", "by_call"]

@@ -94,7 +94,7 @@ class CrashPoints(Sequence[CrashPoint]):
         )
 
     @cached_property
-    def told_more(self) -> NDArray[np.bool_]:
+    def acknowledged_more(self) -> NDArray[np.bool_]:
         """Whether the outside world knows more at a point than at the one before."""
         out = np.ones(len(self), dtype=np.bool_)
         out[1:] = (self.acked[1:] != self.acked[:-1]) | (self.stdout_bytes[1:] != self.stdout_bytes[:-1])
@@ -268,7 +268,7 @@ class StateSpace:
             before_new, before_inexact = after
             after, product, inexact = self._recount(sweep, sweep.add(), counts, product, inexact)
             value, loose = after
-            if self.points.told_more[sweep.point] or sweep.all_new:
+            if self.points.acknowledged_more[sweep.point] or sweep.all_new:
                 total += value
                 bounded += loose > 0
             elif not sweep.has_new:
@@ -310,7 +310,7 @@ class StateSpace:
         return most
 
     def level(self, d: int) -> Iterator[CrashState]:
-        """All states of deviation exactly d, in the order of levels.py; memory follows what is pending."""
+        """All states of deviation exactly d, in the order of by_deviation.py; memory follows what is pending."""
         return level(self, d)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from crashcheck.checker.search.budget import Left, endless
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import Listed
 
 
 @dataclass(frozen=True, slots=True)
 class Exhaustive:
-    """All states by deviation: passes over the crash points for each number of granules cut (levels.py)."""
+    """All states by deviation: passes over the crash points for each number of granules cut (by_deviation.py)."""
 
     name: str = "exhaustive"
 

@@ -10,7 +10,7 @@ import numpy as np
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.states.space import CrashState
-from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.representative import CanonicalStates
 
 _LINES = 8  # of an origin that are lost one by one
 
@@ -31,17 +31,17 @@ class _Origin:
         return self.pieces[(self.first <= boundary) & (boundary <= self.last)]
 
 
-class Carry:
+class Leftovers:
     """The states, from those that say most: see `states`."""
 
-    def __init__(self, places: Places, found: Behaviours) -> None:
-        self._places = places
-        self._space = places.space
+    def __init__(self, canonical: CanonicalStates, found: Behaviours) -> None:
+        self._canonical = canonical
+        self._space = canonical.space
         self._component = found.graph.component
         points = self._space.points
-        self._boundaries = np.flatnonzero(points.told_more)
+        self._boundaries = np.flatnonzero(points.acknowledged_more)
         graph = found.graph
-        told = places.told
+        told = canonical.told
         at = np.searchsorted(told, graph.event, side="right")
         carried = np.flatnonzero(at < len(told))
         own_end = np.searchsorted(points.event, told[at[carried]], side="right")
@@ -74,7 +74,7 @@ class Carry:
     def _whole(self, origin: _Origin, boundary: int) -> Iterator[CrashState]:
         yield self._lost(boundary, origin.at(boundary))
         yield self._lost(boundary, np.concatenate([other.at(boundary) for other in self._origins]))
-        yield self._places.first(self._space.empty(boundary))
+        yield self._canonical.first(self._space.empty(boundary))
 
     def _lines(self, origin: _Origin, boundary: int) -> Iterator[CrashState]:
         pieces = origin.at(boundary)
@@ -84,4 +84,4 @@ class Carry:
             yield self._lost(boundary, pieces[line])
 
     def _lost(self, boundary: int, pieces: Ints) -> CrashState:
-        return self._places.without(boundary, pieces.tolist())
+        return self._canonical.without(boundary, pieces.tolist())

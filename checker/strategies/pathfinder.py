@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from crashcheck.analyzer.behaviours import find_behaviours, find_groups
 from crashcheck.analyzer.invariants.ranking import RankedGroup
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.search.budget import Left, endless
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import Choice, Chosen, Planned
-from crashcheck.checker.strategies.representative import Places, Representative
+from crashcheck.checker.strategies.representative import CanonicalStates, Representative
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Pathfinder:
     """Representatives from the smallest to the largest, once for each family of states, the cheap families first:
     one store persisted, one line cut back; pairs; what operations left unpersisted; all sets.
 
-    So a group with very many states holds up no other. `facts` give types and places; without them, behaviours
+    So a group with very many states holds up no other. `facts` give types and canonical; without them, behaviours
     are told by call stack alone.
     """
 
@@ -41,9 +41,9 @@ class PathfinderPlan:
         self.groups: tuple[Planned, ...] = ()
 
     def choices(self) -> Iterator[Choice]:
-        places = Places(self._space)
+        canonical = CanonicalStates(self._space)
         self.groups = tuple(
-            Planned(RankedGroup(group, 0.0, ()), Representative(places, group.representative))
+            Planned(RankedGroup(group, 0.0, ()), Representative(canonical, group.representative))
             for group in find_groups(find_behaviours(self._space.graph, self._facts))
         )
         families: tuple[Callable[[Representative], Iterator[tuple[str, CrashState]]], ...] = (

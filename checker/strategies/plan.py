@@ -11,7 +11,7 @@ from typing import Protocol
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.ranking import Evidence, KeepOn, RankedGroup
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.search.budget import Left, endless
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.representative import Representative
 

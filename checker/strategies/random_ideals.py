@@ -6,13 +6,13 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from crashcheck.checker.search.budget import Left, endless
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.plan import Choice, Chosen, Listed
-from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.representative import CanonicalStates
 
 MOST = 1 << 20  # states that are remembered so that each comes once
 _REPEATS = 100  # one after another: then nearly all have come, and the rest are listed
@@ -43,14 +43,14 @@ class Random:
 
     def drawn(self, space: StateSpace, chosen: Chosen) -> Iterator[CrashState]:
         """Those that chance gives, while new ones are not rare; `chosen` remembers them."""
-        places, sweep, chance = Places(space), Sweep(space), random.Random(self.seed)
+        canonical, sweep, chance = CanonicalStates(space), Sweep(space), random.Random(self.seed)
         repeats = 0
         while repeats < _REPEATS and len(chosen) < MOST:
             point = chance.randrange(len(space.points))
             kept: set[int] = set()
             for ideals in sweep.ideals_of(space.pending(point)):
                 kept.update(_any(ideals, sweep, chance))
-            choice = Choice(places.state(point, kept))
+            choice = Choice(canonical.state(point, kept))
             repeats += 1
             if chosen.new(choice, None):
                 repeats = 0

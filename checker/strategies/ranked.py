@@ -20,21 +20,21 @@ from crashcheck.analyzer.invariants.ranking import (
 )
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.search.budget import Left, OutOfTime, endless, within
-from crashcheck.checker.states.signature import Looks
+from crashcheck.checker.budget import Left, OutOfTime, endless, within
+from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
-from crashcheck.checker.strategies.leftovers import Carry
+from crashcheck.checker.strategies.leftovers import Leftovers
 from crashcheck.checker.strategies.plan import Choice, Chosen, Infer, Planned
 from crashcheck.checker.strategies.random_ideals import Random
-from crashcheck.checker.strategies.representative import Places, Representative
-from crashcheck.checker.strategies.round_robin import Phase, Turns
+from crashcheck.checker.strategies.representative import CanonicalStates, Representative
+from crashcheck.checker.strategies.round_robin import Phase, RoundRobin
 from crashcheck.checker.strategies.violations import violating
 
 MOST = 1 << 20  # states that are remembered so that each comes once; beyond them only the exhaustive search goes on
 _SHARE = 0.5  # of the seconds of a budget that likely invariants may take
 _FIRST_TURN = 32  # states of a group in its first turn of a phase; twice as many in each further one
-_PARTS = 4  # of one update that look different
+_PARTS = 4  # of one update that count as sites of their own
 
 # How often each phase has its turn while it lasts, so that none holds up the others for long.
 WEIGHTS = {
@@ -93,7 +93,7 @@ class RankedPlan:
         self._space = space
         self._left = left
         self._keep_on = within(left)
-        self._places = Places(space)
+        self._canonical = CanonicalStates(space)
         self._chosen = Chosen()
         self._evidence: Evidence = _Nothing()
         self._planned: tuple[Planned, ...] = ()
@@ -138,13 +138,13 @@ class RankedPlan:
             name: Phase(each, WEIGHTS[name], in_order=name == "all sets", everything=name == "rest")
             for name, each in self._phases(rest).items()
         }
-        looks = part_by_part(self._space, self._found)
-        for choice in Turns(phases, fresh, looks.of, looks.pending).choices():
+        signatures = part_by_part(self._space, self._found)
+        for choice in RoundRobin(phases, fresh, signatures.of, signatures.pending).choices():
             self._chosen.new(choice, None)
             yield choice
             if len(self._chosen) >= MOST:
                 break
-        for state in chain((choice.state for choice in phases["rest"].at_hand()), rest):
+        for state in chain((choice.state for choice in phases["rest"].queued()), rest):
             self._keep_on()
             if self._chosen.place(state) is None:
                 yield Choice(state, 0, "rest")
@@ -173,20 +173,20 @@ class RankedPlan:
             self._evidence = _TOO_LONG
             in_order = in_order_of(self._evidence)
         self._planned = tuple(
-            Planned(each, Representative(self._places, each.group.representative)) for each in in_order
+            Planned(each, Representative(self._canonical, each.group.representative)) for each in in_order
         )
 
     def _phases(self, rest: Iterator[CrashState]) -> dict[str, Iterator[Choice]]:
         assert self._found is not None
         found, representatives = self._found, [(planned.number, planned.representative) for planned in self._planned]
-        first, again = violating(self._places, _while(self._keep_on, self._evidence.queries))
-        carry = Carry(self._places, found)
+        first, again = violating(self._canonical, _while(self._keep_on, self._evidence.queries))
+        leftovers = Leftovers(self._canonical, found)
         return {
             "invariants": (Choice(state, 0, "invariant") for state in first),
             "invariants again": (Choice(state, 0, "invariant") for state in again),
             "random": (Choice(state, 0, "random") for state in Random().drawn(self._space, Chosen())),
             "cheap": _in_turns([(number, one.cheap()) for number, one in representatives]),
-            "carry": (Choice(state, 0, "carry") for state in carry.states()),
+            "carry": (Choice(state, 0, "carry") for state in leftovers.states()),
             "alone": _in_turns([(number, _named("alone", one.alone())) for number, one in representatives]),
             "members": self._members(),
             "pairs": _in_turns([(number, _named("pairs", one.pairs())) for number, one in representatives]),
@@ -206,7 +206,7 @@ class RankedPlan:
                 if member is None:
                     continue
                 still.append((number, members))
-                for family, state in Representative(self._places, found.behaviour(member)).cheap():
+                for family, state in Representative(self._canonical, found.behaviour(member)).cheap():
                     yield Choice(state, number, f"member {family}")
             waiting = still
 
@@ -220,7 +220,7 @@ class RankedPlan:
         yield from _in_turns([(planned.number, to_the_end(planned)) for planned in self._planned])
 
 
-def part_by_part(space: StateSpace, found: Behaviours) -> Looks:
+def part_by_part(space: StateSpace, found: Behaviours) -> SiteSignatures:
     """A site is that of a behaviour's node, and of one update, which of its first words."""
     graph = space.graph
 
@@ -229,7 +229,7 @@ def part_by_part(space: StateSpace, found: Behaviours) -> Looks:
         numbers: Ints = found.nodes.of_pieces(found.label) * _PARTS + np.minimum(part, _PARTS - 1)
         return numbers
 
-    return Looks(space, site)
+    return SiteSignatures(space, site)
 
 
 def _while(keep_on: KeepOn, queries: Iterable[Query]) -> Iterator[Query]:
@@ -259,8 +259,8 @@ def _in_turns(groups_: list[tuple[int, Iterator[tuple[str, CrashState]]]]) -> It
 
 
 def _spread(group: BehaviourGroup) -> Iterator[int]:
-    """Members but the representative: one of each way to look, then a second one of each; those that look alike in an
-    order in which each prefix is spread evenly over instances and time."""
+    """Members but the representative: one of each set of equal members, then a second one of each. Equal members are in
+    an order in which each prefix is spread evenly over instances and time."""
     left = [(np.sort(members), _halves(len(members))) for members in group.alike]
     while left:
         still = []

@@ -14,7 +14,7 @@ from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.runtime.trace_format import Kind
 
 
-class Places:
+class CanonicalStates:
     """Where a set of persisted pieces is a crash state for the first time: a state has one name only.
 
     Within a run of points with equal acknowledgements an ideal is a state of the first at which it is feasible.
@@ -26,7 +26,7 @@ class Places:
         newest = np.concatenate([np.full(1, -1, dtype=np.int64), np.maximum.accumulate(space.finite)])
         durable = np.searchsorted(graph.durable_from[space.finite], points.event, side="right")
         self._newest: Ints = newest[durable]
-        told = np.flatnonzero(points.told_more)
+        told = np.flatnonzero(points.acknowledged_more)
         self._run: Ints = told[np.searchsorted(told, np.arange(len(points)), side="right") - 1]
         self.told: Ints = np.flatnonzero(
             np.isin(graph.trace.events["kind"], np.array([Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
@@ -72,10 +72,10 @@ class _Moment:
     Sets of pieces are bitmasks over the pending pieces of the granules that hold some of the behaviour's.
     """
 
-    def __init__(self, places: Places, point: int, behaviour: Behaviour, pieces: frozenset[int]) -> None:
-        space = places.space
+    def __init__(self, canonical: CanonicalStates, point: int, behaviour: Behaviour, pieces: frozenset[int]) -> None:
+        space = canonical.space
         graph = space.graph
-        self._places = places
+        self._canonical = canonical
         self._point = point
         self._pending = space.pending(point)
         self.mine = tuple(id_ for id_ in self._pending if id_ in pieces)
@@ -106,7 +106,7 @@ class _Moment:
         mask = 0
         for id_ in ids:
             mask |= self._below[self._place[id_]]
-        return self._places.state(self._point, self._names(mask) if alone else self._older | self._names(mask))
+        return self._canonical.state(self._point, self._names(mask) if alone else self._older | self._names(mask))
 
     @property
     def pending(self) -> int:
@@ -122,7 +122,7 @@ class _Moment:
         mask = 0
         for id_ in ids:
             mask |= self._above[self._place[id_]]
-        return self._places.state(self._point, set(self._pending) - self._names(mask))
+        return self._canonical.state(self._point, set(self._pending) - self._names(mask))
 
     def ordered(self, one: int, other: int) -> bool:
         return bool(self._below[self._place[other]] >> self._place[one] & 1)
@@ -152,23 +152,25 @@ class Representative:
     Parts of extensions of a file (crash-model.md, page-cache rule 5) are not varied.
     """
 
-    def __init__(self, places: Places, behaviour: Behaviour) -> None:
-        self._places = places
+    def __init__(self, canonical: CanonicalStates, behaviour: Behaviour) -> None:
+        self._canonical = canonical
         self._behaviour = behaviour
         self._pieces = frozenset(behaviour.pieces)
-        space = places.space
+        space = canonical.space
         events = space.points.event
         rows = list(behaviour.pieces)
         until = int(space.graph.durable_from[rows].max())
         first = int(np.searchsorted(events, behaviour.first, side="right"))
         stop = int(np.searchsorted(events, until, side="left"))
-        last = int(np.searchsorted(events, places.told_after(behaviour.last), side="right")) + 1
+        last = int(np.searchsorted(events, canonical.told_after(behaviour.last), side="right")) + 1
         self.near = range(first, min(stop, last))
-        self.later = tuple((np.flatnonzero(space.points.told_more[last:stop]) + last).tolist() if last < stop else ())
+        self.later = tuple(
+            (np.flatnonzero(space.points.acknowledged_more[last:stop]) + last).tolist() if last < stop else ()
+        )
 
     def _moments(self, points: Iterable[int]) -> Iterator[_Moment]:
         for point in points:
-            moment = _Moment(self._places, point, self._behaviour, self._pieces)
+            moment = _Moment(self._canonical, point, self._behaviour, self._pieces)
             if moment.mine:
                 yield moment
 
@@ -231,18 +233,18 @@ class Representative:
 
         `most_steps`: pending pieces, and pairs of its own, that are looked at; beyond them each piece counts as free.
         """
-        space = self._places.space
+        space = self._canonical.space
         total, exact, steps = 0, True, 0
         for point in self.near:
             if most_steps is not None and steps > most_steps:
                 return total + ((self.near.stop - point) << len(self._behaviour.pieces)), False
-            moment = _Moment(self._places, point, self._behaviour, self._pieces)
+            moment = _Moment(self._canonical, point, self._behaviour, self._pieces)
             steps += moment.pending + len(moment.mine) ** 2
             if not moment.mine:
                 continue
             new, sure = _count(moment.orders())
             exact = exact and sure
-            if point > self.near.start and not bool(space.points.told_more[point]):
+            if point > self.near.start and not bool(space.points.acknowledged_more[point]):
                 before = int(space.points.event[point - 1])
                 known = [
                     order.older(int(np.searchsorted(space.graph.event, before, side="left")))
@@ -257,7 +259,7 @@ class Representative:
 
     def _gone(self, point: int) -> Iterator[int]:
         """Pieces of the behaviour issued since the point before and durable already: all sets with them are new."""
-        space = self._places.space
+        space = self._canonical.space
         low, high = int(space.points.event[point - 1]), int(space.points.event[point])
         for id_ in self._behaviour.pieces:
             if low <= int(space.graph.event[id_]) < high and int(space.graph.durable_from[id_]) <= high:

@@ -9,19 +9,19 @@ import numpy as np
 
 from crashcheck.analyzer.invariants.ranking import Query
 from crashcheck.checker.states.space import CrashState
-from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.representative import CanonicalStates
 
 Violation = tuple[CrashState, CrashState]  # the smallest and the largest state
 
 
-def states_of(places: Places, query: Query) -> Violation | tuple[()]:
+def states_of(canonical: CanonicalStates, query: Query) -> Violation | tuple[()]:
     """(smallest, largest), at the first crash point at which all pieces of the query were issued; () if none shows it.
 
     The smallest holds `persisted`, what these need, and all that was issued before any piece of the query; the largest
     lacks `unpersisted` and what needs them. Where the first point has no such state, no later one has: what is durable
     stays so, and the order of what is pending does not change.
     """
-    space, graph = places.space, places.space.graph
+    space, graph = canonical.space, canonical.space.graph
     if not query.unpersisted:
         return ()
     events = graph.event[[*query.persisted, *query.unpersisted]]
@@ -37,24 +37,26 @@ def states_of(places: Places, query: Query) -> Violation | tuple[()]:
         return ()
     pending = set(space.pending(point))
     kept = [piece for piece in query.persisted if piece in pending]
-    return places.with_only(point, kept, int(events.min())), places.first(largest)
+    return canonical.with_only(point, kept, int(events.min())), canonical.first(largest)
 
 
-def violating(places: Places, queries: Iterable[Query]) -> tuple[Iterator[CrashState], Iterator[CrashState]]:
+def violating(
+    canonical: CanonicalStates, queries: Iterable[Query]
+) -> tuple[Iterator[CrashState], Iterator[CrashState]]:
     """Of the first feasible query of each signature, the largest states and then the smallest; those of all others.
 
     The largest come first because they have found more planted bugs sooner. States are made when they are asked for:
     looking for a new signature among many queries of known ones costs little.
     """
-    both = _Both(places, queries)
+    both = _Both(canonical, queries)
     return both.first(), both.again()
 
 
 class _Both:
     """One pass over the queries for two readers; what one of them comes across is kept for the other."""
 
-    def __init__(self, places: Places, queries: Iterable[Query]) -> None:
-        self._places = places
+    def __init__(self, canonical: CanonicalStates, queries: Iterable[Query]) -> None:
+        self._canonical = canonical
         self._queries = iter(queries)
         self._seen: set[object] = set()  # signatures that were feasible
         self._fresh: deque[Violation] = deque()
@@ -72,7 +74,7 @@ class _Both:
     def again(self) -> Iterator[CrashState]:
         while self._known or self._advance():
             while self._known:
-                yield from reversed(states_of(self._places, self._known.popleft()))
+                yield from reversed(states_of(self._canonical, self._known.popleft()))
 
     def _advance(self) -> bool:
         """Look at one more query; False if there is none."""
@@ -81,7 +83,7 @@ class _Both:
             return False
         if query.signature in self._seen:
             self._known.append(query)
-        elif states := states_of(self._places, query):
+        elif states := states_of(self._canonical, query):
             self._seen.add(query.signature)
             self._fresh.append(states)
         return True

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from crashcheck.analyzer.behaviours import find_behaviours
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.search.budget import Left, OutOfTime, endless, within
+from crashcheck.checker.budget import Left, OutOfTime, endless, within
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies.plan import Choice, Chosen, Infer, Planned
-from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.representative import CanonicalStates
 from crashcheck.checker.strategies.violations import states_of
 
 
@@ -52,10 +52,10 @@ class WitcherPlan:
             self._note = "no state was executed: the budget's seconds ended while likely invariants were inferred"
             raise
         self._note = evidence.note
-        places, chosen = Places(self._space), Chosen()
+        canonical, chosen = CanonicalStates(self._space), Chosen()
         for query in evidence.queries:
             self._keep_on()
-            for state in states_of(places, query):
+            for state in states_of(canonical, query):
                 choice = Choice(state, 0, "invariant")
                 if chosen.new(choice, None):
                     yield choice

@@ -14,8 +14,8 @@ from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings.register import Snapshot
 from crashcheck.checker.oracles import Oracle, prepare
-from crashcheck.checker.search.loop import Progress
-from crashcheck.checker.search.recovery import Deeper, Recovery
+from crashcheck.checker.search.crash_states import Progress
+from crashcheck.checker.search.recovery import Recovery, RecoverySearch
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import digest
@@ -80,7 +80,7 @@ def deeper_of(
     plan: Strategy,
     oracle: Oracle,
     progress: Callable[[Progress], None] | None,
-) -> Deeper:
+) -> RecoverySearch:
     """How the check's own run on a crash image is recorded and modelled.
 
     With output equivalence the driver is given no operation: it recovers what it opens, and ends.
@@ -113,7 +113,7 @@ def deeper_of(
         snapshot = _recorded_again(lambda seq, again: record_in(again, seq), below.subject, folder)
         return Recovery(below.subject, recording.first, snapshot)
 
-    return Deeper(
+    return RecoverySearch(
         record_check,
         _check_setup(config, loaded.recording, work),
         partial(prepare.in_recovery, oracle),

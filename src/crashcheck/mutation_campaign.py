@@ -14,17 +14,17 @@ from pathlib import Path
 from crashcheck import pipeline, run_summary
 from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.checker.execution.product_exploration import Covering, drawn
+from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.findings.provenance import NoProvenance
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.mutant_states import Common, Count, Exposure
 from crashcheck.checker.mutation.mutants import Mutant, Persist, mutants, persists, without_persists
+from crashcheck.checker.mutation.product_exploration import Covering, drawn
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.results import Location, Outcome, Verdict
-from crashcheck.checker.search.budget import Budget, Meter, OutOfTime, within
-from crashcheck.checker.search.loop import Exploring, uncrashed
+from crashcheck.checker.search.crash_states import Search, uncrashed
 from crashcheck.checker.states.space import CrashPoint, CrashState, StateSpace
 from crashcheck.checker.store import Store
 from crashcheck.checker.strategies import Plan
@@ -200,7 +200,7 @@ class _Search:
             uncrashed(executor, first=with_first)
             prepare.judge_boundaries(oracle, executor, loaded.subject, loaded.completeness)
             plan = pipeline.strategy_of(config, loaded)
-            explored = Exploring(loaded.subject, executor, plan, self._budget, jobs=self._jobs).run()
+            explored = Search(loaded.subject, executor, plan, self._budget, jobs=self._jobs).run()
         if explored.findings or explored.uncertain:
             first = (*explored.findings, *explored.uncertain)[0]
             raise CrashcheckError(

@@ -20,6 +20,7 @@ from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.blind_spots import unexercised
 from crashcheck.change import Touched
 from crashcheck.check_setup import deeper_of, executor_of, snapshots_of
+from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.executor import DiskFull, Executor
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.fixes import proposals
@@ -30,8 +31,7 @@ from crashcheck.checker.policy import Known, judge
 from crashcheck.checker.policy_files import rules
 from crashcheck.checker.replay import Replayed, replay
 from crashcheck.checker.results import RunResult, StopReason
-from crashcheck.checker.search.budget import Budget
-from crashcheck.checker.search.loop import Exploration, Exploring, Progress, uncrashed
+from crashcheck.checker.search.crash_states import Progress, Search, SearchResult, uncrashed
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.store import RunFolder, Store
 from crashcheck.checker.strategies import Ranked, Strategy, strategy
@@ -125,7 +125,7 @@ def search(
     depth: int,
     tell: OnProgress,
     touched: Touched | None = None,
-) -> tuple[Exploration, tuple[str, ...]]:
+) -> tuple[SearchResult, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; then recoveries."""
     subject = loaded.subject
     inferring = _Inferring(loaded)
@@ -139,7 +139,7 @@ def search(
         with_first = config.check.first == "check" and run_summary.has_files(recording.first)
         uncrashed(executor, first=with_first, shown_pools=(str(recording.pool), str(recording.first)))
         prepare.judge_boundaries(oracle, executor, subject, loaded.completeness)
-        exploring = Exploring(
+        exploring = Search(
             subject,
             executor,
             plan,
@@ -174,11 +174,11 @@ def _with_fixes(
     config: Config,
     loaded: Loaded,
     executor: Executor,
-    exploring: Exploring,
-    found: Exploration,
+    exploring: Search,
+    found: SearchResult,
     by: Strategy,
     tell: OnProgress,
-) -> Exploration:
+) -> SearchResult:
     """What was found, with what would mend it; in a fifth of the budget, and 10 s at most."""
     bugs = [bug for bug in exploring.register.bugs() if not bug.finding.uncertain]
     if not bugs or found.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL):
@@ -211,7 +211,7 @@ def _with_fixes(
 
 
 def summarise(
-    config: Config, loaded: Loaded, exploration: Exploration, warnings: Sequence[str], seconds: float
+    config: Config, loaded: Loaded, exploration: SearchResult, warnings: Sequence[str], seconds: float
 ) -> RunResult:
     """Everything that the reports need."""
     facts = loaded.facts

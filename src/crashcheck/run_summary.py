@@ -15,7 +15,7 @@ from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
 from crashcheck.checker.results import Finding, Location, Note, NotInstrumented, TraceSummary
-from crashcheck.checker.search.loop import Exploration
+from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
 from crashcheck.runtime.record import Recording
@@ -177,7 +177,7 @@ def recording_in(folder: Path) -> Recording:
     )
 
 
-def both(first: Exploration, second: Exploration) -> Exploration:
+def both(first: SearchResult, second: SearchResult) -> SearchResult:
     """A search and the search below its states as one; a bug that shows without crashing recovery is told once."""
     return replace(
         first,

@@ -11,6 +11,7 @@ import numpy as np
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.execution.process import Limits
@@ -19,8 +20,7 @@ from crashcheck.checker.images.transition import Content
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.results import Finding, Location
-from crashcheck.checker.search.budget import Budget
-from crashcheck.checker.search.loop import Exploration, Exploring, Progress
+from crashcheck.checker.search.crash_states import Progress, Search, SearchResult
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Exhaustive, Strategy
 from crashcheck.checker.subject import Subject
@@ -109,8 +109,8 @@ class World:
         jobs: int = 1,
         snapshot: Snapshot | None = None,
         progress: Callable[[Progress], None] | None = None,
-    ) -> Exploration:
-        return Exploring(
+    ) -> SearchResult:
+        return Search(
             self.subject,
             executor,
             strategy or Exhaustive(),
@@ -120,7 +120,7 @@ class World:
             progress=progress,
         ).run()
 
-    def explore(self, *, jobs: int = 1, budget: Budget | None = None, snapshot: Snapshot | None = None) -> Exploration:
+    def explore(self, *, jobs: int = 1, budget: Budget | None = None, snapshot: Snapshot | None = None) -> SearchResult:
         with self.executor(jobs) as executor:
             return self.search(executor, jobs=jobs, budget=budget, snapshot=snapshot)
 
@@ -139,7 +139,7 @@ class World:
         return folder
 
 
-def without_times(found: Exploration) -> Exploration:
+def without_times(found: SearchResult) -> SearchResult:
     def timeless(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
         return tuple(replace(f, verdict=replace(f.verdict, seconds=0.0)) for f in findings)
 

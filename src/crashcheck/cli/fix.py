@@ -13,7 +13,7 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.checker.fixes.proposals import Proposals, Proposed
-    from crashcheck.checker.search.loop import Progress
+    from crashcheck.checker.search.crash_states import Progress
     from crashcheck.config import Config
 
 

@@ -12,7 +12,7 @@ from crashcheck.config import FAIL_ON, STRATEGIES, load, override
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
-    from crashcheck.checker.search.loop import Progress
+    from crashcheck.checker.search.crash_states import Progress
 
 OPENED = "report.html"  # in the run's folder, for `crashcheck open`
 

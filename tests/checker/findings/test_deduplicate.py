@@ -11,18 +11,18 @@ import pytest
 from crashcheck.checker.findings.deduplicate import Due, Lacks, Trait, alike, callers_within, groups, head, usual
 from crashcheck.checker.findings.identity import AT
 from crashcheck.checker.results import Frame, Kind, Location, Outcome
-from crashcheck.checker.search.loop import Exploration
+from crashcheck.checker.search.crash_states import SearchResult
 from support.checked_worlds import World, place, words
 from support.tracing import TraceBuilder
 
-Explore = Callable[..., Exploration]
+Explore = Callable[..., SearchResult]
 
 
 @pytest.fixture
 def explore(tmp_path: Path, clauses: Path) -> Explore:
     def run(
         script: Callable[[TraceBuilder], None], *claims: str, snapshot: bool = False, **more: object
-    ) -> Exploration:
+    ) -> SearchResult:
         check = words([str(clauses), "{pool}/p", "{acked}", *claims])
         world = World(tmp_path / "world", check, script, **more)  # type: ignore[arg-type]
         return world.explore(snapshot=world.real_snapshot if snapshot else None)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.findings import classify
-from crashcheck.checker.findings.classify import Kinds
+from crashcheck.checker.findings.classify import Classifier
 from crashcheck.checker.findings.register import KILL_SHOWS_IT, NO_SNAPSHOT, NOT_REPLAYED, UNEXPLAINED, Register
 from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.results import Finding, Kind, StopReason, Verdict
-from crashcheck.checker.search.budget import Budget, Meter
-from crashcheck.checker.search.verdict_cache import Prober
 from support.checked_worlds import World, place, words
 from support.flag_first import STEPS, VALID, VALUE, persist, put_flag_first, two_steps
 from support.tracing import TraceBuilder
@@ -171,11 +171,11 @@ def test_a_loss_seen_late_is_blamed_on_what_made_it_harmful_whatever_the_oracle_
     oracle.begins = int(np.flatnonzero(recorded.space.points.begun)[0])
     between = next(p.index for p in recorded.space.points if p.event == recorded.subject.event_of(2) + 2)
     with recorded.executor() as executor:
-        prober = Prober(executor, recorded.content, Meter(Budget()))
-        prober.allow(400)
+        verdicts = VerdictCache(executor, recorded.content, Meter(Budget()))
+        verdicts.allow(400)
         state = recorded.space.drop(between, (0,))
-        assert not prober.verdict(recorded.space.full(between)).passed
-        cause = Kinds(recorded.subject, prober).decide(state, prober.verdict(state))
+        assert not verdicts.verdict(recorded.space.full(between)).passed
+        cause = Classifier(recorded.subject, verdicts).decide(state, verdicts.verdict(state))
     assert (cause.kind, cause.lost, cause.kept) == (Kind.ORDERING, 0, 1)
 
 
@@ -267,12 +267,12 @@ def test_the_ends_of_a_long_stretch_are_found_in_few_runs_where_each_hangs(world
 
     recorded = world(long, f"{how}0=64", limits=Limits(timeout_s=0.3))
     with recorded.executor() as executor:
-        prober = Prober(executor, recorded.content, Meter(Budget()))
-        prober.allow(1000)
-        deciding = Kinds(recorded.subject, prober)
+        verdicts = VerdictCache(executor, recorded.content, Meter(Budget()))
+        verdicts.allow(1000)
+        deciding = Classifier(recorded.subject, verdicts)
         cause = deciding.prefix_cause(recorded.subject.event_of(100))
         assert (cause.kept, cause.lost, cause.complete) == (0, 1, True)
-        assert prober.runs <= runs + 5
+        assert verdicts.runs <= runs + 5
         assert cause.moment is not None
         assert deciding.right_again(cause.moment) == len(recorded.graph) - 1
 
@@ -384,9 +384,9 @@ def test_a_stretch_whose_beginning_was_not_found_is_told_as_such(
     world = World(tmp_path / "world", check, script, sites={1: VALUE, 2: VALID, 3: place(50, "entry.more")})
     last = len(world.trace.events) - 1
     with world.executor() as executor:
-        prober = Prober(executor, world.content, Meter(Budget()))
-        prober.allow(100)
-        cause = Kinds(world.subject, prober).prefix_cause(last)
+        verdicts = VerdictCache(executor, world.content, Meter(Budget()))
+        verdicts.allow(100)
+        cause = Classifier(world.subject, verdicts).prefix_cause(last)
     register = Register(world.subject)
     register.add(cause)
     (bug,) = register.bugs()
@@ -427,19 +427,19 @@ def test_a_section_begins_where_it_does_in_another_operation_that_old_contents_d
     sites = {1: place(10, "slot.token"), 2: place(11, "slot.key"), 3: place(12, "slot.value")}
     recorded = world(run, "0>8", "8=16", "512>520", "520=528", sites=sites)
     with recorded.executor() as executor:
-        prober = Prober(executor, recorded.content, Meter(Budget()))
-        prober.allow(100)
+        verdicts = VerdictCache(executor, recorded.content, Meter(Budget()))
+        verdicts.allow(100)
         value = next(
             p for p in range(len(recorded.graph)) if recorded.trace.events["site"][recorded.graph.event[p]] == 3
         )
-        cause = Kinds(recorded.subject, prober).prefix_cause(recorded.subject.event_of(value))
+        cause = Classifier(recorded.subject, verdicts).prefix_cause(recorded.subject.event_of(value))
     names = {
         piece: sites[int(recorded.trace.events["site"][recorded.subject.event_of(piece)])].variable
         for piece in (cause.kept, cause.lost)
         if piece is not None
     }
     assert list(names.values()) == [kept, lost]
-    assert prober.runs < 20
+    assert verdicts.runs < 20
 
 
 def test_elsewhere_no_stretch_is_followed_further_than_its_beginning_would_help(world: Make) -> None:
@@ -459,8 +459,8 @@ def test_elsewhere_no_stretch_is_followed_further_than_its_beginning_would_help(
     sites = {1: VALUE, 2: VALID, 3: place(50, "entry.more")}
     recorded = world(run, "0=8", "512=520", "1024=520", sites=sites)
     with recorded.executor() as executor:
-        prober = Prober(executor, recorded.content, Meter(Budget()))
-        prober.allow(400)
-        cause = Kinds(recorded.subject, prober).prefix_cause(recorded.subject.event_of(2))
+        verdicts = VerdictCache(executor, recorded.content, Meter(Budget()))
+        verdicts.allow(400)
+        cause = Classifier(recorded.subject, verdicts).prefix_cause(recorded.subject.event_of(2))
     assert (cause.kept, cause.lost, cause.complete) == (1, 2, True)
-    assert 3 <= prober.runs < 20
+    assert 3 <= verdicts.runs < 20

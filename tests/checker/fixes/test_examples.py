@@ -15,7 +15,7 @@ from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.inference import Inferred
 from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.search.budget import OutOfTime
+from crashcheck.checker.budget import OutOfTime
 from crashcheck.config import load
 from support.paths import EXAMPLES
 

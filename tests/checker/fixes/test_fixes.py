@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from crashcheck.analyzer.invariants.ranking import always
+from crashcheck.checker.budget import Budget, Left, OutOfTime, endless, within
 from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.execution.timeouts import Hangs, Patience
 from crashcheck.checker.findings.register import Bug
 from crashcheck.checker.fixes import reexplore
 from crashcheck.checker.fixes.candidates import Step
@@ -23,8 +23,8 @@ from crashcheck.checker.fixes.edited_trace import Counterparts, edited
 from crashcheck.checker.fixes.propose import Fixes
 from crashcheck.checker.fixes.reexplore import Order, Retrial
 from crashcheck.checker.results import Edit, Fix, Location, Outcome, Verdict
-from crashcheck.checker.search.budget import Budget, Left, OutOfTime, endless, within
-from crashcheck.checker.search.loop import Exploring
+from crashcheck.checker.search.crash_states import Search
+from crashcheck.checker.search.timeouts import KnownTimeouts, Patience
 from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Exhaustive, Plan, Strategy
@@ -70,7 +70,7 @@ def propose(tmp_path: Path, clauses: Path) -> Propose:
             return "\n".join(["flush"] * step.flush + ["fence"] * fence + ["sync"] * (step.sync is not None))
 
         with world.executor() as executor:
-            exploring = Exploring(world.subject, executor, Exhaustive(), Budget(states=states))
+            exploring = Search(world.subject, executor, Exhaustive(), Budget(states=states))
             exploring.run()
             register, tried = exploring.register, exploring.tried()
             fixes = Fixes(world.subject, executor, strategy, register, tried, chain, write, left=left)
@@ -157,7 +157,7 @@ def retried(tmp_path: Path, clauses: Path, *claims: str) -> Iterator[tuple[Execu
     unchanged = Counterparts(subject.space, edited(subject.graph, ()))
     values = np.flatnonzero(subject.trace.events["site"] == 1)
     with world.executor() as executor:
-        exploring = Exploring(subject, executor, Exhaustive(), Budget(states=5))
+        exploring = Search(subject, executor, Exhaustive(), Budget(states=5))
         exploring.run()
         (bug,) = exploring.register.bugs()
         again = retrial_of(world, executor, exploring, bug)
@@ -179,7 +179,7 @@ def test_what_failed_with_one_edit_is_not_checked_again_with_the_next(
 def test_a_check_that_is_only_slow_does_not_count_against_a_fix(tmp_path: Path, clauses: Path) -> None:
     """It needs more than the time that the uncrashed images suggest, where the second value is lost."""
     with retried(tmp_path, clauses, "64>0", "@320>256") as (executor, again):
-        executor.give(0.1)
+        executor.set_timeout(0.1)
         outcome = again()
         assert executor.hasty_s is not None
         assert executor.hasty_s > 0.1
@@ -199,10 +199,10 @@ def test_what_hangs_counts_once_the_whole_limit_has_confirmed_it(
     unchanged = Counterparts(subject.space, edited(subject.graph, ()))
     values = np.flatnonzero(subject.trace.events["site"] == 1)
     with world.executor() as executor:
-        exploring = Exploring(subject, executor, Exhaustive(), Budget(states=5))
+        exploring = Search(subject, executor, Exhaustive(), Budget(states=5))
         exploring.run()
         (bug,) = exploring.register.bugs()
-        executor.give(0.1)
+        executor.set_timeout(0.1)
         again = retrial_of(world, executor, exploring, bug)
         ends = math.inf
         if spent:
@@ -220,9 +220,9 @@ def test_what_hangs_counts_once_the_whole_limit_has_confirmed_it(
     assert (outcome.failing, outcome.whole, outcome.in_time) == ((0, False, False) if spent else (1, True, True))
 
 
-def retrial_of(world: World, executor: Executor, exploring: Exploring, bug: Bug) -> Retrial:
+def retrial_of(world: World, executor: Executor, exploring: Search, bug: Bug) -> Retrial:
     order = Order(choice.state for choice in Exhaustive().plan(world.space).choices())
-    patience = Patience(executor, Hangs(by_call(world.subject.space)))
+    patience = Patience(executor, KnownTimeouts(by_call(world.subject.space)))
     return Retrial(world.subject, executor, patience, order, exploring.register, exploring.tried(), None, bug, {})
 
 

@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crashcheck.analyzer.persistence import build
-from crashcheck.checker.execution.product_exploration import Covering, Outcome, Product, _contents, matching, product_of
+from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.images.image_folder import patch_image, write_image
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.mutant_states import Common, Exposure
 from crashcheck.checker.mutation.mutants import mutants, persists
-from crashcheck.checker.search.budget import Budget, Meter, OutOfTime, within
+from crashcheck.checker.mutation.product_exploration import Covering, Outcome, Product, _contents, matching, product_of
 from crashcheck.checker.states.granules import Granule, together
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState

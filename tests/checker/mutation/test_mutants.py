@@ -21,12 +21,12 @@ from crashcheck.analyzer.invariants.inference import Inferred
 from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.trace.reader import Facts, Trace
+from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.mutant_states import Common, Count, Exposure
 from crashcheck.checker.mutation.mutants import Change, Mutant, What, mutants, persists, without_persists
 from crashcheck.checker.results import Location
-from crashcheck.checker.search.budget import OutOfTime
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.config import load, override
 from crashcheck.mutation_campaign import Fate, _One, mutate

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.results import GroupRow, GroupVerdict
-from crashcheck.checker.search.budget import Budget
-from crashcheck.checker.search.loop import Exploration
+from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
 from support.checked_worlds import World, place, without_times, words
 from support.flag_first import VALID, VALUE, persist, put_flag_first
@@ -31,7 +31,7 @@ def flags_and_log(t: TraceBuilder) -> None:
 
 def explore(
     folder: Path, clauses: Path, strategy: Strategy, how: str = "", budget: Budget | None = None, jobs: int = 1
-) -> tuple[World, Exploration]:
+) -> tuple[World, SearchResult]:
     claims = [f"{how}{at + 64}>{at}" for at in (0, 256, 512)]
     world = World(
         folder,

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.search.loop import Exploration
+from crashcheck.checker.search.crash_states import SearchResult
 from support.checked_worlds import World, words
 from support.flag_first import VALID, VALUE, put_flag_first
 
 SLOTS = 24
 
 
-def explore(folder: Path, clauses: Path, *claims: str) -> Exploration:
+def explore(folder: Path, clauses: Path, *claims: str) -> SearchResult:
     check = words([str(clauses), "{pool}/p", "{acked}", *claims])
     return World(folder, check, lambda t: put_flag_first(t, SLOTS), sites={1: VALUE, 2: VALID}).explore()
 

@@ -13,7 +13,7 @@ from crashcheck.analyzer.behaviours import find_behaviours, find_groups
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import strategy
-from crashcheck.checker.strategies.representative import Places, Representative
+from crashcheck.checker.strategies.representative import CanonicalStates, Representative
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import Script, site
 
@@ -53,11 +53,11 @@ def test_all_states_of_a_representative_are_the_sets_of_its_updates_that_may_per
     with tempfile.TemporaryDirectory() as folder:
         script = script_of(Path(folder), steps)
         space = space_of(script, model)
-        places = Places(space)
+        canonical = CanonicalStates(space)
         everything = list(space.states(strategy("exhaustive")))
         for group in find_groups(find_behaviours(space.graph, script.facts)):
             mine = set(group.representative.pieces)
-            one = Representative(places, group.representative)
+            one = Representative(canonical, group.representative)
             met = {seen(space, state, mine) for state in one.ideals()}
             near = {int(space.points.acked[p]) for p in one.near if mine & set(space.pending(p))}
             printed = {int(space.points.stdout_bytes[p]) for p in one.near if mine & set(space.pending(p))}
@@ -122,7 +122,7 @@ def test_what_came_before_the_behaviour_has_persisted_in_all_its_sparse_states(t
     space = space_of(script)
     groups_ = find_groups(find_behaviours(space.graph, script.facts))
     pair = next(group for group in groups_ if group.types == ("pair",))
-    one = Representative(Places(space), pair.representative)
+    one = Representative(CanonicalStates(space), pair.representative)
     assert {space.persisted(state) for state in one.ideals()} == {(0,), (0, 1), (0, 2), (0, 1, 2)}
 
 
@@ -135,7 +135,7 @@ def test_interleaved_updates_are_added_where_the_line_requires_them_and_only_the
     script.persist(0, 256)
     space = space_of(script)
     pair = next(group for group in find_groups(find_behaviours(space.graph, script.facts)) if group.types == ("pair",))
-    one = Representative(Places(space), pair.representative)
+    one = Representative(CanonicalStates(space), pair.representative)
     assert {space.persisted(state) for state in one.ideals()} == {(), (0,), (2, 3), (0, 2, 3)}
     assert {space.lost(state) for state in one.cut()} == {(0,), (3,)}
 

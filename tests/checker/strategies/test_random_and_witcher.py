@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crashcheck.checker.strategies import Random, Witcher, strategy
-from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.representative import CanonicalStates
 from crashcheck.checker.strategies.violations import states_of
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import Script, site
@@ -62,8 +62,8 @@ def test_witcher_gives_the_states_of_all_queries_in_their_order_and_ends(
         space = space_of(script)
         wanted = [Wanted((a,), (b,), 0, n) for n, (a, b) in enumerate(pieces) if max(a, b) < len(space.graph)]
         states = list(space.states(Witcher(script.facts, evidence(*wanted))))
-        places = Places(space)
-        assert states == list(dict.fromkeys(state for query in wanted for state in states_of(places, query)))
+        canonical = CanonicalStates(space)
+        assert states == list(dict.fromkeys(state for query in wanted for state in states_of(canonical, query)))
         assert set(states) <= set(space.states(strategy("exhaustive")))
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.ranking import KeepOn
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.search.budget import OutOfTime, within
+from crashcheck.checker.budget import OutOfTime, within
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Choice, Ranked, strategy
 from crashcheck.checker.strategies import ranked as ranked_module
 from crashcheck.checker.strategies.plan import Infer
-from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.representative import CanonicalStates
 from crashcheck.checker.strategies.violations import states_of
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import Script
@@ -51,11 +51,11 @@ def test_with_any_queries_too_and_their_states_come_first(steps: list[Step], pie
         wanted = [Wanted((a,), (b,), 0, n) for n, (a, b) in enumerate(pieces) if max(a, b) < len(space.graph)]
         _, choices = choices_of(script, "px86", *wanted)
         assert Counter(choice.state for choice in choices) == Counter(space.states(strategy("exhaustive")))
-        places = Places(space)
-        first = next((states for query in wanted if (states := states_of(places, query))), None)
+        canonical = CanonicalStates(space)
+        first = next((states for query in wanted if (states := states_of(canonical, query))), None)
         assert first is None or choices[0].state == first[1]
         for query in wanted:
-            for state in states_of(places, query):
+            for state in states_of(canonical, query):
                 held = set(space.persisted(state)) | set(space.durable(state.point).tolist())
                 assert held.issuperset(query.persisted)
                 assert held.isdisjoint(query.unpersisted)
@@ -78,7 +78,7 @@ def test_a_query_gives_the_smallest_and_the_largest_state_at_the_first_point_aft
     script.at(4, 192, delta=0)  # 3
     script.persist(64, 72)
     space = space_of(script)
-    smallest, largest = states_of(Places(space), Wanted((2,), (1,)))
+    smallest, largest = states_of(CanonicalStates(space), Wanted((2,), (1,)))
     assert space.persisted(smallest) == (0, 2)
     assert space.lost(largest) == (1,)
     assert smallest.point == largest.point == 0
@@ -91,9 +91,9 @@ def test_a_query_that_the_order_forbids_gives_no_state(tmp_path: Path) -> None:
     script.persist(0)
     script.at(2, 64, delta=64)  # after the fence
     space = space_of(script)
-    places = Places(space)
-    assert states_of(places, Wanted((1,), (0,))) == ()
-    assert states_of(places, Wanted((2,), (0,))) == ()
+    canonical = CanonicalStates(space)
+    assert states_of(canonical, Wanted((1,), (0,))) == ()
+    assert states_of(canonical, Wanted((2,), (0,))) == ()
 
 
 def test_the_first_of_each_signature_comes_before_the_second_of_any(tmp_path: Path) -> None:
@@ -103,14 +103,14 @@ def test_the_first_of_each_signature_comes_before_the_second_of_any(tmp_path: Pa
     script.persist(4096, 512)
     wanted = [Wanted((n,), (n + 4,), 0, n % 2, n % 2) for n in (0, 2, 1, 3)]
     space, choices = choices_of(script, "px86", *wanted)
-    places = Places(space)
+    canonical = CanonicalStates(space)
     order = [choice.state for choice in choices if choice.family == "invariant"]
 
     def turns(*queries: Wanted) -> list[int]:
-        return [order.index(state) for each in queries for state in states_of(places, each) if state in order]
+        return [order.index(state) for each in queries for state in states_of(canonical, each) if state in order]
 
     first, second = turns(wanted[0], wanted[2]), turns(wanted[1], wanted[3])
-    assert choices[0].state == states_of(places, wanted[0])[1]
+    assert choices[0].state == states_of(canonical, wanted[0])[1]
     assert len(first) >= 2
     assert max(first) < min(second)
 

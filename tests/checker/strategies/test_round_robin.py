@@ -1,4 +1,4 @@
-"""Phases take turns by weight, and what looks like few states before it comes before what looks like many."""
+"""Phases take turns by weight; states with a rare signature come before those with a common one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import Choice, Chosen
 from crashcheck.checker.strategies.ranked import part_by_part
-from crashcheck.checker.strategies.round_robin import Phase, Turns
+from crashcheck.checker.strategies.round_robin import Phase, RoundRobin
 from support.random_runs import SETTINGS
 from support.scripts import Script, site
 
@@ -22,7 +22,7 @@ A = site("pair.a", ("pair", "a", 0, 8), line=1)
 B = site("pair.b", ("pair", "b", 64, 8), line=2)
 WIDE = site("pair.wide", ("pair", "wide", 128, 24), line=3)
 
-Named = list[tuple[int, str]]  # a state's number, and its look
+Named = list[tuple[int, str]]  # a state's number, and its signature
 
 
 def choice(number: int, family: str) -> Choice:
@@ -31,7 +31,7 @@ def choice(number: int, family: str) -> Choice:
 
 def turns(phases: dict[str, Named], weights: dict[str, int], **options: dict[str, bool]) -> list[tuple[str, int]]:
     """(phase, number) in the order in which they come."""
-    looks = {number: look.encode() for named in phases.values() for number, look in named}
+    signatures = {number: signature.encode() for named in phases.values() for number, signature in named}
     chosen = Chosen()
     made = {
         name: Phase(
@@ -40,7 +40,9 @@ def turns(phases: dict[str, Named], weights: dict[str, int], **options: dict[str
         for name, named in phases.items()
     }
     out = []
-    found = Turns(made, lambda one: not chosen.again(one, None), lambda state: looks[state.point], lambda state: 1)
+    found = RoundRobin(
+        made, lambda one: not chosen.again(one, None), lambda state: signatures[state.point], lambda state: 1
+    )
     for one in found.choices():
         assert chosen.new(one, None)
         out.append((one.family, one.state.point))
@@ -86,12 +88,12 @@ def test_what_another_phase_gives_meanwhile_ends_no_phase() -> None:
 def test_where_very_much_is_pending_few_states_are_looked_at_ahead() -> None:
     looked: list[CrashState] = []
 
-    def look(state: CrashState) -> bytes:
+    def signature(state: CrashState) -> bytes:
         looked.append(state)
         return b"x"
 
     choices = (choice(number, "one") for number in range(100))
-    found = Turns({"one": Phase(choices, 1)}, lambda one: True, look, lambda state: 1 << 14).choices()
+    found = RoundRobin({"one": Phase(choices, 1)}, lambda one: True, signature, lambda state: 1 << 14).choices()
     for number in range(50):
         assert next(found).state.point == number
         assert len(looked) < number + 5
@@ -123,15 +125,15 @@ def test_states_look_alike_that_lose_and_keep_the_same_sites_wherever_that_is(tm
         script.at(2, base + 64, delta=64)
         script.persist(base, 128)
     space = StateSpace(build(script.trace.trace(), "px86", Options()))
-    look = part_by_part(space, find_behaviours(space.graph, script.facts)).of
+    signature = part_by_part(space, find_behaviours(space.graph, script.facts)).of
     points = [point for point in range(len(space.points)) if len(space.pending(point)) == 2]
     first, then = points[0], points[-1]
     assert first != then
     a, b = space.pending(first)
     c, d = space.pending(then)
-    assert look(space.drop(first, (a,))) == look(space.drop(then, (c,)))
-    assert look(space.drop(first, (a,))) != look(space.drop(then, (d,)))
-    assert look(space.drop(first, (a, b))) != look(space.drop(then, (c,)))
+    assert signature(space.drop(first, (a,))) == signature(space.drop(then, (c,)))
+    assert signature(space.drop(first, (a,))) != signature(space.drop(then, (d,)))
+    assert signature(space.drop(first, (a, b))) != signature(space.drop(then, (c,)))
 
 
 def test_parts_of_one_update_look_different(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_parts_of_one_update_look_different(tmp_path: Path) -> None:
     script.at(3, 56, delta=128, size=24)  # two lines
     script.persist(56, 24)
     space = StateSpace(build(script.trace.trace(), "px86", Options()))
-    look = part_by_part(space, find_behaviours(space.graph, script.facts)).of
+    signature = part_by_part(space, find_behaviours(space.graph, script.facts)).of
     pending = space.pending(0)
     assert len(pending) >= 2
-    assert look(space.drop(0, pending[:1])) != look(space.drop(0, pending[-1:]))
+    assert signature(space.drop(0, pending[:1])) != signature(space.drop(0, pending[-1:]))

@@ -59,7 +59,7 @@ class Meter:
         return None if self._budget.seconds is None else max(0.0, self._budget.seconds - self.elapsed_s)
 
     @property
-    def probing_left_s(self) -> float | None:
+    def explaining_left_s(self) -> float | None:
         """A tenth of the budget, at least 2 s, beyond its end: a finding without an explanation helps nobody."""
         seconds = self._budget.seconds
         return None if seconds is None else max(0.0, seconds + max(2.0, seconds / 10) - self.elapsed_s)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.execution.timeouts import enough
 from crashcheck.checker.results import Outcome, StopReason
-from crashcheck.checker.search.budget import Budget
-from crashcheck.checker.search.loop import Exploration, uncrashed
+from crashcheck.checker.search.crash_states import SearchResult, uncrashed
+from crashcheck.checker.search.timeouts import timeout_for
 from crashcheck.checker.strategies import Ranked
 from support.checked_worlds import World, without_times, words
 from support.flag_first import VALID, VALUE, put_flag_first
@@ -35,19 +35,19 @@ def world_of(folder: Path, clauses: Path, *claims: str, timeout_s: float = LONG_
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verdicts are acted upon after fewer choices than there are."""
-    for module in ("execution.timeouts", "search.loop"):
+    for module in ("search.timeouts", "search.crash_states"):
         monkeypatch.setattr(f"crashcheck.checker.{module}.LAG", 4)
 
 
 @pytest.fixture
 def hanging(tmp_path: Path, clauses: Path) -> World:
-    """Hangs wherever a flag has persisted without its value."""
+    """KnownTimeouts wherever a flag has persisted without its value."""
     return world_of(tmp_path / "world", clauses, *(f"~{at + 64}>{at}" for at in range(0, SLOTS * 256, 256)))
 
 
-def explore(world: World, *, jobs: int = 1, budget: Budget | None = None) -> Exploration:
+def explore(world: World, *, jobs: int = 1, budget: Budget | None = None) -> SearchResult:
     with world.executor(jobs) as executor:
-        executor.give(SHORT_S)
+        executor.set_timeout(SHORT_S)
         return world.search(executor, jobs=jobs, budget=budget, strategy=Ranked())
 
 
@@ -91,7 +91,7 @@ def test_a_check_that_is_slow_but_ends_is_no_finding(tmp_path: Path) -> None:
     command = f"sleep {2 * SHORT_S}"
     world = World(tmp_path / "world", words(command.split()), lambda t: put_flag_first(t, 1))
     with world.executor() as executor:
-        executor.give(SHORT_S)
+        executor.set_timeout(SHORT_S)
         found = world.search(executor)
         assert executor.hasty_s is not None
         assert executor.hasty_s >= 2 * SHORT_S
@@ -99,7 +99,7 @@ def test_a_check_that_is_slow_but_ends_is_no_finding(tmp_path: Path) -> None:
 
 
 def test_the_uncrashed_runs_say_how_long_a_check_may_take(hanging: World) -> None:
-    assert (enough(0.01), enough(0.5)) == (1.0, 5.0)
+    assert (timeout_for(0.01), timeout_for(0.5)) == (1.0, 5.0)
     with hanging.executor() as executor:
         assert executor.hasty_s is None
         uncrashed(executor, first=True)
@@ -113,7 +113,7 @@ def test_the_uncrashed_runs_say_how_long_a_check_may_take(hanging: World) -> Non
 
 def test_a_state_may_be_given_all_the_time_there_is(hanging: World) -> None:
     with hanging.executor() as executor:
-        executor.give(SHORT_S)
+        executor.set_timeout(SHORT_S)
         state = next(s for s in hanging.space.level(1) if not executor.run(s).passed)
         hasty, patient = executor.run(state), executor.run(state, patient=True)
     assert (hasty.outcome, patient.outcome) == (Outcome.TIMEOUT, Outcome.TIMEOUT)

@@ -14,13 +14,13 @@ import pytest
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.ranking import Evidence, KeepOn
 from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.replay import replay
 from crashcheck.checker.results import Finding, Kind, StopReason, Verdict
-from crashcheck.checker.search.budget import Budget, Meter
-from crashcheck.checker.search.loop import Exploration, Progress, uncrashed
-from crashcheck.checker.search.recovery import DURING, Deeper, Recovery
+from crashcheck.checker.search.crash_states import Progress, SearchResult, uncrashed
+from crashcheck.checker.search.recovery import DURING, Recovery, RecoverySearch
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Bounded, Exhaustive, Ranked, Strategy, Witcher
 from crashcheck.checker.token import Token
@@ -50,7 +50,7 @@ def test_a_budget_of_states_is_kept_exactly(buggy: World, jobs: int) -> None:
     assert found.states.feasible == 17
 
 
-def search(world: World, strategy: Strategy, budget: Budget | None = None) -> Exploration:
+def search(world: World, strategy: Strategy, budget: Budget | None = None) -> SearchResult:
     with world.executor(1) as executor:
         return world.search(executor, budget=budget, strategy=strategy)
 
@@ -65,7 +65,7 @@ def test_a_budget_of_seconds_ends_the_inference_of_likely_invariants_and_the_rep
     buggy: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = count(step=0.001)  # a millisecond goes by each time that somebody looks
-    monkeypatch.setattr("crashcheck.checker.search.loop.Meter", partial(Meter, clock=lambda: next(ticks)))
+    monkeypatch.setattr("crashcheck.checker.search.crash_states.Meter", partial(Meter, clock=lambda: next(ticks)))
     found = search(buggy, Ranked(infer=never), Budget(seconds=60))
     assert found.stop_reason is StopReason.EXHAUSTED
     assert len(found.findings) == 1
@@ -230,7 +230,7 @@ def test_a_crash_of_the_recovery_is_found_at_depth_two(tmp_path: Path, clauses: 
         )
         return Recovery(inner.subject, image)
 
-    deeper = Deeper(record, outer.setup, lambda point: ExitStatus(), Exhaustive(), Limits(timeout_s=60))
+    deeper = RecoverySearch(record, outer.setup, lambda point: ExitStatus(), Exhaustive(), Limits(timeout_s=60))
     full = [outer.space.full(point) for point in range(len(outer.space.points))]
     with outer.executor() as executor:
         found = deeper.explore(outer.subject, executor, full, Budget())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from crashcheck.checker.budget import Meter, OutOfTime
 from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.results import Outcome, Verdict
-from crashcheck.checker.search.budget import Meter, OutOfTime
 
 if TYPE_CHECKING:
     from crashcheck.checker.images.transition import Content
@@ -17,11 +17,11 @@ _REMEMBERED = 20_000  # verdicts; the oldest go first
 _TIMEOUT_COSTS = 20  # as many runs as that: looking into a check that hangs must not take hours
 
 
-class OutOfProbes(Exception):
+class OutOfRuns(Exception):
     """One failing state has used up what it may cost."""
 
 
-class Prober:
+class VerdictCache:
     """Verdicts by fingerprint: states that leave the same bytes and the same acknowledgements are one.
 
     Used while the executor is `aside`. `allow` bounds the runs spent on one failing state, counted so that
@@ -49,7 +49,7 @@ class Prober:
         return self._known.get(fingerprint)
 
     def verdict(self, state: CrashState) -> Verdict:
-        """Raises OutOfProbes or OutOfTime where another run is not allowed."""
+        """Raises OutOfRuns or OutOfTime where another run is not allowed."""
         key = self._content.fingerprint(state)
         known = self._known.get(key)
         if known is None:
@@ -65,8 +65,8 @@ class Prober:
     def again(self, state: CrashState, *, patient: bool = False) -> Verdict:
         """Run although its verdict may be known; `patient`: with all the time that the limits allow."""
         if self._left <= 0:
-            raise OutOfProbes
-        left = self._meter.probing_left_s
+            raise OutOfRuns
+        left = self._meter.explaining_left_s
         if left is not None and left <= 0:
             raise OutOfTime
         self._left -= 1

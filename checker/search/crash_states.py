@@ -14,15 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.execution.executor import DiskFull, Executor
-from crashcheck.checker.execution.timeouts import LAG, MOST_PUT_OFF, Hangs, enough, took
-from crashcheck.checker.findings.classify import Cause, Kinds
+from crashcheck.checker.findings.classify import Cause, Classifier
 from crashcheck.checker.findings.register import MOST_CASES, Draft, Register, Snapshot
+from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import Finding, GroupRow, Outcome, StateCounts, StopReason, Verdict
-from crashcheck.checker.search.budget import Budget, Meter, OutOfTime
-from crashcheck.checker.search.group_stats import Tally
-from crashcheck.checker.search.known_causes import Recognised
-from crashcheck.checker.search.verdict_cache import OutOfProbes, Prober
+from crashcheck.checker.search.group_stats import GroupStats
+from crashcheck.checker.search.known_causes import KnownCauses
+from crashcheck.checker.search.timeouts import LAG, MOST_PUT_OFF, KnownTimeouts, raise_timeout, timeout_for
 from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Choice, Strategy
@@ -52,7 +52,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Exploration:
+class SearchResult:
     """What a search found. `warnings`: states that are flaky, what cut it short."""
 
     stop_reason: StopReason
@@ -67,7 +67,7 @@ class Exploration:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tried:
+class TriedImages:
     """What the check said to images, by fingerprint: those that passed, and those that failed twice."""
 
     passed: set[bytes]
@@ -84,7 +84,7 @@ class _Waiting:
     ticket: int | None
 
 
-class Exploring:
+class Search:
     """One search; `run` once."""
 
     def __init__(
@@ -104,18 +104,18 @@ class Exploring:
         self._executor = executor
         self._meter = Meter(budget)
         self._plan = strategy.plan(subject.space, lambda: self._meter.left_s)
-        self._tally = Tally()
+        self._tally = GroupStats()
         self._ahead = min(_AHEAD * max(1, jobs), LAG)
         self._progress = progress
         self._snapshot = snapshot
         self._depth = depth
         self._outer = outer
-        self._prober = Prober(executor, subject.content, self._meter)
-        self._kinds = Kinds(subject, self._prober)
+        self._verdicts = VerdictCache(executor, subject.content, self._meter)
+        self._classifier = Classifier(subject, self._verdicts)
         self._register = Register(subject)
-        looks = by_call(subject.space)
-        self._hangs = Hangs(looks)
-        self._recognised = Recognised(subject, looks)
+        signatures = by_call(subject.space)
+        self._known_timeouts = KnownTimeouts(signatures)
+        self._known_causes = KnownCauses(subject, signatures)
         self._waiting: deque[_Waiting] = deque()
         self._put_off: deque[tuple[int, Choice, bytes]] = deque()
         self._executed = self._pruned = self._skipped = 0
@@ -126,7 +126,7 @@ class Exploring:
         self._flaky_tokens: list[str] = []
         self._last_shown = 0.0
 
-    def run(self) -> Exploration:
+    def run(self) -> SearchResult:
         """Search until the strategy, the budget, the disk or the user's patience ends.
 
         Ctrl-C (SIGINT) and SIGTERM end it with what was found so far; so does a full disk.
@@ -153,9 +153,9 @@ class Exploring:
     def register(self) -> Register:
         return self._register
 
-    def tried(self) -> Tried:
+    def tried(self) -> TriedImages:
         """What the check said to images, by fingerprint."""
-        return Tried(self._passed, self._failed)
+        return TriedImages(self._passed, self._failed)
 
     def token(self, state: CrashState) -> str:
         """To replay one of this search's states."""
@@ -182,7 +182,7 @@ class Exploring:
             seen[fingerprint] = place
             while self._waiting and self._waiting[0].place <= place - LAG:
                 self._take()
-            if len(self._put_off) < MOST_PUT_OFF and self._hangs.known_at(place, choice):
+            if len(self._put_off) < MOST_PUT_OFF and self._known_timeouts.known_at(place, choice):
                 self._put_off.append((place, choice, fingerprint))
                 continue
             submitted += 1
@@ -199,7 +199,7 @@ class Exploring:
         return StopReason.EXHAUSTED
 
     def _submit(self, place: int, choice: Choice, fingerprint: bytes) -> None:
-        known = self._prober.known(fingerprint)
+        known = self._verdicts.known(fingerprint)
         ticket = self._executor.submit(choice.state) if known is None else None
         self._waiting.append(_Waiting(place, choice, fingerprint, ticket))
         while len(self._waiting) > self._ahead:
@@ -218,7 +218,7 @@ class Exploring:
         """Deal with the state that has waited longest."""
         waiting = self._waiting[0]
         if waiting.ticket is None:
-            verdict = self._prober.known(waiting.fingerprint)
+            verdict = self._verdicts.known(waiting.fingerprint)
             assert verdict is not None
         else:
             answer = self._executor.result(waiting.ticket, self._meter.left_s)
@@ -230,7 +230,7 @@ class Exploring:
         self._tally.executed(waiting.place, waiting.choice)
         if verdict.passed:
             self._passed.add(waiting.fingerprint)
-            took(self._executor, verdict)
+            raise_timeout(self._executor, verdict)
         else:
             failing = self._failing
             with self._executor.aside():
@@ -241,36 +241,36 @@ class Exploring:
 
     def _fails(self, waiting: _Waiting, verdict: Verdict) -> None:
         state = waiting.choice.state
-        finding = self._recognised.finding(waiting.choice, verdict)
+        finding = self._known_causes.finding(waiting.choice, verdict)
         if finding is not None:
             self._failing += 1
             self._failed.add(waiting.fingerprint)
             finding.states += 1
             self._case(state, finding)
             return
-        self._prober.allow(PROBES)
+        self._verdicts.allow(PROBES)
         try:
             again = self._again(waiting.choice, verdict)
             if again.passed:
-                self._prober.forget(state)
+                self._verdicts.forget(state)
                 if verdict.outcome is Outcome.TIMEOUT and self._executor.hasty_s is not None:
-                    took(self._executor, again)  # not fickle, but slow
+                    raise_timeout(self._executor, again)  # not fickle, but slow
                 else:
                     self._is_flaky(state)
                 return
             if verdict.outcome is Outcome.TIMEOUT:
                 verdict = again
                 if again.outcome is Outcome.TIMEOUT:
-                    self._hangs.learn(waiting.place, waiting.choice)
+                    self._known_timeouts.learn(waiting.place, waiting.choice)
             self._failing += 1
-            self._prober.know(state, verdict)
+            self._verdicts.know(state, verdict)
             self._failed.add(waiting.fingerprint)
             draft = self._gather(state, verdict)
             self._case(state, draft)
             if draft is not None and draft.cause.complete:
-                self._recognised.explained(waiting.choice, verdict, draft)
-        except OutOfProbes:
-            self._case(state, self._add(self._kinds.guess(state, verdict)))
+                self._known_causes.explained(waiting.choice, verdict, draft)
+        except OutOfRuns:
+            self._case(state, self._add(self._classifier.guess(state, verdict)))
 
     def _case(self, state: CrashState, draft: Draft | None) -> None:
         if draft is not None and len(draft.cases) < MOST_CASES:
@@ -278,13 +278,13 @@ class Exploring:
 
     def _again(self, choice: Choice, verdict: Verdict) -> Verdict:
         """A second verdict; with all the time there is if the first was a time-out, and none like it is known."""
-        return self._prober.again(
-            choice.state, patient=verdict.outcome is Outcome.TIMEOUT and not self._hangs.known(choice)
+        return self._verdicts.again(
+            choice.state, patient=verdict.outcome is Outcome.TIMEOUT and not self._known_timeouts.known(choice)
         )
 
     def _is_flaky(self, state: CrashState) -> None:
         self._flaky += 1
-        self._prober.forget(state)
+        self._verdicts.forget(state)
         if len(self._flaky_tokens) < _FLAKY_SHOWN:
             self._flaky_tokens.append(self.token(state))
 
@@ -294,7 +294,7 @@ class Exploring:
         moment = int(self._subject.space.points[point].event)
         if not self._subject.space.lost(state):
             return self._prefix(moment)
-        whole = self._kinds.whole_fails(point)
+        whole = self._classifier.whole_fails(point)
         if whole is not None and verdict.shows_no_more_than(whole):
             # Fails with nothing lost as well: not because of what it lost.
             return self._prefix(moment)
@@ -307,11 +307,11 @@ class Exploring:
         if explained is not None:
             explained.states += 1
             return explained
-        return self._add(self._kinds.decide(state, verdict))
+        return self._add(self._classifier.decide(state, verdict))
 
     def _fails_before(self, piece: int) -> bool:
         """Whether nothing after a lost piece is needed to fail, nor any promise made since: a prefix fails already."""
-        return not self._prober.verdict(self._subject.prefix(self._subject.event_of(piece))).passed
+        return not self._verdicts.verdict(self._subject.prefix(self._subject.event_of(piece))).passed
 
     def _explained(
         self, state: CrashState, verdict: Verdict, known: list[tuple[Draft, tuple[int, ...]]]
@@ -325,14 +325,14 @@ class Exploring:
             return None, state, verdict
         pieces = [piece for _, mine in known for piece in mine]
         mended = self._register.with_persisted(state, pieces)
-        after = self._prober.verdict(mended)
+        after = self._verdicts.verdict(mended)
         if not after.passed and self._subject.space.lost(mended):
-            whole = self._kinds.whole_fails(mended.point)
+            whole = self._classifier.whole_fails(mended.point)
             if whole is None or not after.shows_no_more_than(whole):
                 return None, mended, after
         if len(known) > 1:
             for draft, mine in known:
-                if self._prober.verdict(self._register.with_persisted(state, mine)).passed:
+                if self._verdicts.verdict(self._register.with_persisted(state, mine)).passed:
                     return draft, state, verdict
         return known[0][0], state, verdict
 
@@ -342,7 +342,7 @@ class Exploring:
         if known is not None:
             known.states += 1
             return known
-        return self._add(self._kinds.prefix_cause(moment), moment)
+        return self._add(self._classifier.prefix_cause(moment), moment)
 
     def _add(self, cause: Cause, moment: int | None = None) -> Draft | None:
         if not self._register.knows(cause) and self._passes_now(cause):
@@ -354,7 +354,7 @@ class Exploring:
             draft.stretches.update((cause.moment, cause.moment if moment is None else moment))
         if new:
             if cause.prefix and cause.complete and cause.moment is not None and cause.kept is not None:
-                draft.cause = replace(cause, until=self._kinds.right_again(cause.moment))
+                draft.cause = replace(cause, until=self._classifier.right_again(cause.moment))
             with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
                 self._register.doubt(draft, self._snapshot, self._executor.write_image, Path(folder))
             self._show(now=True)
@@ -363,8 +363,8 @@ class Exploring:
     def _passes_now(self, cause: Cause) -> bool:
         """What is shown as a finding has failed twice."""
         try:
-            return self._prober.again(cause.state, patient=cause.verdict.outcome is Outcome.TIMEOUT).passed
-        except (OutOfProbes, OutOfTime):
+            return self._verdicts.again(cause.state, patient=cause.verdict.outcome is Outcome.TIMEOUT).passed
+        except (OutOfRuns, OutOfTime):
             return False
 
     # -- telling
@@ -390,7 +390,7 @@ class Exploring:
             self._meter.left_s,
         )
 
-    def _result(self, stop: StopReason) -> Exploration:
+    def _result(self, stop: StopReason) -> SearchResult:
         if self._progress is not None:
             self._progress(self.standing())
         findings, uncertain = self._register.findings(depth=self._depth, outer=self._outer)
@@ -416,13 +416,13 @@ class Exploring:
             uncertain=doubtful,
             put_off=len(self._put_off),
         )
-        return Exploration(
+        return SearchResult(
             stop,
             counts,
             tuple(findings),
             tuple(uncertain),
             tuple(self._warnings),
-            self._prober.runs,
+            self._verdicts.runs,
             self._meter.elapsed_s,
             tuple(draft.cause.state for draft in self._register.drafts),
             self._tally.rows(self._subject, self._plan.groups),
@@ -452,7 +452,7 @@ def uncrashed(executor: Executor, *, first: bool, shown_pools: tuple[str, str] =
             f"the check fails on the image {what}: {_ended(verdict)}\n{_quoted(verdict.output)}",
             f"Try it yourself (on a copy, if it writes): {command}{advice}",
         )
-    executor.give(enough(slowest_s))
+    executor.set_timeout(timeout_for(slowest_s))
 
 
 def _ended(verdict: Verdict) -> str:

@@ -45,7 +45,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProductEnd:
     """What came of exploring a product. `why`: why it is not decided; `final`: and no other will be.
 
     `failing`: for the first ends that failed their verdict and, if there is one, a new state that should end so.
@@ -152,7 +152,7 @@ class Covering:
         self._jobs = jobs
         self._passed: dict[int, list[dict[_Range, frozenset[bytes]]]] = {}
 
-    def decide(self, exposure: Exposure, clocks: Sequence[int], timeout_s: float) -> list[Outcome]:
+    def decide(self, exposure: Exposure, clocks: Sequence[int], timeout_s: float) -> list[ProductEnd]:
         """What comes of some moments; all in about the time of one if there are no more than jobs."""
         folders = [self._executor.home / f"explored{number}" for number in range(len(clocks))]
         try:
@@ -179,11 +179,13 @@ class Covering:
         self._executor.write_image(self._common.state(clock, ()), folder / "pool")
         return product_of(self._common.content, exposure, self._common, clock, folder / "pool")
 
-    def _outcome(self, exposure: Exposure, product: Product | str, explored: Explored | None, folder: Path) -> Outcome:
+    def _outcome(
+        self, exposure: Exposure, product: Product | str, explored: Explored | None, folder: Path
+    ) -> ProductEnd:
         if isinstance(product, str):
-            return Outcome(product, False, 0)
+            return ProductEnd(product, False, 0)
         if explored is None:
-            return Outcome("", False, 0)
+            return ProductEnd("", False, 0)
         failing: list[tuple[Verdict, CrashState | None]] = []
         for end in explored.ends:
             verdict = self._executor.judged(end, product.point, folder)
@@ -191,7 +193,7 @@ class Covering:
                 failing.append((verdict, matching(exposure, product, end.choices)))
             if len(failing) == _FAILING:
                 break
-        outcome = Outcome(explored.why, explored.final, len(explored.ends), tuple(failing))
+        outcome = ProductEnd(explored.why, explored.final, len(explored.ends), tuple(failing))
         if outcome.passes:
             self._passed.setdefault(product.clock, []).append(_contents(product))
         return outcome
