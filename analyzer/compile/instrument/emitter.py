@@ -56,7 +56,7 @@ class Emitter:
         self.function = Function("", Position("", 0, 0, ""), False)
         self.definitions: dict[str, str] = {}
         self._slots = Slots("")
-        self._groups = 1 + max((int(number) for number in module.attributes), default=-1)
+        self.group = 1 + max((int(number) for number in module.attributes), default=-1)  # attributes of accesses
         self.turn = False  # an access since the last call or jump
         self._fresh = 0
         self._line = 0  # of the function's body
@@ -162,7 +162,7 @@ class Emitter:
     def access(self, pointer: str, size: int, flags: int, delta: int, site: int) -> None:
         self.function.hooked = self.turn = True
         self.function.accesses.append(len(self.out))
-        self.out.append(self.hooks.access(pointer, size, flags, delta, site, self._groups))
+        self.out.append(self.hooks.access(pointer, size, flags, delta, site, self.group))
 
     def load_range(self, line: str, pointer: str, size: Operand) -> None:
         """Before something that reads `size` bytes."""

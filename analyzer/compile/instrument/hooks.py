@@ -1,10 +1,16 @@
-"""The helpers that instrumented code calls: IR text of inline checks in front of the recorder's slow paths.
+"""The helpers that instrumented code calls: inline checks in front of the recorder's slow paths, built by llvmlite.
 
 Contract: runtime/include/hooks.h. The helpers are internal and always inlined; they are part of the unit's own text, so
 that no second module has to be linked in.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
 
 HOOKS_VERSION = 2
 STACK_MAX = 512
@@ -16,43 +22,61 @@ ATOMIC_READ = 2  # enum cc_atomic_done of runtime/include/hooks.h
 CLFLUSH, CLFLUSHOPT, CLWB = 1, 2, 3
 SFENCE, MFENCE, LOCKED = 1, 2, 3
 
+NO_INSTANCE = -1
+ACCESS_BYTES = (1 << 22) - 1  # the largest access that an access hook describes
+FRAME = "cc.frame"
 UNIT = '@"cc.unit"'
-SHADOW_TYPE = '%"cc.shadow"'
-_READS = "memory(read, inaccessiblemem: readwrite)"
-RARE = '!prof !{!"branch_weights", i32 1, i32 2000}'
+FACTS = '@"cc.facts"'
 
-_DECLARATIONS = {
-    "cc_shadow": f"@cc_shadow = external thread_local(initialexec) global {SHADOW_TYPE}",
-    "cc_window_start": "@cc_window_start = external global i64",
-    "cc_window_bytes": "@cc_window_bytes = external global i64",
-    "cc_load_on": "@cc_load_on = external global i8",
-    "cc_fence_wanted": "@cc_fence_wanted = external thread_local(initialexec) global i32",
-    "cc_recording": "@cc_recording = external global i32",
-    "cc_call_site": "@cc_call_site = external thread_local(initialexec) global { ptr, i32, i32 }",
-    "cc_store": "declare void @cc_store(ptr, ptr, i64, i64, ptr, i32, i32, i32)",
-    "cc_store_word": "declare void @cc_store_word(ptr, i64, i32, i64, ptr, i32, i32, i32)",
-    "cc_copy": "declare void @cc_copy(ptr, ptr, i64, i64, ptr, i32, i32)",
-    "cc_fill": "declare void @cc_fill(ptr, i32, i64, i64, ptr, i32, i32)",
-    # Loads of the program may move across it: it changes nothing that the program sees.
-    "cc_load": "declare void @cc_load(ptr, i64, i64, ptr, i32, i32, i32) #cc.reads\n",
-    "cc_load_string": "declare void @cc_load_string(ptr, i64, ptr, i32, i32) #cc.reads\n",
-    "cc_atomic_begin": "declare void @cc_atomic_begin(ptr)",
-    "cc_atomic_end": "declare void @cc_atomic_end(ptr, i32, i32, i32, i64, ptr, i32, i32)",
-    "cc_flush": "declare void @cc_flush(ptr, i64, i32, ptr, i32, i32)",
-    "cc_fence": "declare void @cc_fence(i32, ptr, i32, i32)",
+_VOID, _PTR = ir.VoidType(), ir.PointerType()
+_I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+_FRAME = ir.LiteralStructType([_PTR, _I64])  # struct cc_frame
+_SHADOW = ir.LiteralStructType([_I32, _I32, ir.ArrayType(_FRAME, STACK_MAX)])  # struct cc_shadow
+_CALL_SITE = ir.LiteralStructType([_PTR, _I32, _I32])  # struct cc_call_site
+_UNIT = ir.LiteralStructType([_I32, _I32, _I64, _I32, _I32, _PTR])  # struct cc_unit
+
+# The recorder's variables: type, and whether each thread has its own.
+_VARIABLES = {
+    "cc_shadow": (_SHADOW, True),
+    "cc_window_start": (_I64, False),
+    "cc_window_bytes": (_I64, False),
+    "cc_load_on": (_I8, False),
+    "cc_fence_wanted": (_I32, True),
+    "cc_recording": (_I32, False),
+    "cc_call_site": (_CALL_SITE, True),
+}
+_WHERE = (_PTR, _I32, _I32)  # unit, site, depth
+_SLOW_PATHS = {
+    "cc_store": (_PTR, _PTR, _I64, _I64, *_WHERE, _I32),
+    "cc_store_word": (_PTR, _I64, _I32, _I64, *_WHERE, _I32),
+    "cc_copy": (_PTR, _PTR, _I64, _I64, *_WHERE),
+    "cc_fill": (_PTR, _I32, _I64, _I64, *_WHERE),
+    "cc_load": (_PTR, _I64, _I64, *_WHERE, _I32),
+    "cc_load_string": (_PTR, _I64, *_WHERE),
+    "cc_atomic_begin": (_PTR,),
+    "cc_atomic_end": (_PTR, _I32, _I32, _I32, _I64, *_WHERE),
+    "cc_flush": (_PTR, _I64, _I32, *_WHERE),
+    "cc_fence": (_I32, *_WHERE),
 }
 
-_IN_WINDOW = """  %address = ptrtoint ptr %target to i64
-  %start = load i64, ptr @cc_window_start
-  %distance = sub i64 %address, %start
-  %bytes = load i64, ptr @cc_window_bytes
-  %inside = icmp ult i64 %distance, %bytes
-"""
-_LOADS_ON = "  %on = load i8, ptr @cc_load_on\n  %inside = icmp ne i8 %on, 0\n"
+_INLINED = ("alwaysinline", "nounwind")
+_COLD = ("cold", "nounwind")
+_APART = ("cold", "noinline", "nounwind")
+# Loads of the program may move across the call: it changes nothing that the program sees.
+_READS = "memory(read, inaccessiblemem: readwrite)"
+_READING = ("cold", "nounwind", "willreturn", _READS)
+
+# Parameters of helpers, by name.
+_Types = Mapping[str, ir.Type]
+_PLACE: _Types = {"site": _I32, "depth": _I32}
+_INSTANCE: _Types = {"instance": _PTR, **_PLACE}  # the address of the outermost struct instance, or null
+_FLAGGED: _Types = {**_INSTANCE, "flags": _I32}
+
 # What an access costs when nothing is recorded: a comparison and a jump that is not taken. Assembly, because a branch
 # in IR splits a block, and there are so many loads that optimising those would take as long as all the rest. The
 # way out lies behind the function, spares its red zone and keeps every register; recorder/loads.c goes on from there.
-LOAD_MACRO = """
+# Text, because llvmlite.ir has no module-level assembly.
+_ACCESS_MACROS = """
 module asm ".macro cc_access_hook on, target, site, packed, delta"
 module asm "cmpb $0, \\5Con"
 module asm "jne 2f"
@@ -87,390 +111,495 @@ module asm "movq %rax, 8(%rsp)"
 module asm "popq %rax"
 module asm "jmp *cc_access_entry@GOTPCREL(%rip)"
 """
-NO_INSTANCE = -1
-ACCESS_BYTES = (1 << 22) - 1
-FRAME = "cc.frame"
 
 
-def _guarded(signature: str, slow: str, check: str = _IN_WINDOW) -> str:
-    return (
-        f"define internal void {signature} #cc {{\n{check}  br i1 %inside, label %slow, label %done, {RARE}\n"
-        f"slow:\n{slow}  br label %done\ndone:\n  ret void\n}}\n"
-    )
+class _UnitType(ir.Type):  # type: ignore[misc]  # the binding has no annotations
+    """A type of the unit, by its text: llvmlite.ir only has to repeat it, and does not know all (x86_fp80, bfloat)."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def _to_string(self) -> str:
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _UnitType) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
 
 
-_INSTANCE = "  %instance.address = ptrtoint ptr %instance to i64\n"
-_SITE = "ptr %instance, i32 %site, i32 %depth"
+class _Attributes(ir.values.AttributeSet):  # type: ignore[misc]
+    """Attributes of a function or a call; llvmlite.ir's own sets lack some of these."""
+
+    _known = frozenset({*_INLINED, *_APART, *_READING})
+
+
+class _RareBranch:
+    """Branch weights, written in place: a numbered node would collide with the unit's metadata."""
+
+    @staticmethod
+    def get_reference() -> str:
+        return '!{!"branch_weights", i32 1, i32 2000}'
+
+
+def _opaque(value: Any) -> Any:
+    """A variable or local as `ptr`: llvmlite.ir prints typed pointers by default, which LLVM no longer reads."""
+    value.type = _PTR
+    return value
+
+
+class _Helper:
+    """A helper whose body is being built. `helper["target"]` is its parameter of that name."""
+
+    def __init__(self, hooks: Hooks, function: Any, parameters: _Types) -> None:
+        self.hooks = hooks
+        self.build = ir.IRBuilder(function.append_basic_block("entry"))
+        self._parameters = dict(zip(parameters, function.args, strict=True))
+        self._instance = self._parameters.get("instance")
+
+    def __getitem__(self, parameter: str) -> Any:
+        return self._parameters[parameter]
+
+    def load(self, variable: str) -> Any:
+        """The value of one of the recorder's variables."""
+        return self.build.load(self.hooks.variable(variable), typ=_VARIABLES[variable][0])
+
+    def local(self, type_: ir.Type, value: Any) -> Any:
+        """The address of a new local that holds `value`."""
+        place = _opaque(self.build.alloca(type_))
+        self.build.store(value, place)
+        return place
+
+    def inside_window(self, address: Any) -> Any:
+        """Whether an address may lie in a persistent mapping."""
+        number = self.build.ptrtoint(address, _I64)
+        distance = self.build.sub(number, self.load("cc_window_start"))
+        return self.build.icmp_unsigned("<", distance, self.load("cc_window_bytes"))
+
+    def is_set(self, variable: str) -> Any:
+        """Whether one of the recorder's switches is on."""
+        return self.build.icmp_unsigned("!=", self.load(variable), _VARIABLES[variable][0](0))
+
+    @contextmanager
+    def when(self, condition: Any, rare: bool = True, otherwise: Any = None) -> Iterator[None]:
+        """What is built inside runs only if `condition` holds; both ways lead to `otherwise`, or to what comes next."""
+        function = self.build.function
+        after = function.blocks.index(self.build.block) + 1
+        slow = function.insert_basic_block(after, "slow")
+        done = otherwise or function.insert_basic_block(after + 1, "done")
+        branch = self.build.cbranch(condition, slow, done)
+        if rare:
+            branch.set_metadata("prof", _RareBranch)
+        self.build.position_at_end(slow)
+        yield
+        if not self.build.block.is_terminated:
+            self.build.branch(done)
+        if otherwise is None:
+            self.build.position_at_end(done)
+
+    def fence_if_wanted(self, otherwise: Any = None) -> None:
+        """Report a locked instruction where a flush waits for a fence."""
+        with self.when(self.is_set("cc_fence_wanted"), otherwise=otherwise):
+            self.report("cc_fence", _I32(LOCKED))
+
+    def call(self, function: Any, arguments: list[Any], attributes: tuple[str, ...] = _COLD) -> None:
+        self.build.call(function, arguments).attributes = _Attributes(attributes)
+
+    def report(self, slow_path: str, *arguments: Any, flags: Any = None, attributes: tuple[str, ...] = _COLD) -> None:
+        """Call a slow path with `arguments` (values, or names of parameters; the instance as a number), the unit, the
+        site, the depth, and `flags` if given."""
+        values = [self[one] if isinstance(one, str) else one for one in arguments]
+        values = [self.build.ptrtoint(one, _I64) if one is self._instance else one for one in values]
+        values += [self.hooks.unit, self["site"], self["depth"]]
+        if flags is not None:
+            values.append(flags)
+        self.call(self.hooks.slow_path(slow_path), values, attributes)
+
+    def set_depth(self, depth: Any) -> None:
+        """Set the thread's depth in the shadow stack."""
+        self.build.store(depth, self.hooks.variable("cc_shadow"))
+
+    def set_frame(self, depth: Any, field: int, value: Any) -> None:
+        """Set a field of the frame at `depth` of the shadow stack: 0 is its unit, 1 its site."""
+        wide = self.build.zext(depth, _I64)
+        path = [_I64(0), _I32(2), wide, _I32(field)]
+        shadow = self.hooks.variable("cc_shadow")
+        self.build.store(value, self.build.gep(shadow, path, inbounds=True, source_etype=_SHADOW))
+
+    def clamped_depth(self) -> Any:
+        """The thread's depth, at most the last frame's."""
+        depth = self.build.load(self.hooks.variable("cc_shadow"), typ=_I32)
+        last = _I32(STACK_MAX - 1)
+        return self.build.select(self.build.icmp_unsigned(">", depth, last), last, depth)
 
 
 class Hooks:
-    """The helpers that a unit uses; `text()` is what its module needs besides its own code."""
+    """The helpers that a unit uses, each made when first asked for; `text()` is what its module needs besides its code.
+
+    A method that returns a name says in its first line how the helper is called.
+    """
 
     def __init__(self) -> None:
-        self._helpers: dict[str, str] = {}
-        self._typed: dict[tuple[str, str], str] = {}
+        self._module = ir.Module()
+        self._numbered: dict[tuple[str, str], str] = {}  # family and type → name of the helper
         self._accesses = False
+        self.unit = _opaque(ir.GlobalVariable(self._module, _UNIT, "cc.unit"))
 
-    def _add(self, name: str, text: str) -> str:
-        quoted = f'@"cc.{name}"'
-        self._helpers.setdefault(quoted, text)
-        return quoted
+    def variable(self, name: str) -> Any:
+        """One of the recorder's variables."""
+        known = self._module.globals.get(name)
+        if known is None:
+            type_, of_thread = _VARIABLES[name]
+            known = _opaque(ir.GlobalVariable(self._module, type_, name))
+            known.linkage = "external"
+            if of_thread:
+                known.storage_class = "thread_local(initialexec)"
+        return known
+
+    def slow_path(self, name: str) -> Any:
+        """One of the recorder's functions."""
+        known = self._module.globals.get(name)
+        if known is None:
+            known = ir.Function(self._module, ir.FunctionType(_VOID, _SLOW_PATHS[name]), name)
+            if name in ("cc_load", "cc_load_string"):
+                known.attributes = _Attributes(_READING)
+        return known
+
+    def _helper(
+        self,
+        name: str,
+        parameters: _Types,
+        body: Callable[[_Helper], None],
+        returns: ir.Type = _VOID,
+        attributes: tuple[str, ...] = _INLINED,
+        convention: str = "",
+    ) -> str:
+        """The name of the helper `cc.<name>`; `body` builds it the first time."""
+        function = self._module.globals.get(f"cc.{name}")
+        if function is None:
+            function = ir.Function(self._module, ir.FunctionType(returns, list(parameters.values())), f"cc.{name}")
+            for argument, parameter in zip(function.args, parameters, strict=True):
+                argument.name = parameter
+            function.linkage = "internal"
+            function.calling_convention = convention
+            function.attributes = _Attributes(attributes)
+            helper = _Helper(self, function, parameters)
+            body(helper)
+            if not helper.build.block.is_terminated:
+                helper.build.ret_void()
+        return str(function.get_reference())
+
+    def _in_window(self, name: str, parameters: _Types, slow: Callable[[_Helper], None]) -> str:
+        """A helper that does `slow` if its `target` may lie in a persistent mapping."""
+
+        def body(helper: _Helper) -> None:
+            with helper.when(helper.inside_window(helper["target"])):
+                slow(helper)
+
+        return self._helper(name, parameters, body)
+
+    def _while_loads_count(self, name: str, parameters: _Types, slow: Callable[[_Helper], None]) -> str:
+        """A helper that does `slow` while loads are recorded."""
+
+        def body(helper: _Helper) -> None:
+            with helper.when(helper.is_set("cc_load_on")):
+                slow(helper)
+
+        return self._helper(name, parameters, body)
+
+    def _number(self, family: str, type_text: str) -> str:
+        """A short name for the helper of a type, whose text may be long."""
+        return self._numbered.setdefault((family, type_text), f"{family}.{len(self._numbered)}")
 
     # -- stores ------------------------------------------------------------------------------------------------
 
     def store_word(self, type_text: str, size: int) -> str:
         """`void (ptr target, T value, ptr instance, i32 site, i32 depth, i32 flags)`, T at most 64 bits."""
-        name = f'@"cc.store.{type_text}"'
-        if name not in self._helpers:
-            if type_text == "ptr":
-                word = "  %word = ptrtoint ptr %value to i64\n"
-            elif type_text == "i64":
-                word = "  %word = add i64 %value, 0\n"
-            elif type_text.startswith("i"):
-                word = f"  %word = zext {type_text} %value to i64\n"
-            else:
-                bits = f"i{size * 8}"
-                word = f"  %bits = bitcast {type_text} %value to {bits}\n"
-                word += "  %word = zext " + f"{bits} %bits to i64\n" if size < 8 else "  %word = add i64 %bits, 0\n"
-            slow = self._add(
-                "slow.word",
-                'define internal preserve_mostcc void @"cc.slow.word"(ptr %target, i64 %word, ptr %instance, '
-                "i32 %site, i32 %depth, "
-                f"i32 %packed) #cc.apart "
-                f"{{\n{_INSTANCE}  %size = lshr i32 %packed, 8\n  %flags = and i32 %packed, 255\n"
-                "  call void @cc_store_word(ptr %target, i64 %word, i32 %size, i64 %instance.address, "
-                f"ptr {UNIT}, i32 %site, i32 %depth, i32 %flags) #cc.cold\n  ret void\n}}\n",
-            )
-            # A callee that keeps the registers costs the ordinary path nothing but the check.
-            self._helpers[name] = _guarded(
-                f"{name}(ptr %target, {type_text} %value, {_SITE}, i32 %flags)",
-                f"{word}  %packed = or i32 %flags, {size << 8}\n"
-                f"  call preserve_mostcc void {slow}(ptr %target, i64 %word, ptr %instance, i32 %site, i32 %depth, "
-                "i32 %packed) #cc.cold\n",
-            )
-        return name
 
-    def _name(self, family: str, type_text: str) -> tuple[str, bool]:
-        known = self._typed.get((family, type_text))
-        if known is not None:
-            return known, True
-        name = self._typed[family, type_text] = f'@"cc.{family}.{len(self._typed)}"'
-        return name, False
+        def slow(helper: _Helper) -> None:
+            value, build = helper["value"], helper.build
+            if type_text == "ptr":
+                word = build.ptrtoint(value, _I64)
+            else:
+                if not type_text.startswith("i"):
+                    value = build.bitcast(value, ir.IntType(size * 8))
+                word = value if value.type == _I64 else build.zext(value, _I64)
+            packed = build.or_(helper["flags"], _I32(size << 8))
+            # A callee that keeps the registers costs the ordinary path nothing but the check.
+            where = [helper[name] for name in _INSTANCE]
+            helper.call(self._slow_word(), [helper["target"], word, *where, packed])
+
+        type_ = _PTR if type_text == "ptr" else _word_type(type_text)
+        return self._in_window(f"store.{type_text}", {"target": _PTR, "value": type_, **_FLAGGED}, slow)
+
+    def _slow_word(self) -> Any:
+        """The call of cc_store_word, with size and flags in one word."""
+
+        def body(helper: _Helper) -> None:
+            size = helper.build.lshr(helper["packed"], _I32(8))
+            flags = helper.build.and_(helper["packed"], _I32(255))
+            helper.report("cc_store_word", "target", "word", size, "instance", flags=flags)
+
+        parameters = {"target": _PTR, "word": _I64, **_INSTANCE, "packed": _I32}
+        self._helper("slow.word", parameters, body, attributes=_APART, convention="preserve_mostcc")
+        return self._module.globals["cc.slow.word"]
 
     def store_wide(self, type_text: str, size: int) -> str:
-        """The same for any other type: the value goes through a temporary."""
-        name, known = self._name("wide", type_text)
-        if not known:
-            self._helpers[name] = (
-                f"define internal void {name}(ptr %target, {type_text} %value, {_SITE}, i32 %flags) #cc {{\n"
-                f"  %copy = alloca {type_text}\n{_IN_WINDOW}  br i1 %inside, label %slow, label %done, {RARE}\n"
-                f"slow:\n  store {type_text} %value, ptr %copy\n{_INSTANCE}"
-                f"  call void @cc_store(ptr %target, ptr %copy, i64 {size}, i64 %instance.address, ptr {UNIT}, "
-                f"i32 %site, "
-                f"i32 %depth, i32 %flags) #cc.cold\n  br label %done\ndone:\n  ret void\n}}\n"
-            )
-        return name
+        """`void (ptr target, T value, ptr instance, i32 site, i32 depth, i32 flags)` for any other type."""
+        type_ = _UnitType(type_text)
+
+        def body(helper: _Helper) -> None:
+            copy = _opaque(helper.build.alloca(type_))
+            with helper.when(helper.inside_window(helper["target"])):
+                helper.build.store(helper["value"], copy)
+                helper.report("cc_store", "target", copy, _I64(size), "instance", flags=helper["flags"])
+
+        return self._helper(self._number("wide", type_text), {"target": _PTR, "value": type_, **_FLAGGED}, body)
 
     def written(self) -> str:
         """`void (ptr target, i64 size, ptr instance, i32 site, i32 depth, i32 flags)`: after an assembly store."""
-        return self._add(
+        return self._in_window(
             "written",
-            _guarded(
-                f'@"cc.written"(ptr %target, i64 %size, {_SITE}, i32 %flags)',
-                f"{_INSTANCE}  call void @cc_store(ptr %target, ptr %target, i64 %size, i64 %instance.address, "
-                f"ptr {UNIT}, i32 %site, i32 %depth, i32 %flags) #cc.cold\n",
-            ),
+            {"target": _PTR, "size": _I64, **_FLAGGED},
+            lambda helper: helper.report("cc_store", "target", "target", "size", "instance", flags=helper["flags"]),
         )
 
     def wide_from(self) -> str:
-        """`void (ptr target, ptr source, i64 size, ptr instance, i32 site, i32 depth, i32 flags)`: before it."""
-        return self._add(
+        """`void (ptr target, ptr source, i64 size, ptr instance, i32 site, i32 depth, i32 flags)`: before a store whose
+        bytes lie at `source`."""
+        return self._in_window(
             "from",
-            _guarded(
-                f'@"cc.from"(ptr %target, ptr %source, i64 %size, {_SITE}, i32 %flags)',
-                f"{_INSTANCE}  call void @cc_store(ptr %target, ptr %source, i64 %size, i64 %instance.address, "
-                f"ptr {UNIT}, i32 %site, i32 %depth, i32 %flags) #cc.cold\n",
-            ),
+            {"target": _PTR, "source": _PTR, "size": _I64, **_FLAGGED},
+            lambda helper: helper.report("cc_store", "target", "source", "size", "instance", flags=helper["flags"]),
         )
 
-    def store_lanes(self, vector: str, lane: str, lanes: int, size: int, form: str) -> str:
+    def store_lanes(self, vector: str, lanes: int, size: int, form: str) -> str:
         """`void (T value, <ptr|vector of ptr> target, <N x i1> mask, ptr instance, i32 site, i32 depth, i32 flags)`.
 
-        `form`: "masked" (lane i at target + i), "scatter" (a pointer a lane) or "compress" (enabled lanes packed).
+        `form`: "masked" (lane i at target + i), "scatter" (one pointer per lane) or "compress" (enabled lanes packed).
         """
-        name, known = self._name(form, vector)
-        if known:
-            return name
-        pointers = f"<{lanes} x ptr>"
-        parameter = f"{pointers} %targets" if form == "scatter" else "ptr %target"
-        where = {
-            "masked": "  %to = getelementptr i8, ptr %target, i64 %shift\n",
-            "compress": f"  %packed = mul i64 %count, {size}\n  %to = getelementptr i8, ptr %target, i64 %packed\n",
-            "scatter": "  %at = getelementptr ptr, ptr %pointers, i64 %lane\n  %to = load ptr, ptr %at\n",
-        }[form]
-        setup = f"  %pointers = alloca {pointers}\n" if form == "scatter" else ""
-        fill = f"  store {pointers} %targets, ptr %pointers\n" if form == "scatter" else ""
-        check = _IN_WINDOW.replace("%target", "%to")
-        self._helpers[name] = (
-            f"define internal void {name}({vector} %value, {parameter}, <{lanes} x i1> %mask, {_SITE}, i32 "
-            f"%flags) #cc {{\n"
-            f"  %copy = alloca {vector}\n  %enabled = alloca <{lanes} x i8>\n{setup}"
-            f"  store {vector} %value, ptr %copy\n  %wide = zext <{lanes} x i1> %mask to <{lanes} x i8>\n"
-            f"  store <{lanes} x i8> %wide, ptr %enabled\n{fill}{_INSTANCE}"
-            f"  %recording = load i64, ptr @cc_window_bytes\n  %off = icmp eq i64 %recording, 0\n"
-            f"  %entry.count = add i64 0, 0\n  br i1 %off, label %done, label %loop\n"
-            f"loop:\n  %lane = phi i64 [ %entry.count, %0 ], [ %next, %step ]\n"
-            f"  %count = phi i64 [ 0, %0 ], [ %counted, %step ]\n"
-            f"  %flag.at = getelementptr i8, ptr %enabled, i64 %lane\n  %flag = load i8, ptr %flag.at\n"
-            f"  %on = icmp ne i8 %flag, 0\n  br i1 %on, label %look, label %step\n"
-            f"look:\n  %shift = mul i64 %lane, {size}\n{where}{check}  br i1 %inside, label %slow, label %step\n"
-            f"slow:\n  %from = getelementptr i8, ptr %copy, i64 %shift\n"
-            f"  call void @cc_store(ptr %to, ptr %from, i64 {size}, i64 %instance.address, ptr {UNIT}, i32 "
-            f"%site, i32 %depth, "
-            f"i32 %flags) #cc.cold\n  br label %step\n"
-            f"step:\n  %one = zext i8 %flag to i64\n  %counted = add i64 %count, %one\n  %next = add i64 %lane, 1\n"
-            f"  %more = icmp ult i64 %next, {lanes}\n  br i1 %more, label %loop, label %done\ndone:\n  ret void\n}}\n"
-        )
-        return name
+        vector_type, pointers = _UnitType(vector), ir.VectorType(_PTR, lanes)
+        flags_type = ir.VectorType(_I8, lanes)
+        parameters = {
+            "value": vector_type,
+            "target": pointers if form == "scatter" else _PTR,
+            "mask": ir.VectorType(_I1, lanes),
+            **_FLAGGED,
+        }
+
+        def body(helper: _Helper) -> None:
+            build = helper.build
+            copy = helper.local(vector_type, helper["value"])
+            enabled = helper.local(flags_type, build.zext(helper["mask"], flags_type))
+            targets = helper.local(pointers, helper["target"]) if form == "scatter" else None
+            entry = build.block
+            loop, step, done = (build.append_basic_block(name) for name in ("loop", "step", "done"))
+            off = build.icmp_unsigned("==", helper.load("cc_window_bytes"), _I64(0))
+            build.cbranch(off, done, loop)
+
+            build.position_at_end(loop)
+            lane, count = build.phi(_I64), build.phi(_I64)  # count: enabled lanes before this one
+            flag = build.load(build.gep(enabled, [lane], source_etype=_I8), typ=_I8)
+            with helper.when(build.icmp_unsigned("!=", flag, _I8(0)), rare=False, otherwise=step):
+                shift = build.mul(lane, _I64(size))
+                if targets is not None:
+                    target = build.load(build.gep(targets, [lane], source_etype=_PTR), typ=_PTR)
+                else:
+                    place = build.mul(count, _I64(size)) if form == "compress" else shift
+                    target = build.gep(helper["target"], [place], source_etype=_I8)
+                with helper.when(helper.inside_window(target), otherwise=step):
+                    source = build.gep(copy, [shift], source_etype=_I8)
+                    helper.report("cc_store", target, source, _I64(size), "instance", flags=helper["flags"])
+            build.position_at_end(step)
+            counted = build.add(count, build.zext(flag, _I64))
+            following = build.add(lane, _I64(1))
+            build.cbranch(build.icmp_unsigned("<", following, _I64(lanes)), loop, done)
+            for phi, next_value in ((lane, following), (count, counted)):
+                phi.add_incoming(_I64(0), entry)
+                phi.add_incoming(next_value, step)
+            build.position_at_end(done)
+
+        return self._helper(self._number(form, vector), parameters, body)
 
     def copy(self) -> str:
         """`void (ptr target, ptr source, i64 size, ptr instance, i32 site, i32 depth)`, before memcpy or memmove."""
-        return self._add(
+        return self._in_window(
             "copy",
-            _guarded(
-                f'@"cc.copy"(ptr %target, ptr %source, i64 %size, {_SITE})',
-                f"{_INSTANCE}  call void @cc_copy(ptr %target, ptr %source, i64 %size, i64 %instance.address, "
-                f"ptr {UNIT}, "
-                "i32 %site, i32 %depth) #cc.cold\n",
-            ),
+            {"target": _PTR, "source": _PTR, "size": _I64, **_INSTANCE},
+            lambda helper: helper.report("cc_copy", "target", "source", "size", "instance"),
         )
 
     def fill(self) -> str:
         """`void (ptr target, i8 byte, i64 size, ptr instance, i32 site, i32 depth)`, before memset."""
-        return self._add(
+        return self._in_window(
             "fill",
-            _guarded(
-                f'@"cc.fill"(ptr %target, i8 %byte, i64 %size, {_SITE})',
-                f"{_INSTANCE}  %word = zext i8 %byte to i32\n"
-                f"  call void @cc_fill(ptr %target, i32 %word, i64 %size, i64 %instance.address, ptr {UNIT}, "
-                "i32 %site, i32 %depth) #cc.cold\n",
+            {"target": _PTR, "byte": _I8, "size": _I64, **_INSTANCE},
+            lambda helper: helper.report(
+                "cc_fill", "target", helper.build.zext(helper["byte"], _I32), "size", "instance"
             ),
         )
 
     # -- loads -------------------------------------------------------------------------------------------------
 
-    def access(self, pointer: str, size: int, flags: int, delta: int, site: int, first_group: int) -> str:
+    def access(self, pointer: str, size: int, flags: int, delta: int, site: int, group: int) -> str:
         """The line before a load of at most ACCESS_BYTES. FRAME in it becomes 1 if its function has a frame, else 0.
 
-        `delta`: bytes from the outermost struct instance, NO_INSTANCE if not static.
+        `delta`: bytes from the outermost struct instance, NO_INSTANCE if not static; `group`: as for `text`.
         """
         self._accesses = True
         return (
             f'  call void asm sideeffect "cc_access_hook $0,$1,{site},{size << 9 | flags << 1}+{FRAME},{delta}", '
             f'"*m,r,~{{dirflag}},~{{fpsr}},~{{flags}}"(ptr elementtype(i8) @cc_load_on, ptr {pointer}) '
-            f"#{first_group + 5}"
+            f"#{group}"
         )
 
-    def access_done(self, first_group: int) -> str:
+    def access_done(self, group: int) -> str:
         """The line after the accesses of a stretch of code that neither calls nor jumps."""
         self._accesses = True
         return (
             '  call void asm sideeffect "cc_access_done $0", "*m,~{dirflag},~{fpsr},~{flags}"'
-            f"(ptr elementtype(i8) @cc_load_on) #{first_group + 5}"
+            f"(ptr elementtype(i8) @cc_load_on) #{group}"
         )
 
     def load_range(self) -> str:
         """`void (ptr source, i64 size, ptr instance, i32 site, i32 depth)`: what a copy or a comparison reads."""
-        return self._add(
+        return self._while_loads_count(
             "load.range",
-            _guarded(
-                f'@"cc.load.range"(ptr %target, i64 %size, {_SITE})',
-                f"{_INSTANCE}  call void @cc_load(ptr %target, i64 %size, i64 %instance.address, ptr {UNIT}, "
-                f"i32 %site, i32 %depth, i32 {STORE_BULK})\n",
-                _LOADS_ON,
+            {"source": _PTR, "size": _I64, **_INSTANCE},
+            lambda helper: helper.report(
+                "cc_load", "source", "size", "instance", flags=_I32(STORE_BULK), attributes=()
             ),
         )
 
     def load_string(self) -> str:
         """`void (ptr source, i64 most, i32 site, i32 depth)`: a string up to its end, or `most` bytes."""
-        return self._add(
+        return self._while_loads_count(
             "load.string",
-            _guarded(
-                '@"cc.load.string"(ptr %target, i64 %most, i32 %site, i32 %depth)',
-                f"  call void @cc_load_string(ptr %target, i64 %most, ptr {UNIT}, i32 %site, i32 %depth)\n",
-                _LOADS_ON,
-            ),
+            {"source": _PTR, "most": _I64, **_PLACE},
+            lambda helper: helper.report("cc_load_string", "source", "most", attributes=()),
         )
 
     # -- order -------------------------------------------------------------------------------------------------
 
     def begin(self) -> str:
         """`i1 (ptr target)`: whether the atomic operation that follows is bracketed."""
-        return self._add(
-            "begin",
-            f'define internal i1 @"cc.begin"(ptr %target) #cc {{\n{_IN_WINDOW}'
-            f"  br i1 %inside, label %slow, label %done, {RARE}\n"
-            "slow:\n  call void @cc_atomic_begin(ptr %target) #cc.cold\n  br label %done\ndone:\n  ret i1 %inside\n}\n",
-        )
+
+        def body(helper: _Helper) -> None:
+            inside = helper.inside_window(helper["target"])
+            with helper.when(inside):
+                helper.call(self.slow_path("cc_atomic_begin"), [helper["target"]])
+            helper.build.ret(inside)
+
+        return self._helper("begin", {"target": _PTR}, body, returns=_I1)
 
     def end(self) -> str:
         """`void (i1 begun, ptr target, i32 size, i1 locked, i1 stored, i32 read, ptr instance, i32 site, i32 depth)`.
 
         `read`: ATOMIC_READ if the operation reads, else 0.
         """
-        return self._add(
-            "end",
-            f'define internal void @"cc.end"(i1 %begun, ptr %target, i32 %size, i1 %locked, i1 %stored, '
-            f"i32 %read, {_SITE}) #cc {{\n"
-            f"  br i1 %begun, label %slow, label %ordinary, {RARE}\n"
-            f"slow:\n{_INSTANCE}  %locked.word = zext i1 %locked to i32\n  %stored.word = zext i1 %stored to i32\n"
-            "  %done.word = or i32 %stored.word, %read\n"
-            "  call void @cc_atomic_end(ptr %target, i32 %size, i32 %locked.word, i32 %done.word, i64 "
-            "%instance.address, "
-            f"ptr {UNIT}, i32 %site, i32 %depth) #cc.cold\n  br label %done\n"
-            "ordinary:\n  br i1 %locked, label %check, label %done\n"
-            f"check:\n  %wanted = load i32, ptr @cc_fence_wanted\n  %some = icmp ne i32 %wanted, 0\n"
-            f"  br i1 %some, label %fence, label %done, {RARE}\n"
-            f"fence:\n  call void @cc_fence(i32 {LOCKED}, ptr {UNIT}, i32 %site, i32 %depth) #cc.cold\n  br "
-            f"label %done\n"
-            "done:\n  ret void\n}\n",
-        )
+        parameters = {"begun": _I1, "target": _PTR, "size": _I32, "locked": _I1, "stored": _I1, "read": _I32}
+
+        def body(helper: _Helper) -> None:
+            over = helper.build.append_basic_block("over")
+            with helper.when(helper["begun"]):
+                locked = helper.build.zext(helper["locked"], _I32)
+                done = helper.build.or_(helper.build.zext(helper["stored"], _I32), helper["read"])
+                helper.report("cc_atomic_end", "target", "size", locked, done, "instance")
+                helper.build.branch(over)
+            with helper.when(helper["locked"], rare=False, otherwise=over):
+                helper.fence_if_wanted(over)
+            helper.build.position_at_end(over)
+
+        return self._helper("end", {**parameters, **_INSTANCE}, body)
 
     def locked(self) -> str:
         """`void (i32 site, i32 depth)`: a locked instruction on memory that is no file's."""
-        return self._add(
-            "locked",
-            'define internal void @"cc.locked"(i32 %site, i32 %depth) #cc {\n'
-            "  %wanted = load i32, ptr @cc_fence_wanted\n  %some = icmp ne i32 %wanted, 0\n"
-            f"  br i1 %some, label %slow, label %done, {RARE}\n"
-            f"slow:\n  call void @cc_fence(i32 {LOCKED}, ptr {UNIT}, i32 %site, i32 %depth) #cc.cold\n  br "
-            f"label %done\n"
-            "done:\n  ret void\n}\n",
-        )
+        return self._helper("locked", _PLACE, _Helper.fence_if_wanted)
 
     def fence(self) -> str:
         """`void (i32 kind, i32 site, i32 depth)`."""
-        return self._add(
-            "fence",
-            'define internal void @"cc.fence"(i32 %kind, i32 %site, i32 %depth) #cc {\n'
-            "  %recording = load i32, ptr @cc_recording\n  %on = icmp ne i32 %recording, 0\n"
-            "  br i1 %on, label %slow, label %done\n"
-            f"slow:\n  call void @cc_fence(i32 %kind, ptr {UNIT}, i32 %site, i32 %depth)\n  br label %done\n"
-            "done:\n  ret void\n}\n",
-        )
+
+        def body(helper: _Helper) -> None:
+            with helper.when(helper.is_set("cc_recording"), rare=False):
+                helper.report("cc_fence", "kind", attributes=())
+
+        return self._helper("fence", {"kind": _I32, **_PLACE}, body)
 
     def flush(self) -> str:
         """`void (ptr address, i32 kind, i32 site, i32 depth)`."""
-        return self._add(
+        return self._in_window(
             "flush",
-            _guarded(
-                '@"cc.flush"(ptr %target, i32 %kind, i32 %site, i32 %depth)',
-                f"  call void @cc_flush(ptr %target, i64 1, i32 %kind, ptr {UNIT}, i32 %site, i32 %depth)\n",
-            ),
+            {"target": _PTR, "kind": _I32, **_PLACE},
+            lambda helper: helper.report("cc_flush", "target", _I64(1), "kind", attributes=()),
         )
 
     # -- shadow stack ------------------------------------------------------------------------------------------
 
     def enter(self) -> str:
         """`i32 ()`: this function's depth."""
-        return self._add(
-            "enter",
-            'define internal i32 @"cc.enter"() #cc {\n  %depth = load i32, ptr @cc_shadow\n'
-            f"  %deep = icmp ugt i32 %depth, {STACK_MAX - 1}\n"
-            f"  %clamped = select i1 %deep, i32 {STACK_MAX - 1}, i32 %depth\n  ret i32 %clamped\n}}\n",
-        )
+        return self._helper("enter", {}, lambda helper: helper.build.ret(helper.clamped_depth()), returns=_I32)
 
     def enter_frame(self) -> str:
-        """`i32 (i64 site)`: this function's depth; its frame is made, `site` in it until a call says otherwise."""
-        return self._add(
-            "enter.frame",
-            'define internal i32 @"cc.enter.frame"(i64 %site) #cc {\n  %depth = load i32, ptr @cc_shadow\n'
-            f"  %deep = icmp ugt i32 %depth, {STACK_MAX - 1}\n"
-            f"  %clamped = select i1 %deep, i32 {STACK_MAX - 1}, i32 %depth\n"
-            "  %next = add nuw i32 %clamped, 1\n  store i32 %next, ptr @cc_shadow\n  %wide = zext i32 %clamped to i64\n"
-            f"  %unit.at = getelementptr inbounds {SHADOW_TYPE}, ptr @cc_shadow, i64 0, i32 2, i64 %wide, i32 0\n"
-            f"  store ptr {UNIT}, ptr %unit.at\n"
-            f"  %site.at = getelementptr inbounds {SHADOW_TYPE}, ptr @cc_shadow, i64 0, i32 2, i64 %wide, i32 1\n"
-            "  store i64 %site, ptr %site.at\n  ret i32 %clamped\n}\n",
-        )
+        """`i32 (i64 site)`: this function's depth; its frame is made, with `site` in it until a call sets another."""
+
+        def body(helper: _Helper) -> None:
+            depth = helper.clamped_depth()
+            helper.set_depth(helper.build.add(depth, _I32(1), flags=("nuw",)))
+            helper.set_frame(depth, 0, self.unit)
+            helper.set_frame(depth, 1, helper["site"])
+            helper.build.ret(depth)
+
+        return self._helper("enter.frame", {"site": _I64}, body, returns=_I32)
 
     def push(self) -> str:
         """`void (i32 depth, i64 site)`, before a call: the frame is there, only its site changes."""
-        return self._add(
-            "push",
-            'define internal void @"cc.push"(i32 %depth, i64 %site) #cc {\n  %wide = zext i32 %depth to i64\n'
-            f"  %site.at = getelementptr inbounds {SHADOW_TYPE}, ptr @cc_shadow, i64 0, i32 2, i64 %wide, i32 1\n"
-            "  store i64 %site, ptr %site.at\n  ret void\n}\n",
-        )
+        parameters = {"depth": _I32, "site": _I64}
+        return self._helper("push", parameters, lambda helper: helper.set_frame(helper["depth"], 1, helper["site"]))
 
     def again(self) -> str:
         """`void (i32 depth)`: this function's frame is the top again, in a landing pad or after setjmp."""
-        return self._add(
-            "again",
-            'define internal void @"cc.again"(i32 %depth) #cc {\n  %next = add nuw i32 %depth, 1\n'
-            "  store i32 %next, ptr @cc_shadow\n  ret void\n}\n",
-        )
+
+        def body(helper: _Helper) -> None:
+            helper.set_depth(helper.build.add(helper["depth"], _I32(1), flags=("nuw",)))
+
+        return self._helper("again", {"depth": _I32}, body)
 
     def leave(self) -> str:
         """`void (i32 depth)`: this function's frame is gone."""
-        return self._add(
-            "leave",
-            'define internal void @"cc.leave"(i32 %depth) #cc {\n  store i32 %depth, ptr @cc_shadow\n  ret void\n}\n',
-        )
+        return self._helper("leave", {"depth": _I32}, lambda helper: helper.set_depth(helper["depth"]))
 
     def at(self) -> str:
         """`void (i32 site, i32 depth)`, before a call of a library model."""
-        return self._add(
-            "at",
-            'define internal void @"cc.at"(i32 %site, i32 %depth) #cc {\n'
-            f"  store ptr {UNIT}, ptr @cc_call_site\n"
-            "  %site.at = getelementptr inbounds { ptr, i32, i32 }, ptr @cc_call_site, i64 0, i32 1\n"
-            "  store i32 %site, ptr %site.at\n"
-            "  %depth.at = getelementptr inbounds { ptr, i32, i32 }, ptr @cc_call_site, i64 0, i32 2\n"
-            "  store i32 %depth, ptr %depth.at\n  ret void\n}\n",
-        )
+
+        def body(helper: _Helper) -> None:
+            place = self.variable("cc_call_site")
+            for field, value in enumerate((self.unit, helper["site"], helper["depth"])):
+                path = [_I64(0), _I32(field)]
+                helper.build.store(value, helper.build.gep(place, path, inbounds=True, source_etype=_CALL_SITE))
+
+        return self._helper("at", _PLACE, body)
 
     # -- the rest of the module --------------------------------------------------------------------------------
 
-    def text(self, first_group: int) -> str:
-        """Helpers, declarations and their attribute groups numbered from `first_group`."""
-        helpers = "\n".join(self._helpers.values())
-        needed = [
-            line
-            for name, line in _DECLARATIONS.items()
-            if f"@{name}" in helpers or (self._accesses and name == "cc_load_on")
-        ]
-        groups = (
-            f"attributes #{first_group} = {{ alwaysinline nounwind }}\n"
-            f"attributes #{first_group + 1} = {{ cold nounwind }}\n"
-            f"attributes #{first_group + 2} = {{ cold noinline nounwind }}\n"
-            f"attributes #{first_group + 3} = {{ cold nounwind willreturn {_READS} }}\n"
-            f"attributes #{first_group + 4} = {{ cold noinline nounwind willreturn {_READS} }}\n"
-            f"attributes #{first_group + 5} = {{ nounwind willreturn {_READS} }}\n"
-        )
-        body = (
-            "\n".join([*needed, helpers])
-            .replace("#cc.apart", f"#{first_group + 2}")
-            .replace("#cc.reads.apart", f"#{first_group + 4}")
-            .replace("#cc.reads\n", f"#{first_group + 3}\n")
-            .replace("#cc.cold", f"#{first_group + 1}")
-            .replace("#cc ", f"#{first_group} ")
-        )
-        shadow = (
-            f"{SHADOW_TYPE} = type {{ i32, i32, [{STACK_MAX} x {{ ptr, i64 }}] }}\n"
-            if SHADOW_TYPE in helpers + "".join(needed)
-            else ""
-        )
-        accesses = LOAD_MACRO if self._accesses else ""
-        return accesses + shadow + body + groups
+    def text(self, group: int, key: int, sites: int, blob: bytes, section: str) -> str:
+        """Helpers, declarations, the unit's descriptor and its facts (`blob`, in an ELF section).
+
+        `group`: number of the attribute group of accesses, which no group of the unit has; `key`: of the facts.
+        """
+        facts = _opaque(ir.GlobalVariable(self._module, ir.ArrayType(_I8, len(blob)), "cc.facts"))
+        facts.linkage, facts.global_constant, facts.section, facts.align = "internal", True, section, 8
+        facts.initializer = ir.Constant(facts.value_type, bytearray(blob))
+        fields = [_I32(0), _I32(sites), _I64(key), _I32(HOOKS_VERSION), _I32(0), facts]
+        self.unit.linkage, self.unit.align = "internal", 8
+        self.unit.initializer = ir.Constant(_UNIT, fields)
+        pieces = []
+        if self._accesses:
+            self.variable("cc_load_on")
+            pieces = [_ACCESS_MACROS, f"attributes #{group} = {{ nounwind willreturn {_READS} }}"]
+        return "\n".join([*pieces, *map(str, self._module.globals.values()), ""])
 
 
-def unit_text(key: int, sites: int, blob: bytes, section: str) -> str:
-    """The unit's descriptor (struct cc_unit) and its facts."""
-    escaped = "\\" + blob.hex("\\")
-    signed = key - (1 << 64) if key >> 63 else key
-    return (
-        f'@"cc.facts" = internal constant [{len(blob)} x i8] c"{escaped}", section "{section}", align 8\n'
-        f"{UNIT} = internal global {{ i32, i32, i64, i32, i32, ptr }} "
-        f'{{ i32 0, i32 {sites}, i64 {signed}, i32 {HOOKS_VERSION}, i32 0, ptr @"cc.facts" }}, align 8\n'
-    )
+def _word_type(type_text: str) -> ir.Type:
+    """An integer or floating-point type of at most 64 bits."""
+    return ir.IntType(int(type_text[1:])) if type_text.startswith("i") else _UnitType(type_text)

@@ -53,7 +53,7 @@ def _lanes(rewriter: Emitter, line: str, value: Operand, pointer: Operand, mask:
         if target.local:
             return
     site = rewriter.site("store", line, target)
-    helper = rewriter.hooks.store_lanes(value.type, element[0], element[1], size, form)
+    helper = rewriter.hooks.store_lanes(value.type, element[1], size, form)
     rewriter.hook(
         f"  call void {helper}({value.text}, {pointer.text}, <{element[1]} x i1> {mask}, ptr "
         f"{target.instance}, i32 {site}, "

@@ -182,7 +182,7 @@ class Rewriter(Emitter):
     def _give_turn(self) -> None:
         if self.turn:
             self.turn = False
-            self.out.append(self.hooks.access_done(self._groups))
+            self.out.append(self.hooks.access_done(self.group))
 
     def _leave_here(self, left: bool) -> None:
         """A place where this function's frame ends, or is the top again after others were cut off."""

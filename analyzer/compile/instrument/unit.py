@@ -135,14 +135,11 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
         body = _FUNCTION.sub(_function_section, body)
     if options.data_sections:
         body = _VARIABLE.sub(_data_section, body)
-    body = _keep(_constructors(body), "used", ['ptr @"cc.facts"'])
+    body = _keep(_constructors(body), "used", [f"ptr {hooks.FACTS}"])
     body = _keep(body, "compiler.used", [f"ptr {hooks.UNIT}"])  # the hooks of accesses name it in assembly
-    group = 1 + max((int(number) for number in module.attributes), default=-1)
     metadata = module.metadata if options.keep_debug else metadata_without_debug(body, debug)
     pieces = [body, wrappers]
-    if result.sites:
-        pieces += [rewriter.hooks.text(group)]
-    pieces += [hooks.unit_text(key, len(result.sites), blob, SECTION), metadata]
+    pieces += [rewriter.hooks.text(rewriter.group, key, len(result.sites), blob, SECTION), metadata]
     return "\n".join(pieces), facts
 
 
