@@ -7,9 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta
 
 Level = Literal["error", "warning", "note"]
+# Ranges that a JSON report is held to where it is read (reports/formats/json_report.py).
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]  # every JSON reader keeps such an integer exactly
+Number = Annotated[int, Meta(ge=1, le=2**53 - 1)]
+States = Annotated[int, Meta(ge=0)]  # a number of crash states grows past any bound
+Line = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Index = Annotated[int, Meta(ge=-1, le=2**53 - 1)]
+Amount = Annotated[float, Meta(ge=0)]
+Fate = Annotated[str, Meta(pattern="^(durable|persisted|lost|unreached)?$")]
+Role = Annotated[str, Meta(pattern="^(location|other)?$")]
+Waste = Annotated[str, Meta(pattern="^(clean-flush|repeated-flush|empty-fence|empty-sync)$")]
 LEVELS: tuple[Level, ...] = ("note", "warning", "error")  # the gravest last
 
 
@@ -47,11 +59,11 @@ class Verdict:
     """The outcome of one execution of the check on one crash image."""
 
     outcome: Outcome
-    exit_code: int | None  # None unless the process exited
-    signal: int | None
+    exit_code: Annotated[int, Meta(ge=-(2**31), le=2**53 - 1)] | None  # None unless the process exited
+    signal: Count | None
     output: str  # standard output and error, bounded, decoded with replacement
     output_truncated: bool
-    seconds: float
+    seconds: Amount
     signs: frozenset[str] = frozenset()  # of a failure: what shows it, whatever the numbers (oracles/signs.py)
 
     @property
@@ -73,7 +85,7 @@ class Frame:
 
     function: str
     file: str
-    line: int
+    line: Line
 
 
 class SourcePoint(NamedTuple):
@@ -96,8 +108,8 @@ class Location:
     """A place in the source. `file` is relative to the project's folder where it lies inside it."""
 
     file: str
-    line: int  # 1-based; 0 if unknown
-    column: int
+    line: Line  # 1-based; 0 if unknown
+    column: Line
     function: str
     variable: str  # "entry.valid", or "" where no type is known
     stack: tuple[Frame, ...]  # innermost caller first
@@ -124,28 +136,28 @@ class Location:
 class ScheduleStep:
     """One update near the crash point, in program order, and what became of it."""
 
-    event: int  # index in the trace
-    thread: int
+    event: Count  # index in the trace
+    thread: Count
     what: str  # "store" | "write" | "flush" | "fence" | "sync" | "truncate" | "create" | "mark" | "output"
-    state: str  # "durable" | "persisted" | "lost" | "unreached" (the crash came before it) | "" (not an update)
+    state: Fate  # "durable" | "persisted" | "lost" | "unreached" (the crash came before it) | "" (not an update)
     detail: str  # "entry.valid = 01 00 00 00", "clwb", "sfence", "operation 3 begins"
     file: str  # watched file, relative to the pool
-    offset: int
-    size: int
-    granule: int  # cache line or page number within the file; -1 if none
+    offset: Count
+    size: Count
+    granule: Index  # cache line or page number within the file; -1 if none
     location: Location | None
-    role: str = ""  # "location" | "other": the finding's culprits
-    durable_from: int = -1  # an update: a crash before this event, or a later one, finds it durable; -1: none does
+    role: Role = ""  # "location" | "other": the finding's culprits
+    durable_from: Index = -1  # an update: a crash before this event, or a later one, finds it durable; -1: none does
 
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
     """An update of the failing behaviour, for the picture of the persistence graph."""
 
-    id: int
+    id: Count
     label: str
-    state: str  # as in ScheduleStep
-    granule: int
+    state: Fate  # as in ScheduleStep
+    granule: Index
     location: Location | None
 
 
@@ -153,8 +165,8 @@ class GraphNode:
 class GraphEdge:
     """`source` must persist before `target`, because of `reason`."""
 
-    source: int
-    target: int
+    source: Count
+    target: Count
     reason: str  # "same line" | "flush and fence" | "clflush" | "sync" | "same page" | "drain"
 
 
@@ -163,7 +175,7 @@ class Edit:
     """Lines put into a source file before (or after) one of its lines. `file` is named as in Location."""
 
     file: str
-    line: int  # 1-based
+    line: Annotated[int, Meta(ge=1, le=2**31 - 1)]  # 1-based
     insert_before: bool
     text: str  # whole lines, indented, without the last newline
     replaces: str = ""  # the line itself, where it must change (a body without braces); `text` is what it becomes
@@ -179,12 +191,12 @@ class Fix:
     kind: str  # "flush" | "flush-fence" | "fence" | "sync" | "atomic" (no flush can help)
     words: str
     edits: tuple[Edit, ...] = ()
-    before_failing: int = 0
-    after_failing: int = 0
+    before_failing: Count = 0
+    after_failing: Count = 0
     verified: str = ""  # what was tried, and what came of it; empty if nothing could be
-    extra_flushes: int = 0  # a run
-    extra_fences: int = 0
-    extra_syncs: int = 0
+    extra_flushes: Count = 0  # a run
+    extra_fences: Count = 0
+    extra_syncs: Count = 0
     no_edit: str = ""  # why there is no edit of the source to apply, else empty
 
 
@@ -205,8 +217,8 @@ class Finding:
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
     replay: str  # token
-    states: int  # failing states that this finding explains
-    depth: int = 1  # 2: needs a crash of the recovery as well
+    states: Count  # failing states that this finding explains
+    depth: Number = 1  # 2: needs a crash of the recovery as well
     uncertain: str = ""  # why this is not proved, else empty
     note: str = ""  # e.g. "no reordering needed: `kill -9` shows it"
     new: bool = True  # not in the baseline; without a baseline all are
@@ -240,19 +252,19 @@ class GroupRow:
     how many sets of the representative's updates may have persisted, over its crash points.
     """
 
-    number: int  # its rank, from 1
+    rank: Number  # from 1
     types: tuple[str, ...]  # the representative's first
     instance: str  # "table.pm+448"; "" if no type is known
-    operation: int  # of the representative; 0: before any
-    members: int
-    updates: int
+    operation: Count  # of the representative; 0: before any
+    members: Number
+    updates: Count
     sites: tuple[Location, ...]  # in the order of the representative's updates
-    score: float
+    score: Amount
     because: tuple[str, ...]
-    feasible: int
-    feasible_is_exact: bool  # else an upper bound
-    executed: int
-    failing: int
+    feasible: States
+    feasible_exact: bool  # else an upper bound
+    executed: Count
+    failing: Count
     complete: bool  # the representative was explored to the end, not cut off
     verdict: GroupVerdict
     nodes: tuple[GraphNode, ...]  # the representative's first updates; their `state` is ""
@@ -263,22 +275,22 @@ class GroupRow:
 class StateCounts:
     """How many crash states there are and what became of them."""
 
-    feasible: int
-    feasible_is_exact: bool
+    feasible: States
+    feasible_exact: bool
     feasible_note: str  # names the bound where it is not exact
-    executed: int
-    pruned: int  # equal to a state already executed
-    skipped: int  # without a verdict when the search ended: being checked, next in turn, or put off
-    failing: int
-    flaky: int
-    uncertain: int
-    put_off: int = 0  # of the skipped ones: they look like states on which the check hangs
+    executed: Count
+    pruned: Count  # equal to a state already executed
+    skipped: Count  # without a verdict when the search ended: being checked, next in turn, or put off
+    failing: Count
+    flaky: Count
+    uncertain: Count
+    put_off: Count = 0  # of the skipped ones: they look like states on which the check hangs
 
     def plus(self, other: StateCounts) -> StateCounts:
         """The counts of two searches as one."""
         return StateCounts(
             self.feasible + other.feasible,
-            self.feasible_is_exact and other.feasible_is_exact,
+            self.feasible_exact and other.feasible_exact,
             self.feasible_note or other.feasible_note,
             self.executed + other.executed,
             self.pruned + other.pruned,
@@ -295,17 +307,17 @@ class TraceSummary:
     """What was recorded and how much of it can be trusted."""
 
     path: str
-    events: int
-    stores: int
-    flushes: int
-    fences: int
-    syncs: int
-    threads: int
-    processes: int
+    events: Count
+    stores: Count
+    flushes: Count
+    fences: Count
+    syncs: Count
+    threads: Count
+    processes: Count
     files: tuple[str, ...]
-    operations: int
-    explained_bytes: int  # changed bytes that the trace explains
-    unexplained_bytes: int  # changed bytes written behind our back; never varied
+    operations: Count
+    explained_bytes: Count  # changed bytes that the trace explains
+    unexplained_bytes: Count  # changed bytes written behind our back; never varied
     unmodelled_calls: tuple[str, ...]
     truncated: str = ""  # why the trace ends early, else empty
 
@@ -324,18 +336,18 @@ class Unexercised:
 
     function: str
     file: str
-    line: int  # of its first such store
-    stores: int  # places in it
+    line: Count  # of its first such store
+    stores: Number  # places in it
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
     """Work that could go: flushes, fences or syncs of one place that made nothing durable."""
 
-    waste: str  # "clean-flush" | "repeated-flush" | "empty-fence" | "empty-sync"
+    waste: Waste  # "clean-flush" | "repeated-flush" | "empty-fence" | "empty-sync"
     location: Location
-    count: int  # in vain; of flushes, lines
-    total: int  # that ran there
+    count: Number  # in vain; of flushes, lines
+    total: Number  # that ran there
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +364,7 @@ class RunResult:
     uncertain: tuple[Finding, ...]  # failing states that could not be proved (crash-model.md, last section)
     not_instrumented: tuple[NotInstrumented, ...]
     warnings: tuple[str, ...]
-    seconds: float
+    seconds: Amount
     version: str
     groups: tuple[GroupRow, ...] = ()  # those that the strategy looked at, from the first in rank
     notes: tuple[Note, ...] = ()  # where [report] notes asks for them

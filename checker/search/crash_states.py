@@ -406,7 +406,7 @@ class Search:
         self._warnings.extend(self._plan.notes)
         counts = StateCounts(
             feasible=feasible.value,
-            feasible_is_exact=feasible.exact,
+            feasible_exact=feasible.exact,
             feasible_note=feasible.note,
             executed=self._executed,
             pruned=self._pruned,

@@ -77,7 +77,7 @@ class GroupStats:
         feasible, exact = planned.representative.feasible(most_steps)
         nodes, edges = picture(subject, behaviour) if number <= _MOST_PICTURES else ((), ())
         return GroupRow(
-            number=number,
+            rank=number,
             types=group.types,
             instance=behaviour.instance,
             operation=behaviour.operation,
@@ -87,7 +87,7 @@ class GroupStats:
             score=planned.ranked.score,
             because=planned.ranked.because,
             feasible=feasible,
-            feasible_is_exact=exact,
+            feasible_exact=exact,
             executed=executed,
             failing=failing,
             complete=planned.complete and not cut_off and not unseen,

@@ -1,255 +1,227 @@
-"""The report for other programs: one JSON document, as schema/crashcheck-report.schema.json says."""
+"""The report for other programs: one JSON document, written, read and checked by msgspec.
+
+Its shape is that of `RunResult` and the dataclasses in it, and its published schema is generated from them. `document`
+cuts what a reader could not hold. What is read may come from anywhere, so `load` checks every type and range. Version 1
+kept the nodes and edges of a graph in an object, and wrote null for "" and -1.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from crashcheck.checker.results import (
+    Amount,
     Finding,
-    Fix,
-    GraphEdge,
-    GraphNode,
     GroupRow,
-    Location,
+    Note,
+    NotInstrumented,
     RunResult,
-    ScheduleStep,
-    Verdict,
+    StateCounts,
+    StopReason,
+    TraceSummary,
+    Unexercised,
 )
-from crashcheck.reports.formats import json_reading
+from crashcheck.errors import CrashcheckError
 from crashcheck.reports.view import words
-from crashcheck.reports.view.numbers import json_count
-from crashcheck.reports.view.text import valid
+from crashcheck.reports.view.numbers import from_digits, json_count
+from crashcheck.reports.view.text import line, valid
 
-SCHEMA_VERSION = 1  # bump when a field is removed, renamed or changes its meaning; a new field needs none
+SCHEMA_VERSION = 2  # bump when a field is removed, renamed or changes its meaning; a new field needs none
 OUTPUT_CHARS = 16 * 1024
 TEXT_CHARS = 1000
 STACK_FRAMES = 32  # of each stack, the innermost; recursion makes stacks without end
+MOST_CHARS = 256 << 20  # of a document to read
+MOST_DIGITS = 1_000_000  # of one count; the time to read more grows with its square
+
+
+class Tool(msgspec.Struct, kw_only=True):
+    """What wrote the report."""
+
+    name: Literal["crashcheck"]
+    version: str
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """The run as a whole; key order is part of the format. `summary` and `caveats` follow from the rest."""
+
+    summary: str
+    caveats: tuple[str, ...]
+    stop_reason: StopReason
+    config: str
+    model: str
+    strategy: str
+    states: StateCounts
+    trace: TraceSummary
+    not_instrumented: tuple[NotInstrumented, ...]
+    warnings: tuple[str, ...]
+    notes: tuple[Note, ...] = ()
+    seconds: Amount
+    unexercised: tuple[Unexercised, ...] = ()
+
+
+class Document(msgspec.Struct, kw_only=True):
+    """A report."""
+
+    schema: Literal[2]
+    tool: Tool
+    run: Run
+    findings: tuple[Finding, ...]
+    uncertain: tuple[Finding, ...]
+    groups: tuple[GroupRow, ...] = ()
 
 
 def render(result: RunResult) -> str:
     """The document as text, ending in a newline; the same result gives the same bytes."""
-    return json.dumps(document(result), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-
-
-def load(text: str) -> RunResult:
-    """The run that a document tells of; `load(render(result)) == result` where nothing had to be cut or rounded.
-
-    `text` may come from anywhere. Raises CrashcheckError(report-unreadable, report-version).
-    """
-    return json_reading.load(text, SCHEMA_VERSION)
-
-
-def schema() -> Mapping[str, Any]:
-    """The JSON schema (Draft 2020-12) that every document obeys."""
-    path = files("crashcheck.reports") / "schema" / "crashcheck-report.schema.json"
-    loaded: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
-    return loaded
+    return msgspec.json.format(msgspec.json.encode(document(result)), indent=2).decode() + "\n"
 
 
 def document(result: RunResult) -> dict[str, Any]:
-    """The document as a value. Key order is part of the format: it is the order in which fields are made here."""
-    return {
-        "schema": SCHEMA_VERSION,
-        "tool": {"name": "crashcheck", "version": _text(result.version)},
-        "run": _run(result),
-        "findings": [_finding(finding) for finding in result.findings],
-        "uncertain": [_finding(finding) for finding in result.uncertain],
-        "groups": [_group(row) for row in result.groups],
-    }
+    """The document as plain lists and dictionaries, its texts, stacks and numbers bounded."""
+    whole = Document(
+        schema=2,
+        tool=Tool(name="crashcheck", version=result.version),
+        run=Run(
+            summary=words.headline(result),
+            caveats=words.caveats(result),
+            stop_reason=result.stop_reason,
+            config=result.config_path,
+            model=result.model,
+            strategy=result.strategy,
+            states=result.states,
+            trace=result.trace,
+            not_instrumented=result.not_instrumented,
+            warnings=result.warnings,
+            notes=result.notes,
+            seconds=result.seconds,
+            unexercised=result.unexercised,
+        ),
+        findings=result.findings,
+        uncertain=result.uncertain,
+        groups=result.groups,
+    )
+    plain: dict[str, Any] = msgspec.to_builtins(whole)
+    written = zip((*result.findings, *result.uncertain), (*plain["findings"], *plain["uncertain"]), strict=True)
+    for finding, fields in written:
+        fields["level"] = finding.level
+        verdict = fields["verdict"]
+        del verdict["signs"]  # of use during the search only
+        verdict["output_truncated"] |= len(verdict["output"]) > OUTPUT_CHARS
+        if fields["fix"] is not None and not _is_whole(fields["fix"]["edits"]):
+            fields["fix"]["edits"] = []
+            fields["fix"]["no_edit"] = fields["fix"]["no_edit"] or "its lines are too long for a report"
+    bounded: dict[str, Any] = _bounded(plain)
+    return bounded
 
 
-def _text(text: str) -> str:
-    return valid(text if len(text) <= TEXT_CHARS else text[: TEXT_CHARS - 1] + "…")
+def load(text: str) -> RunResult:
+    """The run that a document describes; `load(render(result)) == result` where nothing had to be cut or rounded.
+
+    Fields that are unknown are ignored; fields that came later than the first version may be missing. Raises
+    CrashcheckError(report-unreadable) for what is no such document, (report-version) for one of another version.
+    """
+    if len(text) > MOST_CHARS:
+        raise _refused(f"it has {len(text):,} characters; the most is {MOST_CHARS:,}")
+    try:
+        plain = msgspec.json.decode(text)
+        version = plain.get("schema") if isinstance(plain, dict) else None
+        if type(version) is not int:
+            raise _refused("its schema version is missing")
+        if version not in (1, SCHEMA_VERSION):
+            raise CrashcheckError(
+                "report-version",
+                f"the report is of version {version}; this crashcheck reads versions 1 and {SCHEMA_VERSION}.",
+                "Make it again with this crashcheck, or use the one that made it.",
+            )
+        current = plain if version == SCHEMA_VERSION else {**_upgraded(plain), "schema": SCHEMA_VERSION}
+        return _run(msgspec.convert(_with_counts(current), Document))
+    except RecursionError as error:
+        raise _refused("it is nested too deeply") from error
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        reason, _, place = str(error).partition(" - at `$")
+        at = place.rstrip("`").lstrip(".")
+        raise _refused(f"at {line(at)}: {line(reason)}" if at else line(reason)) from error
 
 
-def _run(result: RunResult) -> dict[str, Any]:
-    states, trace = result.states, result.trace
-    return {
-        "summary": words.headline(result),
-        "caveats": list(words.caveats(result)),
-        "stop_reason": result.stop_reason.value,
-        "config": _text(result.config_path),
-        "model": _text(result.model),
-        "strategy": _text(result.strategy),
-        "states": {
-            "feasible": json_count(states.feasible),
-            "feasible_exact": states.feasible_is_exact,
-            "feasible_note": _text(states.feasible_note),
-            "executed": json_count(states.executed),
-            "pruned": json_count(states.pruned),
-            "skipped": json_count(states.skipped),
-            "failing": json_count(states.failing),
-            "flaky": json_count(states.flaky),
-            "uncertain": json_count(states.uncertain),
-            "put_off": json_count(states.put_off),
-        },
-        "trace": {
-            "path": _text(trace.path),
-            "events": trace.events,
-            "stores": trace.stores,
-            "flushes": trace.flushes,
-            "fences": trace.fences,
-            "syncs": trace.syncs,
-            "threads": trace.threads,
-            "processes": trace.processes,
-            "operations": trace.operations,
-            "files": [_text(name) for name in trace.files],
-            "explained_bytes": trace.explained_bytes,
-            "unexplained_bytes": trace.unexplained_bytes,
-            "unmodelled_calls": [_text(call) for call in trace.unmodelled_calls],
-            "truncated": _text(trace.truncated) or None,
-        },
-        "not_instrumented": [{"unit": _text(u.unit), "what": _text(u.what)} for u in result.not_instrumented],
-        "warnings": [_text(warning) for warning in result.warnings],
-        "notes": [
-            {"waste": note.waste, "location": _location(note.location), "count": note.count, "total": note.total}
-            for note in result.notes
-        ],
-        "seconds": round(result.seconds, 3),
-        "unexercised": [
-            {"function": _text(one.function), "file": _text(one.file), "line": one.line, "stores": one.stores}
-            for one in result.unexercised
-        ],
-    }
+def _refused(why: str) -> CrashcheckError:
+    return CrashcheckError(
+        "report-unreadable",
+        f"this is no JSON report of crashcheck: {why}.",
+        "`crashcheck run --format json=report.json` writes one.",
+    )
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "id": _text(finding.id),
-        "kind": finding.kind.value,
-        "model": _text(finding.model),
-        "message": _text(finding.message),
-        "location": _location(finding.location),
-        "other": _maybe_location(finding.other),
-        "crash_point": _text(finding.crash_point),
-        "crash_location": _maybe_location(finding.crash_location),
-        "verdict": _verdict(finding.verdict),
-        "schedule": [_step(step) for step in finding.schedule],
-        "graph": _graph(finding.nodes, finding.edges),
-        "replay": valid(finding.replay),
-        "states": json_count(finding.states),
-        "depth": finding.depth,
-        "uncertain": _text(finding.uncertain) or None,
-        "note": _text(finding.note) or None,
-        "level": finding.level,
-        "new": finding.new,
-        "suppressed": _text(finding.suppressed) or None,
-        "fix": _fix(finding.fix) if finding.fix is not None else None,
-        "likenesses": list(finding.likenesses),
-        "in_diff": finding.in_diff,
-    }
+def _run(whole: Document) -> RunResult:
+    run = whole.run
+    return RunResult(
+        config_path=run.config,
+        model=run.model,
+        strategy=run.strategy,
+        stop_reason=run.stop_reason,
+        states=run.states,
+        trace=run.trace,
+        findings=whole.findings,
+        uncertain=whole.uncertain,
+        not_instrumented=run.not_instrumented,
+        warnings=run.warnings,
+        seconds=run.seconds,
+        version=whole.tool.version,
+        groups=whole.groups,
+        notes=run.notes,
+        unexercised=run.unexercised,
+    )
 
 
-def _fix(fix: Fix) -> dict[str, Any]:
-    # A shortened line must never be put into a source file.
-    whole = all(len(edit.text) <= TEXT_CHARS and len(edit.replaces) <= TEXT_CHARS for edit in fix.edits)
-    return {
-        "kind": _text(fix.kind),
-        "words": _text(fix.words),
-        "edits": [
-            {
-                "file": _text(edit.file),
-                "line": edit.line,
-                "insert_before": edit.insert_before,
-                "text": _text(edit.text),
-                "replaces": _text(edit.replaces) or None,
-            }
-            for edit in (fix.edits if whole else ())
-        ],
-        "before_failing": json_count(fix.before_failing),
-        "after_failing": json_count(fix.after_failing),
-        "verified": _text(fix.verified) or None,
-        "extra_flushes": json_count(fix.extra_flushes),
-        "extra_fences": json_count(fix.extra_fences),
-        "extra_syncs": json_count(fix.extra_syncs),
-        "no_edit": _text(fix.no_edit or ("" if whole else "its lines are too long for a report")) or None,
-    }
+def _is_whole(edits: list[dict[str, Any]]) -> bool:
+    """Whether no line of an edit would be shortened: a shortened line must never be put into a source file."""
+    return all(len(edit[name]) <= TEXT_CHARS for edit in edits for name in ("text", "replaces"))
 
 
-def _graph(nodes: tuple[GraphNode, ...], edges: tuple[GraphEdge, ...]) -> dict[str, Any]:
-    return {
-        "nodes": [
-            {
-                "id": node.id,
-                "label": _text(node.label),
-                "state": node.state or None,
-                "granule": node.granule if node.granule >= 0 else None,
-                "location": _maybe_location(node.location),
-            }
-            for node in nodes
-        ],
-        "edges": [{"source": edge.source, "target": edge.target, "reason": _text(edge.reason)} for edge in edges],
-    }
+def _bounded(value: Any, name: str = "") -> Any:
+    """`value`, of the field `name`, within what every JSON reader keeps; a token is never cut."""
+    match value:
+        case dict():
+            return {key: _bounded(inner, key) for key, inner in value.items()}
+        case list() | tuple():
+            return [_bounded(inner, name) for inner in (value[:STACK_FRAMES] if name == "stack" else value)]
+        case str() if name == "output":
+            return valid(value[:OUTPUT_CHARS])
+        case str():
+            return valid(value if len(value) <= TEXT_CHARS or name == "replay" else value[: TEXT_CHARS - 1] + "…")
+        case float() if name == "seconds":
+            return round(value, 3)
+        case int() if not isinstance(value, bool):
+            return json_count(value)
+    return value
 
 
-def _group(row: GroupRow) -> dict[str, Any]:
-    return {
-        "rank": row.number,
-        "types": [_text(name) for name in row.types],
-        "instance": _text(row.instance) or None,
-        "operation": row.operation,
-        "members": row.members,
-        "updates": row.updates,
-        "score": row.score,
-        "because": [_text(reason) for reason in row.because],
-        "feasible": json_count(row.feasible),
-        "feasible_exact": row.feasible_is_exact,
-        "executed": json_count(row.executed),
-        "failing": json_count(row.failing),
-        "complete": row.complete,
-        "verdict": row.verdict.value,
-        "sites": [_location(place) for place in row.sites],
-        "graph": _graph(row.nodes, row.edges),
-    }
+def _with_counts(plain: dict[str, Any]) -> dict[str, Any]:
+    """`plain` with the counts that `numbers.json_count` wrote as digits read back into integers."""
+    run, groups = plain.get("run"), plain.get("groups")
+    states = run.get("states") if isinstance(run, dict) else None
+    for counts in (states, *(groups if isinstance(groups, list) else ())):
+        number = counts.get("feasible") if isinstance(counts, dict) else None
+        if isinstance(number, str) and number.isascii() and number.isdecimal() and len(number) <= MOST_DIGITS:
+            counts["feasible"] = from_digits(number)
+    return plain
 
 
-def _location(place: Location) -> dict[str, Any]:
-    return {
-        "file": _text(place.file),
-        "line": place.line,
-        "column": place.column,
-        "function": _text(place.function),
-        "variable": _text(place.variable),
-        "text": _text(place.text),
-        "expression": _text(place.expression),
-        "stack": [
-            {"function": _text(frame.function), "file": _text(frame.file), "line": frame.line}
-            for frame in place.stack[:STACK_FRAMES]
-        ],
-    }
+_NULL = {"granule": -1, "durable_from": -1} | dict.fromkeys(
+    ("uncertain", "note", "suppressed", "truncated", "verified", "no_edit", "replaces")
+    + ("instance", "state", "file", "role"),
+    "",
+)
 
 
-def _maybe_location(place: Location | None) -> dict[str, Any] | None:
-    return None if place is None else _location(place)
-
-
-def _verdict(verdict: Verdict) -> dict[str, Any]:
-    output = verdict.output
-    return {
-        "outcome": verdict.outcome.value,
-        "exit_code": verdict.exit_code,
-        "signal": verdict.signal,
-        "output": valid(output[:OUTPUT_CHARS]),
-        "output_truncated": verdict.output_truncated or len(output) > OUTPUT_CHARS,
-        "seconds": round(verdict.seconds, 3),
-    }
-
-
-def _step(step: ScheduleStep) -> dict[str, Any]:
-    return {
-        "event": step.event,
-        "thread": step.thread,
-        "what": _text(step.what),
-        "state": step.state or None,
-        "detail": _text(step.detail),
-        "file": _text(step.file) or None,
-        "offset": step.offset,
-        "size": step.size,
-        "granule": step.granule if step.granule >= 0 else None,
-        "location": _maybe_location(step.location),
-        "role": step.role or None,
-        "durable_from": step.durable_from if step.durable_from >= 0 else None,
-    }
+def _upgraded(value: Any) -> Any:
+    """A value of a document of version 1 as version 2 has it."""
+    if isinstance(value, list):
+        return [_upgraded(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {key: _NULL.get(key) if inner is None else _upgraded(inner) for key, inner in value.items()}
+    if "members" in fields:  # a group; its graph came later
+        fields = {"nodes": [], "edges": [], **fields}
+    graph = fields.pop("graph", None)
+    return {**fields, **graph} if isinstance(graph, dict) else fields

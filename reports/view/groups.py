@@ -89,12 +89,12 @@ def _view(row: GroupRow, graph: GraphView | None) -> GroupView:
     if len(sites) > _SITES:
         sites = [*sites[:_SITES], (f"… and {len(row.sites) - _SITES} more", "")]
     return GroupView(
-        rank=row.number,
+        rank=row.rank,
         types=", ".join(words.names(row.types, 4, 60)),
         members=human(row.members),
         representative=", ".join(where),
         updates=human(row.updates),
-        states=f"{human(row.executed)}, feasible {'' if row.feasible_is_exact else '≤ '}{human(row.feasible)}",
+        states=f"{human(row.executed)}, feasible {'' if row.feasible_exact else '≤ '}{human(row.feasible)}",
         explored="to the end" if row.complete else "cut off",
         verdict=VERDICT[row.verdict],
         tone="bad" if bad else "warn" if row.verdict is GroupVerdict.UNTESTED else "",

@@ -6,7 +6,8 @@ import math
 import re
 
 SAFE_INTEGER = 2**53 - 1  # the largest integer that every JSON reader keeps exactly (RFC 8259, section 6)
-_CHUNK = 10**4000  # below the limit that Python sets on int-to-str conversion (4300 digits)
+_CHUNK_DIGITS = 4000  # below the limit that Python sets on conversions between int and str (4300 digits)
+_CHUNK = 10**_CHUNK_DIGITS
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -15,8 +16,17 @@ def digits(value: int) -> str:
     parts: list[str] = []
     while value >= _CHUNK:
         value, low = divmod(value, _CHUNK)
-        parts.append(f"{low:04000d}")
+        parts.append(f"{low:0{_CHUNK_DIGITS}d}")
     return str(value) + "".join(reversed(parts))
+
+
+def from_digits(text: str) -> int:
+    """The number of which `text` holds the decimal digits: the inverse of `digits`."""
+    total = 0
+    for start in range(0, len(text), _CHUNK_DIGITS):
+        part = text[start : start + _CHUNK_DIGITS]
+        total = total * 10 ** len(part) + int(part)
+    return total
 
 
 def exponent(value: int) -> int:

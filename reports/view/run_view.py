@@ -149,7 +149,7 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
         for number, found in enumerate((*result.findings, *result.uncertain), 1)
     ]
     caveats = words.caveats(result)
-    whole = result.states.feasible_is_exact and words.covered(result) == result.states.feasible
+    whole = result.states.feasible_exact and words.covered(result) == result.states.feasible
     open_ = any(finding.new and not finding.suppressed for finding in result.findings)
     status: Status = (
         "findings" if open_ else "partial" if result.findings else "clean" if whole and not caveats else "partial"
@@ -181,9 +181,9 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
 
 def _counts(result: RunResult) -> tuple[FactView, ...]:
     states = result.states
-    exact = "" if states.feasible_is_exact else line(states.feasible_note, 200) or "a bound, not a count"
+    exact = "" if states.feasible_exact else line(states.feasible_note, 200) or "a bound, not a count"
     known = words.covered(result)
-    share = percent(known, states.feasible) if states.feasible_is_exact else "unknown"
+    share = percent(known, states.feasible) if states.feasible_exact else "unknown"
     put_off = FactView("put off", human(states.put_off), "look like hangs of the check; not executed", "warn")
     return (
         FactView("feasible", human(states.feasible), exact or "states that the model allows, counted exactly"),

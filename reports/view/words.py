@@ -86,7 +86,7 @@ def outcome(verdict: Verdict) -> str:
 def feasible(result: RunResult) -> str:
     """The number of feasible states with what is known of its exactness: `412`, `at most 10^77`."""
     states = result.states
-    return human(states.feasible) if states.feasible_is_exact else f"about {human(states.feasible)}"
+    return human(states.feasible) if states.feasible_exact else f"about {human(states.feasible)}"
 
 
 def covered(result: RunResult) -> int:
@@ -114,7 +114,7 @@ def headline(result: RunResult) -> str:
         told += [f"{human(counted[word])} {word}" for word in ("known", "suppressed") if counted[word]]
         what += f" ({', '.join(told)})"
     known = covered(result)
-    if not count and result.states.feasible_is_exact and known == result.states.feasible:
+    if not count and result.states.feasible_exact and known == result.states.feasible:
         scope = f"all {human(known)} feasible crash states" if known != 1 else "the only feasible crash state"
     else:
         noun = "state" if result.states.feasible == 1 else "states"
@@ -160,7 +160,7 @@ def caveats(result: RunResult) -> tuple[str, ...]:
             f"{plural(states.put_off, 'state')} that {which} on which the check hangs had been put off to the end of "
             "the search, which did not get there: not checked."
         )
-    if not states.feasible_is_exact:
+    if not states.feasible_exact:
         note = line(states.feasible_note, 200).rstrip(".")
         found.append(f"The number of feasible states is a bound{': ' + note if note else ''}.")
     return tuple(found)

@@ -286,7 +286,7 @@ TRACE = TraceSummary(
 )
 ALL = StateCounts(412, True, "", 380, 32, 0, 0, 0, 0)
 GROUP = GroupRow(
-    number=1,
+    rank=1,
     types=("token", "entry"),
     instance="table.pm+448",
     operation=13,
@@ -296,7 +296,7 @@ GROUP = GroupRow(
     score=1.85,
     because=("may violate `token.valid` persists after `entry.value`", "3 updates"),
     feasible=6,
-    feasible_is_exact=True,
+    feasible_exact=True,
     executed=8,
     failing=2,
     complete=True,
@@ -363,7 +363,7 @@ FULL = run(
         GROUP,
         replace(
             GROUP,
-            number=2,
+            rank=2,
             types=("(reserve)",),
             instance="",
             operation=0,
@@ -371,7 +371,7 @@ FULL = run(
             score=0.5,
             because=("2 updates",),
             feasible=2**60,
-            feasible_is_exact=False,
+            feasible_exact=False,
             executed=0,
             failing=0,
             complete=False,

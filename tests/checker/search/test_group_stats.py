@@ -56,14 +56,14 @@ def test_a_search_to_the_end_explores_every_group_completely(tmp_path: Path, cla
     rows = by_site(found.groups)
     assert rows.keys() == {FLAGS, LOGS}
     assert all(row.complete for row in rows.values())
-    assert [row.number for row in found.groups] == [1, 2]
+    assert [row.rank for row in found.groups] == [1, 2]
     assert (rows[FLAGS].verdict, rows[LOGS].verdict) == (GroupVerdict.FAILING, GroupVerdict.CLEAN)
     assert rows[FLAGS].failing == found.states.failing == 3
     assert rows[LOGS].failing == 0
     assert (rows[FLAGS].members, rows[FLAGS].updates) == (3, 2)
     assert (rows[LOGS].members, rows[LOGS].updates) == (2, 1)
     assert rows[LOGS].because == ("1 update",)
-    assert (rows[FLAGS].feasible, rows[FLAGS].feasible_is_exact) == (4, True)
+    assert (rows[FLAGS].feasible, rows[FLAGS].feasible_exact) == (4, True)
 
 
 def test_the_picture_of_a_group_is_its_representative(tmp_path: Path, clauses: Path) -> None:

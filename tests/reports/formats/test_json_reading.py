@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -64,6 +65,30 @@ def test_an_edit_is_kept_whole_or_not_at_all() -> None:
     assert read.fix == Fix("fence", "Fence.", no_edit="its lines are too long for a report")
 
 
+VERSION_1 = Path(__file__).parent / "version_1"
+
+
+@pytest.mark.parametrize(("name", "result"), [("clean", CLEAN), ("one", ONE), ("full", FULL)])
+def test_a_report_of_version_1_is_the_run_that_it_was_made_from(name: str, result: RunResult) -> None:
+    """The files were written by the last crashcheck that wrote version 1."""
+    assert json_report.load((VERSION_1 / f"{name}.json").read_text("utf-8")) == result
+
+
+def test_a_report_of_version_1_of_a_real_run_keeps_all_that_it_says() -> None:
+    text = (VERSION_1 / "level-hash.json").read_text("utf-8")
+    old, result = json.loads(text), json_report.load(text)
+    new = json_report.document(result)
+    assert json_report.load(json_report.render(result)) == result
+    assert [finding.id for finding in result.findings] == [finding["id"] for finding in old["findings"]] != []
+    same = ("id", "kind", "model", "location", "other", "crash_point", "verdict", "replay", "states", "likenesses")
+    for now, before in zip(new["findings"], old["findings"], strict=True):
+        assert {name: now[name] for name in same} == {name: before[name] for name in same}
+        assert len(now["schedule"]) == len(before["schedule"])
+        assert (len(now["nodes"]), len(now["edges"])) == tuple(map(len, before["graph"].values()))
+    assert new["run"]["states"] == old["run"]["states"]
+    assert [len(row["nodes"]) for row in new["groups"]] == [len(row["graph"]["nodes"]) for row in old["groups"]]
+
+
 def test_a_report_of_before_the_later_fields_is_read() -> None:
     document = json.loads(json_report.render(ONE))
     del document["groups"]
@@ -112,32 +137,40 @@ def test_what_is_no_report_is_refused(text: str) -> None:
 
 
 def test_a_report_of_another_version_is_refused_by_version() -> None:
-    error = refused(json_report.render(ONE).replace('"schema": 1,', '"schema": 2,', 1))
+    error = refused(json_report.render(ONE).replace('"schema": 2,', '"schema": 3,', 1))
     assert (error.slug, error.message) == (
         "report-version",
-        "the report is of version 2; this crashcheck reads version 1.",
+        "the report is of version 3; this crashcheck reads versions 1 and 2.",
     )
 
 
 @pytest.mark.parametrize(
     ("path", "value", "where"),
     [
-        (("run",), [], "at run an object is missing"),
-        (("run", "stop_reason"), "tired", "at run.stop_reason one of exhausted"),
-        (("run", "states", "feasible"), "ten", "at run.states.feasible a count"),
-        (("run", "states", "feasible"), "-1", "at run.states.feasible a count"),
-        (("run", "states", "feasible"), "٣", "at run.states.feasible a count"),
-        (("run", "states", "feasible"), "9" * 1_000_001, "at run.states.feasible a count"),
-        (("run", "states", "executed"), -1, "at run.states.executed a whole number"),
-        (("run", "seconds"), "1", "at run.seconds a number"),
-        (("run", "warnings"), [1], "at run.warnings a list of strings"),
-        (("findings", 0, "kind"), {}, "at findings[0].kind one of ordering"),
-        (("findings", 0, "location"), None, "at findings[0].location an object"),
-        (("findings", 0, "location", "line"), 2**31, "at findings[0].location.line a whole number"),
-        (("findings", 0, "location", "line"), True, "at findings[0].location.line a whole number"),
-        (("findings", 0, "schedule", 2, "state"), "melted", "at findings[0].schedule[2].state one of durable"),
-        (("findings", 0, "graph", "edges"), {}, "at findings[0].graph.edges a list"),
-        (("findings", 0, "verdict", "output"), 3, "at findings[0].verdict.output a string"),
+        (("run",), [], "at run: Expected `object`"),
+        (("run", "stop_reason"), "tired", "at run.stop_reason: Invalid enum value 'tired'"),
+        (("run", "states", "feasible"), "ten", "at run.states.feasible: Expected `int`"),
+        (("run", "states", "feasible"), "-1", "at run.states.feasible: Expected `int`"),
+        (("run", "states", "feasible"), "٣", "at run.states.feasible: Expected `int`"),
+        (("run", "states", "feasible"), "9" * 1_000_001, "at run.states.feasible: Expected `int`"),
+        (("run", "states", "feasible"), -1, "at run.states.feasible: Expected `int` >= 0"),
+        (("run", "states", "executed"), -1, "at run.states.executed: Expected `int` >= 0"),
+        (("run", "states", "executed"), 2**53, "at run.states.executed: Expected `int` <= 9007199254740991"),
+        (("run", "seconds"), "1", "at run.seconds: Expected `float`"),
+        (("run", "seconds"), -1, "at run.seconds: Expected `float` >= 0"),
+        (("run", "warnings"), [1], "at run.warnings[0]: Expected `str`"),
+        (("findings", 0, "kind"), {}, "at findings[0].kind: Expected `str`"),
+        (("findings", 0, "kind"), "\x1b[31m", r"at findings[0].kind: Invalid enum value '\x1b[31m'"),
+        (("findings", 0, "location"), None, "at findings[0].location: Expected `object`"),
+        (("findings", 0, "location", "line"), 2**31, "at findings[0].location.line: Expected `int` <= 2147483647"),
+        (("findings", 0, "location", "line"), True, "at findings[0].location.line: Expected `int`, got `bool`"),
+        (
+            ("findings", 0, "schedule", 2, "state"),
+            "melted",
+            "at findings[0].schedule[2].state: Expected `str` matching",
+        ),
+        (("findings", 0, "edges"), {}, "at findings[0].edges: Expected `array`"),
+        (("findings", 0, "verdict", "output"), 3, "at findings[0].verdict.output: Expected `str`"),
     ],
 )
 def test_a_field_of_the_wrong_kind_is_named(path: tuple[Any, ...], value: object, where: str) -> None:
@@ -151,7 +184,7 @@ def test_a_field_of_the_wrong_kind_is_named(path: tuple[Any, ...], value: object
     assert where in error.message
 
 
-DOCUMENT = json.loads(json_report.render(ONE))
+DOCUMENTS = [json.loads(json_report.render(ONE)), json.loads((VERSION_1 / "one.json").read_text("utf-8"))]
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just([]), st.just({}))
 
 
@@ -160,10 +193,14 @@ def paths(value: object, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [here, *(path for key, child in inner for path in paths(child, (*here, key)))]
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=["version 2", "version 1"])
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from(paths(DOCUMENT)[1:]), SCALARS)
-def test_any_field_replaced_by_anything_is_read_or_refused(path: tuple[Any, ...], value: object) -> None:
-    broken = copy.deepcopy(DOCUMENT)
+@given(st.data(), SCALARS)
+def test_any_field_replaced_by_anything_is_read_or_refused(
+    document: dict[str, Any], data: st.DataObject, value: object
+) -> None:
+    path = data.draw(st.sampled_from(paths(document)[1:]))
+    broken = copy.deepcopy(document)
     inner = broken
     for key in path[:-1]:
         inner = inner[key]

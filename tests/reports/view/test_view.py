@@ -134,7 +134,7 @@ def test_a_sync_of_one_file_concerns_every_lane() -> None:
 
 
 def test_the_share_of_states_is_not_claimed_where_they_are_not_counted() -> None:
-    bound = replace(FULL.states, feasible=10, feasible_is_exact=False)
+    bound = replace(FULL.states, feasible=10, feasible_exact=False)
     assert {fact.label: fact.value for fact in build_view(run(states=bound)).counts}["covered"] == "unknown"
 
 
@@ -211,8 +211,8 @@ def test_a_source_file_that_changed_since_the_build_is_not_quoted() -> None:
 
 
 def test_groups_are_counted_by_what_became_of_them_and_not_by_members_that_several_share() -> None:
-    untested = replace(GROUP, number=2, verdict=GroupVerdict.UNTESTED, executed=0, complete=False)
-    nothing = replace(untested, number=3, feasible=0, complete=True)
+    untested = replace(GROUP, rank=2, verdict=GroupVerdict.UNTESTED, executed=0, complete=False)
+    nothing = replace(untested, rank=3, feasible=0, complete=True)
     assert build_view(run(groups=(GROUP, untested, nothing))).groups_summary == (
         "3 groups of update behaviours: 1 failing, 1 not tested, 1 without a crash state of its own; "
         f"{1 + GROUP.complete} explored to the end"

@@ -64,7 +64,7 @@ def test_no_findings_names_how_little_was_looked_at() -> None:
 
 def test_all_states_are_claimed_only_when_the_count_is_exact() -> None:
     assert words.headline(CLEAN) == "No findings in all 412 feasible crash states"
-    bound = replace(ALL, feasible_is_exact=False, feasible_note="upper bound: equal bytes counted apart")
+    bound = replace(ALL, feasible_exact=False, feasible_note="upper bound: equal bytes counted apart")
     assert words.headline(run(states=bound)) == "No findings in 412 of about 412 feasible crash states"
     assert words.caveats(run(states=bound)) == (
         "The number of feasible states is a bound: upper bound: equal bytes counted apart.",

@@ -1,0 +1,49 @@
+"""The published schema of the JSON report, generated from the dataclasses of a run.
+
+What each field means in words is kept in the published file itself, and carried over when it is generated again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from crashcheck.reports.formats.json_report import MOST_DIGITS, Document
+from support.paths import ROOT
+
+PATH = ROOT / "reports" / "schema" / "crashcheck-report.schema.json"
+BIG = {"type": "string", "pattern": "^[1-9][0-9]{15,}$", "maxLength": MOST_DIGITS}
+
+
+def published() -> dict[str, Any]:
+    """The schema (Draft 2020-12) that every document obeys."""
+    loaded: dict[str, Any] = json.loads(PATH.read_text("utf-8"))
+    return loaded
+
+
+def generated() -> str:
+    """The text of the schema that follows from the dataclasses, with the words of the published one."""
+    described = published()
+    _, parts = msgspec.json.schema_components([Document])
+    del parts["Verdict"]["properties"]["signs"]  # of use during the search only
+    parts["Finding"]["properties"]["level"] = {"enum": ["error", "warning", "note"]}  # derived
+    for name in ("StateCounts", "GroupRow"):
+        small = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
+        parts[name]["properties"]["feasible"] = {"anyOf": [small, BIG]}
+    top = parts.pop("Document")
+    _describe(top, described)
+    for name, part in parts.items():
+        _describe(part, described["$defs"].get(name, {}))
+    head = {name: described[name] for name in ("$schema", "$id", "title")}
+    return json.dumps({**head, **{k: v for k, v in top.items() if k != "title"}, "$defs": parts}, indent=2) + "\n"
+
+
+def _describe(part: dict[str, Any], described: dict[str, Any]) -> None:
+    for name, field in part.get("properties", {}).items():
+        words = described.get("properties", {}).get(name, {}).get("description")
+        if words:
+            field["description"] = words
+    if "properties" in part:
+        part["additionalProperties"] = True
