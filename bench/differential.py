@@ -14,6 +14,7 @@ from bench.measure import scratch
 from bench.programs import CHECKOUT
 from bench.recall import Bug, planted, ready
 from crashcheck import pipeline
+from crashcheck.check_setup import snapshots_of
 from crashcheck.checker.budget import Budget, Left, endless
 from crashcheck.checker.findings.register import Draft, Register
 from crashcheck.checker.results import Finding, Location, StopReason
@@ -23,6 +24,7 @@ from crashcheck.checker.strategies import Choice, Strategy
 from crashcheck.checker.strategies.plan import Plan, Planned
 from crashcheck.checker.subject import Subject
 from crashcheck.config import override
+from crashcheck.strategy_setup import strategy_of
 
 OUTPUT = CHECKOUT / "build" / "bench" / "differential.json"
 SHARE = 10  # of the exhaustive search's states, one in so many
@@ -71,13 +73,13 @@ def main() -> int:
 
 
 def measure(bug: Bug, folder: Path, operations: int, seconds: float) -> Row:
-    with ready(bug, folder, operations) as (config, loaded, executor):
+    with ready(bug, folder, operations) as (config, run, executor):
 
         def search(name: str, states: int | None) -> tuple[Search, SearchResult, list[CrashState]]:
-            seen = _Seen(pipeline.strategy_of(override(config, strategy=name), loaded))
-            snapshot = pipeline.snapshots_of(config, loaded, folder / "work" / f"{name}-{states}")
+            seen = _Seen(strategy_of(override(config, strategy=name), run))
+            snapshot = snapshots_of(config, run, folder / "work" / f"{name}-{states}")
             budget, jobs = Budget(seconds, states), pipeline.cores()
-            exploring = Search(loaded.subject, executor, seen, budget, jobs=jobs, snapshot=snapshot)
+            exploring = Search(run.subject, executor, seen, budget, jobs=jobs, snapshot=snapshot)
             found = exploring.run()
             executor.settle()
             return exploring, found, seen.states
@@ -92,9 +94,9 @@ def measure(bug: Bug, folder: Path, operations: int, seconds: float) -> Row:
             _, found, seen = search("ranked", states)
             if found.states.skipped:
                 seen.pop()  # the one at which the budget ended
-            failing = [state for state in seen if loaded.subject.content.fingerprint(state) in failed]
+            failing = [state for state in seen if run.subject.content.fingerprint(state) in failed]
             drafts = {id(draft): draft for state in failing for draft in _shown_by(exhaustive.register, state)}
-            return tuple(sorted({*_pairs(found.findings), *_drafted(loaded.subject, drafts.values())} & set(pairs)))
+            return tuple(sorted({*_pairs(found.findings), *_drafted(run.subject, drafts.values())} & set(pairs)))
 
         pairs = tuple(sorted(set(_pairs(whole.findings))))
         many = whole.states.executed

@@ -15,7 +15,7 @@ STATES = 1000
 
 
 def measure(repetitions: int) -> dict[str, object]:
-    from crashcheck.runtime.record import record
+    from crashcheck.runtime.record import Workload, record
 
     figures: dict[str, object] = {}
     with scratch(1000) as folder:
@@ -23,7 +23,7 @@ def measure(repetitions: int) -> dict[str, object]:
         for operations in OPERATIONS:
             command = [str(table), "{pool}/table", str(operations), "marked"]
             work = folder / str(operations)
-            record(command, ["table"], work, cwd=folder)
+            record(Workload(command, ["table"], cwd=folder), work)
             words = [sys.executable, "-m", "bench.memory", str(work)]
             runs = [json.loads(run(words, cwd=programs.CHECKOUT)) for _ in range(repetitions)]
             peak = Spread.of([one["peak_mib"] for one in runs])

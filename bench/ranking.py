@@ -59,7 +59,7 @@ def main() -> int:
 def _runs(program: str, operations: int, repetitions: int) -> list[dict[str, Any]]:
     """What ranking a run of a structure's build without a bug took, each in a process of its own."""
     from bench.recall import _prepared, planted
-    from crashcheck import pipeline
+    from crashcheck.recording import build, record_workload, workload_in
 
     os.environ["BUG"] = "0"
     fixed = next(bug for bug in planted() if bug.program == program and not bug.number)
@@ -67,8 +67,8 @@ def _runs(program: str, operations: int, repetitions: int) -> list[dict[str, Any
         config = _prepared(fixed, folder, operations)
         work = folder / "work"
         work.mkdir()
-        pipeline.build(config, work)
-        recording = pipeline.record_workload(config, work)
+        build(config, work)
+        recording = record_workload(config, workload_in(config, work), work)
         words = [sys.executable, "-m", "bench.ranking", "--trace", str(config.folder), str(recording.trace)]
         return [json.loads(run(words, cwd=programs.CHECKOUT)) for _ in range(repetitions)]
 
@@ -80,7 +80,6 @@ def _total(one: dict[str, Any]) -> float:
 def _rank(folder: Path, path: Path) -> dict[str, object]:
     """In a process of its own, whose peak and processor time are the figures."""
     from bench.memory import peak_mib
-    from crashcheck import run_summary
     from crashcheck.analyzer.behaviours import find_behaviours, find_groups
     from crashcheck.analyzer.compile.facts import ProgramFacts
     from crashcheck.analyzer.concurrency.predecessors import measure_deviance
@@ -89,13 +88,14 @@ def _rank(folder: Path, path: Path) -> dict[str, object]:
     from crashcheck.analyzer.persistence import build
     from crashcheck.analyzer.trace.reader import read
     from crashcheck.config import load
+    from crashcheck.recording import modules
 
     interpreter = peak_mib()
     config = load(folder)
     times = [time.process_time()]
     trace = read(path)
     times.append(time.process_time())
-    facts = ProgramFacts.load(run_summary.modules(trace, config.workload.command, config.folder))
+    facts = ProgramFacts.load(modules(trace, config.workload.command, config.folder))
     graph = build(trace, "px86")
     times.append(time.process_time())
     found = find_behaviours(graph, facts)

@@ -24,12 +24,15 @@ from bench.measure import scratch
 from bench.programs import CHECKOUT
 from bench.remember import Remembering
 from crashcheck import mutation_campaign, pipeline
+from crashcheck.check_setup import executor_of, snapshots_of
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.results import Finding
 from crashcheck.checker.search.crash_states import Progress, Search, SearchResult
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
+from crashcheck.recording import RecordedRun, build, record_check_reads, record_run
+from crashcheck.strategy_setup import strategy_of
 
 STRUCTURES = CHECKOUT / "examples" / "structures"
 OUTPUT = CHECKOUT / "build" / "bench" / "recall.json"
@@ -142,12 +145,12 @@ def _prepared(bug: Bug, folder: Path, operations: int) -> Config:
 def _measure(bug: Bug, folder: Path, operations: int, seconds: float, strategies: Sequence[str], whole: bool) -> Row:
     row = Row(bug)
     work = folder / "work"
-    with ready(bug, folder, operations) as (config, loaded, executor):
+    with ready(bug, folder, operations) as (config, run, executor):
         for name in strategies:
             wanted = override(config, strategy=name)
             started = time.perf_counter()
             to_the_end = not bug.number or (whole and name == "ranked")
-            found = _search(wanted, loaded, executor, work / name, seconds, to_the_end)
+            found = _search(wanted, run, executor, work / name, seconds, to_the_end)
             executor.settle()
             row.seconds[name] = round(time.perf_counter() - started, 1)
             if isinstance(found, SearchResult):
@@ -169,32 +172,31 @@ def _told(finding: Finding, bug: Bug) -> Told:
 
 
 @contextmanager
-def ready(bug: Bug, folder: Path, operations: int) -> Iterator[tuple[Config, pipeline.Loaded, Remembering]]:
+def ready(bug: Bug, folder: Path, operations: int) -> Iterator[tuple[Config, RecordedRun, Remembering]]:
     """A build with a bug, recorded, and workers that are ready to check its crash states; below `folder`."""
     config = _prepared(bug, folder, operations)
     os.environ["BUG"] = str(bug.number)
     work = folder / "work"
     work.mkdir()
-    pipeline.build(config, work)
-    recording = pipeline.record_workload(config, work)
-    loaded = pipeline.with_reads(config, pipeline.load(config, recording))
-    with _checking(config, loaded, work) as executor:
-        yield config, loaded, executor
+    build(config, work)
+    run = record_check_reads(config, record_run(config, work))
+    with _checking(config, run, work) as executor:
+        yield config, run, executor
 
 
 @contextmanager
-def _checking(config: Config, loaded: pipeline.Loaded, work: Path) -> Iterator[Remembering]:
+def _checking(config: Config, run: RecordedRun, work: Path) -> Iterator[Remembering]:
     """Workers that are ready to check states; the driver's own run has been found sound."""
     jobs = pipeline.cores()
-    oracle = prepare.choose(config, loaded.subject, loaded.recording.trace.parent)
-    with pipeline.executor_of(config, loaded, work, jobs, oracle, Remembering) as executor:
+    oracle = prepare.choose_oracle(config, run.subject, run.folder)
+    with executor_of(config, run, work, jobs, oracle, Remembering) as executor:
         assert isinstance(executor, Remembering)
-        prepare.make_ready(oracle, executor, lambda phase: None)
+        prepare.prepare_oracle(oracle, executor, lambda phase: None)
         yield executor
 
 
 def _search(
-    config: Config, loaded: pipeline.Loaded, executor: Remembering, work: Path, seconds: float, to_the_end: bool
+    config: Config, run: RecordedRun, executor: Remembering, work: Path, seconds: float, to_the_end: bool
 ) -> SearchResult | int | None:
     """What was found with the time used up, or the number of states that led to the first finding; None: nothing."""
 
@@ -202,15 +204,15 @@ def _search(
         if progress.findings and not to_the_end:
             raise _Found(progress.executed)
 
-    plan = pipeline.strategy_of(config, loaded)
+    plan = strategy_of(config, run)
     search = Search(
-        loaded.subject,
+        run.subject,
         executor,
         plan,
         Budget(seconds),
         jobs=pipeline.cores(),
         progress=watch,
-        snapshot=pipeline.snapshots_of(config, loaded, work),
+        snapshot=snapshots_of(config, run, work),
     )
     try:
         explored = search.run()

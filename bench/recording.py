@@ -9,7 +9,7 @@ from pathlib import Path
 from bench import programs
 from bench.measure import CannotMeasure, Spread, interleaved, ratio, scratch
 from crashcheck.analyzer.trace.reader import read
-from crashcheck.runtime.record import record
+from crashcheck.runtime.record import Workload, record
 
 INSERTS = 1_000_000
 QUERIES = 100_000
@@ -64,7 +64,7 @@ def _run(program: Path, folder: Path, count: int) -> float:
 def _record(program: Path, folder: Path, count: int, seen: dict[str, int], loads: bool) -> float:
     with scratch(TRACE_MEGABYTES) as work:
         command = [str(program), "{pool}/table", str(count)]
-        recording = record(command, ["table"], work / "record", cwd=folder, loads=loads)
+        recording = record(Workload(command, ["table"], cwd=folder, loads=loads), work / "record")
         if "loads" not in seen and loads:
             trace = read(recording.trace)
             seen.update(events=len(trace.events), loads=len(trace.loads), trace_bytes=recording.trace.stat().st_size)

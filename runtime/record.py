@@ -1,4 +1,4 @@
-"""Runs a workload in a pool of its own under the recorder, and hands on the trace with the first and final image."""
+"""Run a workload under the recorder in its own pool folder: the trace, the first image and the final image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from crashcheck.errors import CrashcheckError
@@ -22,112 +22,137 @@ from crashcheck.runtime.sparse import copy_tree
 
 _TAIL_BYTES = 2000
 _SUPERVISOR = Path(__file__).resolve().parent / "supervise.py"
-_LEAST_ROOM_BYTES = 64 << 10  # with less, a failure of the workload is the disk's
+_LEAST_ROOM_BYTES = 64 << 10  # if less is free, a full disk is why the workload failed
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProcessEnd:
+    """How a process ended. At most one of `exit_code` and `signal` is set; neither is if its time ran out."""
+
     exit_code: int | None
     signal: int | None
     timed_out: bool
     seconds: float
+
+    def text(self, timeout_s: float | None) -> str:
+        """What to print: "exited with status 1"."""
+        if self.timed_out:
+            return f"was stopped after {timeout_s:g} s" if timeout_s is not None else "was stopped"
+        if self.signal is not None:
+            return f"was killed by signal {self.signal} ({signal.strsignal(self.signal)})"
+        return f"exited with status {self.exit_code}"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A command to record, the files that it starts from, and what to record of it.
+
+    `{pool}` in `command`, `setup` and the values of `env` is replaced by the path of the pool folder.
+    """
+
+    command: Sequence[str]  # an argument vector
+    patterns: Sequence[str]  # glob patterns of the watched files, relative to the pool folder ([pool] files)
+    env: Mapping[str, str] = field(default_factory=dict)  # added to the environment of both commands
+    cwd: Path | None = None  # where both commands run; None: the current folder
+    timeout_s: float | None = None  # of each of the two commands; None: no limit
+    setup: Sequence[str] | None = None  # runs first and is not recorded; the pool that it leaves is the first image
+    first_image: Path | None = None  # a pool folder, copied to start from; None: an empty one
+    addresses: Path | None = None  # of an earlier recording: its files are mapped at the same addresses again
+    snapshot_seq: int | None = None  # copy the watched files just before the first event of this number or a higher one
+    loads: bool = False  # record loads from watched files, too
+    memory: str = "persistent"  # "all": record loads and stores of volatile memory, too ([record] memory)
+    must_succeed: bool = True  # an exit status other than 0 is an error; off to record a check
+    must_update: bool = True  # a run that updates no watched file is an error; off to record a check
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One recorded run. Of `exit_code` and `signal` one is None; both are if its time ran out."""
+    """A recorded run: the folder that `record` filled, and how the command ended."""
 
-    trace: Path
-    pool: Path
-    first: Path
-    stdout: Path
-    stderr: Path
-    addresses: Path
-    exit_code: int | None
-    signal: int | None
-    timed_out: bool
-    seconds: float
+    folder: Path
+    end: ProcessEnd
+
+    @property
+    def trace(self) -> Path:
+        """The recorded events (trace_format.h)."""
+        return self.folder / "trace.cct"
+
+    @property
+    def pool(self) -> Path:
+        """The pool folder; its files are the final image."""
+        return self.folder / "pool"
+
+    @property
+    def first(self) -> Path:
+        """A copy of the pool folder as it was before the command: the first image."""
+        return self.folder / "first"
+
+    @property
+    def stdout(self) -> Path:
+        """What the command printed."""
+        return self.folder / "stdout"
+
+    @property
+    def stderr(self) -> Path:
+        """What the command printed to standard error."""
+        return self.folder / "stderr"
+
+    @property
+    def addresses(self) -> Path:
+        """A table of where each watched file was mapped."""
+        return self.folder / "addresses"
+
+    @property
+    def snapshot(self) -> Path:
+        """The watched files at `Workload.snapshot_seq`."""
+        return self.folder / "snapshot"
 
 
-def record(
-    command: Sequence[str],
-    pool_files: Sequence[str],
-    work_dir: Path,
-    *,
-    setup: Sequence[str] | None = None,
-    env: Mapping[str, str] | None = None,
-    timeout_s: float | None = None,
-    setup_timeout_s: float | None = None,
-    cwd: Path | None = None,
-    snapshot_seq: int | None = None,
-    first_from: Path | None = None,
-    addresses_from: Path | None = None,
-    must_succeed: bool = True,
-    must_update: bool = True,
-    loads: bool = False,
-    memory: str = "persistent",
-    runtime: RuntimeLibrary | None = None,
-) -> Recording:
-    """Runs `command` under the recorder and returns where everything is.
+def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None = None) -> Recording:
+    """Run a workload's command under the recorder. `folder` is made, and must not hold an earlier recording.
 
-    `work_dir` is made, and must not hold an earlier recording. In it: `pool`, where the workload runs
-    and whose files remain as its final image; `first`, a copy of the whole pool after `setup` (which
-    is not recorded); `trace.cct`, `stdout`, `stderr`, `addresses`; with `snapshot_seq` also
-    `snapshot`: the watched files just before the first event of that number or a higher one.
-
-    `{pool}` in `command`, `setup` and `env` stands for the pool folder. `pool_files` are the patterns of watched
-    files. `first_from` starts from a copy of that pool instead of an empty one; `addresses_from` maps files where that
-    table has them. `must_succeed` and `must_update` make an exit status other than 0 and a run without
-    an update of a watched file errors; turn them off to record a check command. `loads` records reads of
-    watched files as well, `memory="all"` also reads and writes of other memory.
-
-    Raises CrashcheckError: `workload-failed`, `workload-timeout`, `setup-failed`, `record-disk-full`, `record-limit`,
-    `hooks-version`, `not-instrumented`, `nothing-persistent`, and those of build_runtime.
+    Raises CrashcheckError: `workload-failed`, `workload-timeout`, `setup-failed`, `record-folder`, `record-failed`,
+    `record-disk-full`, `record-limit`, `hooks-version`, `no-trace`, `not-instrumented`, `nothing-persistent`, and those
+    of build_runtime.
     """
     library = runtime or build_runtime()
-    work = work_dir.resolve()
-    pool, first = work / "pool", work / "first"
+    work = folder.resolve()
+    home = (workload.cwd or Path.cwd()).resolve()
     try:
-        work.mkdir(parents=True, exist_ok=True)
-        if first_from is None:
-            pool.mkdir()
-        else:
-            copy_tree(first_from.resolve(), pool)
-        if addresses_from is not None:
-            shutil.copyfile(addresses_from, work / "addresses")
-        else:
-            (work / "addresses").touch(exist_ok=False)
-        home = (cwd or Path.cwd()).resolve()
+        _make_pool(workload, work)
         with _preloadable(library.shared) as preload:
-            base = _environment(preload, pool, pool_files, work, env)
-            if setup is not None:
-                _run_setup(setup, work, home, base, setup_timeout_s)
-            copy_tree(pool, first)
-            variables = base | _recording_variables(work, snapshot_seq, loads, memory)
-            outcome = supervise(_fill(command, pool), work, home, variables, timeout_s, "stdout", "stderr")
+            environment = _environment(workload, work, preload)
+            if workload.setup is not None:
+                _run_setup(workload.setup, work, home, environment, workload.timeout_s)
+            copy_tree(work / "pool", work / "first")
+            environment |= _recording_variables(workload, work)
+            command = _fill(workload.command, work / "pool")
+            end = supervise(command, work, home, environment, workload.timeout_s, "stdout", "stderr")
     except OSError as error:
         raise _from_os(error, work) from error
-    recording = Recording(
-        trace=work / "trace.cct",
-        pool=pool,
-        first=first,
-        stdout=work / "stdout",
-        stderr=work / "stderr",
-        addresses=work / "addresses",
-        exit_code=outcome.exit_code,
-        signal=outcome.signal,
-        timed_out=outcome.timed_out,
-        seconds=outcome.seconds,
-    )
-    if must_succeed:
-        _check_outcome(recording, command, timeout_s)
-    validate.check_trace(recording, command, pool_files, home, must_update)
+    recording = Recording(work, end)
+    if workload.must_succeed:
+        _require_success(recording, workload)
+    validate.check_trace(recording, workload.command, workload.patterns, home, workload.must_update)
     return recording
+
+
+def _make_pool(workload: Workload, work: Path) -> None:
+    """Make the recording's folder with the pool to start from and the table of addresses."""
+    work.mkdir(parents=True, exist_ok=True)
+    if workload.first_image is None:
+        (work / "pool").mkdir()
+    else:
+        copy_tree(workload.first_image.resolve(), work / "pool")
+    if workload.addresses is not None:
+        shutil.copyfile(workload.addresses, work / "addresses")
+    else:
+        (work / "addresses").touch(exist_ok=False)
 
 
 @contextlib.contextmanager
 def _preloadable(library: Path) -> Iterator[str]:
-    """A name for the library that LD_PRELOAD can hold, which has no way to write a space or a colon."""
+    """A path of the library for LD_PRELOAD, in which a space or a colon cannot be escaped: a link if it has one."""
     if not set(" :\t\n$") & set(str(library)):
         yield str(library)
         return
@@ -137,34 +162,35 @@ def _preloadable(library: Path) -> Iterator[str]:
         yield str(link)
 
 
-def _environment(
-    preload: str, pool: Path, pool_files: Sequence[str], work: Path, extra: Mapping[str, str] | None
-) -> dict[str, str]:
+def _environment(workload: Workload, work: Path, preload: str) -> dict[str, str]:
+    """What both commands find in their environment: ours without CRASHCHECK_*, `env`, the recorder and its files."""
+    pool = str(work / "pool")
     variables = {name: value for name, value in os.environ.items() if not name.startswith("CRASHCHECK_")}
-    variables.update({name: value.replace("{pool}", str(pool)) for name, value in (extra or {}).items()})
+    variables.update({name: value.replace("{pool}", pool) for name, value in workload.env.items()})
     parts = [part for part in (preload, variables.get("LD_PRELOAD", "")) if part not in ("", ".")]
     if parts:
         variables["LD_PRELOAD"] = ":".join(parts)
-    variables["CRASHCHECK_POOL"] = str(pool)
-    variables["CRASHCHECK_FILES"] = "\n".join(pool_files)
+    variables["CRASHCHECK_POOL"] = pool
+    variables["CRASHCHECK_FILES"] = "\n".join(workload.patterns)
     variables["CRASHCHECK_ADDRESSES"] = str(work / "addresses")
     variables["CRASHCHECK_LEARN_ADDRESSES"] = "1"
     return variables
 
 
-def _recording_variables(work: Path, snapshot_seq: int | None, loads: bool, memory: str) -> dict[str, str]:
+def _recording_variables(workload: Workload, work: Path) -> dict[str, str]:
+    """What switches the recorder on, which the setup command must not see."""
     state = os.stat(_create(work / "stdout"))
     variables = {
         "CRASHCHECK_TRACE": str(work / "trace.cct"),
         "CRASHCHECK_STDOUT": f"{state.st_dev}:{state.st_ino}",
     }
-    if snapshot_seq is not None:
-        variables["CRASHCHECK_SNAPSHOT_SEQ"] = str(snapshot_seq)
+    if workload.snapshot_seq is not None:
+        variables["CRASHCHECK_SNAPSHOT_SEQ"] = str(workload.snapshot_seq)
         variables["CRASHCHECK_SNAPSHOT_DIR"] = str(work / "snapshot")
-    if loads:
+    if workload.loads:
         variables["CRASHCHECK_LOADS"] = "1"
-    if memory == "all":
-        variables["CRASHCHECK_MEMORY"] = memory
+    if workload.memory == "all":
+        variables["CRASHCHECK_MEMORY"] = workload.memory
     return variables
 
 
@@ -180,11 +206,11 @@ def _fill(command: Sequence[str], pool: Path) -> list[str]:
 def _run_setup(
     setup: Sequence[str], work: Path, home: Path, variables: Mapping[str, str], timeout_s: float | None
 ) -> None:
-    outcome = supervise(_fill(setup, work / "pool"), work, home, variables, timeout_s, "setup.stdout", "setup.stderr")
-    if outcome.exit_code != 0:
+    end = supervise(_fill(setup, work / "pool"), work, home, variables, timeout_s, "setup.stdout", "setup.stderr")
+    if end.exit_code != 0:
         raise CrashcheckError(
             "setup-failed",
-            f"the setup command {_ending(outcome, timeout_s)}: {' '.join(setup)}{tail(work / 'setup.stderr')}",
+            f"the setup command {end.text(timeout_s)}: {' '.join(setup)}{tail(work / 'setup.stderr')}",
             "Run it by hand; it must exit with status 0.",
         )
 
@@ -197,8 +223,11 @@ def supervise(
     timeout_s: float | None,
     stdout: str,
     stderr: str,
-) -> Outcome:
-    """Runs the command to its end, or its time's, and leaves none of its descendants."""
+) -> ProcessEnd:
+    """Run a command until it ends or its time is over, and end all of its descendants.
+
+    `stdout` and `stderr` are names of files in `work`, which are appended to. Raises OSError if it could not be run.
+    """
     result, result_of_supervisor = os.pipe()
     order = {
         "command": list(command),
@@ -207,7 +236,7 @@ def supervise(
         "result": result_of_supervisor,
     }
     plain = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
-    with open(result, encoding="utf-8") as told, open(work / stdout, "ab") as out, open(work / stderr, "ab") as err:
+    with open(result, encoding="utf-8") as answer, open(work / stdout, "ab") as out, open(work / stderr, "ab") as err:
         try:
             supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_SUPERVISOR)],
@@ -226,26 +255,22 @@ def supervise(
             supervisor.terminate()
             supervisor.wait()
             raise
-        outcome = told.read()
-    if not outcome:
+        end = answer.read()
+    if not end:
         raise OSError(f"the supervisor of the workload ended early{tail(work / stderr)}")
-    return Outcome(**json.loads(outcome))
+    return ProcessEnd(**json.loads(end))
 
 
-def ending(recording: Recording, timeout_s: float | None) -> str:
-    """How a run ended: "exited with status 1"."""
-    return _ending(Outcome(recording.exit_code, recording.signal, recording.timed_out, recording.seconds), timeout_s)
-
-
-def _check_outcome(recording: Recording, command: Sequence[str], timeout_s: float | None) -> None:
-    how = ending(recording, timeout_s)
-    if recording.timed_out:
+def _require_success(recording: Recording, workload: Workload) -> None:
+    """Raise a CrashcheckError if the command failed: workload-timeout, record-disk-full or workload-failed."""
+    how, command = recording.end.text(workload.timeout_s), " ".join(workload.command)
+    if recording.end.timed_out:
         raise CrashcheckError(
             "workload-timeout",
-            f"the workload {how}: {' '.join(command)}{tail(recording.stderr)}",
+            f"the workload {how}: {command}{tail(recording.stderr)}",
             "Give it less to do, or raise [workload] timeout_s.",
         )
-    if recording.exit_code != 0:
+    if recording.end.exit_code != 0:
         room = os.statvfs(recording.pool)
         if room.f_bavail * room.f_frsize < _LEAST_ROOM_BYTES:
             raise CrashcheckError(
@@ -255,21 +280,13 @@ def _check_outcome(recording: Recording, command: Sequence[str], timeout_s: floa
             )
         raise CrashcheckError(
             "workload-failed",
-            f"the workload {how}: {' '.join(command)}{tail(recording.stderr)}",
+            f"the workload {how}: {command}{tail(recording.stderr)}",
             "It must exit with status 0 when nothing crashes; run it by hand in an empty pool folder.",
         )
 
 
-def _ending(outcome: Outcome, timeout_s: float | None) -> str:
-    if outcome.timed_out:
-        return f"was stopped after {timeout_s:g} s" if timeout_s is not None else "was stopped"
-    if outcome.signal is not None:
-        return f"was killed by signal {outcome.signal} ({signal.strsignal(outcome.signal)})"
-    return f"exited with status {outcome.exit_code}"
-
-
 def tail(path: Path) -> str:
-    """The end of what a command printed, on lines of its own; empty if it printed nothing."""
+    """The last lines that a command printed, after a line break; empty if it printed nothing."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -28,7 +28,7 @@ def build_environment(config: Config) -> dict[str, str]:
     return {"CRASHCHECK_OPERATIONS": names} if names else {}
 
 
-def must_be_marked(config: Config, facts: ProgramFacts) -> None:
+def require_marked_operations(config: Config, facts: ProgramFacts) -> None:
     """Raises CrashcheckError operations-not-found for a name in [workload] operations that marks no function."""
     marked = found_operations(name for unit in facts.units.values() for name in unit.functions)
     missing = [name for name in config.workload.operations if name not in marked]
@@ -41,11 +41,11 @@ def must_be_marked(config: Config, facts: ProgramFacts) -> None:
         )
 
 
-def is_equivalence(config: Config) -> bool:
+def compares_outputs(config: Config) -> bool:
     return config.check.oracle == OutputEquivalence.name
 
 
-def keep_operations(config: Config, work: Path) -> Path | None:
+def copy_operations(config: Config, work: Path) -> Path | None:
     """Put the operations, and no empty line, where the workload finds them; None if there is no such file.
 
     Raises CrashcheckError operations-file.
@@ -73,9 +73,9 @@ def keep_operations(config: Config, work: Path) -> Path | None:
     return kept
 
 
-def choose(config: Config, subject: Subject, recorded: Path) -> Oracle:
+def choose_oracle(config: Config, subject: Subject, recorded: Path) -> Oracle:
     """The oracle. `recorded`: the recording's folder. Raises CrashcheckError operations-mismatch."""
-    if not is_equivalence(config):
+    if not compares_outputs(config):
         return ExitStatus()
     operations = Operations.of((recorded / OPERATIONS).read_bytes())
     standings = Standings(subject.trace, subject.space.points)
@@ -83,26 +83,28 @@ def choose(config: Config, subject: Subject, recorded: Path) -> Oracle:
     return OutputEquivalence(operations, standings, References(operations))
 
 
-def in_recovery(oracle: Oracle, point: int) -> Oracle:
+def oracle_in_recovery(oracle: Oracle, point: int) -> Oracle:
     """For crashes in the recovery from a crash at `point` of the workload."""
     return oracle.recovering(point) if isinstance(oracle, OutputEquivalence) else oracle
 
 
-def run_by(oracle: Oracle, executor: Executor) -> None:
+def use_executor(oracle: Oracle, executor: Executor) -> None:
     """What the oracle needs run, the executor of the crash states runs as well."""
     if isinstance(oracle, OutputEquivalence):
         oracle.references.run_by(executor)
 
 
-def make_ready(oracle: Oracle, executor: Executor, tell: Callable[[str], None]) -> None:
+def prepare_oracle(oracle: Oracle, executor: Executor, tell: Callable[[str], None]) -> None:
     """Run what must hold before anything is crashed; see references.prepare for what it raises."""
-    run_by(oracle, executor)
+    use_executor(oracle, executor)
     if isinstance(oracle, OutputEquivalence):
         tell("running the driver uncrashed")
         prepare(oracle.references, oracle.operations)
 
 
-def judge_boundaries(oracle: Oracle, executor: Executor, subject: Subject, completeness: Completeness) -> None:
+def check_operation_boundaries(
+    oracle: Oracle, executor: Executor, subject: Subject, completeness: Completeness
+) -> None:
     """Run "everything persisted" between operations, where that says something.
 
     After operations that overlapped it tells in which order they took effect. With updates that were not traced it

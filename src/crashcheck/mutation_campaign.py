@@ -11,9 +11,10 @@ from enum import StrEnum
 from itertools import chain, compress, islice
 from pathlib import Path
 
-from crashcheck import pipeline, run_summary
+from crashcheck import pipeline
 from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.check_setup import check_uncrashed, executor_of
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.findings.provenance import NoProvenance
@@ -24,13 +25,14 @@ from crashcheck.checker.mutation.product_exploration import Covering, drawn
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.results import Location, Outcome, Verdict
-from crashcheck.checker.search.crash_states import Search, uncrashed
+from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.states.space import CrashPoint, CrashState, StateSpace
-from crashcheck.checker.store import Store
 from crashcheck.checker.strategies import Plan
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
+from crashcheck.recording import RecordedRun, built, record_check_reads, record_run
 from crashcheck.source import SourceTree
+from crashcheck.strategy_setup import strategy_of
 
 DEFAULT_SECONDS = 10.0  # for each mutant
 MOST_COUNTED = 1_000_000  # new states of a mutant
@@ -113,18 +115,11 @@ def mutate(
     """
     started = time.monotonic()
     results: list[MutantResult] = []
-    run_folder = Store(config.folder).new_run()
-    try:
-        if config.build.command is not None:
-            tell("building")
-            pipeline.build(config, run_folder.path)
-        tell("recording")
-        loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path))
-        prepare.must_be_marked(config, loaded.facts)
-        loaded = pipeline.with_reads(config, loaded)
-        tree = SourceTree(config.folder)
-        trace = loaded.subject.trace
-        found = [p for p in persists(trace, call_chains(trace, loaded.facts, tree.relative)) if wanted(p)]
+    with built(config, tell) as run_folder:
+        run = record_check_reads(config, record_run(config, run_folder.path, tell))
+        trace = run.subject.trace
+        chain_of = call_chains(trace, run.facts, SourceTree(config.folder).relative)
+        found = [persist for persist in persists(trace, chain_of) if wanted(persist)]
         if not found:
             raise CrashcheckError(
                 "mutate-nothing",
@@ -132,7 +127,7 @@ def mutate(
                 "Build the program with crashcheck-cc -g, so that places in the source are known.",
             )
         tell("searching the program as it is")
-        with _Search(config, loaded, run_folder.path, jobs or pipeline.cores(), explore) as search:
+        with _Search(config, run, run_folder.path, jobs or pipeline.cores(), explore) as search:
             for mutant in mutants(trace, found):
                 if mutant.change == "moved" and not moves:
                     continue
@@ -142,16 +137,14 @@ def mutate(
                 on_result(results[-1])
         note, results = search.reviewed(results)
         return Mutation(tuple(results), config.strategy.name, config.model.name, time.monotonic() - started, note)
-    finally:
-        run_folder.close()
 
 
 class _Search:
     """The search of all mutants, by the same workers: images, references and verdicts are those of one state space."""
 
-    def __init__(self, config: Config, loaded: pipeline.Loaded, work: Path, jobs: int, explore: bool) -> None:
+    def __init__(self, config: Config, run: RecordedRun, work: Path, jobs: int, explore: bool) -> None:
         self._config = config
-        self._loaded = loaded
+        self._recorded = run
         self._work = work
         self._jobs = jobs
         self._budget = Budget(config.budget.seconds, config.budget.states)
@@ -162,27 +155,27 @@ class _Search:
         self._contradicted = ""
 
     def __enter__(self) -> _Search:
-        config, loaded = self._config, self._loaded
+        config, run = self._config, self._recorded
         oracle = self._must_be_clean()
-        original = loaded.subject.graph
-        trace = without_persists(loaded.subject.trace)
+        original = run.subject.graph
+        trace = without_persists(run.subject.trace)
         space = StateSpace(build_graph(trace, original.model, original.options))
-        content = Content(space, loaded.recording.first)
+        content = Content(space, run.recording.first)
         subject = dataclasses.replace(
-            loaded.subject, trace=trace, graph=space.graph, space=space, content=content, provenance=NoProvenance()
+            run.subject, trace=trace, graph=space.graph, space=space, content=content, provenance=NoProvenance()
         )
         self._common = Common(space, content)
-        self._chain = call_chains(trace, loaded.facts, SourceTree(config.folder).relative)
-        ground = dataclasses.replace(loaded, subject=subject)
-        follower = prepare.choose(config, subject, loaded.recording.trace.parent)
+        self._chain = call_chains(trace, run.facts, SourceTree(config.folder).relative)
+        ground = dataclasses.replace(run, subject=subject)
+        follower = prepare.choose_oracle(config, subject, run.folder)
         if isinstance(follower, OutputEquivalence) and isinstance(oracle, OutputEquivalence):
             follower.follow(oracle)  # nothing uncrashed differs
-        self._executor = pipeline.executor_of(config, ground, self._work, self._jobs, follower)
+        self._executor = executor_of(config, ground, self._work, self._jobs, follower)
         self._executor.__enter__()
         self._covering = Covering(self._common, self._executor, self._jobs)
         try:
-            prepare.run_by(follower, self._executor)
-            prepare.judge_boundaries(follower, self._executor, subject, loaded.completeness)
+            prepare.use_executor(follower, self._executor)
+            prepare.check_operation_boundaries(follower, self._executor, subject, run.completeness)
         except BaseException:
             self._executor.close()
             raise
@@ -192,15 +185,14 @@ class _Search:
         self._executor.close()
 
     def _must_be_clean(self) -> Oracle:
-        config, loaded = self._config, self._loaded
-        oracle = prepare.choose(config, loaded.subject, loaded.recording.trace.parent)
-        with pipeline.executor_of(config, loaded, self._work, self._jobs, oracle) as executor:
-            prepare.make_ready(oracle, executor, lambda phase: None)
-            with_first = config.check.first == "check" and run_summary.has_files(loaded.recording.first)
-            uncrashed(executor, first=with_first)
-            prepare.judge_boundaries(oracle, executor, loaded.subject, loaded.completeness)
-            plan = pipeline.strategy_of(config, loaded)
-            explored = Search(loaded.subject, executor, plan, self._budget, jobs=self._jobs).run()
+        config, run = self._config, self._recorded
+        oracle = prepare.choose_oracle(config, run.subject, run.folder)
+        with executor_of(config, run, self._work, self._jobs, oracle) as executor:
+            prepare.prepare_oracle(oracle, executor, lambda phase: None)
+            check_uncrashed(config, run, executor)
+            prepare.check_operation_boundaries(oracle, executor, run.subject, run.completeness)
+            plan = strategy_of(config, run)
+            explored = Search(run.subject, executor, plan, self._budget, jobs=self._jobs).run()
         if explored.findings or explored.uncertain:
             first = (*explored.findings, *explored.uncertain)[0]
             raise CrashcheckError(
@@ -212,7 +204,7 @@ class _Search:
 
     def fate(self, mutant: Mutant, aimed: bool) -> MutantResult:
         started = time.monotonic()
-        original = self._loaded.subject.graph
+        original = self._recorded.subject.graph
         graph = build_graph(mutant.trace, original.model, original.options)
         one = _One(mutant, graph, Exposure(self._common, original, graph))
         fate, verdict = self._search(one, aimed)
@@ -388,7 +380,7 @@ class _Search:
     def _of_strategy(self, one: _One, meter: Meter) -> Iterator[CrashState | None]:
         """Its states; None for one that the original has as well, so that the clock is looked at in between."""
         space = StateSpace(one.graph)
-        plan = pipeline.strategy_of(self._config, self._loaded).plan(space, lambda: meter.left_s)
+        plan = strategy_of(self._config, self._recorded).plan(space, lambda: meter.left_s)
         one.plan = plan
         for choice in plan.choices():
             yield one.exposure.new(space, choice.state)

@@ -1,54 +1,103 @@
-"""A recording of the workload: built, recorded, read and modelled."""
+"""Getting a recording: build the program, record its workload and the check's own run, read the trace and model it."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from crashcheck import run_summary
+import numpy as np
+
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.analyzer.invariants.check_reads import CheckReads
+from crashcheck.analyzer.invariants.check_reads import CheckReads, find_check_reads
 from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.completeness import check as check_completeness
+from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
-from crashcheck.check_recording import Unread, reads_of_check
 from crashcheck.checker.findings.provenance import TraceProvenance
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.states.space import StateSpace
+from crashcheck.checker.store import RunFolder, Store
 from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
-from crashcheck.runtime.record import Recording, record, tail
+from crashcheck.runtime.record import ProcessEnd, Recording, Workload, record, tail
+from crashcheck.runtime.trace_format import Kind
+
+READS_SHARE = 0.5  # of the budget's seconds: recording what the check reads takes no more than this
+_READS_FOLDER = "reads"  # in a recording's folder, while the check is recorded
+
+OnPhase = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Loaded:
-    """A recording, read and modelled; `reads`: what the check reads after it, else `unread` says why not."""
+class Unread:
+    """Why it is not known what the check reads."""
+
+    why: str = ""
+    failed: bool = False  # the recorded check failed, although a check of an uncrashed image has to pass
+
+    @property
+    def note(self) -> str:
+        """What to report; empty if nothing is wrong."""
+        return f"the check's reads are no evidence for likely invariants: {self.why}" if self.why else ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedRun:
+    """A recording, read and modelled: all that a search for failing crash states starts from."""
 
     recording: Recording
     subject: Subject
-    facts: ProgramFacts
-    completeness: Completeness
-    reads: CheckReads | None = None
-    unread: Unread = field(default_factory=Unread)
+    facts: ProgramFacts  # of the program and its libraries that crashcheck-cc built
+    completeness: Completeness  # how much of what changed in the files the trace accounts for
+    reads: CheckReads | None = None  # what the check reads on the final image; None: not known
+    unread: Unread = field(default_factory=Unread)  # why `reads` is None
+
+    @property
+    def folder(self) -> Path:
+        return self.recording.folder
 
 
-def build(config: Config, work: Path) -> None:
-    """Run [build] command; its output is shown only if it fails."""
+@contextmanager
+def built(config: Config, on_phase: OnPhase = lambda phase: None) -> Iterator[RunFolder]:
+    """A new run folder, with the program built by [build]. No other run of the project builds until the end.
+
+    Raises CrashcheckError: work-folder, build-failed.
+    """
+    store = Store(config.folder)
+    run_folder = store.new_run()
+    try:
+        with store.programs() as programs:
+            if config.build.command is not None:
+                programs.alone(lambda: on_phase("waiting for another run in this folder"))
+                on_phase("building")
+                build(config, run_folder.path)
+            programs.together()
+            yield run_folder
+    finally:
+        run_folder.close()
+
+
+def build(config: Config, folder: Path) -> None:
+    """Run the [build] command; its output goes to a log in `folder`. Raises CrashcheckError build-failed."""
     assert config.build.command is not None
-    log = work / "build.log"
-    # crashcheck-cc stands beside the Python that runs us, whether or not that environment is activated.
+    log = folder / "build.log"
+    # crashcheck-cc is installed beside the Python that runs us, even if that environment is not activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     with log.open("wb") as output:
         done = subprocess.run(
-            config.build.command.argv(pool=str(work / "pool")),
+            config.build.command.argv(pool=str(folder / "pool")),
             cwd=config.folder,
             env={**os.environ, "PATH": path, **prepare.build_environment(config)},
             stdin=subprocess.DEVNULL,
@@ -64,53 +113,95 @@ def build(config: Config, work: Path) -> None:
         )
 
 
-def record_workload(
-    config: Config,
-    work: Path,
-    *,
-    snapshot_seq: int | None = None,
-    first_from: Path | None = None,
-    addresses_from: Path | None = None,
-    run: int = 1,
-    loads: bool | None = None,
-    memory: str | None = None,
-    must_succeed: bool = True,
-    must_update: bool = True,
-) -> Recording:
-    """Run [setup] and [workload] in a pool folder below `work`.
+def record_run(
+    config: Config, folder: Path, on_phase: OnPhase = lambda phase: None, *, loads: bool | None = None
+) -> RecordedRun:
+    """Record the workload in `folder`, read the recording and model it. `loads`: None if the strategy decides.
 
-    `run` is what {run} stands for; `memory` is [record] memory if None, `loads` what the strategy needs; the rest as
-    `record` has it.
+    Raises CrashcheckError: operations-not-found, and those of recording and of reading a trace.
     """
-    setup = config.setup.command if first_from is None else None
+    on_phase("recording")
+    workload = workload_in(config, folder)
+    recording = record_workload(config, workload if loads is None else replace(workload, loads=loads), folder)
+    on_phase("analysing")
+    run = read_recording(config, recording)
+    prepare.require_marked_operations(config, run.facts)
+    return run
+
+
+def workload_in(config: Config, folder: Path, number: int = 1) -> Workload:
+    """What [setup], [workload], [pool] and [record] ask for, with the pool in `folder`. `number` replaces {run}."""
     # Filled in here, where a shell command's quoting is known, and not by the recorder.
-    pool = str(work.resolve() / "pool")
-    operations = prepare.keep_operations(config, work)
-    more = {} if operations is None else {"ops": str(operations.resolve())}
-    return record(
-        config.workload.command.argv(pool=pool, run=str(run), **more),
+    pool = str(folder.resolve() / "pool")
+    setup = config.setup.command
+    return Workload(
+        config.workload.command.argv(pool=pool, run=str(number), ops=str(folder.resolve() / prepare.OPERATIONS)),
         config.pool.files,
-        work,
-        setup=setup.argv(pool=pool) if setup is not None else None,
         env=config.workload.env,
-        timeout_s=config.workload.timeout_s,
-        setup_timeout_s=config.workload.timeout_s,
         cwd=config.folder,
-        snapshot_seq=snapshot_seq,
-        first_from=first_from,
-        addresses_from=addresses_from,
-        must_succeed=must_succeed,
-        must_update=must_update,
-        loads=wants_loads(config) if loads is None else loads,
-        memory=memory or config.record.memory,
+        timeout_s=config.workload.timeout_s,
+        setup=setup.argv(pool=pool) if setup is not None else None,
+        loads=needs_loads(config),
+        memory=config.record.memory,
     )
 
 
-def load(config: Config, recording: Recording, program: Command | None = None) -> Loaded:
-    """Read a recording's trace and the facts of the programs in it, and build the model's persistence graph."""
+def record_workload(config: Config, workload: Workload, folder: Path) -> Recording:
+    """Record a workload of `workload_in`, with a copy of its operations file in `folder`.
+
+    Raises CrashcheckError: operations-file, and those of runtime.record.
+    """
+    prepare.copy_operations(config, folder)
+    return record(workload, folder)
+
+
+def record_again(config: Config, run: RecordedRun, folder: Path, snapshot_seq: int) -> Recording:
+    """Record the same workload once more from the same first image, for a copy of the files at an event."""
+    workload = replace(
+        workload_in(config, folder),
+        setup=None,
+        first_image=run.recording.first,
+        addresses=run.recording.addresses,
+        snapshot_seq=snapshot_seq,
+    )
+    return record_workload(config, workload, folder)
+
+
+def check_in(
+    config: Config, folder: Path, *, image: Path, addresses: Path, acked: int, stdout: Path, operations: Path
+) -> Workload:
+    """The check as a command to record in `folder` on a copy of `image`; it may fail, and need not update anything.
+
+    `acked`, `stdout` and `operations` (a file) replace the placeholders of its command.
+    """
+    return Workload(
+        config.check.command.argv(
+            pool=str(folder.resolve() / "pool"), acked=str(acked), stdout=str(stdout), ops=str(operations)
+        ),
+        config.pool.files,
+        env=config.check.env,
+        cwd=config.folder,
+        timeout_s=config.check.timeout_s,
+        first_image=image,
+        addresses=addresses,
+        loads=needs_loads(config),
+        must_succeed=False,
+        must_update=False,
+    )
+
+
+def earlier_recording(folder: Path) -> Recording:
+    """The recording that an earlier run kept in `folder`; its workload succeeded."""
+    return Recording(folder, ProcessEnd(exit_code=0, signal=None, timed_out=False, seconds=0.0))
+
+
+def read_recording(config: Config, recording: Recording, program: Command | None = None) -> RecordedRun:
+    """Read a recording's trace and program facts, and build the model's persistence graph.
+
+    `program`: the command that was recorded, if it is not the workload's.
+    """
     trace = read_trace(recording.trace)
-    command = program or config.workload.command
-    facts = ProgramFacts.load(run_summary.modules(trace, command, config.folder))
+    facts = ProgramFacts.load(modules(trace, program or config.workload.command, config.folder))
     completeness = check_completeness(trace, recording.first, recording.pool)
     graph = build_graph(trace, config.model.name, Options(config.model.tear, config.model.files))
     space = StateSpace(graph)
@@ -122,20 +213,98 @@ def load(config: Config, recording: Recording, program: Command | None = None) -
         TraceProvenance(trace, facts, config.folder),
         completeness.unexplained,
     )
-    return Loaded(recording, subject, facts, completeness)
+    return RecordedRun(recording, subject, facts, completeness)
 
 
-def with_reads(config: Config, loaded: Loaded, *, wanted: bool = False) -> Loaded:
-    """The same with what the check reads on the final image, if `wanted` or if the strategy rests on likely invariants.
+def modules(trace: Trace, command: Command, folder: Path) -> tuple[str, ...]:
+    """Paths of the executables and shared libraries whose facts the trace may need, each once."""
+    found = [unit.module_path for unit in trace.units]
+    for kind in (Kind.EXEC, Kind.DLOPEN):
+        for index in np.flatnonzero(trace.events["kind"] == kind).tolist():
+            found.append(trace.data(index).decode("utf-8", "surrogateescape"))
+    program = _program(command, folder)
+    if program:
+        found.append(program)
+    return tuple(dict.fromkeys(path for path in found if path and Path(path).is_file()))
 
-    That costs one run of the check; it tells what to look at first, and never what is a finding.
-    """
-    if not (wanted or wants_loads(config)):
-        return loaded
-    found = reads_of_check(config, loaded.recording, loaded.subject.trace)
-    return replace(loaded, unread=found) if isinstance(found, Unread) else replace(loaded, reads=found)
+
+def _program(command: Command, folder: Path) -> str:
+    if command.shell:
+        return ""
+    word = command.words[0]
+    return str(folder / word) if "/" in word else shutil.which(word) or ""
 
 
-def wants_loads(config: Config) -> bool:
-    """Whether reads of the files are recorded: likely invariants rest on them."""
+def ended_operations(trace: Trace) -> int:
+    """How many marked operations ended."""
+    return int((trace.events["kind"] == Kind.MARK_END).sum())
+
+
+def needs_loads(config: Config) -> bool:
+    """Whether the strategy uses likely invariants, which are inferred from recorded loads of the files."""
     return config.strategy.name in ("ranked", "witcher")
+
+
+def record_check_reads(config: Config, run: RecordedRun, *, wanted: bool = False) -> RecordedRun:
+    """`run` with what the check reads on the final image, if `wanted` or if the strategy uses likely invariants.
+
+    That costs one run of the check. It changes which states are tried first, and never what is a finding.
+    """
+    if not (wanted or needs_loads(config)):
+        return run
+    found = _reads_of_check(config, run)
+    return replace(run, unread=found) if isinstance(found, Unread) else replace(run, reads=found)
+
+
+def record_check_reads_in_budget(config: Config, run: RecordedRun) -> tuple[Config, RecordedRun]:
+    """As `record_check_reads`, in at most READS_SHARE of the budget; and `config` with the budget that is left."""
+    seconds = config.budget.seconds
+    if seconds is None:
+        return config, record_check_reads(config, run)
+    started = time.monotonic()
+    limit_s = min(config.check.timeout_s, seconds * READS_SHARE)
+    run = record_check_reads(replace(config, check=replace(config.check, timeout_s=limit_s)), run)
+    left_s = max(0.0, seconds - (time.monotonic() - started))
+    return replace(config, budget=replace(config.budget, seconds=left_s)), run
+
+
+def _reads_of_check(config: Config, run: RecordedRun) -> CheckReads | Unread:
+    """What the check reads on the final image, or why that is not known.
+
+    It must pass within its time, as it does on an uncrashed image. With output equivalence the driver gets an empty
+    operations file: what operations read, the workload shows. What the check does to its copy of the image is dropped.
+    """
+    folder = run.folder / _READS_FOLDER
+    no_operations = folder / prepare.OPERATIONS
+    try:
+        folder.mkdir()
+        no_operations.touch()
+        check = check_in(
+            config,
+            folder,
+            image=run.recording.pool,
+            addresses=run.recording.addresses,
+            acked=ended_operations(run.subject.trace),
+            stdout=run.recording.stdout,
+            operations=no_operations,
+        )
+        done = record(replace(check, loads=True, memory=config.record.memory), folder)
+        if done.end.exit_code != 0:
+            return Unread(f"with its reads recorded it {done.end.text(config.check.timeout_s)}", failed=True)
+        if not done.trace.exists():
+            return Unread("the recorder does not run in it")
+        return _check_reads(config, done)
+    except CrashcheckError as error:
+        return Unread(error.message, failed=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_reads(config: Config, recording: Recording) -> CheckReads | Unread:
+    trace = read_trace(recording.trace)
+    if not len(trace.loads) and prepare.compares_outputs(config):
+        return Unread()  # there is nothing to recover
+    if not len(trace.loads):
+        return Unread("no code built with crashcheck-cc read the files through a mapping")
+    facts = ProgramFacts.load(modules(trace, config.check.command, config.folder))
+    return find_check_reads(trace, facts)

@@ -1,23 +1,25 @@
-"""What a recording rests on: which programs took part, what was not seen, and what the run says about itself."""
+"""A run's result for the reports: what was found, and what that rests on: trace summary, warnings and notes."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+import crashcheck
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.persistence.redundant_persists import find_redundant_persists
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.blind_spots import unexercised
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
-from crashcheck.checker.results import Finding, Location, Note, NotInstrumented, TraceSummary
+from crashcheck.checker.results import Location, Note, NotInstrumented, RunResult, TraceSummary
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
+from crashcheck.config import Config
+from crashcheck.recording import RecordedRun, ended_operations, modules
 from crashcheck.runtime.record import Recording
 from crashcheck.runtime.trace_format import Kind
 from crashcheck.runtime.validate import read_notes
@@ -39,23 +41,40 @@ _REMARKS = {
 }
 
 
-def modules(trace: Trace, command: Command, folder: Path) -> tuple[str, ...]:
-    """Executables and shared libraries whose facts the trace may need, each once."""
-    found = [unit.module_path for unit in trace.units]
-    for kind in (Kind.EXEC, Kind.DLOPEN):
-        for index in np.flatnonzero(trace.events["kind"] == kind).tolist():
-            found.append(trace.data(index).decode("utf-8", "surrogateescape"))
-    program = _program(command, folder)
-    if program:
-        found.append(program)
-    return tuple(dict.fromkeys(path for path in found if path and Path(path).is_file()))
-
-
-def _program(command: Command, folder: Path) -> str:
-    if command.shell:
-        return ""
-    word = command.words[0]
-    return str(folder / word) if "/" in word else shutil.which(word) or ""
+def summarise(
+    config: Config, run: RecordedRun, found: SearchResult, warnings: Sequence[str], seconds: float
+) -> RunResult:
+    """Everything that the reports need. `warnings` are reported after those of the recording and of the search."""
+    facts, trace = run.facts, run.subject.trace
+    return RunResult(
+        config_path=str(config.path),
+        model=config.model.name + (f" tear={config.model.tear}" if config.model.tear else ""),
+        strategy=config.strategy.name
+        + (f" deviations={config.strategy.deviations}" if config.strategy.name == "bounded" else ""),
+        stop_reason=found.stop_reason,
+        states=found.states,
+        trace=trace_summary(trace, run.completeness),
+        findings=found.findings,
+        uncertain=found.uncertain,
+        not_instrumented=not_instrumented(
+            facts,
+            trace,
+            config.workload.command,
+            config.folder,
+            unexplained=run.completeness.unexplained_bytes > 0,
+        ),
+        warnings=(
+            *recording_warnings(facts, run.recording),
+            *((run.unread.note,) if run.unread.failed else ()),
+            *found.warnings,
+            *warnings,
+        ),
+        seconds=seconds,
+        version=crashcheck.__version__,
+        groups=found.groups,
+        notes=performance_notes(run.subject, facts, config.folder) if config.report.notes else (),
+        unexercised=unexercised(trace, facts, config.folder),
+    )
 
 
 def not_instrumented(
@@ -124,7 +143,7 @@ def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:
         threads=len(np.unique(trace.events["thread"])),
         processes=len(np.unique(trace.events["pid"])),
         files=tuple(sorted(file.path for file in trace.files.values())),
-        operations=operations(trace),
+        operations=ended_operations(trace),
         explained_bytes=completeness.explained_bytes,
         unexplained_bytes=completeness.unexplained_bytes,
         unmodelled_calls=tuple(sorted(names)),
@@ -149,49 +168,3 @@ def performance_notes(subject: Subject, facts: ProgramFacts, folder: Path) -> tu
         return note.location.file, note.location.line, note.location.column, note.waste
 
     return tuple(sorted(found, key=in_order))
-
-
-def operations(trace: Trace) -> int:
-    """How many marked operations ended."""
-    return int((trace.events["kind"] == Kind.MARK_END).sum())
-
-
-def has_files(folder: Path) -> bool:
-    """Whether there is a first image at all."""
-    return any(path.is_file() for path in folder.rglob("*"))
-
-
-def recording_in(folder: Path) -> Recording:
-    """A finished recording that a run left in `folder`."""
-    return Recording(
-        trace=folder / "trace.cct",
-        pool=folder / "pool",
-        first=folder / "first",
-        stdout=folder / "stdout",
-        stderr=folder / "stderr",
-        addresses=folder / "addresses",
-        exit_code=0,
-        signal=None,
-        timed_out=False,
-        seconds=0.0,
-    )
-
-
-def both(first: SearchResult, second: SearchResult) -> SearchResult:
-    """A search and the search below its states as one; a bug that shows without crashing recovery is told once."""
-    return replace(
-        first,
-        stop_reason=second.stop_reason,
-        states=first.states.plus(second.states),
-        findings=(*first.findings, *_new(first.findings, second.findings)),
-        uncertain=(*first.uncertain, *_new(first.uncertain, second.uncertain)),
-        warnings=(*first.warnings, *second.warnings),
-        probes=first.probes + second.probes,
-        seconds=first.seconds + second.seconds,
-        failing=(*first.failing, *second.failing),
-    )
-
-
-def _new(known: Sequence[Finding], found: Sequence[Finding]) -> list[Finding]:
-    ids = {finding.id for finding in known}
-    return [finding for finding in found if finding.id not in ids]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
-from crashcheck.runtime.record import Recording, record
+from crashcheck.runtime.record import Recording, Workload, record
 from support.decode import Decoded, decode
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -60,7 +60,7 @@ def recorded(tmp_path: Path, program: Callable[..., Path]) -> Callable[..., tupl
         flags = options.pop("flags", ())
         options.setdefault("timeout_s", 60.0)
         command = [str(program(name, *flags)), "{pool}", *arguments]  # type: ignore[misc]
-        recording = record(command, files, tmp_path / f"run{count}", **options)  # type: ignore[arg-type]
+        recording = record(Workload(command, files, **options), tmp_path / f"run{count}")  # type: ignore[arg-type]
         return decode(recording.trace), recording
 
     return run

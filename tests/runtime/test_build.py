@@ -15,7 +15,7 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import build
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.patterns import matches
-from crashcheck.runtime.record import record
+from crashcheck.runtime.record import Workload, record
 from support.decode import CLEAN_EXIT, decode
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -143,7 +143,7 @@ def test_a_static_program_records(library: RuntimeLibrary, tmp_path: Path) -> No
     _instrumented("threads", library.include, tmp_path / "threads.o")
     target = tmp_path / "static"
     subprocess.run(["cc", "-static", str(tmp_path / "threads.o"), str(library.archive), "-o", str(target)], check=True)
-    recording = record([str(target), "{pool}", "threads"], ["*.db"], tmp_path / "w", timeout_s=60)
+    recording = record(Workload([str(target), "{pool}", "threads"], ["*.db"], timeout_s=60), tmp_path / "w")
     trace = decode(recording.trace)
     assert len(trace.of("STORE")) == 4 * 6000
     assert trace.status == CLEAN_EXIT
@@ -180,7 +180,7 @@ def test_the_recorder_is_clean_under_sanitizers(sanitized: Path, name: str, scen
     objects = [str(path) for path in sorted(sanitized.glob("*.o"))]
     subprocess.run(["gcc", *SANITIZE, str(tmp_path / "program.o"), *objects, "-o", str(target)], check=True)
     plain = RuntimeLibrary(Path(""), Path(""), Path(""), Path(""))
-    recording = record([str(target), "{pool}", scene], ["*.db"], tmp_path / "w", timeout_s=300, runtime=plain)
+    recording = record(Workload([str(target), "{pool}", scene], ["*.db"], timeout_s=300), tmp_path / "w", runtime=plain)
     assert "Sanitizer" not in recording.stderr.read_text()
     assert "runtime error" not in recording.stderr.read_text()
     assert decode(recording.trace).of("STORE", "WRITE")
@@ -195,7 +195,7 @@ def test_output_and_files_of_c_plus_plus_streams_are_recorded(library: RuntimeLi
         ],
         check=True,
     )  # fmt: skip
-    recording = record([str(target), "{pool}"], ["*.db"], tmp_path / "w", timeout_s=60)
+    recording = record(Workload([str(target), "{pool}"], ["*.db"], timeout_s=60), tmp_path / "w")
     trace = decode(recording.trace)
     told = [event.data.decode() if event.kind == "STORE" else event.offset for event in trace.of("STORE", "OUTPUT")]
     assert told == ["a", 4, "b", 9, "c", "d"]

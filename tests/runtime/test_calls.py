@@ -84,7 +84,7 @@ def test_changes_of_size_and_existence_are_recorded_once_and_only_if_they_happen
 
 def test_an_existing_file_is_defined_with_its_first_size(recorded: Callable[..., tuple]) -> None:
     _, first = recorded("calls", "writes")
-    trace, _ = recorded("calls", "sizes", first_from=first.pool, must_update=False)
+    trace, _ = recorded("calls", "sizes", first_image=first.pool, must_update=False)
     known = trace.of("FILE_DEF")[0]
     assert (known.data, known.flags, known.offset) == (b"a.db", 1, 110)
     assert [event.file for event in trace.of("CREATE")] == [2]

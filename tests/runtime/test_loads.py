@@ -14,7 +14,7 @@ from crashcheck.analyzer.compile.driver import wrapper
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.trace.reader import Trace, read
 from crashcheck.checker.token import digest
-from crashcheck.runtime.record import record
+from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import EVENT, Kind
 
 PRELUDE = """
@@ -81,7 +81,9 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
 
 def run(program: Path, loads: bool = False, memory: str = "persistent", *arguments: str) -> tuple[Trace, str]:
     work = program.parent / f"record-{len(os.listdir(program.parent))}"
-    recording = record([str(program), "{pool}", *arguments], ["*.db"], work, loads=loads, memory=memory, timeout_s=60.0)
+    recording = record(
+        Workload([str(program), "{pool}", *arguments], ["*.db"], loads=loads, memory=memory, timeout_s=60.0), work
+    )
     return read(recording.trace), recording.stdout.read_text(encoding="ascii")
 
 

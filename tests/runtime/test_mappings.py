@@ -112,7 +112,7 @@ def test_a_second_run_maps_files_where_the_first_did(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert sorted(done.stdout.splitlines(keepends=True)) == sorted(expected.splitlines(keepends=True))
     assert first.addresses.read_bytes() == table
-    _, again = recorded("maps", "where", "b.db", "a.db", first_from=first.pool, addresses_from=first.addresses)
+    _, again = recorded("maps", "where", "b.db", "a.db", first_image=first.pool, addresses=first.addresses)
     assert sorted(again.stdout.read_text().splitlines()) == sorted(expected.splitlines())
 
 
@@ -128,7 +128,7 @@ def test_a_file_larger_than_its_place_takes_several(recorded: Callable[..., tupl
     for name in ("a.db", "b.db"):
         (big / name).touch()
     os.truncate(big / "a.db", 3 * PLACE // 2)
-    trace, recording = recorded("bigmap", first_from=big)
+    trace, recording = recorded("bigmap", first_image=big)
     assert stores(trace) == [(1, 3 * PLACE // 2 - 1, b"x"), (2, 0, b"y")]
     assert [line.split("\t")[0] for line in recording.addresses.read_text().splitlines()] == [
         f"{PLACES:x}",

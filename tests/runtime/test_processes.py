@@ -12,7 +12,7 @@ import pytest
 
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import RuntimeLibrary, find_compiler
-from crashcheck.runtime.record import record
+from crashcheck.runtime.record import Workload, record
 from support.decode import CLEAN_EXIT, decode
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -88,7 +88,7 @@ def test_a_loaded_library_brings_its_own_unit(recorded: Callable[..., tuple], pl
 
 def test_kill_nine_leaves_every_event_before_it(recorded: Callable[..., tuple]) -> None:
     trace, recording = recorded("processes", "killed", must_succeed=False)
-    assert recording.signal == signal.SIGKILL
+    assert recording.end.signal == signal.SIGKILL
     assert [event.payload for event in trace.of("STORE")] == list(range(1, 12346))
     assert trace.status == 0
 
@@ -137,7 +137,7 @@ def test_without_a_trace_the_program_runs_as_if_nothing_were_there(
 
 def test_two_programs_of_one_command_share_the_trace(recorded: Callable[..., tuple], program, tmp_path: Path) -> None:
     line = f"{program('basic')} {{pool}} && echo between && {program('maps')} {{pool}} two-files"
-    recording = record(["/bin/sh", "-c", line], ["*.db"], tmp_path / "shared", timeout_s=60)
+    recording = record(Workload(["/bin/sh", "-c", line], ["*.db"], timeout_s=60), tmp_path / "shared")
     trace = decode(recording.trace)
     assert trace.files() == {"a.db": 1, "b.db": 2}
     assert [event.offset for event in trace.of("OUTPUT")] == [5, 13]

@@ -14,7 +14,7 @@ import pytest
 
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import RuntimeLibrary
-from crashcheck.runtime.record import record
+from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.sparse import copy_tree
 from support.decode import DISK_FULL, decode
 
@@ -34,7 +34,7 @@ def test_a_file_that_no_pattern_matches_is_named(recorded: Callable[..., tuple])
 
 
 def test_a_private_mapping_is_named(recorded: Callable[..., tuple]) -> None:
-    message = error(lambda: recorded("maps", "private", files=["a.*"], first_from=None), "nothing-persistent")
+    message = error(lambda: recorded("maps", "private", files=["a.*"], first_image=None), "nothing-persistent")
     assert "a.db: mapped with MAP_PRIVATE" in message
 
 
@@ -42,7 +42,7 @@ def test_a_mapped_file_outside_the_pool_is_named(program: Callable[..., Path], t
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     command = [str(program("basic")), str(elsewhere)]
-    message = error(lambda: record(command, ["*.db"], tmp_path / "work", timeout_s=60), "nothing-persistent")
+    message = error(lambda: record(Workload(command, ["*.db"], timeout_s=60), tmp_path / "work"), "nothing-persistent")
     assert f"{elsewhere / 'a.db'}: mapped for writing, but it is outside the pool folder" in message
 
 
@@ -63,7 +63,8 @@ def test_a_program_built_without_the_wrapper_is_named(plain: Callable[..., Path]
     (first / "a.db").write_bytes(bytes(4096))
     command = [str(plain()), "{pool}"]
     message = error(
-        lambda: record(command, ["*.db"], tmp_path / "work", first_from=first, timeout_s=60), "not-instrumented"
+        lambda: record(Workload(command, ["*.db"], first_image=first, timeout_s=60), tmp_path / "work"),
+        "not-instrumented",
     )
     assert "a.db: used by a program that was not built with crashcheck-cc" in message
 
@@ -71,12 +72,12 @@ def test_a_program_built_without_the_wrapper_is_named(plain: Callable[..., Path]
 def test_a_static_program_without_the_recorder_leaves_no_trace(plain: Callable[..., Path], tmp_path: Path) -> None:
     command = [str(plain("-static")), "{pool}", "a.db", "make"]
     assert "the recorder never ran" in error(
-        lambda: record(command, ["*.db"], tmp_path / "work", timeout_s=60), "no-trace"
+        lambda: record(Workload(command, ["*.db"], timeout_s=60), tmp_path / "work"), "no-trace"
     )
 
 
 def test_a_command_that_is_not_there_is_a_failed_workload(tmp_path: Path) -> None:
-    message = error(lambda: record(["./no-such-program"], ["*"], tmp_path / "work"), "workload-failed")
+    message = error(lambda: record(Workload(["./no-such-program"], ["*"]), tmp_path / "work"), "workload-failed")
     assert "cannot run ./no-such-program: No such file or directory" in message
 
 
@@ -88,8 +89,10 @@ def test_a_setup_that_fails_is_quoted(recorded: Callable[..., tuple]) -> None:
 
 def test_a_folder_with_a_recording_is_not_used_again(program: Callable[..., Path], tmp_path: Path) -> None:
     command = [str(program("basic")), "{pool}"]
-    record(command, ["*.db"], tmp_path / "work", timeout_s=60)
-    assert "holds an earlier recording" in error(lambda: record(command, ["*.db"], tmp_path / "work"), "record-folder")
+    record(Workload(command, ["*.db"], timeout_s=60), tmp_path / "work")
+    assert "holds an earlier recording" in error(
+        lambda: record(Workload(command, ["*.db"]), tmp_path / "work"), "record-folder"
+    )
 
 
 def test_setup_is_not_recorded_and_its_files_are_the_first_image(recorded: Callable[..., tuple]) -> None:
@@ -105,14 +108,16 @@ def test_setup_is_not_recorded_and_its_files_are_the_first_image(recorded: Calla
 
 def test_the_workload_gets_its_environment_and_an_empty_standard_input(tmp_path: Path) -> None:
     command = ["/bin/sh", "-c", 'printf %s "$ANSWER" > "$POOL_HERE/a.db"; cat; printf "%s" "$CRASHCHECK_UNKNOWN"']
-    recording = record(command, ["*"], tmp_path / "w", env={"ANSWER": "42", "POOL_HERE": "{pool}"}, timeout_s=60)
+    recording = record(
+        Workload(command, ["*"], env={"ANSWER": "42", "POOL_HERE": "{pool}"}, timeout_s=60), tmp_path / "w"
+    )
     assert (recording.pool / "a.db").read_text() == "42"
     assert recording.stdout.read_bytes() == b""
 
 
 def test_paths_with_spaces_and_other_letters_work(program: Callable[..., Path], tmp_path: Path) -> None:
     work = tmp_path / "a folder, with ünïcödé 文件"
-    recording = record([str(program("basic")), "{pool}"], ["*.db"], work, timeout_s=60)
+    recording = record(Workload([str(program("basic")), "{pool}"], ["*.db"], timeout_s=60), work)
     assert decode(recording.trace).files() == {"a.db": 1}
     assert len(decode(recording.trace).of("STORE")) == 2
 
@@ -126,7 +131,7 @@ def test_the_recorder_may_be_kept_in_a_folder_with_a_space(
     shutil.copy(library.shared, shared)
     moved = dataclasses.replace(library, shared=shared)
     command = ["/bin/sh", "-c", "cat /proc/self/maps > {pool}/maps.db"]
-    recording = record(command, ["*.db"], tmp_path / "w", runtime=moved, timeout_s=60)
+    recording = record(Workload(command, ["*.db"], timeout_s=60), tmp_path / "w", runtime=moved)
     assert f" {shared}\n" in (recording.pool / "maps.db").read_text()
 
 
@@ -144,7 +149,8 @@ def limited(program: Path, tmp_path: Path, kib: int) -> list[str]:
 def test_a_full_disk_stops_the_recording_and_not_the_program(program: Callable[..., Path], tmp_path: Path) -> None:
     small = program("inserts", "-DENTRIES=4096")
     message = error(
-        lambda: record(limited(small, tmp_path, 3000), ["*.db"], tmp_path / "w", timeout_s=120), "record-disk-full"
+        lambda: record(Workload(limited(small, tmp_path, 3000), ["*.db"], timeout_s=120), tmp_path / "w"),
+        "record-disk-full",
     )
     assert "later events are missing" in message
     trace = decode(tmp_path / "w" / "trace.cct")
@@ -161,7 +167,7 @@ def test_a_file_system_without_room_stops_the_recording(program: Callable[..., P
         pytest.skip("this container may not mount")
     try:
         command = [str(program("inserts", "-DENTRIES=4096")), "{pool}", "100000"]
-        error(lambda: record(command, ["*.db"], disk / "w", timeout_s=120), "record-disk-full")
+        error(lambda: record(Workload(command, ["*.db"], timeout_s=120), disk / "w"), "record-disk-full")
         assert decode(disk / "w" / "trace.cct").status & DISK_FULL
     finally:
         subprocess.run(["umount", str(disk)], check=True)
@@ -175,7 +181,7 @@ def test_a_workload_that_finds_no_room_in_the_pool_is_told_from_one_that_fails(t
         pytest.skip("this container may not mount")
     try:
         command = ["/bin/sh", "-c", "head -c 100000000 /dev/zero > {pool}/a.db"]
-        message = error(lambda: record(command, ["*.db"], disk / "w", timeout_s=120), "record-disk-full")
+        message = error(lambda: record(Workload(command, ["*.db"], timeout_s=120), disk / "w"), "record-disk-full")
         assert "the workload exited with status 1" in message
     finally:
         subprocess.run(["umount", str(disk)], check=True)
@@ -193,7 +199,7 @@ def test_a_snapshot_is_the_files_just_before_its_event(recorded: Callable[..., t
     assert (store.payload, write.payload) == (6, 6)
     for event, expected in ((store, (5, 5)), (write, (6, 5))):
         again, recording = recorded("snapshots", "counts", snapshot_seq=event.seq)
-        folder = recording.trace.parent / "snapshot"
+        folder = recording.snapshot
         assert sorted(path.name for path in folder.iterdir()) == ["deep.db", "written.db"]
         with open(folder / "deep.db", "rb") as deep:
             mapped = int.from_bytes(deep.read(8), "little")
@@ -229,8 +235,8 @@ def test_copies_keep_holes_links_and_modes(tmp_path: Path) -> None:
 
 def test_an_interrupted_recording_leaves_no_process(program: Callable[..., Path], tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; from crashcheck.runtime.record import record; "
-        "record([sys.argv[1], '{pool}', 'hangs'], ['*.db'], pathlib.Path(sys.argv[2]))"
+        "import sys, pathlib; from crashcheck.runtime.record import Workload, record; "
+        "record(Workload([sys.argv[1], '{pool}', 'hangs'], ['*.db']), pathlib.Path(sys.argv[2]))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     work = tmp_path / "w"

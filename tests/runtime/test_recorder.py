@@ -20,4 +20,4 @@ def test_each_event_of_a_small_program_is_recorded_in_order(recorded: Callable[.
     assert trace.of("STORE")[1].data == b"x"
     assert trace.of("OUTPUT")[0].offset == len("done\n")
     assert trace.status == CLEAN_EXIT
-    assert recording.exit_code == 0
+    assert recording.end.exit_code == 0

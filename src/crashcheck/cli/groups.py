@@ -39,21 +39,15 @@ def main(args: argparse.Namespace) -> int:
 
 def lines(config: Config) -> Iterator[str]:
     """The groups of a fresh recording as text: a row a group, below it why it stands there, and each of its sites."""
-    from crashcheck import pipeline
-    from crashcheck.checker.store import Store
+    from crashcheck.recording import built, record_check_reads, record_run
     from crashcheck.source import SourceTree
+    from crashcheck.strategy_setup import ranked
 
-    run_folder = Store(config.folder).new_run()
-    try:
-        if config.build.command is not None:
-            pipeline.build(config, run_folder.path)
-        loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path))
-        loaded = pipeline.with_reads(config, loaded)
-        plan = pipeline.ranked(loaded).plan(loaded.subject.space)
+    with built(config) as run_folder:
+        run = record_check_reads(config, record_run(config, run_folder.path))
+        plan = ranked(run).plan(run.subject.space)
         yield from table(plan.rank(), plan.behaviours, SourceTree(config.folder))
-        yield from filter(None, (plan.without, loaded.unread.note))
-    finally:
-        run_folder.close()
+        yield from filter(None, (plan.without, run.unread.note))
 
 
 def table(planned: tuple[Planned, ...], many: int, tree: SourceTree) -> Iterator[str]:

@@ -46,22 +46,16 @@ def main(args: argparse.Namespace) -> int:
 
 def infer_afresh(config: Config) -> Inferred:
     """The invariants of a fresh recording. Its folder is gone afterwards: `queries` is empty."""
-    from crashcheck import pipeline
     from crashcheck.analyzer.behaviours import find_behaviours
     from crashcheck.analyzer.invariants import Inferred, infer
-    from crashcheck.checker.store import Store
+    from crashcheck.recording import built, record_check_reads, record_run
 
-    run_folder = Store(config.folder).new_run()
-    try:
-        if config.build.command is not None:
-            pipeline.build(config, run_folder.path)
-        loaded = pipeline.load(config, pipeline.record_workload(config, run_folder.path, loads=True))
-        loaded = pipeline.with_reads(config, loaded, wanted=True)
-        inferred = infer(find_behaviours(loaded.subject.graph, loaded.facts), loaded.facts, loaded.reads)
-        notes = inferred.note, loaded.unread.note, _sampled(loaded.subject.trace)
+    with built(config) as run_folder:
+        run = record_run(config, run_folder.path, loads=True)
+        run = record_check_reads(config, run, wanted=True)
+        inferred = infer(find_behaviours(run.subject.graph, run.facts), run.facts, run.reads)
+        notes = inferred.note, run.unread.note, _sampled(run.subject.trace)
         return Inferred(inferred.invariants, (), "; ".join(filter(None, notes)))
-    finally:
-        run_folder.close()
 
 
 def _sampled(trace: Trace) -> str:

@@ -6,7 +6,7 @@ import argparse
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,12 +118,11 @@ def check(config: Config, path: Path, *, relax: bool = False) -> Checked:
     Raises CrashcheckError: learned-missing, learned-corrupt, learned-version, learn-nothing and those of recording.
     """
     from crashcheck.analyzer.concurrency import anticipating
-    from crashcheck.runtime.record import ending
 
     learned = anticipating.load(path)
     with _runs(config) as observe:
         observed, recording = observe(1, must_succeed=False)
-    failure = "" if recording.exit_code == 0 else ending(recording, config.workload.timeout_s)
+    failure = "" if recording.end.exit_code == 0 else recording.end.text(config.workload.timeout_s)
     added = -1
     if relax and not failure:
         relaxed = learned.learn(observed)
@@ -135,42 +134,32 @@ def check(config: Config, path: Path, *, relax: bool = False) -> Checked:
 @contextmanager
 def _runs(config: Config) -> Iterator[Callable[..., tuple[Observed, Recording]]]:
     """Builds, and hands on what runs the workload once (number, must_succeed) and observes it."""
-    from crashcheck import pipeline, run_summary
     from crashcheck.analyzer.compile.facts import ProgramFacts
     from crashcheck.analyzer.concurrency.anticipating import observe
     from crashcheck.analyzer.trace.reader import read
-    from crashcheck.checker.store import Store
+    from crashcheck.recording import built, modules, record_workload, workload_in
 
-    store = Store(config.folder)
-    run_folder = store.new_run()
+    with built(config) as run_folder:
 
-    def once(number: int, *, must_succeed: bool) -> tuple[Observed, Recording]:
-        work = run_folder.path / f"learn-{number}"
-        recording = pipeline.record_workload(
-            config, work, run=number, memory="all", must_succeed=must_succeed, must_update=False
-        )
-        trace = read(recording.trace)
-        facts = ProgramFacts.load(run_summary.modules(trace, config.workload.command, config.folder))
-        observed = observe(trace, facts, config.folder)
-        del trace
-        shutil.rmtree(work)
-        if not observed.accesses:
-            raise CrashcheckError(
-                "learn-nothing",
-                "the workload accessed no memory that crashcheck sees.",
-                "Build it with crashcheck-cc or crashcheck-c++.",
-            )
-        return observed, recording
+        def once(number: int, *, must_succeed: bool) -> tuple[Observed, Recording]:
+            work = run_folder.path / f"learn-{number}"
+            workload = workload_in(config, work, number)
+            workload = replace(workload, memory="all", must_succeed=must_succeed, must_update=False)
+            recording = record_workload(config, workload, work)
+            trace = read(recording.trace)
+            facts = ProgramFacts.load(modules(trace, config.workload.command, config.folder))
+            observed = observe(trace, facts, config.folder)
+            del trace
+            shutil.rmtree(work)
+            if not observed.accesses:
+                raise CrashcheckError(
+                    "learn-nothing",
+                    "the workload accessed no memory that crashcheck sees.",
+                    "Build it with crashcheck-cc or crashcheck-c++.",
+                )
+            return observed, recording
 
-    try:
-        with store.programs() as programs:
-            if config.build.command is not None:
-                programs.alone(lambda: None)
-                pipeline.build(config, run_folder.path)
-            programs.together()
-            yield once
-    finally:
-        run_folder.close()
+        yield once
 
 
 def summary(learning: Learning, path: Path) -> str:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import shlex
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crashcheck.cli.options import add_config
 from crashcheck.config import load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
+
+if TYPE_CHECKING:
+    from crashcheck.checker.replay import Replayed
+    from crashcheck.config import Config
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,8 +54,38 @@ def _parent(path: Path) -> Path:
     return path.absolute().parent
 
 
-def _replay(config: Any, token: str, image: Path, *, kept: bool, shown: Path | None = None) -> int:
-    from crashcheck.pipeline import replay_token
+def replay_token(config: Config, text: str, image: Path) -> Replayed:
+    """Write the image of a finding's token to `image`, which must not exist, and run the check on a copy of it.
+
+    Raises CrashcheckError: token-malformed, token-other-trace, replay-no-recording and others.
+    """
+    from crashcheck.check_setup import executor_of
+    from crashcheck.checker.oracles import prepare
+    from crashcheck.checker.replay import replay
+    from crashcheck.checker.store import Store
+    from crashcheck.checker.token import Token
+    from crashcheck.recording import earlier_recording, read_recording
+    from crashcheck.recovery_setup import recovery_search_of
+    from crashcheck.strategy_setup import strategy_of
+
+    token = Token.parse(text)
+    config = replace(
+        config, model=replace(config.model, name=token.model, tear=token.options.tear, files=token.options.files)
+    )
+    folder = Store(config.folder).find(token.levels[0].digest.hex())
+    run = read_recording(config, earlier_recording(folder))
+    image.parent.mkdir(parents=True, exist_ok=True)
+    work = image.with_name(image.name + ".work")
+    work.mkdir()
+    oracle = prepare.choose_oracle(config, run.subject, run.folder)
+    with executor_of(config, run, work, 1, oracle) as executor:
+        prepare.use_executor(oracle, executor)
+        recovery_search = recovery_search_of(config, run, work, 1, strategy_of(config, run), oracle)
+        replayed = replay(token, run.subject, executor, image, recovery_search)
+        return replace(replayed, operations=b"".join(oracle.stages(token.levels[0].state.point)))
+
+
+def _replay(config: Config, token: str, image: Path, *, kept: bool, shown: Path | None = None) -> int:
     from crashcheck.reports.view.text import block
     from crashcheck.reports.view.words import outcome
 

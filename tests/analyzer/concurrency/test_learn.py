@@ -11,7 +11,7 @@ import pytest
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.trace.reader import read
-from crashcheck.runtime.record import record
+from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
 
 PROGRAM = """
@@ -183,9 +183,10 @@ int main(void) {
     )
     subprocess.run(["crashcheck-cc", "-g", "-o", "fault", "fault.c"], cwd=tmp_path, env=environment, check=True)
     recording = record(
-        [os.fspath(tmp_path / "fault")], ["*"], tmp_path / "run", memory="all", must_succeed=False, must_update=False
+        Workload([os.fspath(tmp_path / "fault")], ["*"], memory="all", must_succeed=False, must_update=False),
+        tmp_path / "run",
     )
-    assert recording.signal == 11
+    assert recording.end.signal == 11
     last = read(recording.trace).elsewhere[-1]
     assert (int(last["kind"]), int(last["offset"]), int(last["size"])) == (Kind.VOLATILE_LOAD, 0x10000000, 4)
 
@@ -252,7 +253,7 @@ def test_variables_are_seen_by_name_and_through_pointers(tmp_path: Path, environ
     subprocess.run(
         ["crashcheck-cc", "-O0", "-g", "-o", program, "globals.c"], cwd=tmp_path, env=environment, check=True
     )
-    trace = read(record([program], ["*"], tmp_path / "run", memory="all", must_update=False).trace)
+    trace = read(record(Workload([program], ["*"], memory="all", must_update=False), tmp_path / "run").trace)
     facts = ProgramFacts.load([program])
     load, store = int(Kind.VOLATILE_LOAD), int(Kind.VOLATILE_STORE)
     found = [(trace.site(int(row["site"]), facts).line, int(row["kind"])) for row in trace.elsewhere]

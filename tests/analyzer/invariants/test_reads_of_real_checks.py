@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crashcheck import pipeline
+from crashcheck import recording
 from crashcheck.config import BudgetConfig, Config, load, override
 
 STORE_H = """\
@@ -201,21 +201,21 @@ def test_what_recording_the_check_took_is_taken_from_the_budget(
     now = 100.0
     given: list[float] = []
 
-    def with_reads(config: Config, loaded: object) -> object:
+    def record_check_reads(config: Config, loaded: object) -> object:
         nonlocal now
         now += 3
         given.append(config.check.timeout_s)
         return loaded
 
-    monkeypatch.setattr(pipeline, "with_reads", with_reads)
-    monkeypatch.setattr(pipeline, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(recording, "record_check_reads", record_check_reads)
+    monkeypatch.setattr(recording, "time", SimpleNamespace(monotonic=lambda: now))
     whole = load(program.folder / "crashcheck.toml")
     loaded: Any = object()
     for budget, left in (("10s", 7), ("20s", 17), ("2s", 0)):
-        config, same = pipeline._reads_within_budget(override(whole, budget=budget), loaded)
+        config, same = recording.record_check_reads_in_budget(override(whole, budget=budget), loaded)
         assert same is loaded
         assert (config.budget.seconds, config.check) == (left, whole.check)
-    config, _ = pipeline._reads_within_budget(replace(whole, budget=BudgetConfig(None, 3)), loaded)
+    config, _ = recording.record_check_reads_in_budget(replace(whole, budget=BudgetConfig(None, 3)), loaded)
     assert (config.budget.seconds, config.budget.states) == (None, 3)
     assert given == [5, 5, 1, 5]
 

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 
-from crashcheck import pipeline
+from crashcheck import strategy_setup
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.inference import Inferred
 from crashcheck.analyzer.invariants.ranking import KeepOn, always
@@ -30,6 +30,7 @@ from crashcheck.checker.results import Location
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.config import load, override
 from crashcheck.mutation_campaign import Fate, _One, mutate
+from crashcheck.recording import RecordedRun, record_run
 from crashcheck.runtime.trace_format import FenceKind, Kind
 from crashcheck.source import SourceTree
 from support.paths import ROOT
@@ -372,13 +373,13 @@ CHANGES: dict[tuple[What, Change, str], Callable[[str], str]] = {
 }
 
 
-def recorded(folder: Path, work: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> pipeline.Loaded:
+def recorded(folder: Path, work: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> RecordedRun:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     config = load(folder / "fixed.toml")
     work.mkdir()
     subprocess.run(["crashcheck-cc", "-O1", "-g", "-o", "fixed", "fixed.c"], cwd=folder, env=environment, check=True)
-    return pipeline.load(config, pipeline.record_workload(config, work))
+    return record_run(config, work)
 
 
 def what_happened(trace: Trace) -> list[tuple[Any, ...]]:
@@ -395,9 +396,9 @@ def test_a_mutants_trace_is_that_of_the_program_that_was_really_changed(
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("buggy", "fixed", ".crashcheck"))
     source = (folder / "fixed.c").read_text(encoding="utf-8")
-    loaded = recorded(folder, tmp_path / "original", monkeypatch, environment)
-    trace = loaded.subject.trace
-    chain = call_chains(trace, loaded.facts, SourceTree(folder).relative)
+    original = recorded(folder, tmp_path / "original", monkeypatch, environment)
+    trace = original.subject.trace
+    chain = call_chains(trace, original.facts, SourceTree(folder).relative)
     made = {(*told(m)[:2], m.persist.location.function): m.trace for m in mutants(trace, persists(trace, chain))}
     for number, (key, change) in enumerate(CHANGES.items()):
         changed = change(source)
@@ -485,8 +486,8 @@ def test_the_budget_of_a_mutant_bounds_what_its_strategy_infers(
             raise OutOfTime
         return whole(found, facts, keep_on=keep_on, **more)
 
-    whole = pipeline.infer
-    monkeypatch.setattr(pipeline, "infer", infer)
+    whole = strategy_setup.infer
+    monkeypatch.setattr(strategy_setup, "infer", infer)
     config = override(load(blind / "fixed.toml"), strategy=strategy, budget="60s")
     found = mutate(config, jobs=1, wanted=lambda one: one.location.line == 39, moves=False, aimed=False)
     (mutant,) = found.results

@@ -10,7 +10,7 @@ import pytest
 
 from crashcheck.analyzer.compile.instrument.operations import wrap
 from crashcheck.analyzer.trace.reader import read
-from crashcheck.runtime.record import record
+from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
 
 HERE = Path(__file__).resolve().parent
@@ -29,7 +29,7 @@ def compiled(folder: Path, environment: dict[str, str], flags: list[str], names:
 
 def marks(program: Path, folder: Path) -> list[int]:
     """1 for each begin, -1 for each end, in the order of the trace."""
-    recording = record([str(program), "{pool}/p"], ["p"], folder)
+    recording = record(Workload([str(program), "{pool}/p"], ["p"]), folder)
     assert recording.stdout.read_text() == "three 1 5 abc 8 1.5\n"
     kinds = read(recording.trace).events["kind"]
     return [

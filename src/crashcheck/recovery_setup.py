@@ -1,0 +1,123 @@
+"""Crashing the check's own recovery (`--depth 2`): how it is recorded on a crash image, and the search below that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from crashcheck.check_setup import check_setup_of, limits_of, snapshots_by
+from crashcheck.checker.budget import Budget
+from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.oracles import Oracle, prepare
+from crashcheck.checker.results import Finding
+from crashcheck.checker.search.crash_states import Progress, SearchResult
+from crashcheck.checker.search.recovery import Recovery, RecoverySearch
+from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.strategies import Strategy
+from crashcheck.checker.subject import Subject
+from crashcheck.config import Config
+from crashcheck.recording import RecordedRun, check_in, read_recording
+from crashcheck.runtime.record import Recording, record
+
+_NO_RECOVERY = "--depth 2: the check updated no watched file of any crash image: there was no recovery to crash"
+
+
+def recovery_search_of(
+    config: Config,
+    run: RecordedRun,
+    folder: Path,
+    jobs: int,
+    strategy: Strategy,
+    oracle: Oracle,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> RecoverySearch:
+    """What records the check on a crash image, models that run, and searches its crash states.
+
+    With output equivalence the driver gets an empty operations file: it recovers what it opens, and ends.
+    """
+
+    def record_check(image: Path, acked: int, stdout_bytes: int, below: Path) -> Recovery | None:
+        printed = below / "printed"
+        with run.recording.stdout.open("rb") as everything:
+            printed.write_bytes(everything.read(stdout_bytes))
+        no_operations = below / prepare.OPERATIONS
+        no_operations.touch()
+
+        def record_in(into: Path, snapshot_seq: int | None = None) -> Recording:
+            addresses = run.recording.addresses
+            check = check_in(
+                *(config, into),
+                image=image,
+                addresses=addresses,
+                acked=acked,
+                stdout=printed,
+                operations=no_operations,
+            )
+            return record(replace(check, snapshot_seq=snapshot_seq), into)
+
+        recording = record_in(below / "run")
+        if recording.end.exit_code != 0 or not recording.trace.exists():
+            return None
+        recovery = read_recording(config, recording, config.check.command)
+        snapshot = snapshots_by(lambda seq, into: record_in(into, seq), recovery.subject, below)
+        return Recovery(recovery.subject, recording.first, snapshot)
+
+    return RecoverySearch(
+        record_check,
+        check_setup_of(config, run.recording, folder),
+        partial(prepare.oracle_in_recovery, oracle),
+        strategy,
+        limits_of(config),
+        jobs,
+        progress=on_progress,
+    )
+
+
+def search_recoveries(
+    recovery_search: RecoverySearch,
+    subject: Subject,
+    executor: Executor,
+    strategy: Strategy,
+    budget: Budget,
+    found: SearchResult,
+) -> tuple[SearchResult, tuple[str, ...]]:
+    """Search recoveries of all crash images with what `found` left of the budget; both results as one, and warnings."""
+    left = Budget(
+        None if budget.seconds is None else max(0.0, budget.seconds - found.seconds),
+        None if budget.states is None else max(0, budget.states - found.states.executed),
+    )
+    second = recovery_search.explore(subject, executor, _distinct_images(subject, strategy), left)
+    idle = not second.states.feasible and not second.warnings
+    return _merged(found, second), (_NO_RECOVERY,) if idle else ()
+
+
+def _distinct_images(subject: Subject, strategy: Strategy) -> Iterator[CrashState]:
+    """A crash state for each distinct crash image, in the strategy's order."""
+    seen: set[bytes] = set()
+    for state in subject.space.states(strategy):
+        fingerprint = subject.content.fingerprint(state)
+        if fingerprint not in seen:
+            seen.add(fingerprint)
+            yield state
+
+
+def _merged(first: SearchResult, second: SearchResult) -> SearchResult:
+    """A search and the search below its states as one; a bug that both found is kept once."""
+    return replace(
+        first,
+        stop_reason=second.stop_reason,
+        states=first.states.plus(second.states),
+        findings=(*first.findings, *_new(first.findings, second.findings)),
+        uncertain=(*first.uncertain, *_new(first.uncertain, second.uncertain)),
+        warnings=(*first.warnings, *second.warnings),
+        probes=first.probes + second.probes,
+        seconds=first.seconds + second.seconds,
+        failing=(*first.failing, *second.failing),
+    )
+
+
+def _new(known: Sequence[Finding], found: Sequence[Finding]) -> list[Finding]:
+    ids = {finding.id for finding in known}
+    return [finding for finding in found if finding.id not in ids]

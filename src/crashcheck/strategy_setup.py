@@ -1,0 +1,54 @@
+"""The strategy that [strategy] names, with what it needs of a recorded run: facts, likely invariants, the change."""
+
+from __future__ import annotations
+
+from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.concurrency.predecessors import measure_deviance
+from crashcheck.analyzer.invariants import Inferred, infer
+from crashcheck.analyzer.invariants.ranking import KeepOn
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.change import Touched
+from crashcheck.checker.strategies import Ranked, Strategy, strategy
+from crashcheck.checker.strategies.plan import Infer
+from crashcheck.config import Config
+from crashcheck.recording import RecordedRun
+
+
+class InferOnce:
+    """Infers the likely invariants of a graph when they are first asked for, and then returns the same ones.
+
+    So the search for crash states and the trial of fixes share them.
+    """
+
+    def __init__(self, run: RecordedRun) -> None:
+        self._reads = run.reads
+        self._known: tuple[PersistenceGraph, Inferred] | None = None
+
+    def __call__(self, found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Inferred:
+        if self._known is None or self._known[0] is not found.graph:
+            self._known = found.graph, infer(found, facts, reads=self._reads, keep_on=keep_on)
+        return self._known[1]
+
+
+def strategy_of(
+    config: Config, run: RecordedRun, touched: Touched | None = None, inferring: Infer | None = None
+) -> Strategy:
+    """The configured strategy. `touched`: what was changed, which ranked tries first."""
+    match config.strategy.name:
+        case "bounded":
+            return strategy("bounded", deviations=config.strategy.deviations)
+        case "ranked":
+            return ranked(run, touched, inferring)
+        case "pathfinder":
+            return strategy("pathfinder", facts=run.facts)
+        case "witcher":
+            return strategy("witcher", facts=run.facts, infer=inferring or InferOnce(run))
+        case name:
+            return strategy(name)
+
+
+def ranked(run: RecordedRun, touched: Touched | None = None, inferring: Infer | None = None) -> Ranked:
+    """The ranked strategy."""
+    changed = touched.site if touched is not None else None
+    return Ranked(run.facts, inferring or InferOnce(run), measure_deviance, changed)
