@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from crashcheck.analyzer.invariants.ranking import KeepOn, always
+from crashcheck.interruption import KeepOn, always
 
 
 @dataclass(frozen=True, slots=True)

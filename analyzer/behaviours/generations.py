@@ -17,16 +17,18 @@ def covering_fills(
     is_fill: NDArray[np.bool_],
     row_instance: Ints,
     row_node: Ints,
-    heads_type: Ints,
-    heads_start: Ints,
+    start: Ints,
     extent: Ints,
 ) -> list[tuple[Ints, Ints]]:
-    """(instance, event): fills that cover every known field of an instance."""
+    """(instance, event): fills that cover every known field of an instance.
+
+    `start` and `extent`, by instance: its first byte, and the bytes up to the end of its last known field.
+    """
     update = node_update[row_node]
     some = np.flatnonzero(is_fill[update])
     update, instance = update[some], row_instance[some]
-    low = heads_start[instance]
-    reach = extent[heads_type[instance]]
+    low = start[instance]
+    reach = extent[instance]
     covers = (
         (reach > 0) & (updates.offset[update] <= low) & (low + reach <= updates.offset[update] + updates.size[update])
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, take_rows, unique
-from crashcheck.analyzer.behaviours.blocks import Blocks, find_blocks
+from crashcheck.analyzer.behaviours.blocks import find_blocks
 from crashcheck.analyzer.behaviours.generations import covering_fills, number_generations
 from crashcheck.analyzer.behaviours.layout import (
     EnclosingStruct,
@@ -21,7 +22,7 @@ from crashcheck.analyzer.behaviours.layout import (
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.behaviours.sites import StaticSites
 from crashcheck.analyzer.behaviours.type_evidence import TypedUpdates
-from crashcheck.analyzer.behaviours.updates import AccessColumns, update_columns
+from crashcheck.analyzer.behaviours.updates import AccessColumns, FieldRows, update_columns
 from crashcheck.analyzer.compile.facts import Site, TypeLayout
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
@@ -71,21 +72,33 @@ class FieldNumbers:
         return self.fields.setdefault((type_, path), len(self.fields))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Objects:
+    """Of each instance of a known type: the type, the file, and the byte of the file at which it begins."""
+
+    type: Ints
+    file: Ints
+    start: Ints
+
+
 class Memberships:
-    """Memberships of updates (events), column by column: update, type, file, start, field."""
+    """Collects which update, or other access, writes which field of which object: what static types say."""
 
     def __init__(self) -> None:
-        self.parts: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []
+        self.parts: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []  # update, type, file, start, field
 
     def add(self, update: Ints, type_: int, file: Ints, start: Ints, field: int | Ints) -> None:
         many = len(update)
         fields = np.full(many, field, dtype=np.int64) if isinstance(field, int) else field
         self.parts.append((update, np.full(many, type_, dtype=np.int64), file, start, fields))
 
-    def columns(self) -> tuple[Ints, ...]:
-        if not self.parts:
-            return tuple(np.zeros(0, dtype=np.int64) for _ in range(5))
-        return tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
+    def by_object(self) -> tuple[FieldRows, Objects]:
+        """(update, instance, field), sorted and each once; and the instances, numbered by (type, file, start)."""
+        none = np.zeros(0, dtype=np.int64)
+        columns = (np.concatenate([none, *column]) for column in zip(*self.parts, strict=True))
+        update, type_, file, start, field = distinct_rows(*columns) if self.parts else (none,) * 5
+        instance, heads = number_rows(type_, file, start)
+        return FieldRows(update, instance, field), Objects(*take_rows(heads, type_, file, start))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,92 +131,130 @@ def find_instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, s
     A new life begins with a fill that covers all known fields of an instance, and with a typed update of a word that an
     object which neither contains nor lies in the instance wrote in between.
     """
-    names = FieldNumbers()
     updates = update_columns(graph, nodes)
-    rows = Memberships()
-    kinds = place_by_type(graph.trace, facts, updates, names, rows)
-    columns = rows.columns()
-    update, type_, file, start, field = distinct_rows(*columns)
-    instance, heads = number_rows(type_, file, start)
-    heads_type, heads_file, heads_start = type_[heads], file[heads], start[heads]
-
-    # typed evidence, word by word, for what has no type of its own, and for what bulk updates cover
-    evidence = TypedUpdates(updates, kinds.evidence, update, instance, field)
-    node_update = np.searchsorted(updates.event, nodes.event)
-    wants = kinds.wants[node_update] & nodes.data
-    found_node, found_instance, found_field = evidence.inherited(graph, nodes, node_update, wants, kinds.fill)
-
-    bare = wants.copy()
-    bare[found_node] = False
-    bare &= ~np.isin(updates.event[node_update], updates.event[update])
-    more = _enclosed(
-        np.flatnonzero(bare), node_update, updates, (heads_type, heads_file, heads_start), kinds.layout, names
-    )
-    found_node, found_instance, found_field = (
-        np.concatenate([old, new]) for old, new in zip((found_node, found_instance, found_field), more, strict=True)
-    )
-
-    # own types hold for all nodes of an update
-    first = np.searchsorted(nodes.event, updates.event[update])
-    many = np.searchsorted(nodes.event, updates.event[update], side="right") - first
-    own_node = ranges(first, many)
-    row_instance = np.concatenate([np.repeat(instance, many), found_instance])
-    row_node = np.concatenate([own_node, found_node])
-    row_field = np.concatenate([np.repeat(field, many), found_field])
-    own_data = nodes.data[row_node]
-    row_instance, row_node, row_field = row_instance[own_data], row_node[own_data], row_field[own_data]
-
-    # lives
-    extent = np.array([kinds.layout.extent(name) for name in names.types], dtype=np.int64)
-    filled = covering_fills(node_update, updates, kinds.fill, row_instance, row_node, heads_type, heads_start, extent)
-    row_life = number_generations(nodes, row_instance, row_node, filled, evidence.taken_over())
-
-    # blocks that were made ready as a whole
-    rest = np.ones(len(nodes), dtype=np.bool_)
-    rest[row_node] = False
-    untyped = np.zeros(len(updates.event), dtype=np.bool_)
-    untyped[node_update[rest & nodes.data]] = True
-    untyped[node_update[row_node]] = False
-    bulk = kinds.bulk.copy()
-    bulk[update] = False
-    block_node, block_type, block_field, made = _blocks(
-        np.flatnonzero(rest & nodes.data), node_update, updates, find_blocks(updates, untyped, bulk), names
-    )
-
-    # the rest, by call stack
-    rest[block_node] = False
-    rest_node = np.flatnonzero(rest)
+    names, memberships = FieldNumbers(), Memberships()
+    traits = place_by_type(graph.trace, facts, updates, names, memberships)
+    by_update, objects = memberships.by_object()
+    evidence = TypedUpdates(updates, traits.gives_types, *by_update)
+    run = _Run(graph, nodes, updates, np.searchsorted(updates.event, nodes.event), traits, names)
+    typed = _typed_rows(run, by_update, objects, evidence)
+    generation = _generations(run, typed, objects, evidence)
+    parts = [
+        _Part(*take_rows(typed.instance, objects.type, objects.file, objects.start), generation, typed.row, typed.field)
+    ]
+    parts.append(_block_part(run, by_update, typed))
     stacked = len(names.types)
-    rest_site = sites.of_event[rest_node]
-    rest_type = np.zeros(len(rest_node), dtype=np.int64)
-    rest_field = np.zeros(len(rest_node), dtype=np.int64)
-    for site in unique(rest_site).tolist():
-        mine = rest_site == site
-        known = sites.sites[site]
-        rest_type[mine] = names.type(f"({known.function or 'unknown code'})")
-        rest_field[mine] = names.field(int(rest_type[mine][0]), f"@{site}")
-    rest_stack = updates.stack[node_update[rest_node]]
+    parts.append(_stack_part(run, sites, np.concatenate([part.node for part in parts])))
+    return _joined(parts, names, stacked)
 
-    all_type = np.concatenate([heads_type[row_instance], block_type, rest_type])
-    all_file = np.concatenate([heads_file[row_instance], made.file, np.zeros(len(rest_node), dtype=np.int64)])
-    all_start = np.concatenate([heads_start[row_instance], made.start, rest_stack])
-    all_life = np.concatenate([row_life, made.life, np.zeros(len(rest_node), dtype=np.int64)])
-    all_node = np.concatenate([row_node, block_node, rest_node])
-    all_field = np.concatenate([row_field, block_field, rest_field])
-    number, heads = number_rows(all_type, all_file, all_start, all_life)
-    number, all_node, all_field = distinct_rows(number, all_node, all_field)
-    return Instances(
-        all_type[heads],
-        all_file[heads],
-        all_start[heads],
-        all_life[heads],
-        number,
-        all_node,
-        all_field,
-        tuple(names.types),
-        tuple(names.fields),
-        stacked,
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """What the stages of `find_instances` share. `names` grows: the later stages add types of their own."""
+
+    graph: PersistenceGraph
+    nodes: Nodes
+    updates: AccessColumns
+    node_update: Ints  # of each node, its row in `updates`
+    traits: UpdateTraits
+    names: FieldNumbers
+
+
+class _Part(NamedTuple):
+    """Memberships of nodes by one stage, with their instances spelled out."""
+
+    type: Ints
+    file: Ints
+    start: Ints
+    life: Ints
+    node: Ints
+    field: Ints
+
+
+def _typed_rows(run: _Run, by_update: FieldRows, objects: Objects, evidence: TypedUpdates) -> FieldRows:
+    """(node, instance, field): by the update's own types, by those of other updates of its words, and by the object
+    of a declared type that it lies in."""
+    nodes = run.nodes
+    needs = run.traits.needs_types[run.node_update] & nodes.data
+    inherited = evidence.inherited(run.graph, nodes, run.node_update, needs, run.traits.is_fill)
+    without = needs.copy()
+    without[inherited.row] = False
+    without &= ~np.isin(run.updates.event[run.node_update], run.updates.event[by_update.row])
+    inherited = inherited.plus(_enclosed(run, np.flatnonzero(without), objects))
+    # own types hold for all nodes of an update
+    event = run.updates.event[by_update.row]
+    first = np.searchsorted(nodes.event, event)
+    many = np.searchsorted(nodes.event, event, side="right") - first
+    own = FieldRows(ranges(first, many), np.repeat(by_update.instance, many), np.repeat(by_update.field, many))
+    rows = own.plus(inherited)
+    return FieldRows(*take_rows(np.flatnonzero(nodes.data[rows.row]), *rows))
+
+
+def _generations(run: _Run, typed: FieldRows, objects: Objects, evidence: TypedUpdates) -> Ints:
+    """Of each membership, the generation of its instance."""
+    extent = np.array([run.traits.types.extent(name) for name in run.names.types], dtype=np.int64)
+    filled = covering_fills(
+        run.node_update,
+        run.updates,
+        run.traits.is_fill,
+        typed.instance,
+        typed.row,
+        objects.start,
+        extent[objects.type],
     )
+    return number_generations(run.nodes, typed.instance, typed.row, filled, evidence.taken_over())
+
+
+def _block_part(run: _Run, by_update: FieldRows, typed: FieldRows) -> _Part:
+    """Nodes without a type in memory that an update without type wrote as a whole."""
+    nodes, updates = run.nodes, run.updates
+    rest = nodes.data.copy()
+    rest[typed.row] = False
+    untyped = np.zeros(len(updates.event), dtype=np.bool_)
+    untyped[run.node_update[rest]] = True
+    untyped[run.node_update[typed.row]] = False
+    bulk = run.traits.is_bulk.copy()
+    bulk[by_update.row] = False
+    found = find_blocks(updates, untyped, bulk)
+
+    asked = np.flatnonzero(rest)
+    place = np.minimum(np.searchsorted(found.update, run.node_update[asked]), max(len(found.update) - 1, 0))
+    in_block = found.update[place] == run.node_update[asked] if len(found.update) else np.zeros(len(asked), np.bool_)
+    node, place = asked[in_block], place[in_block]
+    update = run.node_update[node]
+    file, start, size, life = take_rows(place, found.file, found.start, found.size, found.life)
+    offset, written = updates.offset[update] - start, updates.size[update]
+    shape, heads = number_rows(size, offset, written)
+    types, fields = [], []
+    for whole, at, many in zip(*(column.tolist() for column in take_rows(heads, size, offset, written)), strict=True):
+        types.append(run.names.type(f"(block of {whole} bytes)"))
+        fields.append((types[-1], "*" if many == whole else f"+{at}"))
+    numbers = np.array([run.names.field(*field) for field in fields], dtype=np.int64)
+    return _Part(np.array(types, dtype=np.int64)[shape], file, start, life, node, numbers[shape])
+
+
+def _stack_part(run: _Run, sites: StaticSites, known: Ints) -> _Part:
+    """All nodes that are not `known`: by call stack."""
+    rest = np.ones(len(run.nodes), dtype=np.bool_)
+    rest[known] = False
+    node = np.flatnonzero(rest)
+    site = sites.of_event[node]
+    type_, field = np.zeros(len(node), dtype=np.int64), np.zeros(len(node), dtype=np.int64)
+    for number in unique(site).tolist():
+        mine = site == number
+        function = sites.sites[number].function or "unknown code"
+        type_[mine] = own = run.names.type(f"({function})")
+        field[mine] = run.names.field(own, f"@{number}")
+    none = np.zeros(len(node), dtype=np.int64)
+    return _Part(type_, none, run.updates.stack[run.node_update[node]], none, node, field)
+
+
+def _joined(parts: list[_Part], names: FieldNumbers, stacked: int) -> Instances:
+    """Instances numbered by (type, file, start, life), and their memberships, each once."""
+    whole = _Part(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    instance, heads = number_rows(*whole[:4])
+    rows = distinct_rows(instance, whole.node, whole.field)
+    return Instances(*take_rows(heads, *whole[:4]), *rows, tuple(names.types), tuple(names.fields), stacked)
 
 
 # -- static types
@@ -211,14 +262,13 @@ def find_instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, s
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateTraits:
-    """Of each update: whether it tells the types of its words, wants to be told, is a fill, or any bulk update. And the
-    layout."""
+    """What the site of each update says of it, and the types of the program."""
 
-    evidence: NDArray[np.bool_]
-    wants: NDArray[np.bool_]
-    fill: NDArray[np.bool_]
-    bulk: NDArray[np.bool_]
-    layout: ProgramTypes
+    gives_types: NDArray[np.bool_]  # it shows which types its words have
+    needs_types: NDArray[np.bool_]  # other updates, or the layout, have to show them
+    is_fill: NDArray[np.bool_]
+    is_bulk: NDArray[np.bool_]  # a fill, a copy, or a function that is known to do either
+    types: ProgramTypes
 
 
 def place_by_type(
@@ -236,100 +286,72 @@ def place_by_type(
             members[number] = order[bounds[at] : bounds[at + 1]]
     layout = ProgramTypes(known.values(), _declared(trace, facts))
     none = np.zeros(len(updates.event), dtype=np.bool_)
-    kinds = UpdateTraits(none.copy(), ~none, none.copy(), none, layout)
+    traits = UpdateTraits(none.copy(), ~none, none.copy(), none, layout)
     for number, site in known.items():
         _place(site, members[number], updates, layout)  # teaches the layout how large elements are
     placed = []
     for number, site in known.items():
         mine = members[number]
-        kinds.fill[mine] = site.kind == "fill"
-        kinds.bulk[mine] = is_bulk(site)
+        traits.is_fill[mine] = site.kind == "fill"
+        traits.is_bulk[mine] = is_bulk(site)
         if not site.variable:
             continue
         placed.append(_place(site, mine, updates, layout))
         if not is_bulk(site):
-            kinds.wants[mine] = False
-            kinds.evidence[mine] = updates.size[mine] <= _LARGEST_EVIDENCE
+            traits.needs_types[mine] = False
+            traits.gives_types[mine] = updates.size[mine] <= _LARGEST_EVIDENCE
     placed = list(_located(placed, updates, layout))
     _place_outer(placed, updates)
     for one in placed:
         _tell(one, updates, layout, names, rows)
-    return kinds
+    return traits
 
 
-def _enclosed(
-    asked: Ints,
-    node_update: Ints,
-    updates: AccessColumns,
-    heads: tuple[Ints, Ints, Ints],
-    layout: ProgramTypes,
-    names: FieldNumbers,
-) -> tuple[Ints, Ints, Ints]:
+def _enclosed(run: _Run, asked: Ints, objects: Objects) -> FieldRows:
     """(node, instance, field) for nodes at words that no typed update wrote, but that lie in instances of declared
     types; not where the innermost of these is one of several."""
-    update = node_update[asked]
-    low, high = updates.offset[update], updates.offset[update] + updates.size[update]
-    parts = []
-    for type_, name in enumerate(list(names.types)):
-        mine = np.flatnonzero(heads[0] == type_)
-        size = layout.size(name)
-        if not size or not len(mine) or not len(asked):
-            continue
-        key = heads[1][mine] << 40 | heads[2][mine]
-        order = np.argsort(key)
-        at = np.searchsorted(key[order], updates.file[update] << 40 | low, side="right") - 1
-        instance = mine[order[np.maximum(at, 0)]]
-        fits = (at >= 0) & (heads[1][instance] == updates.file[update]) & (high <= heads[2][instance] + size)
-        parts.append((np.flatnonzero(fits), instance[fits], np.full(int(fits.sum()), size, dtype=np.int64)))
+    update = run.node_update[asked]
+    low = run.updates.offset[update]
+    high = low + run.updates.size[update]
+    types, type_names = run.traits.types, tuple(run.names.types)
+    fields_of: dict[tuple[int, int, int], list[int]] = {}  # by type, and range of bytes in it
     rows: list[tuple[int, int, int]] = []
-    which, instance, size_ = (np.concatenate([np.zeros(0, dtype=np.int64), *column]) for column in _columns(parts))
-    order, _ = sort_rows(which, size_)
-    paths: dict[tuple[int, int, int], list[int]] = {}
-    previous = -1
-    for place, row in enumerate(order.tolist()):
-        node = int(which[row])
-        if node != previous:
-            previous = node
-            follower = order[place + 1] if place + 1 < len(order) else row
-            unique_ = follower == row or which[follower] != node or size_[follower] != size_[row]
-        if not unique_:
+    for at, instance in zip(*_innermost_first(run, objects, update), strict=True):
+        type_, start = int(objects.type[instance]), int(objects.start[instance])
+        shape = type_, int(low[at]) - start, int(high[at]) - start
+        if shape not in fields_of:
+            covered = types.covered(type_names[type_], *shape[1:]) or (PADDING,)
+            fields_of[shape] = [run.names.field(type_, path) for path in covered]
+        rows += [(int(asked[at]), instance, field) for field in fields_of[shape]]
+    return FieldRows(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+
+
+def _innermost_first(run: _Run, objects: Objects, update: Ints) -> tuple[list[int], list[int]]:
+    """(place in `update`, instance): the instances of declared types around each update, the smallest first; none if
+    two of them are the smallest."""
+    low, file = run.updates.offset[update], run.updates.file[update]
+    high = low + run.updates.size[update]
+    none = np.zeros(0, dtype=np.int64)
+    parts = [(none, none, none)]
+    for type_, name in enumerate(run.names.types):
+        mine = np.flatnonzero(objects.type == type_)
+        size = run.traits.types.size(name)
+        if not size or not len(mine) or not len(update):
             continue
-        type_, start = int(heads[0][instance[row]]), int(heads[2][instance[row]])
-        shape = type_, int(low[node]) - start, int(high[node]) - start
-        if shape not in paths:
-            covered = layout.covered(tuple(names.types)[type_], *shape[1:]) or (PADDING,)
-            paths[shape] = [names.field(type_, path) for path in covered]
-        rows += [(int(asked[node]), int(instance[row]), field) for field in paths[shape]]
-    out = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    return out[:, 0], out[:, 1], out[:, 2]
-
-
-def _blocks(
-    asked: Ints, node_update: Ints, updates: AccessColumns, found: Blocks, names: FieldNumbers
-) -> tuple[Ints, Ints, Ints, Blocks]:
-    """(node, type, field) of the nodes of updates that belong to blocks, and the blocks, a row a node."""
-    place = np.minimum(np.searchsorted(found.update, node_update[asked]), max(len(found.update) - 1, 0))
-    mine = found.update[place] == node_update[asked] if len(found.update) else np.zeros(len(asked), dtype=np.bool_)
-    node, place = asked[mine], place[mine]
-    update = node_update[node]
-    made = Blocks(*take_rows(place, found.update, found.file, found.start, found.size, found.life))
-    shape, heads = number_rows(made.size, updates.offset[update] - made.start, updates.size[update])
-    types = [names.type(f"(block of {size} bytes)") for size in made.size[heads].tolist()]
-    fields = [
-        names.field(type_, "*" if many == size else f"+{offset}")
-        for type_, size, offset, many in zip(
-            types,
-            made.size[heads].tolist(),
-            (updates.offset[update] - made.start)[heads].tolist(),
-            updates.size[update][heads].tolist(),
-            strict=True,
-        )
-    ]
-    return node, np.array(types, dtype=np.int64)[shape], np.array(fields, dtype=np.int64)[shape], made
-
-
-def _columns(parts: list[tuple[Ints, Ints, Ints]]) -> tuple[list[Ints], list[Ints], list[Ints]]:
-    return [part[0] for part in parts], [part[1] for part in parts], [part[2] for part in parts]
+        place = objects.file[mine] << 40 | objects.start[mine]
+        order = np.argsort(place)
+        at = np.searchsorted(place[order], file << 40 | low, side="right") - 1
+        instance = mine[order[np.maximum(at, 0)]]
+        fits = (at >= 0) & (objects.file[instance] == file) & (high <= objects.start[instance] + size)
+        parts.append((np.flatnonzero(fits), instance[fits], np.full(int(fits.sum()), size, dtype=np.int64)))
+    at, instance, size_ = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order, _ = sort_rows(at, size_)
+    at, instance, size_ = take_rows(order, at, instance, size_)
+    heads = np.flatnonzero(np.diff(at, prepend=-1))
+    after = np.minimum(heads + 1, len(at) - 1)
+    tied = (after > heads) & (at[after] == at[heads]) & (size_[after] == size_[heads])
+    keep = ~np.repeat(tied, np.diff(heads, append=len(at)))
+    return at[keep].tolist(), instance[keep].tolist()
 
 
 def _declared(trace: Trace, facts: Facts | None) -> list[TypeLayout]:
@@ -436,16 +458,24 @@ def _place_outer(placed: list[_Placed], updates: AccessColumns) -> None:
             if not step.array:
                 one.starts[number] = at
                 continue
-            candidates = known.get(step.type)
-            if candidates is None:
+            around = _around(known.get(step.type), updates.file[one.rows], at, step.size)
+            if around is None:
                 break
-            key = updates.file[one.rows] << 40 | np.maximum(at, 0)
-            place = np.searchsorted(candidates, key, side="right") - 1
-            found = candidates[np.maximum(place, 0)]
-            fits = (place >= 0) & (at >= 0) & (key - found < step.size) & (found >> 40 == updates.file[one.rows])
-            if not bool(fits.all()):
-                break
-            one.starts[number] = found & ((1 << 40) - 1)
+            one.starts[number] = around
+
+
+def _around(candidates: Ints | None, file: Ints, at: Ints, size: int) -> Ints | None:
+    """Where the struct begins that has each byte `at` in its `size` bytes; None unless every one has such a struct.
+
+    `candidates`: file << 40 | first byte of known ones, sorted.
+    """
+    if candidates is None:
+        return None
+    key = file << 40 | np.maximum(at, 0)
+    place = np.searchsorted(candidates, key, side="right") - 1
+    found = candidates[np.maximum(place, 0)]
+    fits = (place >= 0) & (at >= 0) & (key - found < size) & (found >> 40 == file)
+    return found & ((1 << 40) - 1) if bool(fits.all()) else None
 
 
 def _tell(one: _Placed, updates: AccessColumns, layout: ProgramTypes, names: FieldNumbers, rows: Memberships) -> None:

@@ -29,6 +29,19 @@ class EnclosingStruct:
 
 def enclosing_structs(site: Site) -> tuple[EnclosingStruct, ...]:
     """The structs around a site's access, innermost first, as far out as offsets are static."""
+    out: list[EnclosingStruct] = []
+    path = ""
+    for at, (step, array) in enumerate(zip(site.steps, _are_arrays(site), strict=True)):
+        if step.offset < 0:
+            break
+        part = (step.field or ANONYMOUS) + ("[]" if array else "")
+        path = f"{part}.{path}" if path else part
+        out.append(EnclosingStruct(_type_of(site, at), step.field, path, step.offset, step.size, array))
+    return tuple(out)
+
+
+def _are_arrays(site: Site) -> list[bool]:
+    """Of each step, whether its field is an array: the variable's name has "[]" after it."""
     tokens = site.variable[len(site.steps[-1].type) :].split(".")[1:] if site.steps else []
     arrays: list[bool] = []
     for step in reversed(site.steps):
@@ -37,20 +50,16 @@ def enclosing_structs(site: Site) -> tuple[EnclosingStruct, ...]:
         arrays.append(mine and tokens[0].endswith("[]"))
         if mine:
             tokens.pop(0)
-    arrays.reverse()
-    out: list[EnclosingStruct] = []
-    path = ""
-    for at, (step, array) in enumerate(zip(site.steps, arrays, strict=True)):
-        if step.offset < 0:
-            break
-        name = step.type
-        if name in ("", ANONYMOUS):  # named after the type that it is a part of
-            outer = next((out for out in site.steps[at + 1 :] if out.type not in ("", ANONYMOUS)), None)
-            name = f"{outer.type}.{outer.field or ANONYMOUS}" if outer is not None else ANONYMOUS
-        part = (step.field or ANONYMOUS) + ("[]" if array else "")
-        path = f"{part}.{path}" if path else part
-        out.append(EnclosingStruct(name, step.field, path, step.offset, step.size, array))
-    return tuple(out)
+    return arrays[::-1]
+
+
+def _type_of(site: Site, at: int) -> str:
+    """The type of a step's struct; an anonymous one is named after the type that it is a part of."""
+    name = site.steps[at].type
+    if name not in ("", ANONYMOUS):
+        return name
+    outer = next((step for step in site.steps[at + 1 :] if step.type not in ("", ANONYMOUS)), None)
+    return f"{outer.type}.{outer.field or ANONYMOUS}" if outer is not None else ANONYMOUS
 
 
 def is_bulk(site: Site) -> bool:

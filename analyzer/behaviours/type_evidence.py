@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, take_rows, unique
 from crashcheck.analyzer.behaviours.nodes import Nodes
-from crashcheck.analyzer.behaviours.updates import AccessColumns
+from crashcheck.analyzer.behaviours.updates import NO_ROWS, AccessColumns, FieldRows
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
@@ -38,14 +38,13 @@ class TypedUpdates:
         graph: PersistenceGraph,
         nodes: Nodes,
         node_update: Ints,
-        wants: NDArray[np.bool_],
+        needs: NDArray[np.bool_],
         fill: NDArray[np.bool_],
-    ) -> tuple[Ints, Ints, Ints]:
-        """(node, instance, field) for nodes that want types, from the typed updates of their words."""
-        asked = np.flatnonzero(wants)
-        none = np.zeros(0, dtype=np.int64)
+    ) -> FieldRows:
+        """(node, instance, field) for nodes that need types, from the typed updates of their words."""
+        asked = np.flatnonzero(needs)
         if not len(asked) or not len(self.key):
-            return none, none, none
+            return NO_ROWS
         pieces_of = nodes.start[asked + 1] - nodes.start[asked]
         piece = nodes.piece[ranges(nodes.start[asked], pieces_of)]
         node = np.repeat(asked, pieces_of)
@@ -70,8 +69,7 @@ class TypedUpdates:
         low = np.searchsorted(self.update, source)
         many = np.searchsorted(self.update, source, side="right") - low
         rows = ranges(low, many)
-        node, instance, field = distinct_rows(np.repeat(node, many), self.instance[rows], self.field[rows])
-        return node, instance, field
+        return FieldRows(*distinct_rows(np.repeat(node, many), self.instance[rows], self.field[rows]))
 
     def taken_over(self) -> list[tuple[Ints, Ints]]:
         """(instance, event): a word of the instance, written by a typed update at the event, is then written by a

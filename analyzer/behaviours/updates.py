@@ -1,8 +1,9 @@
-"""The updates of a run as columns."""
+"""Updates, or other accesses, as parallel arrays: what the trace records of each, and which fields they belong to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from crashcheck.analyzer.persistence.pieces import Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AccessColumns:
-    """The updates of a graph: their events, and what the trace says of them."""
+    """What the trace records of updates or of other accesses: `event` is an index into the array that holds them."""
 
     event: Ints
     site: Ints
@@ -25,7 +26,22 @@ class AccessColumns:
     delta: Ints
 
 
+class FieldRows(NamedTuple):
+    """Memberships: `row` (an update, an access or a node, as said where it is made) writes a field of an instance."""
+
+    row: Ints
+    instance: Ints
+    field: Ints
+
+    def plus(self, more: FieldRows) -> FieldRows:
+        return FieldRows(*(np.concatenate(pair) for pair in zip(self, more, strict=True)))
+
+
+NO_ROWS = FieldRows(*[np.zeros(0, dtype=np.int64)] * 3)
+
+
 def update_columns(graph: PersistenceGraph, nodes: Nodes) -> AccessColumns:
+    """The updates of a graph, in order of their events."""
     event = unique(nodes.event)
     rows = graph.trace.events[event]
 

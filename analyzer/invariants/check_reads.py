@@ -7,13 +7,12 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from crashcheck.analyzer.behaviours.updates import AccessColumns
-from crashcheck.analyzer.compile.dependence.interprocedural import site_dependences
+from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, site_dependences
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.invariants.indirect_calls import find_indirect_calls
 from crashcheck.analyzer.invariants.ppdg import (
     Accesses,
     Binder,
-    Dependences,
     Edges,
     collect_accesses,
     find_edges,

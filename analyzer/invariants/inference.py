@@ -10,7 +10,7 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.compile.dependence.interprocedural import site_dependences
+from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, site_dependences
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.invariants.check_reads import CheckReads
 from crashcheck.analyzer.invariants.indirect_calls import find_indirect_calls
@@ -20,13 +20,11 @@ from crashcheck.analyzer.invariants.ppdg import (
     CONTROL,
     VALUE,
     Binder,
-    Dependences,
     collect_accesses,
     find_edges,
     keep_informative,
 )
 from crashcheck.analyzer.invariants.queries import RunStores, StateQuery, guardians_together, order_queries
-from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.invariants.rules import (
     RULES,
     Conditions,
@@ -41,6 +39,7 @@ from crashcheck.analyzer.invariants.rules import (
 from crashcheck.analyzer.invariants.variables import Variable, find_variables
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
+from crashcheck.interruption import KeepOn, always
 
 Part = TypeVar("Part")
 _READS = 16  # places of evidence that an invariant keeps

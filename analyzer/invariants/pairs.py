@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 
 from crashcheck.analyzer.arrays import number_rows, ranges, sort_rows, take_rows, unique
 from crashcheck.analyzer.invariants.ppdg import Bools
+from crashcheck.analyzer.invariants.queries import RunStores
 from crashcheck.analyzer.invariants.rules import JoinedInstances
 from crashcheck.analyzer.persistence.pieces import Ints
 
@@ -33,24 +33,6 @@ class Pairs:
     then: Ints
     held: int
     violated: int
-
-
-class Stores(Protocol):
-    """The updates of a run (queries.Updates), as far as they are asked here; by row of Accesses."""
-
-    event: Ints
-    durable: Ints
-    operation: Ints
-    begins: Ints  # of operations, as events
-    fields: int  # how many there are
-    label: Ints
-    update: Ints  # of each membership, ascending: the update,
-    instance: Ints  # what it belongs to,
-    field: Ints
-    inner: Bools  # and whether that is its innermost struct
-
-    def may_lack(self, first: Ints, then: Ints) -> Bools: ...
-    def overlap(self, one: Ints, other: Ints) -> Bools: ...
 
 
 class _Lists:
@@ -112,7 +94,7 @@ class _Windows:
         return self.lasting.between(which, begin, end)
 
 
-def ordered_pairs(stores: Stores, first: Ints, then: Ints, shared: Bools, bound: JoinedInstances) -> Iterator[Pairs]:
+def ordered_pairs(stores: RunStores, first: Ints, then: Ints, shared: Bools, bound: JoinedInstances) -> Iterator[Pairs]:
     """For each two fields the updates that belong together, if P(first) should happen before W(then).
 
     Of one instance if `shared`: the latest `first` before each `then`, the next `then` after each `first`, and the
@@ -130,7 +112,7 @@ def ordered_pairs(stores: Stores, first: Ints, then: Ints, shared: Bools, bound:
 
 
 class _Together:
-    def __init__(self, stores: Stores, bound: JoinedInstances) -> None:
+    def __init__(self, stores: RunStores, bound: JoinedInstances) -> None:
         self._stores, self._bound = stores, bound
         rows = len(stores.event)
         self._rows = rows
@@ -217,7 +199,7 @@ class _Together:
 class _ByInstance:
     """Updates by field and instance."""
 
-    def __init__(self, stores: Stores, members: Ints, fields: int, bits: int) -> None:
+    def __init__(self, stores: RunStores, members: Ints, fields: int, bits: int) -> None:
         field, self._instance = stores.field[members], stores.instance[members]
         self._wide = int(stores.instance.max(initial=0)) + 1
         group, heads = number_rows(field * self._wide + self._instance)
@@ -267,7 +249,7 @@ def _latest_before(lists: _Lists, reach: Ints, of: Ints, fs: Ints, ws: Ints) -> 
 
 
 def _near(
-    stores: Stores, lists: _Lists, windows: _Windows, of: Ints, fs: Ints, ws: Ints
+    stores: RunStores, lists: _Lists, windows: _Windows, of: Ints, fs: Ints, ws: Ints
 ) -> Iterator[tuple[Ints, Ints, Ints]]:
     """(relation, first, then) of the groups `fs` and `ws`: for each pair the shorter list is gone through.
 
@@ -320,7 +302,7 @@ def _near(
             yield relation[far[reached]], row[far[reached]], nearest[reached]
 
 
-def parted_pairs(stores: Stores, near: Iterable[tuple[Ints, Ints, Ints]]) -> Iterator[tuple[int, Pairs]]:
+def parted_pairs(stores: RunStores, near: Iterable[tuple[Ints, Ints, Ints]]) -> Iterator[tuple[int, Pairs]]:
     """For each relation, ascending, the pairs of which either may persist without its other, both ways round.
 
     `near` is (relation, first, then), a part at a time, over all parts sorted by (then, first), each pair both ways
@@ -355,7 +337,7 @@ def parted_pairs(stores: Stores, near: Iterable[tuple[Ints, Ints, Ints]]) -> Ite
 
 
 def _earliest(
-    stores: Stores, relation: Ints, first: Ints, then: Ints, seen: dict[tuple[int, ...], int] | None = None
+    stores: RunStores, relation: Ints, first: Ints, then: Ints, seen: dict[tuple[int, ...], int] | None = None
 ) -> tuple[Ints, Ints, Ints]:
     """Of the pairs of each relation with equal static sites, the first _MOST. `seen`: how many came before; updated."""
     columns = relation, stores.label[first], stores.label[then]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import mix_hash, ranges, sort_rows, unique
 from crashcheck.analyzer.behaviours.updates import AccessColumns
-from crashcheck.analyzer.compile.dependence.interprocedural import SiteRef
-from crashcheck.analyzer.invariants.ranking import KeepOn, always
+from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, SiteRef
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 from crashcheck.analyzer.trace.accesses import Events
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.interruption import KeepOn, always
 from crashcheck.runtime.trace_format import Kind
 
 Bools = NDArray[np.bool_]
@@ -28,25 +28,6 @@ _PASSED = 1 << 16  # accesses of one site that are followed through volatile mem
 
 CONTROL, ADDRESS, VALUE = 1, 2, 4
 _KINDS, _PLACE = 3, 30  # bits of these, and of a row of Accesses
-
-
-class Dependence(Protocol):
-    """`dependence.interprocedural.SiteDependence`, as far as it is asked here."""
-
-    @property
-    def on(self) -> SiteRef: ...
-    @property
-    def control(self) -> bool: ...
-    @property
-    def address(self) -> bool: ...
-    @property
-    def value(self) -> bool: ...
-    @property
-    def inherited(self) -> bool: ...
-
-
-class Dependences(Protocol):
-    def of(self, site: SiteRef) -> Sequence[Dependence]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

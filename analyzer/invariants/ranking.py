@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import distinct_rows, ranges, sort_rows
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite
+from crashcheck.analyzer.concurrency.predecessors import Deviance
+from crashcheck.analyzer.invariants.queries import StateQuery
+from crashcheck.analyzer.invariants.rules import LikelyInvariant
 from crashcheck.analyzer.persistence.pieces import Ints
 
 QUERIES = 50_000  # that are looked at: they come in the order of their weight
 _CHANGED, _VIOLATES, _DEVIATES, _SMALL = 4.0, 2.0, 0.25, 1.0
-
-
-KeepOn = Callable[[], None]  # called now and then by what takes long; what it raises ends that
-
-
-def always() -> None:
-    """However long it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,62 +28,12 @@ class RankedGroup:
     because: tuple[str, ...]
 
 
-class Invariant(Protocol):
-    """A likely invariant, and how often the run held it and broke it."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def held(self) -> int: ...
-    @property
-    def violated(self) -> int: ...
-    @property
-    def text(self) -> str: ...
-
-
-class Query(Protocol):
-    """A state that would violate an invariant: these pieces persisted, those not, at crash points after `event`."""
-
-    @property
-    def persisted(self) -> tuple[int, ...]: ...
-    @property
-    def unpersisted(self) -> tuple[int, ...]: ...
-    @property
-    def event(self) -> int: ...
-    @property
-    def invariant(self) -> int: ...
-    @property
-    def signature(self) -> object: ...
-
-
-class Evidence(Protocol):
-    """What a run says of likely invariants. `note`: why there are none, or what is missing; else empty.
-
-    `queries` come in the order in which they are worth looking at, the same whenever they are asked for.
-    """
-
-    @property
-    def invariants(self) -> Sequence[Invariant]: ...
-    @property
-    def queries(self) -> Iterable[Query]: ...
-    @property
-    def note(self) -> str: ...
-
-
-class Deviance(Protocol):
-    """How unusual each behaviour's order is, in [0, 1] (predecessors.py)."""
-
-    @property
-    def value(self) -> NDArray[np.float64]: ...
-    def because(self, behaviour: int) -> str: ...
-
-
 def rank_groups(
     found: Behaviours,
     made: Sequence[BehaviourGroup],
     *,
-    invariants: Iterable[Invariant] = (),
-    queries: Iterable[Query] = (),
+    invariants: Iterable[LikelyInvariant] = (),
+    queries: Iterable[StateQuery] = (),
     deviance: Deviance | None = None,
     changed: Callable[[StaticSite], bool] | None = None,
 ) -> tuple[RankedGroup, ...]:
@@ -107,31 +51,15 @@ def rank_groups(
     violated = _violated(found, made, invariants, queries)
     scored = []
     for at, group in enumerate(made):
-        reasons: list[tuple[float, str]] = []
-        if changed is not None:
-            new = sum(changed(site) for site in group.sites)
-            if new:
-                weight = new / len(group.sites)
-                reasons.append((_CHANGED * weight, f"{new} of {len(group.sites)} sites changed"))
-        broken = violated[at]
-        if broken:
-            left = 1.0
-            for each in broken:
-                left *= 1 - _trust(each) / 2
-            most = max(broken, key=lambda each: (_trust(each), each.held, -each.number))
-            more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-            reasons.append((_VIOLATES * (1 - left), f"may violate {most.text}{more}"))
-        if deviance is not None:
-            members = np.concatenate(group.alike) if group.alike else np.array([group.representative.id])
-            values = deviance.value[members]
-            worst = int(members[int(np.argmax(values))])
-            value = float(values.max(initial=0.0))
-            if value > 0:
-                reasons.append((_DEVIATES * value, deviance.because(worst)))
-        size = max(1, group.size)
-        reasons.append((_SMALL / size, f"{size} update{'s' * (size != 1)}"))
+        reasons = [
+            _changed(group, changed) if changed is not None else _NONE,
+            _violates(violated[at]),
+            _deviates(group, deviance) if deviance is not None else _NONE,
+            _small(group),
+        ]
         reasons.sort(key=lambda reason: -reason[0])
-        scored.append((round(sum(weight for weight, _ in reasons), 6), at, tuple(text for _, text in reasons)))
+        score = round(sum(weight for weight, _ in reasons), 6)
+        scored.append((score, at, tuple(text for _, text in reasons if text)))
     scored.sort(key=lambda entry: (-entry[0], entry[1]))
     return tuple(
         RankedGroup(replace(made[at], number=number), score, because)
@@ -139,7 +67,43 @@ def rank_groups(
     )
 
 
-def _trust(invariant: Invariant) -> float:
+_Reason = tuple[float, str]  # its part of the score, and the reason in words; "" where there is none
+_NONE: _Reason = (0.0, "")
+
+
+def _changed(group: BehaviourGroup, changed: Callable[[StaticSite], bool]) -> _Reason:
+    new = sum(changed(site) for site in group.sites)
+    return (_CHANGED * (new / len(group.sites)), f"{new} of {len(group.sites)} sites changed") if new else _NONE
+
+
+def _violates(broken: Sequence[LikelyInvariant]) -> _Reason:
+    if not broken:
+        return _NONE
+    left = 1.0
+    for each in broken:
+        left *= 1 - _trust(each) / 2
+    most = max(broken, key=lambda each: (_trust(each), each.held, -each.number))
+    more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+    return _VIOLATES * (1 - left), f"may violate {most.text}{more}"
+
+
+def _deviates(group: BehaviourGroup, deviance: Deviance) -> _Reason:
+    members = _members(group)
+    values = deviance.value[members]
+    value = float(values.max(initial=0.0))
+    return (_DEVIATES * value, deviance.because(int(members[int(np.argmax(values))]))) if value > 0 else _NONE
+
+
+def _small(group: BehaviourGroup) -> _Reason:
+    size = max(1, group.size)
+    return _SMALL / size, f"{size} update{'s' * (size != 1)}"
+
+
+def _members(group: BehaviourGroup) -> Ints:
+    return np.concatenate(group.alike) if group.alike else np.array([group.representative.id])
+
+
+def _trust(invariant: LikelyInvariant) -> float:
     """How likely the next update is to hold it (Laplace): one that is violated each time is doubted, not dismissed."""
     return (invariant.held + 1) / (invariant.held + invariant.violated + 2)
 
@@ -147,12 +111,12 @@ def _trust(invariant: Invariant) -> float:
 def _violated(
     found: Behaviours,
     made: Sequence[BehaviourGroup],
-    invariants: Iterable[Invariant],
-    queries: Iterable[Query],
-) -> list[list[Invariant]]:
+    invariants: Iterable[LikelyInvariant],
+    queries: Iterable[StateQuery],
+) -> list[list[LikelyInvariant]]:
     """For each group the invariants that a query touching one of its members violates."""
-    out: list[list[Invariant]] = [[] for _ in made]
-    known: Mapping[int, Invariant] = {each.number: each for each in invariants}
+    out: list[list[LikelyInvariant]] = [[] for _ in made]
+    known: Mapping[int, LikelyInvariant] = {each.number: each for each in invariants}
     asked = [query for query in islice(queries, QUERIES) if query.invariant in known]
     if not asked:
         return out
@@ -162,7 +126,7 @@ def _violated(
     number, piece = distinct_rows(number, np.fromiter(pieces, dtype=np.int64, count=len(number)))
     member, behaviour = _behaviours(found, piece)
     number, behaviour = distinct_rows(number[member], behaviour)
-    members = [np.concatenate(group.alike) if group.alike else np.array([group.representative.id]) for group in made]
+    members = [_members(group) for group in made]
     belongs, group_of = distinct_rows(
         np.concatenate(members), np.repeat(np.arange(len(made)), [len(m) for m in members])
     )

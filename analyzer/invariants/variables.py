@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, unique
-from crashcheck.analyzer.behaviours.instances import FieldNumbers, Memberships, place_by_type
+from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, take_rows, unique
+from crashcheck.analyzer.behaviours.instances import FieldNumbers, Memberships, Objects, place_by_type
 from crashcheck.analyzer.behaviours.layout import enclosing_structs
 from crashcheck.analyzer.behaviours.type_evidence import TypedUpdates
+from crashcheck.analyzer.behaviours.updates import NO_ROWS, AccessColumns, FieldRows
 from crashcheck.analyzer.compile.facts import Site
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
@@ -72,79 +73,79 @@ def find_variables(trace: Trace, facts: Facts | None, rows: Accesses) -> Accesse
     """What every access to watched memory reads or writes.
 
     By its site's static type, as for updates (docs/behaviours.md). A load by a copy, and any access without a type,
-    takes what the last typed access of each of its words says, else the first after it; what is still unknown is told
-    by place.
+    takes the type of the last typed access of each of its words, else of the first after it. What is still unknown is
+    named by its place: the file and the word in it.
     """
-    columns = rows.columns
     watched = np.flatnonzero(~rows.volatile)
+    columns = _watched_columns(trace, facts, rows, watched)
+    names, memberships = FieldNumbers(), Memberships()
+    traits = place_by_type(trace, facts, columns, names, memberships)
+    by_type, objects = memberships.by_object()
+    typed = np.zeros(len(watched), dtype=np.bool_)
+    typed[by_type.row] = True
+    found = _enclosed(by_type, objects, names, _links(_sites(trace, facts, columns)))
+    if not typed.all():
+        evidence = TypedUpdates(columns, traits.gives_types, *found)
+        inherited = _inherited(evidence, np.flatnonzero(~typed))
+        typed[inherited.row] = True
+        found = found.plus(inherited)
+
+    type_names = tuple(names.types)
+    extent = np.array([traits.types.extent(name) or 1 << 30 for name in type_names] + [1], dtype=np.int64)
+    variables = [Variable(type_names[number], path) for number, path in names.fields]
+    places, named = _by_place(trace, columns, np.flatnonzero(~typed), len(objects.type), len(variables))
+    type_of = np.concatenate([objects.type, np.full(len(named), len(type_names), dtype=np.int64)])
+    return _sorted_by_access(watched, len(rows), found.plus(places), extent, type_of, (*variables, *named))
+
+
+def _watched_columns(trace: Trace, facts: Facts | None, rows: Accesses, watched: Ints) -> AccessColumns:
+    """The accesses to watched memory; without the site where that says nothing of what is read."""
+    columns = rows.columns
     site = columns.site[watched]
     for number in unique(site[rows.load[watched]]).tolist():
         known = trace.site(number, facts) if number else None
         if known is not None and known.kind not in ("load", "atomic"):
             # its type is that of where it writes to
             site = np.where((site == number) & rows.load[watched], 0, site)
-    updates = replace(
-        columns,
-        event=watched,
-        site=site,
-        stack=columns.stack[watched],
-        file=columns.file[watched],
-        offset=columns.offset[watched],
-        size=columns.size[watched],
-        delta=columns.delta[watched],
+    return AccessColumns(
+        watched,
+        site,
+        *take_rows(watched, columns.stack, columns.file, columns.offset, columns.size, columns.delta),
     )
-    names, told = FieldNumbers(), Memberships()
-    kinds = place_by_type(trace, facts, updates, names, told)
-    update, type_, file, start, field = distinct_rows(*told.columns())
-    instance, heads = number_rows(type_, file, start)
-    typed = np.zeros(len(watched), dtype=np.bool_)
-    typed[update] = True
-    sites = [known for number in unique(site).tolist() if number and (known := trace.site(number, facts)) is not None]
-    known_heads = _Heads(type_[heads], file[heads], start[heads])
-    update, instance, field = _enclosed(update, instance, field, known_heads, names, _links(sites))
-    found = found_instance = found_field = np.zeros(0, dtype=np.int64)
-    if not typed.all():
-        evidence = TypedUpdates(updates, kinds.evidence, update, instance, field)
-        found, found_instance, found_field = _inherited(evidence, np.flatnonzero(~typed))
-    typed[found] = True
-    update = np.concatenate([update, found])
-    instance = np.concatenate([instance, found_instance])
-    field = np.concatenate([field, found_field])
 
-    # the rest, by place
-    rest = np.flatnonzero(~typed)
-    place, place_heads = number_rows(updates.file[rest], updates.offset[rest] // WORD_BYTES)
-    type_names = tuple(names.types)
-    extent = np.array([kinds.layout.extent(name) or 1 << 30 for name in type_names] + [1], dtype=np.int64)
-    all_types = np.concatenate([type_[heads], np.full(len(place_heads), len(type_names), dtype=np.int64)])
-    named = [Variable(type_names[number], path) for number, path in names.fields]
-    places = rest[place_heads]
-    for number, offset in zip(
-        updates.file[places].tolist(), (updates.offset[places] // WORD_BYTES).tolist(), strict=True
-    ):
-        named.append(Variable(_PLACE, "", trace.files[number].path, offset * WORD_BYTES))
-    update = np.concatenate([update, rest])
-    instance = np.concatenate([instance, place + len(heads)])
-    field = np.concatenate([field, place + len(names.fields)])
 
-    size = extent[all_types[instance]]
-    order, _ = sort_rows(update, size, instance, field)
-    update, instance, field, size = update[order], instance[order], field[order], size[order]
-    bounds = np.searchsorted(update, np.arange(len(watched) + 1))
+def _sites(trace: Trace, facts: Facts | None, columns: AccessColumns) -> list[Site]:
+    numbers = (number for number in unique(columns.site).tolist() if number)
+    return [known for number in numbers if (known := trace.site(number, facts)) is not None]
+
+
+def _by_place(
+    trace: Trace, columns: AccessColumns, rest: Ints, instances: int, fields: int
+) -> tuple[FieldRows, list[Variable]]:
+    """(access, instance, field) of the accesses `rest`, and the variables: each word that they begin in is one, and an
+    instance of its own. Numbers go on from `instances` and `fields`."""
+    file, word = columns.file[rest], columns.offset[rest] // WORD_BYTES
+    place, heads = number_rows(file, word)
+    named = [
+        Variable(_PLACE, "", trace.files[number].path, at * WORD_BYTES)
+        for number, at in zip(file[heads].tolist(), word[heads].tolist(), strict=True)
+    ]
+    return FieldRows(rest, place + instances, place + fields), named
+
+
+def _sorted_by_access(
+    watched: Ints, accesses: int, found: FieldRows, extent: Ints, type_of: Ints, names: tuple[Variable, ...]
+) -> AccessedVariables:
+    """The memberships by access and from the inside out. `extent` is by type, `type_of` by instance."""
+    size = extent[type_of[found.instance]]
+    order, _ = sort_rows(found.row, size, found.instance, found.field)
+    row, instance, field, size = take_rows(order, *found, size)
+    bounds = np.searchsorted(row, np.arange(len(watched) + 1))
     # all fields of a copy in its innermost struct are innermost
-    counts = np.diff(bounds)
-    leading = np.repeat(size[np.minimum(bounds[:-1], max(len(size) - 1, 0))], counts) if len(size) else size
-    row_access = watched[update]
-    return AccessedVariables(
-        np.searchsorted(row_access, np.arange(len(rows) + 1)),
-        row_access,
-        instance,
-        field,
-        size == leading,
-        size,
-        all_types,
-        tuple(named),
-    )
+    least = np.repeat(size[np.minimum(bounds[:-1], max(len(size) - 1, 0))], np.diff(bounds)) if len(size) else size
+    access = watched[row]
+    start = np.searchsorted(access, np.arange(accesses + 1))
+    return AccessedVariables(start, access, instance, field, size == least, size, type_of, names)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -168,61 +169,60 @@ def _links(sites: Iterable[Site]) -> list[_Link]:
     return sorted(out)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Heads:
-    """Of each instance its type, file and first byte."""
-
-    type: Ints
-    file: Ints
-    start: Ints
-
-
-def _enclosed(
-    update: Ints, instance: Ints, field: Ints, heads: _Heads, names: FieldNumbers, links: list[_Link]
-) -> tuple[Ints, Ints, Ints]:
+def _enclosed(found: FieldRows, objects: Objects, names: FieldNumbers, links: list[_Link]) -> FieldRows:
     """The memberships and those that follow: what lies in a struct that lies in a known instance of another.
 
     A site that has only a pointer to the inner struct knows nothing of the outer; others that go through it do.
     """
-    place = heads.file << 40 | heads.start
-    outer_of: list[tuple[int, str, Ints, Ints]] = []  # inner type, prefix, instances of it, the one each lies in
-    for link in links:
-        if link.inner not in names.types or link.outer not in names.types or link.inner == link.outer:
-            continue
-        inner = np.flatnonzero(heads.type == names.types[link.inner])
-        outer = np.flatnonzero(heads.type == names.types[link.outer])
-        outer = outer[sort_rows(place[outer])[0]]
-        at = np.searchsorted(place[outer], place[inner] - link.low, side="right") - 1
-        found = outer[np.maximum(at, 0)] if len(outer) else inner
-        fits = (at >= 0) & (place[inner] < place[found] + link.high) if len(outer) else np.zeros(0, dtype=np.bool_)
-        if fits.any():
-            outer_of.append((names.types[link.outer], link.prefix, inner[fits], found[fits]))
+    around = [(link, *_pairs(link, objects, names)) for link in links if _joins_known_types(link, names)]
+    around = [(link, inner, outer) for link, inner, outer in around if len(inner)]
     for _ in range(_NESTED):
-        added = []
-        for type_, prefix, inner, outer in outer_of:
-            into = np.full(len(place), -1, dtype=np.int64)
-            into[inner] = outer
-            rows = np.flatnonzero(into[instance] >= 0)
-            paths = list(names.fields)
-            of_field = np.full(len(paths), -1, dtype=np.int64)
-            for number in unique(field[rows]).tolist():
-                path = paths[number][1]
-                of_field[number] = names.field(type_, prefix.removesuffix(".") if path == "*" else prefix + path)
-            added.append((update[rows], into[instance[rows]], of_field[field[rows]]))
-        many = len(update)
-        update, instance, field = distinct_rows(
-            *(np.concatenate(column) for column in zip((update, instance, field), *added, strict=True))
-        )
-        if len(update) == many:
+        many = len(found.row)
+        added = [_in_outer(found, len(objects.type), names, *each) for each in around]
+        found = FieldRows(*distinct_rows(*(np.concatenate(column) for column in zip(found, *added, strict=True))))
+        if len(found.row) == many:
             break
-    return update, instance, field
+    return found
 
 
-def _inherited(evidence: TypedUpdates, asked: Ints) -> tuple[Ints, Ints, Ints]:
+def _joins_known_types(link: _Link, names: FieldNumbers) -> bool:
+    return link.inner in names.types and link.outer in names.types and link.inner != link.outer
+
+
+def _pairs(link: _Link, objects: Objects, names: FieldNumbers) -> tuple[Ints, Ints]:
+    """(instance of the inner type, the instance of the outer type that it lies in)."""
+    place = objects.file << 40 | objects.start
+    inner = np.flatnonzero(objects.type == names.types[link.inner])
+    outer = np.flatnonzero(objects.type == names.types[link.outer])
+    if not len(outer):
+        return outer, outer
+    outer = outer[sort_rows(place[outer])[0]]
+    at = np.searchsorted(place[outer], place[inner] - link.low, side="right") - 1
+    found = outer[np.maximum(at, 0)]
+    fits = (at >= 0) & (place[inner] < place[found] + link.high)
+    return inner[fits], found[fits]
+
+
+def _in_outer(
+    found: FieldRows, instances: int, names: FieldNumbers, link: _Link, inner: Ints, outer: Ints
+) -> FieldRows:
+    """The memberships of `inner` instances as memberships of the `outer` ones around them."""
+    into = np.full(instances, -1, dtype=np.int64)
+    into[inner] = outer
+    rows = np.flatnonzero(into[found.instance] >= 0)
+    paths = list(names.fields)
+    of_field = np.full(len(paths), -1, dtype=np.int64)
+    for number in unique(found.field[rows]).tolist():
+        path = paths[number][1]
+        whole = link.prefix.removesuffix(".") if path == "*" else link.prefix + path
+        of_field[number] = names.field(names.types[link.outer], whole)
+    return FieldRows(found.row[rows], into[found.instance[rows]], of_field[found.field[rows]])
+
+
+def _inherited(evidence: TypedUpdates, asked: Ints) -> FieldRows:
     """(access, instance, field) of accesses without a type, by the typed accesses of their words."""
-    none = np.zeros(0, dtype=np.int64)
     if not len(asked) or not len(evidence.key):
-        return none, none, none
+        return NO_ROWS
     updates = evidence.updates
     first = updates.offset[asked] // WORD_BYTES
     many = np.clip((updates.offset[asked] + updates.size[asked] - 1) // WORD_BYTES - first + 1, 1, _WORDS)
@@ -239,7 +239,8 @@ def _inherited(evidence: TypedUpdates, asked: Ints) -> tuple[Ints, Ints, Ints]:
     low = np.searchsorted(evidence.update, source)
     many = np.searchsorted(evidence.update, source, side="right") - low
     members = ranges(low, many)
-    return distinct_rows(np.repeat(access, many), evidence.instance[members], evidence.field[members])  # type: ignore[return-value]
+    rows = distinct_rows(np.repeat(access, many), evidence.instance[members], evidence.field[members])
+    return FieldRows(*rows)
 
 
 __all__ = ["AccessedVariables", "Variable", "find_variables"]

@@ -57,6 +57,23 @@ class Piece:
     whole: int = -1  # of a part: the id of the whole extension; else the id itself
 
 
+class _Layers:
+    """The ordered pieces of a granule by event: those of the latest event, and those of the one before it."""
+
+    def __init__(self) -> None:
+        self._event = -1
+        self._latest: list[int] = []
+        self._earlier: list[int] = []
+
+    def before(self, event: int) -> list[int]:
+        return self._earlier if event == self._event else self._latest
+
+    def add(self, piece: int, event: int) -> None:
+        if event != self._event:
+            self._event, self._earlier, self._latest = event, self._latest, []
+        self._latest.append(piece)
+
+
 @dataclass(frozen=True, eq=False)
 class PersistenceGraph:
     """Pieces as parallel arrays (a piece's id is its row), sorted by event.
@@ -201,30 +218,22 @@ class PersistenceGraph:
     def direct_before(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
         """For each of `ids` (ascending, of any granules): those among `ids` that must persist just before it,
         by the order within granules and by added obligations (not by durable_from)."""
-        kind, event = self.kind, self.event
-        layer: dict[int, tuple[int, list[int], list[int]]] = {}  # granule: event, this layer, the one before
-        last: dict[tuple[int, int], int] = {}
+        layers: dict[int, _Layers] = {}  # by granule
+        last: dict[tuple[int, int], int] = {}  # of each word, the latest piece
         present = set(ids) if self.extra else set()
         out = []
         for id_ in ids:
-            granule, mode, now = int(self.granule[id_]), int(self.mode[id_]), int(event[id_])
-            before: list[int] = []
-            state = layer.get(granule)
-            if mode != LOOSE and state is not None:
-                before += state[2] if state[0] == now else state[1]
-            if kind[id_] == DATA and self.unit_bytes == WORD_BYTES:
+            granule, mode, event = int(self.granule[id_]), int(self.mode[id_]), int(self.event[id_])
+            layer = layers.setdefault(granule, _Layers())
+            before = list(layer.before(event)) if mode != LOOSE else []
+            if self.kind[id_] == DATA and self.unit_bytes == WORD_BYTES:
                 word = (int(self.file[id_]), int(self.offset[id_]) // WORD_BYTES)
                 previous = last.get(word)
                 if previous is not None and (mode != IN_ORDER or int(self.mode[previous]) != IN_ORDER):
                     before.append(previous)
                 last[word] = id_
             if mode == IN_ORDER:
-                if state is None:
-                    layer[granule] = (now, [id_], [])
-                elif state[0] == now:
-                    state[1].append(id_)
-                else:
-                    layer[granule] = (now, [id_], state[1])
+                layer.add(id_, event)
             before += [u for u in self.extra_before.get(id_, ()) if u in present]
             out.append(tuple(dict.fromkeys(before)))
         return out

@@ -39,14 +39,14 @@ from crashcheck.runtime.trace_format import SyncKind
 def build(trace: Trace, options: Options) -> PersistenceGraph:
     """The page-cache persistence graph of a trace."""
     granule_bytes = options.tear or PAGE_BYTES
-    pieces, fresh = _with_cuts(cut(trace, granule_bytes), granule_bytes)
+    pieces, fresh = _with_zeroed_pages(cut(trace, granule_bytes), granule_bytes)
     durable_from = _Pages(trace, pieces, options).run()
     mode = np.full(len(pieces), IN_ORDER, dtype=np.uint8)
     granule = number_granules(pieces, granule_bytes)
     return assemble(trace, "page-cache", options, pieces, granule, durable_from, mode, granule_bytes, fresh)
 
 
-def _with_cuts(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDArray[np.bool_]]:
+def _with_zeroed_pages(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDArray[np.bool_]]:
     """Adds what shrinking a file does to its pages."""
     shrinks = np.flatnonzero((pieces.kind == SIZE) & (pieces.offset < pieces.old_size))
     fresh = np.zeros(len(pieces), dtype=np.bool_)
@@ -55,32 +55,11 @@ def _with_cuts(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDArray[np.b
     added: list[tuple[int, int, int, int]] = []  # event, file, offset, size
     whole: set[int] = set()  # pieces that begin their page anew
     for file in np.unique(pieces.file[shrinks]).tolist():
-        rows = np.flatnonzero(pieces.file == file).tolist()
-        cut_pages: list[tuple[int, int]] = []  # (first page cut, row), rows ascending
-        renewed: dict[int, int] = {}  # page: row of its last renewal
-        last_event: dict[int, int] = {}
-        for row in rows:
-            event = int(pieces.event[row])
-            if int(pieces.kind[row]) == SIZE:
-                new, old = int(pieces.offset[row]), int(pieces.old_size[row])
-                if new < old:
-                    cut_pages.append((-(-new // PAGE_BYTES), row))
-                    low, high = new, min(-(-new // PAGE_BYTES) * PAGE_BYTES, old)
-                    while low < high:
-                        stop = min((low // granule_bytes + 1) * granule_bytes, high)
-                        added.append((event, file, low, stop - low))
-                        low = stop
-            elif int(pieces.kind[row]) == DATA and cut_pages:
-                page = int(pieces.offset[row]) // PAGE_BYTES
-                latest = max((r for first, r in cut_pages if first <= page), default=-1)
-                if latest > renewed.get(page, -1):
-                    renewed[page] = row
-                    last_event[page] = event
-                    for at in range(page * PAGE_BYTES, (page + 1) * PAGE_BYTES, granule_bytes):
-                        added.append((event, file, at, granule_bytes))
-                    whole.add(row)
-                elif last_event.get(page) == event:
-                    whole.add(row)  # another sector of the page, in the same event
+        shrinking = _Shrinking(pieces, file, granule_bytes)
+        for row in np.flatnonzero(pieces.file == file).tolist():
+            shrinking.step(row)
+        added += shrinking.added
+        whole |= shrinking.renewing
     # a renewed granule is one piece that starts from zeros: it replaces the plain pieces of its event
     replaced = sorted(whole)
     keep = np.ones(len(pieces), dtype=np.bool_)
@@ -103,6 +82,49 @@ def _with_cuts(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDArray[np.b
         ),
         fresh,
     )
+
+
+class _Shrinking:
+    """One pass over the pieces of a file that shrinks at times, with the pages that begin anew."""
+
+    def __init__(self, pieces: Pieces, file: int, granule_bytes: int) -> None:
+        self.pieces = pieces
+        self.file = file
+        self.granule_bytes = granule_bytes
+        self.added: list[tuple[int, int, int, int]] = []  # event, file, offset, size of pieces that shrinking adds
+        self.renewing: set[int] = set()  # pieces that begin their page anew
+        self.cuts: list[tuple[int, int]] = []  # (first page cut off, row), rows ascending
+        self.renewed: dict[int, tuple[int, int]] = {}  # page: row and event of its last renewal
+
+    def step(self, row: int) -> None:
+        """Take the next piece of the file."""
+        kind, event, offset = int(self.pieces.kind[row]), int(self.pieces.event[row]), int(self.pieces.offset[row])
+        if kind == SIZE and offset < int(self.pieces.old_size[row]):
+            self._cut(row, event, offset, int(self.pieces.old_size[row]))
+        elif kind == DATA and self.cuts:
+            self._write(row, event, offset // PAGE_BYTES)
+
+    def _cut(self, row: int, event: int, new: int, old: int) -> None:
+        """The rest of the page in which the file ends is zeroed."""
+        page = -(-new // PAGE_BYTES)
+        self.cuts.append((page, row))
+        low, high = new, min(page * PAGE_BYTES, old)
+        while low < high:
+            stop = min((low // self.granule_bytes + 1) * self.granule_bytes, high)
+            self.added.append((event, self.file, low, stop - low))
+            low = stop
+
+    def _write(self, row: int, event: int, page: int) -> None:
+        """The first write to a page after it was cut off brings it back as zeros."""
+        latest = max((cut_row for first, cut_row in self.cuts if first <= page), default=-1)
+        renewed, renewed_at = self.renewed.get(page, (-1, -1))
+        if latest > renewed:
+            self.renewed[page] = row, event
+            for at in range(page * PAGE_BYTES, (page + 1) * PAGE_BYTES, self.granule_bytes):
+                self.added.append((event, self.file, at, self.granule_bytes))
+            self.renewing.add(row)
+        elif renewed_at == event:
+            self.renewing.add(row)  # another sector of the page, in the same event
 
 
 class _Pages:

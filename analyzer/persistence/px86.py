@@ -61,6 +61,7 @@ class _Caches:
         self.event = pieces.event.tolist()
         self.word = (pieces.offset // WORD_BYTES).tolist()
         self.loose = (mode != IN_ORDER).tolist()
+        self.is_data = (pieces.kind == DATA).tolist()
         self.durable_from = np.where(pieces.kind == DATA, NEVER, pieces.event + 1).tolist()
         self.pieces = pieces
         self.dirty: dict[int, dict[int, list[int]]] = {}  # file, line: pending pieces, ascending
@@ -69,9 +70,9 @@ class _Caches:
         self.streaming: dict[int, list[int]] = {}  # thread: non-temporal pieces that wait for its fence
 
     def run(self) -> Ints:
+        """For each piece the event from which on it is durable."""
         events = self.trace.events
         first = np.searchsorted(self.pieces.event, np.arange(len(events) + 1)).tolist()
-        is_data = (self.pieces.kind == DATA).tolist()
         ends = {sync.end: sync for sync in find_syncs(self.trace) if not sync.failed and sync.kind != SyncKind.DIRSYNC}
         relevant = np.flatnonzero(
             np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE, Kind.FLUSH, Kind.FENCE, Kind.SYNC_END], np.uint8))
@@ -83,24 +84,26 @@ class _Caches:
         )
         for at, kind, thread, file, offset, size, aux in rows:
             if kind in (Kind.STORE, Kind.WRITE):
-                lines = self.dirty.setdefault(file, {})
-                for piece in range(first[at], first[at + 1]):
-                    if not is_data[piece]:
-                        continue
-                    line = self.word[piece] // (LINE_BYTES // WORD_BYTES)
-                    lines.setdefault(line, []).append(piece)
-                    if self.loose[piece]:
-                        self.mixed.add((file, line))
-                        if kind == Kind.STORE:
-                            self.streaming.setdefault(thread, []).append(piece)
+                self._store(range(first[at], first[at + 1]), kind, thread, file)
             elif kind == Kind.FLUSH:
-                if file:
-                    self._flush(at, thread, file, offset, size, aux)
+                self._flush(at, thread, file, offset, size, aux)
             elif kind == Kind.FENCE:
                 self._fence(at, thread)
             elif at in ends:
                 self._sync(ends[at], first[ends[at].begin])
         return np.array(self.durable_from, dtype=np.int64)
+
+    def _store(self, pieces: range, kind: int, thread: int, file: int) -> None:
+        lines = self.dirty.setdefault(file, {})
+        for piece in pieces:
+            if not self.is_data[piece]:
+                continue
+            line = self.word[piece] // (LINE_BYTES // WORD_BYTES)
+            lines.setdefault(line, []).append(piece)
+            if self.loose[piece]:
+                self.mixed.add((file, line))
+                if kind == Kind.STORE:
+                    self.streaming.setdefault(thread, []).append(piece)
 
     def _lines(self, file: int, low: int, high: int) -> list[int]:
         """Dirty lines of a file in [low, high), by whichever way is shorter."""
@@ -112,6 +115,8 @@ class _Caches:
         return sorted(line for line in lines if low <= line < high)
 
     def _flush(self, at: int, thread: int, file: int, offset: int, size: int, aux: int) -> None:
+        if not file:
+            return
         last = (offset + max(size, 1) - 1) // LINE_BYTES
         for line in self._lines(file, offset // LINE_BYTES, last + 1):
             upto = self.dirty[file][line][-1]

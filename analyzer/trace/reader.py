@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,11 +25,6 @@ class WatchedFile:
     path: str
     existed: bool  # when it was first seen
     first_size: int  # bytes; 0 if it did not exist
-
-
-class FactsUnit(Protocol):
-    @property
-    def sites(self) -> Any: ...
 
 
 class Facts(Protocol):
@@ -237,69 +233,91 @@ def _corrupt(path: Path, what: str) -> CrashcheckError:
     return CrashcheckError("trace-corrupt", f"{path}: {what}", "The file is damaged; record the workload again.")
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """One chunk of the file: `used` bytes after its header at `start`; a blob may span several."""
+
+    where: str  # for messages
+    start: int
+    kind: int
+    used: int
+    span: int
+    thread: int
+    pid: int
+
+
+_Part = tuple[NDArray[np.void], int, int]  # records of one chunk, its thread and process
+
+
 def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> tuple[Events, Events]:
     """What the chunks of events hold, and those of loads."""
-    loads: list[tuple[NDArray[np.void], int, int]] = []
-    parts: list[tuple[NDArray[np.void], int, int]] = []
-    chunks = int(header["next_chunk"])
-    payload_bytes = fmt.CHUNK_BYTES - fmt.CHUNK_HEADER_BYTES
+    parts: dict[int, list[_Part]] = {ChunkKind.EVENTS: [], ChunkKind.LOADS: []}
+    for chunk in _chunks(path, raw, header):
+        if chunk.kind == ChunkKind.BLOB or not chunk.used:
+            continue
+        if chunk.used % fmt.EVENT_BYTES:
+            raise _corrupt(path, f"{chunk.where} uses {chunk.used} bytes, expected a multiple of {fmt.EVENT_BYTES}")
+        body = chunk.start + fmt.CHUNK_HEADER_BYTES
+        records = raw[body : body + chunk.used].view(fmt.RECORD)
+        parts[chunk.kind].append((records, chunk.thread, chunk.pid))
+    events = _joined(parts[ChunkKind.EVENTS])
+    _check_numbers(path, events["seq"])
+    return events, _joined(parts[ChunkKind.LOADS])
+
+
+def _chunks(path: Path, raw: NDArray[np.uint8], header: np.void) -> Iterator[_Chunk]:
+    """The chunks in use, in order, each one checked."""
+    many = int(header["next_chunk"])
     index = 0
-    while index < chunks:
+    while index < many:
         start = fmt.HEADER_BYTES + index * fmt.CHUNK_BYTES
         if start == len(raw) and not int(header["status"]) & Status.CLEAN_EXIT:
-            break  # numbers were reserved, and the program killed before the file grew
+            return  # numbers were reserved, and the program killed before the file grew
         if start + fmt.CHUNK_HEADER_BYTES > len(raw):
-            raise CrashcheckError(
-                "trace-truncated",
-                f"{path}: found {len(raw)} bytes, expected {chunks} chunks "
-                f"({fmt.HEADER_BYTES + chunks * fmt.CHUNK_BYTES} bytes)",
-                "The file was cut short (an interrupted copy?); copy or record it again.",
-            )
-        chunk = (
-            raw[start : start + fmt.CHUNK_HEADER_BYTES]
-            .view(np.uint8)[: fmt.CHUNK_HEADER.itemsize]
-            .view(fmt.CHUNK_HEADER)[0]
-        )
-        kind, used, span = int(chunk["kind"]), int(chunk["used_bytes"]), max(1, int(chunk["chunks"]))
+            expected = f"{many} chunks ({fmt.HEADER_BYTES + many * fmt.CHUNK_BYTES} bytes)"
+            raise _cut_short(path, raw, expected)
+        head = raw[start : start + fmt.CHUNK_HEADER.itemsize].view(fmt.CHUNK_HEADER)[0]
+        kind, used, span = int(head["kind"]), int(head["used_bytes"]), max(1, int(head["chunks"]))
         if kind == ChunkKind.FREE:
             index += 1
             continue
         where = f"chunk {index} at byte {start}"
-        if kind not in (ChunkKind.EVENTS, ChunkKind.BLOB, ChunkKind.LOADS):
-            raise _corrupt(path, f"{where} has kind {kind}, expected one of {[int(known) for known in ChunkKind][1:]}")
-        if kind != ChunkKind.BLOB and span != 1:
-            raise _corrupt(path, f"{where} holds events and spans {span} chunks, expected 1")
-        room = span * fmt.CHUNK_BYTES - fmt.CHUNK_HEADER_BYTES
-        if used > room:
-            raise _corrupt(path, f"{where} says {used} bytes are in use, expected at most {room}")
-        if start + fmt.CHUNK_HEADER_BYTES + used > len(raw):
-            raise CrashcheckError(
-                "trace-truncated",
-                f"{path}: found {len(raw)} bytes, expected {where} to hold {used} bytes",
-                "The file was cut short (an interrupted copy?); copy or record it again.",
-            )
-        if kind != ChunkKind.BLOB and used:
-            if used % fmt.EVENT_BYTES:
-                raise _corrupt(path, f"{where} uses {used} bytes, expected a multiple of {fmt.EVENT_BYTES}")
-            body = start + fmt.CHUNK_HEADER_BYTES
-            records = raw[body : body + min(used, payload_bytes)].view(fmt.RECORD)
-            part = (records, int(chunk["thread"]), int(chunk["pid"]))
-            (parts if kind == ChunkKind.EVENTS else loads).append(part)
+        chunk = _Chunk(where, start, kind, used, span, int(head["thread"]), int(head["pid"]))
+        _check_chunk(path, raw, chunk)
+        yield chunk
         index += span
-    events = _joined(parts)
-    seq = events["seq"]
-    if len(seq) and (seq[0] == 0 or bool(np.any(seq[1:] == seq[:-1]))):
-        bad = 0 if seq[0] == 0 else int(seq[1:][seq[1:] == seq[:-1]][0])
-        raise _corrupt(
-            path,
-            f"two records have seq {bad}, expected each number once, from 1"
-            if bad
-            else "a record has seq 0, expected numbers from 1",
-        )
-    return events, _joined(loads)
 
 
-def _joined(parts: list[tuple[NDArray[np.void], int, int]]) -> Events:
+def _check_chunk(path: Path, raw: NDArray[np.uint8], chunk: _Chunk) -> None:
+    where, kind, used = chunk.where, chunk.kind, chunk.used
+    if kind not in (ChunkKind.EVENTS, ChunkKind.BLOB, ChunkKind.LOADS):
+        raise _corrupt(path, f"{where} has kind {kind}, expected one of {[int(known) for known in ChunkKind][1:]}")
+    if kind != ChunkKind.BLOB and chunk.span != 1:
+        raise _corrupt(path, f"{where} holds events and spans {chunk.span} chunks, expected 1")
+    room = chunk.span * fmt.CHUNK_BYTES - fmt.CHUNK_HEADER_BYTES
+    if used > room:
+        raise _corrupt(path, f"{where} says {used} bytes are in use, expected at most {room}")
+    if chunk.start + fmt.CHUNK_HEADER_BYTES + used > len(raw):
+        raise _cut_short(path, raw, f"{where} to hold {used} bytes")
+
+
+def _cut_short(path: Path, raw: NDArray[np.uint8], expected: str) -> CrashcheckError:
+    return CrashcheckError(
+        "trace-truncated",
+        f"{path}: found {len(raw)} bytes, expected {expected}",
+        "The file was cut short (an interrupted copy?); copy or record it again.",
+    )
+
+
+def _check_numbers(path: Path, seq: NDArray[np.uint64]) -> None:
+    if len(seq) and seq[0] == 0:
+        raise _corrupt(path, "a record has seq 0, expected numbers from 1")
+    twice = seq[1:][seq[1:] == seq[:-1]]
+    if len(twice):
+        raise _corrupt(path, f"two records have seq {int(twice[0])}, expected each number once, from 1")
+
+
+def _joined(parts: list[_Part]) -> Events:
     """The records of many chunks in order of seq, those that share one in order of their chunks."""
     events = np.empty(sum(len(records) for records, _, _ in parts), dtype=fmt.EVENT)
     at = 0

@@ -21,7 +21,6 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, Ints
 from crashcheck.analyzer.trace.reader import Trace
@@ -31,6 +30,7 @@ from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.subject import UPDATES
+from crashcheck.interruption import KeepOn, always
 from crashcheck.runtime.trace_format import Kind
 
 MARKS = (Kind.MARK_BEGIN, Kind.MARK_END)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
-from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.checker.states.ideals import Ideals, Ids
+from crashcheck.interruption import KeepOn, always
 
 _MOST_CHOICES = 1_024  # contents of one granule that are told apart; most lines have a dozen
 _DRAWN_FROM = 256  # choices of one granule

@@ -9,11 +9,13 @@ from hashlib import blake2b
 from typing import Protocol
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.invariants.ranking import Evidence, KeepOn, RankedGroup
+from crashcheck.analyzer.invariants import Inferred
+from crashcheck.analyzer.invariants.ranking import RankedGroup
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.representative import Representative
+from crashcheck.interruption import KeepOn
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Choice:
 class Infer(Protocol):
     """Likely invariants of a run; what `keep_on` raises, which is called now and then, ends it."""
 
-    def __call__(self, found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Evidence: ...
+    def __call__(self, found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Inferred: ...
 
 
 @dataclass(slots=True, eq=False)

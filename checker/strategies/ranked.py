@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite, find_behaviours, find_groups
-from crashcheck.analyzer.invariants.ranking import (
-    Deviance,
-    Evidence,
-    Invariant,
-    KeepOn,
-    Query,
-    RankedGroup,
-    rank_groups,
-)
+from crashcheck.analyzer.concurrency.predecessors import Deviance
+from crashcheck.analyzer.invariants import Inferred, StateQuery
+from crashcheck.analyzer.invariants.ranking import RankedGroup, rank_groups
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, OutOfTime, endless, within
@@ -30,6 +24,7 @@ from crashcheck.checker.strategies.random_ideals import Random
 from crashcheck.checker.strategies.representative import CanonicalStates, Representative
 from crashcheck.checker.strategies.round_robin import Phase, RoundRobin
 from crashcheck.checker.strategies.violations import violating
+from crashcheck.interruption import KeepOn
 
 MOST = 1 << 20  # states that are remembered so that each comes once; beyond them only the exhaustive search goes on
 _SHARE = 0.5  # of the seconds of a budget that likely invariants may take
@@ -51,18 +46,12 @@ WEIGHTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Nothing:
-    """No likely invariants."""
-
-    invariants: Sequence[Invariant] = ()
-    queries: Iterable[Query] = ()
-    note: str = ""
-
-
-_TOO_LONG = _Nothing(
-    note="likely invariants were not looked at: to infer them would have taken more than half of the budget's seconds; "
-    "the groups are ranked by their size and their order alone"
+_NOT_INFERRED = Inferred((), (), "")
+_TOO_LONG = Inferred(
+    (),
+    (),
+    "likely invariants were not looked at: to infer them would have taken more than half of the budget's seconds; "
+    "the groups are ranked by their size and their order alone",
 )
 
 
@@ -95,7 +84,7 @@ class RankedPlan:
         self._keep_on = within(left)
         self._canonical = CanonicalStates(space)
         self._chosen = Chosen()
-        self._evidence: Evidence = _Nothing()
+        self._evidence: Inferred = _NOT_INFERRED
         self._planned: tuple[Planned, ...] = ()
         self._found: Behaviours | None = None
 
@@ -159,7 +148,7 @@ class RankedPlan:
         made = find_groups(found)
         deviance = options.deviance(found) if options.deviance is not None else None
 
-        def in_order_of(evidence: Evidence) -> tuple[RankedGroup, ...]:
+        def in_order_of(evidence: Inferred) -> tuple[RankedGroup, ...]:
             invariants, queries = evidence.invariants, _while(keep_on, evidence.queries)
             return rank_groups(
                 found, made, invariants=invariants, queries=queries, deviance=deviance, changed=options.changed
@@ -232,7 +221,7 @@ def part_by_part(space: StateSpace, found: Behaviours) -> SiteSignatures:
     return SiteSignatures(space, site)
 
 
-def _while(keep_on: KeepOn, queries: Iterable[Query]) -> Iterator[Query]:
+def _while(keep_on: KeepOn, queries: Iterable[StateQuery]) -> Iterator[StateQuery]:
     """They come fast, but there may be millions of them without a new state."""
     for query in queries:
         keep_on()

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from crashcheck.analyzer.invariants.ranking import Query
+from crashcheck.analyzer.invariants import StateQuery
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies.representative import CanonicalStates
 
 Violation = tuple[CrashState, CrashState]  # the smallest and the largest state
 
 
-def states_of(canonical: CanonicalStates, query: Query) -> Violation | tuple[()]:
+def states_of(canonical: CanonicalStates, query: StateQuery) -> Violation | tuple[()]:
     """(smallest, largest), at the first crash point at which all pieces of the query were issued; () if none shows it.
 
     The smallest holds `persisted`, what these need, and all that was issued before any piece of the query; the largest
@@ -41,7 +41,7 @@ def states_of(canonical: CanonicalStates, query: Query) -> Violation | tuple[()]
 
 
 def violating(
-    canonical: CanonicalStates, queries: Iterable[Query]
+    canonical: CanonicalStates, queries: Iterable[StateQuery]
 ) -> tuple[Iterator[CrashState], Iterator[CrashState]]:
     """Of the first feasible query of each signature, the largest states and then the smallest; those of all others.
 
@@ -55,12 +55,12 @@ def violating(
 class _Both:
     """One pass over the queries for two readers; what one of them comes across is kept for the other."""
 
-    def __init__(self, canonical: CanonicalStates, queries: Iterable[Query]) -> None:
+    def __init__(self, canonical: CanonicalStates, queries: Iterable[StateQuery]) -> None:
         self._canonical = canonical
         self._queries = iter(queries)
         self._seen: set[object] = set()  # signatures that were feasible
         self._fresh: deque[Violation] = deque()
-        self._known: deque[Query] = deque()
+        self._known: deque[StateQuery] = deque()
 
     def first(self) -> Iterator[CrashState]:
         small = []

@@ -1,12 +1,18 @@
-"""SIGTERM ends a command as Ctrl-C does: with what was found so far, and nothing left behind."""
+"""How work ends early: SIGTERM as Ctrl-C does, and long computations when what they call now and then raises."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+KeepOn = Callable[[], None]  # called now and then by what takes long; what it raises ends that
+
+
+def always() -> None:
+    """Keep on, however long it takes."""
 
 
 @contextmanager

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.invariants.ranking import KeepOn
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies.plan import Infer
+from crashcheck.interruption import KeepOn
 from support.scripts import Script, site
 
 A = site("pair.a", ("pair", "a", 0, 8), line=1)

@@ -13,10 +13,10 @@ import pytest
 from crashcheck import pipeline, strategy_setup
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.inference import Inferred
-from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.config import load
+from crashcheck.interruption import KeepOn, always
 from support.paths import EXAMPLES
 
 # Each planted bug of kind ordering or unpersisted, and what its edit adds.

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from crashcheck.analyzer.invariants.ranking import always
 from crashcheck.checker.budget import Budget, Left, OutOfTime, endless, within
 from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.execution.process import Limits
@@ -29,6 +28,7 @@ from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Exhaustive, Plan, Strategy
 from crashcheck.checker.strategies.plan import Listed
+from crashcheck.interruption import always
 from support.checked_worlds import World, place, words
 from support.tracing import TraceBuilder
 

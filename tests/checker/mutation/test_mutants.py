@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from crashcheck import strategy_setup
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.inference import Inferred
-from crashcheck.analyzer.invariants.ranking import KeepOn, always
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.trace.reader import Facts, Trace
 from crashcheck.checker.budget import OutOfTime
@@ -29,6 +28,7 @@ from crashcheck.checker.mutation.mutants import Change, Mutant, What, mutants, p
 from crashcheck.checker.results import Location
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.config import load, override
+from crashcheck.interruption import KeepOn, always
 from crashcheck.mutation_campaign import Fate, _One, mutate
 from crashcheck.recording import RecordedRun, record_run
 from crashcheck.runtime.trace_format import FenceKind, Kind

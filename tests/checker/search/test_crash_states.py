@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.invariants.ranking import Evidence, KeepOn
+from crashcheck.analyzer.invariants import Inferred
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Limits
@@ -25,6 +25,7 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Bounded, Exhaustive, Ranked, Strategy, Witcher
 from crashcheck.checker.token import Token
 from crashcheck.errors import CrashcheckError
+from crashcheck.interruption import KeepOn
 from support.checked_worlds import World, without_times, words
 from support.flag_first import STEPS, VALID, VALUE, put_flag_first, two_steps
 from support.tracing import TraceBuilder
@@ -55,7 +56,7 @@ def search(world: World, strategy: Strategy, budget: Budget | None = None) -> Se
         return world.search(executor, budget=budget, strategy=strategy)
 
 
-def never(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Evidence:
+def never(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Inferred:
     """Likely invariants that are inferred for ever."""
     while True:
         keep_on()
@@ -84,7 +85,7 @@ def test_a_budget_of_seconds_ends_the_inference_of_likely_invariants_and_the_rep
 def test_ctrl_c_while_the_search_is_prepared_ends_it_without_findings(
     buggy: World, kind: type[Ranked] | type[Witcher]
 ) -> None:
-    def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Evidence:
+    def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Inferred:
         os.kill(os.getpid(), signal.SIGINT)
         return never(found, facts, keep_on=keep_on)
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.invariants.ranking import KeepOn
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import OutOfTime, within
 from crashcheck.checker.states.space import StateSpace
@@ -20,6 +19,7 @@ from crashcheck.checker.strategies import ranked as ranked_module
 from crashcheck.checker.strategies.plan import Infer
 from crashcheck.checker.strategies.representative import CanonicalStates
 from crashcheck.checker.strategies.violations import states_of
+from crashcheck.interruption import KeepOn
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import Script
 from support.wanted import A, B, Inferred, Wanted, X, Y, evidence, space_of
