@@ -8,6 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("base", "runtime", "analyzer", "checker", "reports", "top")
+# The rooms of the analyser, each importing from those before it; `arrays` is for all of them.
+ANALYZER_ROOMS = ("compile", "trace", "persistence", "behaviours", "concurrency", "invariants")
 BASE = {
     "command",
     "config",
@@ -85,3 +87,23 @@ def test_reports_never_import_the_analysis_or_run_anything() -> None:
         if f"{name}.".startswith(tuple(f"{word}." for word in forbidden))
     ]
     assert calls_back == []
+
+
+def room_of(module: str) -> int:
+    """The place of a module of the analyser in ANALYZER_ROOMS; -1 for `arrays` and all that is no module of it."""
+    parts = module.split(".")
+    in_room = parts[:2] == ["crashcheck", "analyzer"] and len(parts) > 2 and parts[2] in ANALYZER_ROOMS
+    return ANALYZER_ROOMS.index(parts[2]) if in_room else -1
+
+
+def test_the_rooms_of_the_analyser_import_one_way() -> None:
+    rooms = {path.parent.name for path in (ROOT / "analyzer").glob("*/__init__.py")}
+    assert rooms == set(ANALYZER_ROOMS)
+    backward = [
+        f"{path.relative_to(ROOT)}:{line}: imports {name}"
+        for module, path in modules()
+        if module.startswith("crashcheck.analyzer.") and module != "crashcheck.analyzer.arrays"
+        for name, line in imports(module, path)
+        if room_of(name) > room_of(module)
+    ]
+    assert backward == []

@@ -1,4 +1,6 @@
-"""Update behaviours: which updates do one task together, and which of those tasks stand for others."""
+"""Update behaviours: the updates that do one task together. Hands on `Behaviours` and `BehaviourGroup`s, whose
+representative is tested for the others.
+"""
 
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours, find_behaviours
 from crashcheck.analyzer.behaviours.groups import BehaviourGroup, find_groups

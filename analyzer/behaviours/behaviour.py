@@ -31,7 +31,7 @@ class Behaviour:
     type: str
     file: str
     start: int
-    life: int
+    generation: int
     nodes: tuple[int, ...]
     pieces: tuple[int, ...]
     first: int
@@ -40,10 +40,10 @@ class Behaviour:
 
     @property
     def instance(self) -> str:
-        """The instance in words: "table.pm+448", and "#2" for its second life."""
+        """The instance in words: "table.pm+448", and "#2" for its second generation."""
         if not self.file:
             return ""
-        return f"{self.file}+{self.start}" + (f" #{self.life}" if self.life > 1 else "")
+        return f"{self.file}+{self.start}" + (f" #{self.generation}" if self.generation > 1 else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Behaviours:
         return self.sites.of_event
 
     @cached_property
-    def told(self) -> Ints:
+    def acknowledged(self) -> Ints:
         """Of each node, the event of the first acknowledgement (operation's end, output) after it; else a large one."""
         kinds = self.graph.trace.events["kind"]
         when = np.flatnonzero(np.isin(kinds, np.array([Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8)))
@@ -101,7 +101,7 @@ class Behaviours:
             self.instances.types[int(self.instances.type[instance])],
             self.graph.trace.files[file].path if file else "",
             int(self.instances.start[instance]),
-            int(self.instances.life[instance]),
+            int(self.instances.generation[instance]),
             tuple(own.tolist()),
             tuple(sorted(piece for node in own.tolist() for piece in self.nodes.pieces(node))),
             first,

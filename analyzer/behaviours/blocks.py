@@ -21,13 +21,13 @@ MOST_BYTES = 4096  # what is larger is an area in which objects lie
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """Parallel arrays, a row an update that belongs to a block: the block's first byte and size, and its life."""
+    """Parallel arrays, a row an update that belongs to a block: its block's first byte, size and generation."""
 
     update: Ints
     file: Ints
     start: Ints
     size: Ints
-    life: Ints
+    generation: Ints
 
 
 def find_blocks(updates: AccessColumns, untyped: NDArray[np.bool_], bulk: NDArray[np.bool_]) -> Blocks:
@@ -35,7 +35,7 @@ def find_blocks(updates: AccessColumns, untyped: NDArray[np.bool_], bulk: NDArra
 
     A bulk update begins one, unless it lies within a larger one. Any other untyped update belongs to the block of the
     latest bulk update before it that wrote its first and its last word, if it lies in that block as a whole. The
-    same bytes filled anew are a new life. Blocks that no other untyped update writes are left out.
+    same bytes filled anew are a new generation. Blocks that no other untyped update writes are left out.
     """
     low, high = updates.offset, updates.offset + updates.size
     whole = np.flatnonzero(bulk & (updates.size >= LEAST_BYTES) & (updates.size <= MOST_BYTES))
@@ -74,10 +74,10 @@ def find_blocks(updates: AccessColumns, untyped: NDArray[np.bool_], bulk: NDArra
     used[block[member[member != block[member]]]] = True
     member = member[used[block[member]]]
     own = block[member]
-    life = np.zeros(len(block), dtype=np.int64)
+    generation = np.zeros(len(block), dtype=np.int64)
     heads = whole[block[whole] == whole]
-    life[heads] = occurrence_numbers(updates.file[heads], low[heads], updates.size[heads])
-    return Blocks(member, updates.file[own], low[own], updates.size[own], life[own])
+    generation[heads] = occurrence_numbers(updates.file[heads], low[heads], updates.size[heads])
+    return Blocks(member, updates.file[own], low[own], updates.size[own], generation[own])
 
 
 __all__ = ["Blocks", "find_blocks"]

@@ -1,4 +1,4 @@
-"""Lives of instances: the time dimension, for memory that is used anew."""
+"""Generations of instances: memory that is used anew holds another instance."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ def number_generations(
     filled: list[tuple[Ints, Ints]],
     taken_over: list[tuple[Ints, Ints]],
 ) -> Ints:
-    """Of each membership: in how many-th life of its instance it falls. A life begins at a fill, or at the first update
-    of the instance after another object took its memory over."""
+    """Of each membership, the generation of its instance, from 0.
+
+    A generation begins at a fill, or at the first update of the instance after another object took its memory over.
+    """
     span = int(nodes.event.max(initial=0)) + 2
     wanted = row_instance * span + nodes.event[row_node]
     begins = [instance * span + event for instance, event in filled]

@@ -1,4 +1,4 @@
-"""Groups of update behaviours: one representative each stands for all its members (Pathfinder §3.4)."""
+"""Groups of update behaviours: the representative is tested for all members of its group (Pathfinder §3.4)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class BehaviourGroup:
     """`members` counts behaviours (one may belong to several groups); `types` are theirs, the representative's first.
 
     `sites` are the representative's static sites in the order of its updates; `signatures` is how many different sets
-    of sites and orders the group joins. `alike` are the members' numbers: those that look alike node by node together,
-    in the order in which they would represent, the representative's first.
+    of sites and orders the group joins. `members_by_pattern` are the members' numbers: those that are equal node by
+    node together, in the order in which they would represent, the representative's first.
     """
 
     number: int
@@ -30,7 +30,7 @@ class BehaviourGroup:
     members: int
     signatures: int
     types: tuple[str, ...]
-    alike: tuple[Ints, ...] = field(default=(), compare=False, repr=False)
+    members_by_pattern: tuple[Ints, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def size(self) -> int:
@@ -40,7 +40,7 @@ class BehaviourGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Patterns:
-    """Behaviours that look alike, node by node: the same sites in the same order with the same persist relation."""
+    """Behaviours that are equal node by node: the same sites in the same order with the same persist relation."""
 
     of: Ints  # of each behaviour
     best: Ints  # of each pattern, the behaviour that would represent it
@@ -65,8 +65,8 @@ def find_groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
     signatures = list(by_signature)
     made = []
     for chosen, members in group_represented(signatures):
-        alike = by_signature[signatures[chosen]]
-        best = min((int(patterns.best[p]) for p in alike), key=lambda behaviour: int(rank[behaviour]))
+        equal = by_signature[signatures[chosen]]
+        best = min((int(patterns.best[p]) for p in equal), key=lambda behaviour: int(rank[behaviour]))
         representative = found.behaviour(best)
         within = [p for member in members for p in by_signature[signatures[member]]]
         types = {found.instances.types[t] for p in within for t in patterns.types[p]}
@@ -84,10 +84,10 @@ def find_groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
     return tuple(BehaviourGroup(number, *group) for number, group in enumerate(made, 1))
 
 
-def _first(behaviour: int, alike: list[Ints]) -> tuple[Ints, ...]:
-    """The members with the representative's likes first, and it first of them."""
-    own = next(at for at, members in enumerate(alike) if int(members[0]) == behaviour)
-    return (alike[own], *alike[:own], *alike[own + 1 :])
+def _first(behaviour: int, patterns: list[Ints]) -> tuple[Ints, ...]:
+    """The members by pattern: the representative's own pattern first, and the representative first in it."""
+    own = next(at for at, members in enumerate(patterns) if int(members[0]) == behaviour)
+    return (patterns[own], *patterns[:own], *patterns[own + 1 :])
 
 
 def _sites(found: Behaviours, behaviour: Behaviour) -> tuple[StaticSite, ...]:
@@ -98,7 +98,7 @@ def _sites(found: Behaviours, behaviour: Behaviour) -> tuple[StaticSite, ...]:
 def signature_of(found: Behaviours, behaviour: int) -> Signature:
     """The behaviour's sites and their order, with one site more: the acknowledgement that follows an update.
 
-    What must have persisted when the outside world is told precedes that site, so that a behaviour which leaves an
+    What must have persisted by the acknowledgement precedes that site, so that a behaviour which leaves an
     update unpersisted is not taken to be represented by one that does not. It has the number len(found.sites.sites).
     """
     own = found.nodes_of(behaviour)
@@ -125,7 +125,7 @@ def signature_of(found: Behaviours, behaviour: int) -> Signature:
         np.maximum.at(latest, local[mine], event[mine])
         before |= oldest[:, None] < latest[None, :]
     kept = np.zeros(len(names), dtype=np.bool_)
-    kept[local[durable <= found.told[own]]] = True
+    kept[local[durable <= found.acknowledged[own]]] = True
     after = []
     for at, name in enumerate(names.tolist()):
         mask = 0
@@ -159,7 +159,7 @@ def _patterns(found: Behaviours) -> _Patterns:
     meets = place[heads][same]
     again = np.zeros(len(node), dtype=np.int64)  # of the same update as the node before it
     again[1:] = (owner[1:] == owner[:-1]) & (event[1:] == event[:-1])
-    kept = (durable <= found.told[node]).astype(np.int64)
+    kept = (durable <= found.acknowledged[node]).astype(np.int64)
     of = []
     for column in range(2):
         mixed = np.full(len(node), 0x9E3779B97F4A7C15 + column, dtype=np.uint64)

@@ -31,22 +31,22 @@ from crashcheck.runtime.trace_format import NO_INSTANCE
 
 _LARGEST_EVIDENCE = 64  # bytes: a wider typed update says nothing about the types of its words
 PADDING = "(padding)"  # what a copy of a struct word by word writes between its fields
-_SHAPES = 256  # distinct ranges of one bulk site whose fields are told apart
+_SHAPES = 256  # distinct ranges of one bulk site whose fields are named one by one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instances:
-    """Parallel arrays. `type`, `file`, `start` (byte in the file) and `life` are of each instance; `row_*` are
+    """Parallel arrays. `type`, `file`, `start` (byte in the file) and `generation` are of each instance; `row_*` are
     memberships, sorted by instance and event: an update writes a field of an instance, in a node.
 
-    A life is the time dimension: an instance whose memory was used anew is another instance. What has no type and
+    Memory that is used anew is another instance: a later generation. What has no type and
     overlaps none has the call stack for its type: `start` is the stack's id, `file` 0.
     """
 
     type: Ints
     file: Ints
     start: Ints
-    life: Ints
+    generation: Ints
     row_instance: Ints
     row_node: Ints
     row_field: Ints
@@ -128,8 +128,8 @@ def find_instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, s
     * What lies in memory that an update without type wrote as a whole: that block.
     * What is still unknown: its call stack.
 
-    A new life begins with a fill that covers all known fields of an instance, and with a typed update of a word that an
-    object which neither contains nor lies in the instance wrote in between.
+    A new generation begins with a fill that covers all known fields of an instance, and with a typed update of a word
+    that was written in between through an object that neither contains the instance nor lies in it.
     """
     updates = update_columns(graph, nodes)
     names, memberships = FieldNumbers(), Memberships()
@@ -139,10 +139,9 @@ def find_instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, s
     run = _Run(graph, nodes, updates, np.searchsorted(updates.event, nodes.event), traits, names)
     typed = _typed_rows(run, by_update, objects, evidence)
     generation = _generations(run, typed, objects, evidence)
-    parts = [
-        _Part(*take_rows(typed.instance, objects.type, objects.file, objects.start), generation, typed.row, typed.field)
-    ]
-    parts.append(_block_part(run, by_update, typed))
+    own = typed.instance
+    first = _Part(objects.type[own], objects.file[own], objects.start[own], generation, typed.row, typed.field)
+    parts = [first, _block_part(run, by_update, typed)]
     stacked = len(names.types)
     parts.append(_stack_part(run, sites, np.concatenate([part.node for part in parts])))
     return _joined(parts, names, stacked)
@@ -166,7 +165,7 @@ class _Part(NamedTuple):
     type: Ints
     file: Ints
     start: Ints
-    life: Ints
+    generation: Ints
     node: Ints
     field: Ints
 
@@ -222,7 +221,7 @@ def _block_part(run: _Run, by_update: FieldRows, typed: FieldRows) -> _Part:
     in_block = found.update[place] == run.node_update[asked] if len(found.update) else np.zeros(len(asked), np.bool_)
     node, place = asked[in_block], place[in_block]
     update = run.node_update[node]
-    file, start, size, life = take_rows(place, found.file, found.start, found.size, found.life)
+    file, start, size, generation = take_rows(place, found.file, found.start, found.size, found.generation)
     offset, written = updates.offset[update] - start, updates.size[update]
     shape, heads = number_rows(size, offset, written)
     types, fields = [], []
@@ -230,7 +229,7 @@ def _block_part(run: _Run, by_update: FieldRows, typed: FieldRows) -> _Part:
         types.append(run.names.type(f"(block of {whole} bytes)"))
         fields.append((types[-1], "*" if many == whole else f"+{at}"))
     numbers = np.array([run.names.field(*field) for field in fields], dtype=np.int64)
-    return _Part(np.array(types, dtype=np.int64)[shape], file, start, life, node, numbers[shape])
+    return _Part(np.array(types, dtype=np.int64)[shape], file, start, generation, node, numbers[shape])
 
 
 def _stack_part(run: _Run, sites: StaticSites, known: Ints) -> _Part:
@@ -250,11 +249,22 @@ def _stack_part(run: _Run, sites: StaticSites, known: Ints) -> _Part:
 
 
 def _joined(parts: list[_Part], names: FieldNumbers, stacked: int) -> Instances:
-    """Instances numbered by (type, file, start, life), and their memberships, each once."""
+    """Instances numbered by (type, file, start, generation), and their memberships, each once."""
     whole = _Part(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    instance, heads = number_rows(*whole[:4])
-    rows = distinct_rows(instance, whole.node, whole.field)
-    return Instances(*take_rows(heads, *whole[:4]), *rows, tuple(names.types), tuple(names.fields), stacked)
+    numbers, heads = number_rows(whole.type, whole.file, whole.start, whole.generation)
+    instance, node, field = distinct_rows(numbers, whole.node, whole.field)
+    return Instances(
+        whole.type[heads],
+        whole.file[heads],
+        whole.start[heads],
+        whole.generation[heads],
+        instance,
+        node,
+        field,
+        tuple(names.types),
+        tuple(names.fields),
+        stacked,
+    )
 
 
 # -- static types
@@ -274,7 +284,7 @@ class UpdateTraits:
 def place_by_type(
     trace: Trace, facts: Facts | None, updates: AccessColumns, names: FieldNumbers, rows: Memberships
 ) -> UpdateTraits:
-    """Add to `rows` what static types say of updates, or of other accesses told in the same columns."""
+    """Add to `rows` what static types say of updates, or of other accesses in the same columns."""
     known: dict[int, Site] = {}
     members: dict[int, Ints] = {}
     order, fresh = sort_rows(updates.site)
@@ -288,7 +298,7 @@ def place_by_type(
     none = np.zeros(len(updates.event), dtype=np.bool_)
     traits = UpdateTraits(none.copy(), ~none, none.copy(), none, layout)
     for number, site in known.items():
-        _place(site, members[number], updates, layout)  # teaches the layout how large elements are
+        _place(site, members[number], updates, layout)  # the layout learns how large elements are
     placed = []
     for number, site in known.items():
         mine = members[number]
@@ -303,7 +313,7 @@ def place_by_type(
     placed = list(_located(placed, updates, layout))
     _place_outer(placed, updates)
     for one in placed:
-        _tell(one, updates, layout, names, rows)
+        _add_memberships(one, updates, layout, names, rows)
     return traits
 
 
@@ -478,8 +488,10 @@ def _around(candidates: Ints | None, file: Ints, at: Ints, size: int) -> Ints | 
     return found & ((1 << 40) - 1) if bool(fits.all()) else None
 
 
-def _tell(one: _Placed, updates: AccessColumns, layout: ProgramTypes, names: FieldNumbers, rows: Memberships) -> None:
-    """Add a site's memberships."""
+def _add_memberships(
+    one: _Placed, updates: AccessColumns, layout: ProgramTypes, names: FieldNumbers, rows: Memberships
+) -> None:
+    """Add the memberships of one site's updates."""
     file, bulk = updates.file[one.rows], is_bulk(one.site)
     if not one.chain:
         type_ = names.type(one.site.variable)
@@ -512,7 +524,7 @@ def _add_fields(
     start: Ints,
     own: str,
 ) -> None:
-    """The fields that bulk updates cover, where the layout tells; else the one that the site names."""
+    """The fields that bulk updates cover, where the layout shows them; else the one that the site names."""
     low = updates.offset[one.rows] - start
     high = low + updates.size[one.rows]
     shape, heads = number_rows(low, high)

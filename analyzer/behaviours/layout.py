@@ -1,4 +1,4 @@
-"""What a program's debug metadata and sites tell of its types: fields, where they lie, how far apart elements are."""
+"""The types of a program, by its debug metadata and its sites: fields, their offsets, the size of array elements."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class ProgramTypes:
         self._seen[key] = math.gcd(self._seen.get(key, 0), distance)
 
     def stride(self, array: EnclosingStruct, element: str) -> int:
-        """Bytes from one element of an array to the next, as well as can be told where it is not declared.
+        """Bytes from one element of an array to the next, as well as is known where it is not declared.
 
         It then divides the array's size and the distances learned, and an element's known fields fit in it: the
         smallest such number. Where it divides the true one, an access to a known field falls into the right element.

@@ -1,1 +1,8 @@
-"""Threads: which access of another thread usually comes just before each access, and where a run departs from it."""
+"""Threads, and what usually comes just before an access or an update. Hands on `AnticipatingInvariants`, learned from
+passing runs, and `Deviance`: how unusual each update behaviour is among those of its run.
+"""
+
+from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, observe
+from crashcheck.analyzer.concurrency.predecessors import Deviance, measure_deviance
+
+__all__ = ["AnticipatingInvariants", "Deviance", "measure_deviance", "observe"]

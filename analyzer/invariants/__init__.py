@@ -1,8 +1,20 @@
-"""Invariants that a run suggests: what they say of its update behaviours and threads, and what to try first."""
+"""Likely invariants: orders of updates that the reads of a run rely on (Witcher). Hands on `Inferred`, the invariants
+and the crash states that would violate them, and `RankedGroup`s, the groups in the order in which they are tested.
+"""
 
 from crashcheck.analyzer.invariants.inference import Inferred, infer
 from crashcheck.analyzer.invariants.queries import StateQuery
+from crashcheck.analyzer.invariants.ranking import RankedGroup, rank_groups
 from crashcheck.analyzer.invariants.rules import LikelyInvariant, ReadEvidence
 from crashcheck.analyzer.invariants.variables import Variable
 
-__all__ = ["Inferred", "LikelyInvariant", "ReadEvidence", "StateQuery", "Variable", "infer"]
+__all__ = [
+    "Inferred",
+    "LikelyInvariant",
+    "RankedGroup",
+    "ReadEvidence",
+    "StateQuery",
+    "Variable",
+    "infer",
+    "rank_groups",
+]

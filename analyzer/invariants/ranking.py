@@ -100,7 +100,7 @@ def _small(group: BehaviourGroup) -> _Reason:
 
 
 def _members(group: BehaviourGroup) -> Ints:
-    return np.concatenate(group.alike) if group.alike else np.array([group.representative.id])
+    return np.concatenate(group.members_by_pattern) if group.members_by_pattern else np.array([group.representative.id])
 
 
 def _trust(invariant: LikelyInvariant) -> float:

@@ -172,14 +172,14 @@ def _chunk(
         keys.field[first] * len(keys.names) + keys.field[then], keys.instance[first], keys.instance[then]
     )
 
-    alike = np.flatnonzero(field == its)
-    one, two = access[edge[alike]], on[edge[alike]]
+    equal = np.flatnonzero(field == its)
+    one, two = access[edge[equal]], on[edge[equal]]
     same = (columns.file[one] == columns.file[two]) & (
         columns.offset[one] // WORD_BYTES == columns.offset[two] // WORD_BYTES
     )
-    told = np.ones(len(edge), dtype=np.bool_)
-    told[alike[same]] = False
-    edge, field, its, shared = take_rows(np.flatnonzero(told), edge, field, its, shared)
+    says = np.ones(len(edge), dtype=np.bool_)
+    says[equal[same]] = False
+    edge, field, its, shared = take_rows(np.flatnonzero(says), edge, field, its, shared)
     load = is_load[edge].astype(np.int64)
     kinds = field, its, shared, columns.site[access[edge]], columns.site[on[edge]], how[edge], load
     field, its, shared, access, on, how, load, times = _counted(kinds, np.ones(len(edge), dtype=np.int64))

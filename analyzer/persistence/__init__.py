@@ -1,4 +1,6 @@
-"""What may survive a crash: the models of crash-model.md, each turning a trace into a persistence graph."""
+"""What may survive a crash: the models of docs/crash-model.md, one file each. Takes a trace and hands on a
+`PersistenceGraph`: the atomic pieces of updates, and which of them must persist before which.
+"""
 
 from __future__ import annotations
 

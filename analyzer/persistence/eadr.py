@@ -38,9 +38,9 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
     moment = np.isin(events["kind"], np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
     # a size step is durable at once, and so is all that was visible before it
     moment[pieces.event[pieces.kind != DATA]] = True
-    told = np.flatnonzero(moment)
-    bounds = np.append(told + 1, NEVER)
-    durable_from: Ints = bounds[np.searchsorted(told, pieces.event, side="right")].astype(np.int64)
+    moments = np.flatnonzero(moment)
+    bounds = np.append(moments + 1, NEVER)
+    durable_from: Ints = bounds[np.searchsorted(moments, pieces.event, side="right")].astype(np.int64)
     durable_from[pieces.kind != DATA] = pieces.event[pieces.kind != DATA] + 1
     loose = mode != IN_ORDER
     durable_from[loose] = NEVER

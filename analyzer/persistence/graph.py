@@ -81,7 +81,7 @@ class PersistenceGraph:
     A crash point is an event index k: the crash comes just before event k. At k a piece is *issued* if
     event < k and *durable* if durable_from <= k; the others issued are *pending*.
 
-    Why two numbers a piece and an order within granules are the whole graph: every rule of crash-model.md
+    Why two numbers per piece and an order within granules are the whole graph: every rule of crash-model.md
     that orders pieces of different granules says "A persists before any update recorded after event t,
     and has persisted at any crash point after t" (a fence, a clflush, the return of a sync). Let
     durable_from[A] = t + 1. At a crash point k > t, A is durable, so every set of pieces that holds the
@@ -95,6 +95,11 @@ class PersistenceGraph:
     Extensions of a file over several blocks have *parts*: ids from len(graph) on, one for each block
     boundary strictly between the old and the new size, never stored. A part stands for its extension
     persisted up to that boundary.
+
+    `extra` and `component` are for models of file systems. Their journals and delayed allocation order pieces of
+    different granules (a file's data before its size, a rename after both) with no event that makes the earlier one
+    durable, which durable_from cannot say. No model of today adds such an order: `extra` is empty, and `component` is
+    the granule.
     """
 
     trace: Trace
@@ -111,7 +116,7 @@ class PersistenceGraph:
     mode: NDArray[np.uint8]  # pieces.IN_ORDER, LOOSE, LOOSE_AFTER
     fresh: NDArray[np.bool_]  # the piece's bytes are zeros except where its event wrote
     unit_bytes: int  # pieces of data never cross a multiple of this
-    extra: tuple[tuple[int, int], ...] = field(default=())  # added obligations (before, after)
+    extra: tuple[tuple[int, int], ...] = field(default=())  # added obligations (before, after), of `with_order`
 
     def __len__(self) -> int:
         return len(self.event)

@@ -19,8 +19,8 @@ def annotated(graph: PersistenceGraph, pieces: Iterable[int], place_of: PlaceOf)
     """Some pieces of a graph, and which of them must persist before which (`PersistenceGraph.to_networkx`).
 
     Nodes carry `file`, `kind` (data, size or exists), `offset` and `size` (bytes), `event`, `thread`, `operation` (the
-    ordinal of the marked operation under way, 0 before any), `site` (file:line) and `function`; edges carry `rule`: what
-    orders the two.
+    ordinal of the marked operation under way, 0 before any), `site` (file:line) and `function`; edges carry `rule`:
+    what orders the two.
     """
     events = graph.trace.events
     begins = np.flatnonzero(events["kind"] == Kind.MARK_BEGIN)

@@ -1,7 +1,7 @@
-"""Flushes, fences and syncs that made nothing durable, counted where they stand; exact under the model, pure.
+"""Redundant flushes, fences and syncs: they made nothing durable. Counted by site, exact under the model.
 
-Nothing here is a bug: what is noted costs time and could go. docs/performance-notes.md says what each note means, and
-why memory that is allocated and never reachable after a crash is not among them.
+None is a bug: each costs time and could be removed. docs/performance-notes.md says what each kind means, and why memory
+that is allocated and never reachable after a crash is not among them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Redundancy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RedundantPersist:
-    """All events of one site and call stack that did one kind of nothing.
+    """All events of one site and call stack that are redundant in one way.
 
-    `event`: the first of them. `count` of `total`: lines flushed in vain of those flushed there, or fences (syncs) in
-    vain of those that ran there.
+    `event`: the first of them. `count` of `total`: redundant flushes of a line of all that ran there, or redundant
+    fences (syncs) of all that ran there.
     """
 
     waste: Redundancy
@@ -129,13 +129,15 @@ def _syncs(graph: PersistenceGraph) -> list[RedundantPersist]:
     return _counted(graph, Redundancy.EMPTY_SYNC, ends, ~np.isin(ends + 1, graph.durable_from))
 
 
-def _counted(graph: PersistenceGraph, waste: Redundancy, at: Rows, vain: NDArray[np.bool_]) -> list[RedundantPersist]:
+def _counted(
+    graph: PersistenceGraph, waste: Redundancy, at: Rows, redundant: NDArray[np.bool_]
+) -> list[RedundantPersist]:
     """By site and stack."""
     events = graph.trace.events
     _, inverse, total = np.unique(graph.trace.calls(at), return_inverse=True, return_counts=True)
     inverse = inverse.reshape(-1)
-    count = np.bincount(inverse[vain], minlength=len(total))
+    count = np.bincount(inverse[redundant], minlength=len(total))
     first = np.full(len(total), len(events), dtype=np.int64)
-    np.minimum.at(first, inverse[vain], at[vain])
+    np.minimum.at(first, inverse[redundant], at[redundant])
     found = sorted((int(first[i]), int(count[i]), int(total[i])) for i in np.flatnonzero(count).tolist())
     return [RedundantPersist(waste, event, many, of) for event, many, of in found]

@@ -1,1 +1,8 @@
-"""What a recorded run did to its files, in the one order in which it became visible."""
+"""Reads a recorded trace. Hands on a `Trace`: the events of all threads in one order, with files, stacks and sites.
+
+`dump` prints one as text; `completeness` compares what it replays to with the image that the workload left.
+"""
+
+from crashcheck.analyzer.trace.reader import Facts, Trace, WatchedFile, read
+
+__all__ = ["Facts", "Trace", "WatchedFile", "read"]

@@ -250,7 +250,7 @@ def _in_turns(groups_: list[tuple[int, Iterator[tuple[str, CrashState]]]]) -> It
 def _spread(group: BehaviourGroup) -> Iterator[int]:
     """Members but the representative: one of each set of equal members, then a second one of each. Equal members are in
     an order in which each prefix is spread evenly over instances and time."""
-    left = [(np.sort(members), _halves(len(members))) for members in group.alike]
+    left = [(np.sort(members), _halves(len(members))) for members in group.members_by_pattern]
     while left:
         still = []
         for members, places in left:

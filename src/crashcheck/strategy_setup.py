@@ -5,13 +5,13 @@ from __future__ import annotations
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.concurrency.predecessors import measure_deviance
 from crashcheck.analyzer.invariants import Inferred, infer
-from crashcheck.analyzer.invariants.ranking import KeepOn
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.change import Touched
 from crashcheck.checker.strategies import Ranked, Strategy, strategy
 from crashcheck.checker.strategies.plan import Infer
 from crashcheck.config import Config
+from crashcheck.interruption import KeepOn
 from crashcheck.recording import RecordedRun
 
 

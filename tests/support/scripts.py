@@ -59,5 +59,5 @@ def told(found: Behaviours) -> list[Told]:
     for number in range(len(found)):
         one = found.behaviour(number)
         sites = tuple(found.sites.sites[int(found.label[node])].site for node in one.nodes)
-        out.append((one.type, one.start, one.life, one.first, sites))
+        out.append((one.type, one.start, one.generation, one.first, sites))
     return [(type_, start, life, sites) for type_, start, life, _, sites in sorted(out)]

@@ -1,16 +1,20 @@
-"""`crashcheck groups`: what the program does to its files, and which of it stands for the rest."""
+"""`crashcheck groups`: the groups of update behaviours in the order in which the search tests them."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crashcheck.cli.options import add_config, add_model, add_tear
 from crashcheck.config import Config, load, override
+from crashcheck.errors import CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.analyzer.behaviours import Behaviour, StaticSite
+    from crashcheck.analyzer.persistence import PersistenceGraph
+    from crashcheck.checker.findings.provenance import Provenance
     from crashcheck.checker.strategies import Planned
     from crashcheck.source import SourceTree
 
@@ -29,16 +33,39 @@ def add_parser(subparsers: Any) -> None:
     add_config(parser)
     add_model(parser)
     add_tear(parser)
+    parser.add_argument(
+        "--graph",
+        type=Path,
+        metavar="FILE",
+        help="write the persistence graph of a group's representative: GraphML (.graphml) or DOT (.dot, .gv)",
+    )
+    parser.add_argument("--group", type=int, metavar="N", help="with --graph: the group of rank N (default: 1)")
 
 
 def main(args: argparse.Namespace) -> int:
-    for text in lines(override(load(args.config), model=args.model, tear=args.tear, strategy="ranked")):
+    _check_options(args.graph, args.group)
+    config = override(load(args.config), model=args.model, tear=args.tear, strategy="ranked")
+    for text in lines(config, args.graph, args.group or 1):
         print(text)
     return 0
 
 
-def lines(config: Config) -> Iterator[str]:
-    """The groups of a fresh recording as text: a row a group, below it why it stands there, and each of its sites."""
+def _check_options(graph: Path | None, group: int | None) -> None:
+    from crashcheck.analyzer.persistence.graph_files import FORMATS
+
+    if graph is None and group is not None:
+        raise CrashcheckError("bad-option", "--group needs --graph FILE.")
+    if group is not None and group < 1:
+        raise CrashcheckError("bad-option", f"--group is {group}; the first group is 1.")
+    if graph is not None and graph.suffix not in FORMATS:
+        raise CrashcheckError("bad-option", f"--graph {graph}: the name must end in {', '.join(FORMATS)}.")
+
+
+def lines(config: Config, graph: Path | None = None, number: int = 1) -> Iterator[str]:
+    """The groups of a fresh recording as text: one row per group, below it the reasons for its rank and its sites.
+
+    `graph`: the file to write the persistence graph of group `number` to.
+    """
     from crashcheck.recording import built, record_check_reads, record_run
     from crashcheck.source import SourceTree
     from crashcheck.strategy_setup import ranked
@@ -48,6 +75,36 @@ def lines(config: Config) -> Iterator[str]:
         plan = ranked(run).plan(run.subject.space)
         yield from table(plan.rank(), plan.behaviours, SourceTree(config.folder))
         yield from filter(None, (plan.without, run.unread.note))
+        if graph is not None:
+            yield write_graph(run.subject.graph, run.subject.provenance, plan.rank(), number, graph)
+
+
+def write_graph(
+    graph: PersistenceGraph, provenance: Provenance, planned: Sequence[Planned], number: int, path: Path
+) -> str:
+    """Write the persistence graph of a group's representative, and say so in a line.
+
+    Raises CrashcheckError: bad-option for a number that no group has, graph-unwritable.
+    """
+    from crashcheck.analyzer.persistence.graph_files import annotated, rendered
+
+    if number > len(planned):
+        raise CrashcheckError("bad-option", f"--group is {number}; the run has {len(planned)} groups.")
+
+    def place_of(event: int) -> tuple[str, str]:
+        place = provenance.of(event)
+        return (f"{place.file}:{place.line}", place.function) if place is not None else ("", "")
+
+    behaviour = planned[number - 1].ranked.group.representative
+    network = annotated(graph, behaviour.pieces, place_of)
+    try:
+        path.write_text(rendered(network, path), encoding="utf-8")
+    except OSError as error:
+        raise CrashcheckError(
+            "graph-unwritable", f"{path}: {error.strerror or error}.", "Correct the path or its permissions."
+        ) from error
+    pieces, orders = len(network), network.number_of_edges()
+    return f"{path}: group {number}, {pieces} piece{'s' * (pieces != 1)}, {orders} order{'s' * (orders != 1)}"
 
 
 def table(planned: tuple[Planned, ...], many: int, tree: SourceTree) -> Iterator[str]:

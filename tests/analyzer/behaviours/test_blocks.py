@@ -127,7 +127,7 @@ def test_blocks_are_those_that_going_through_the_updates_one_by_one_gives(seed: 
     whole = columns[:, 2].astype(bool)
     found = find_blocks(updates, np.ones(len(rows), dtype=bool), whole)
     told_: list[tuple[int, int, int] | None] = [None] * len(rows)
-    for update, start, size, life in zip(found.update, found.start, found.size, found.life, strict=True):
+    for update, start, size, life in zip(found.update, found.start, found.size, found.generation, strict=True):
         told_[int(update)] = (int(start), int(size), int(life))
     assert told_ == by_hand(rows)
 

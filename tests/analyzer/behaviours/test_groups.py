@@ -123,7 +123,7 @@ def by_pieces(found: Behaviours, behaviour: int) -> Signature:
     edges += [
         (a, len(nodes))
         for a, node in enumerate(nodes)
-        if all(int(graph.durable_from[u]) <= int(found.told[node]) for u in pieces[a])
+        if all(int(graph.durable_from[u]) <= int(found.acknowledged[node]) for u in pieces[a])
     ]
     return Signature.of([*labels, acknowledged], edges)
 

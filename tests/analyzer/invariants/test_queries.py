@@ -20,7 +20,7 @@ from crashcheck.analyzer.invariants.variables import AccessedVariables, find_var
 from crashcheck.analyzer.persistence.pieces import IN_ORDER
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
-from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.representative import CanonicalStates
 from crashcheck.checker.strategies.violations import states_of
 from support.dependence_programs import Run
 from support.random_runs import SETTINGS, Step, runs, script_of
@@ -70,7 +70,7 @@ def test_an_update_may_be_missing_beside_another_just_where_some_state_lacks_it(
         updates = updates_of(script_of(Path(folder), steps), model)
         exists = lacking(updates.found)
         loose = any(what == "nt" for what, _, _ in steps)
-        places = Places(StateSpace(updates.found.graph))
+        places = CanonicalStates(StateSpace(updates.found.graph))
         for f, w in pairs_of(updates):
             says = bool(updates.may_lack(np.array([f]), np.array([w]))[0])
             there = (int(updates.event[f]), int(updates.event[w])) in exists

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.states.space import StateSpace
-from crashcheck.checker.strategies.representative import Places
+from crashcheck.checker.strategies.representative import CanonicalStates
 from crashcheck.checker.strategies.violations import states_of
 from support.dependence_programs import Run, claims
 from support.scripts import site
@@ -240,7 +240,7 @@ def test_states_that_queries_ask_for_exist(tmp_path: Path) -> None:
     made.at(STORE_X, X, delta=X)
     space = StateSpace(made.found().graph)
     (query,) = made.inferred().queries
-    for state in states_of(Places(space), query):
+    for state in states_of(CanonicalStates(space), query):
         lost = set(space.lost(state))
         assert set(query.unpersisted) <= lost
         assert lost.isdisjoint(query.persisted)
