@@ -16,7 +16,7 @@ from bench.recall import Bug, planted, ready
 from crashcheck import pipeline
 from crashcheck.check_setup import snapshots_of
 from crashcheck.checker.budget import Budget, Left, endless
-from crashcheck.checker.findings.register import Draft, Register
+from crashcheck.checker.findings.register import DraftFinding, Register
 from crashcheck.checker.results import Finding, Location, StopReason
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.states.space import CrashState, StateSpace
@@ -129,7 +129,7 @@ class _Seen:
             yield choice
 
 
-def _shown_by(register: Register, state: CrashState) -> Iterator[Draft]:
+def _shown_by(register: Register, state: CrashState) -> Iterator[DraftFinding]:
     """Findings of which a failing state is an instance: by what it lost, or as a moment of their failing stretch."""
     subject = register.subject
     yield from (draft for draft, _ in register.applicable(state))
@@ -138,7 +138,7 @@ def _shown_by(register: Register, state: CrashState) -> Iterator[Draft]:
         yield stretch
 
 
-def _drafted(subject: Subject, drafts: Iterable[Draft]) -> Iterator[str]:
+def _drafted(subject: Subject, drafts: Iterable[DraftFinding]) -> Iterator[str]:
     """The pairs of findings that are proved."""
     for draft in drafts:
         if not draft.uncertain:

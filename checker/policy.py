@@ -1,22 +1,27 @@
-"""Which findings count: those that nobody knew of or chose to live with, from a level on.
+"""Which findings count: those that neither the baseline knows nor a suppression covers, from a severity on.
 
-All of it is a function of values: a run's result, what a baseline knows and which suppressions there are. What becomes
-of a finding is written on it (`new`, `suppressed`); none is ever taken out of a report.
+`rules_of` gathers the suppressions, from crashcheck.toml and from comments in the program's sources; all else is a
+function of values: a run's result, what a baseline knows and which suppressions there are. A finding carries the
+decision (`new`, `suppressed`); none is ever left out of a report.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal
 
+from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.results import LEVELS, Finding, Kind, Location, RunResult, StopReason
-from crashcheck.errors import CrashcheckError
+from crashcheck.config import Config
+from crashcheck.repository import repository_of
+from crashcheck.source import SourceTree, source_lines
 
-VERSION = 1
 ANY = "*"
 KINDS = (*(kind.value for kind in Kind), ANY)
 FailOn = Literal["none", "note", "warning", "error"]
@@ -91,115 +96,48 @@ def _about(lines: Sequence[str], number: int) -> int:
     return at
 
 
-# -- the baseline
-
-
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A finding that the baseline has. `note` is the user's and is kept."""
+class Rules:
+    """The suppressions of a run, and what is wrong with others."""
 
-    id: str
-    likenesses: tuple[str, ...]
-    kind: str
-    message: str
-    note: str = ""
+    suppressions: tuple[Suppression, ...]
+    warnings: tuple[str, ...]
 
 
-def read_baseline(text: str, name: str) -> tuple[Known, ...]:
-    """The findings of a baseline file `name`. Raises CrashcheckError(baseline-unreadable)."""
-    hint = "`crashcheck run --baseline FILE --update-baseline` writes one."
+def rules_of(config: Config, facts: ProgramFacts, result: RunResult) -> Rules:
+    """Suppressions of `config`, and those of comments in the sources that the program was made of.
 
-    def refused(why: str) -> CrashcheckError:
-        return CrashcheckError("baseline-unreadable", f"{name} is no baseline of crashcheck: {why}.", hint)
-
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise refused(f"it is no JSON: {str(error)[:200]}") from None
-    if not isinstance(document, dict) or not isinstance(document.get("findings"), list):
-        raise refused("it has no list `findings`")
-    if document.get("version") != VERSION:
-        raise refused(f"it is of version {document.get('version')!r:.40}; this crashcheck reads version {VERSION}")
-    return tuple(_known(entry, at, refused) for at, entry in enumerate(document["findings"]))
-
-
-def _known(entry: object, at: int, refused: Any) -> Known:
-    if not isinstance(entry, dict):
-        raise refused(f"findings[{at}] is no object")
-    texts = {key: entry.get(key, "") for key in ("id", "kind", "message", "note")}
-    likenesses = entry.get("likenesses", [])
-    if not all(isinstance(text, str) for text in texts.values()) or not texts["id"]:
-        raise refused(f"findings[{at}] has no id, or a field that is no text")
-    if not isinstance(likenesses, list) or not all(isinstance(text, str) for text in likenesses):
-        raise refused(f"findings[{at}].likenesses is no list of texts")
-    return Known(texts["id"], tuple(likenesses), texts["kind"], texts["message"], texts["note"])
-
-
-def write_baseline(known: Iterable[Known]) -> str:
-    """The file's text: the same findings give the same bytes."""
-    rows = [
-        {
-            "id": each.id,
-            "kind": each.kind,
-            "message": each.message,
-            "note": each.note,
-            "likenesses": list(each.likenesses),
-        }
-        for each in sorted(known, key=lambda each: each.id)
-    ]
-    return json.dumps({"version": VERSION, "findings": rows}, ensure_ascii=False, indent=2) + "\n"
-
-
-def met(findings: Sequence[Finding], baseline: Sequence[Known]) -> dict[int, int]:
-    """Which finding (index) is which of the baseline (index): each at most once, by id first, then by likeness."""
-    out: dict[int, int] = {}
-    left = dict(enumerate(baseline))
-
-    def pair(fits: Any) -> None:
-        for at, finding in enumerate(findings):
-            if at not in out:
-                found = next((number for number, known in left.items() if fits(finding, known)), None)
-                if found is not None:
-                    out[at] = found
-                    del left[found]
-
-    pair(lambda finding, known: finding.id == known.id)
-    for which in range(max((len(finding.likenesses) for finding in findings), default=0)):
-        pair(
-            lambda finding, known, which=which: (
-                finding.likenesses[which : which + 1] == known.likenesses[which : which + 1] != ()
-            )
-        )
-    return out
-
-
-def updated(result: RunResult, baseline: Sequence[Known]) -> tuple[tuple[Known, ...], tuple[str, ...]]:
-    """The baseline that knows what `result` has, and what was changed, in sentences.
-
-    What was not met is dropped, unless the search was cut short: then it may well be there. What a suppression covers
-    needs no entry.
+    Only files of the repository are read: names of sources come from debug information.
     """
-    found = (*result.findings, *result.uncertain)
-    pairs = met(found, baseline)
-    kept: list[Known] = []
-    told: list[str] = []
-    for at, finding in enumerate(found):
-        if at in pairs or not finding.suppressed:
-            note = baseline[pairs[at]].note if at in pairs else ""
-            kept.append(Known(finding.id, finding.likenesses, finding.kind.value, finding.message, note))
-        if at not in pairs and not finding.suppressed:
-            told.append(f"added {finding.id}: {finding.message}")
-    for number, known in enumerate(baseline):
-        if number in set(pairs.values()):
-            continue
-        if result.stop_reason is StopReason.EXHAUSTED:
-            told.append(f"dropped {known.id}, which is fixed: {known.message}")
-        else:
-            kept.append(known)
-            told.append(
-                f"kept {known.id}, which was not met in this run, but the search was cut short: {known.message}"
-            )
-    return tuple(kept), tuple(told)
+    found = [
+        Suppression(f"[[suppress]] {number}", each.reason, frozenset(each.kinds), each.id, each.file)
+        for number, each in enumerate(config.suppress, 1)
+    ]
+    warnings: list[str] = []
+    root = repository_of(config.folder).root
+    for file in _sources(config.folder, facts, result):
+        path = Path(os.path.realpath(config.folder / file))
+        if path.is_relative_to(root):
+            comments, remarks = in_comments(file, source_lines(path))
+            found += comments
+            warnings += remarks
+    return Rules(tuple(found), tuple(warnings))
+
+
+def _sources(folder: Path, facts: ProgramFacts, result: RunResult) -> list[str]:
+    """As findings name them, in order."""
+    tree = SourceTree(folder)
+    recorded = {place.file for unit in facts.units.values() for site in unit.sites for place in site.positions}
+    recorded |= {unit.source for unit in facts.units.values()}
+    named = {tree.relative(file) for file in recorded if file}
+    return sorted(named | {place.file for place in _culprits(result) if place.file})
+
+
+def _culprits(result: RunResult) -> Iterable[Location]:
+    for finding in (*result.findings, *result.uncertain):
+        yield finding.location
+        if finding.other is not None:
+            yield finding.other
 
 
 # -- the judgement
@@ -219,7 +157,7 @@ def judge(
         used.update(about)
         reasons = dict.fromkeys(f"{suppressions[at].reason} ({suppressions[at].where})" for at in about)
         marked.append(replace(finding, suppressed="; ".join(reasons)))
-    pairs = {} if baseline is None else met(every, baseline)
+    pairs = {} if baseline is None else matched(every, baseline)
     if baseline is not None:
         marked = [replace(finding, new=at not in pairs) for at, finding in enumerate(marked)]
     whole = result.stop_reason is StopReason.EXHAUSTED
@@ -230,11 +168,11 @@ def judge(
         for at, each in enumerate(suppressions)
         if at not in used
     ]
-    met_there = set(pairs.values())
+    matched_there = set(pairs.values())
     warnings += [
         f"{_BASELINE}{known.id} {gone}: {known.message}"
         for number, known in enumerate(baseline or ())
-        if number not in met_there
+        if number not in matched_there
     ]
     many = len(result.findings)
     return replace(

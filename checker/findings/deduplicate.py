@@ -10,14 +10,14 @@ import numpy as np
 
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES, WORD_BYTES
 from crashcheck.checker.findings.classify import Cause
-from crashcheck.checker.findings.flushers import Flushers, FlushSite
+from crashcheck.checker.findings.flushers import FlushSite, UsualFlushes
 from crashcheck.checker.findings.identity import AT, Identities, Origin
 from crashcheck.checker.results import Kind, Location, Outcome, SourceFunction
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as EventKind
 
 
-class Lacks(StrEnum):
+class MissingPersist(StrEnum):
     """What would have made the lost update durable in time."""
 
     FENCE = "fence"  # it was on its way: flushed, or stored past the caches
@@ -34,11 +34,11 @@ class Due(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trait:
+class Traits:
     """What two causes are compared by."""
 
     kind: Kind
-    lacks: Lacks | None  # None: no persist is missing
+    lacks: MissingPersist | None  # None: no persist is missing
     lost: Origin
     kept: Origin
     object: tuple[str, ...] = ()  # function and enclosing object of what was lost; empty if not known
@@ -69,13 +69,13 @@ class Trait:
         return self.together and not self.torn
 
 
-def trait(subject: Subject, identities: Identities, flushers: Flushers, cause: Cause) -> Trait:
+def traits_of(subject: Subject, identities: Identities, flushers: UsualFlushes, cause: Cause) -> Traits:
     piece = None if cause.lost is None else subject.graph.whole(cause.lost)[0]
     lost, kept, until = (
         None if one is None else subject.provenance.of(subject.event_of(one))
         for one in (cause.lost, cause.kept, cause.until)
     )
-    seen = Trait(
+    seen = Traits(
         cause.kind,
         None,
         identities.origin(cause.lost),
@@ -95,9 +95,9 @@ def trait(subject: Subject, identities: Identities, flushers: Flushers, cause: C
     seen = replace(seen, object=_object(here), line=(cause.state.point, int(subject.graph.granule[piece])))
     if cause.kind not in (Kind.ORDERING, Kind.UNPERSISTED) or cause.prefix:
         return seen
-    lacks = lacking(subject, cause, piece)
+    lacks = missing_persist(subject, cause, piece)
     seen = replace(seen, lacks=lacks, left=_left(subject, identities, piece))
-    if lacks is not Lacks.FLUSH:
+    if lacks is not MissingPersist.FLUSH:
         return seen
     missed = flushers.missed(piece, _due_at(subject, cause))
     return replace(seen, beside=_beside(subject, identities, cause, piece), missed=missed)
@@ -133,23 +133,23 @@ def _left(subject: Subject, identities: Identities, piece: int) -> Origin:
     return identities.origin(int(before[-1])) if len(before) and int(graph.kind[piece]) == DATA else ()
 
 
-def lacking(subject: Subject, cause: Cause, piece: int) -> Lacks:
+def missing_persist(subject: Subject, cause: Cause, piece: int) -> MissingPersist:
     """What came between the lost update and the crash, or what was kept: its line's flush, or not even that."""
     graph, events = subject.graph, subject.trace.events
     if graph.model == "page-cache":
-        return Lacks.SYNC
+        return MissingPersist.SYNC
     if int(graph.kind[piece]) == DATA and int(graph.mode[piece]) != IN_ORDER:
-        return Lacks.FENCE
+        return MissingPersist.FENCE
     low = int(graph.event[piece]) + 1
     between = events[low : _due_at(subject, cause)]
     line = int(graph.offset[piece]) // LINE_BYTES
     first = between["offset"].astype(np.int64) // LINE_BYTES
     last = (between["offset"].astype(np.int64) + np.maximum(between["size"].astype(np.int64), 1) - 1) // LINE_BYTES
     flushes = (between["kind"] == EventKind.FLUSH) & (between["file"] == int(graph.file[piece]))
-    return Lacks.FENCE if bool(np.any(flushes & (first <= line) & (line <= last))) else Lacks.FLUSH
+    return MissingPersist.FENCE if bool(np.any(flushes & (first <= line) & (line <= last))) else MissingPersist.FLUSH
 
 
-def alike(one: Trait, other: Trait) -> bool:
+def fixed_together(one: Traits, other: Traits) -> bool:
     """Whether a single fix would mend both."""
     if one.together and other.together:
         return (one.section or other.section) and _one_section(one, other)
@@ -166,22 +166,22 @@ def alike(one: Trait, other: Trait) -> bool:
         return True  # the flush that persists both elsewhere
     if one.kind is not other.kind or one.kept != other.kept:
         return False
-    if one.kind is Kind.ORDERING and one.lacks is not Lacks.FLUSH:
+    if one.kind is Kind.ORDERING and one.lacks is not MissingPersist.FLUSH:
         return True  # one fence (sync) before what was kept
     return one.line == other.line or (one.object == other.object != ())
 
 
-def _one_section(one: Trait, other: Trait) -> bool:
+def _one_section(one: Traits, other: Traits) -> bool:
     """A chain of updates, each of which must persist with the next; or what one update leaves is not mended, whatever
     comes after it; or the same pair, ended in another way or written once more for another branch."""
     if _linked(one, other) or _linked(other, one) or (one.lost, one.kept) == (other.lost, other.kept):
         return True
     if not (one.section and other.section):
         return False
-    return _left_alike(one, other) or _written_twice(one, other)
+    return _same_left(one, other) or _written_twice(one, other)
 
 
-def _linked(one: Trait, other: Trait) -> bool:
+def _linked(one: Traits, other: Traits) -> bool:
     """Whether X of the one is Y of the other, called by the same functions as far as both are known: a helper is part
     of a section of each function that calls it."""
     return one.lost == other.kept and all(mine == its for mine, its in zip(one.lost_by, other.kept_by, strict=False))
@@ -198,7 +198,7 @@ def callers_within(here: Location | None, end: Location | None) -> tuple[SourceF
     return tuple(dict.fromkeys(SourceFunction(file, function) for file, _, function in mine[: len(mine) - shared]))
 
 
-def _left_alike(one: Trait, other: Trait) -> bool:
+def _same_left(one: Traits, other: Traits) -> bool:
     """What one update leaves; or, until the same update makes it right, what most updates of one field leave, or what
     the one's leaves in both."""
     if one.kept == other.kept:
@@ -208,10 +208,10 @@ def _left_alike(one: Trait, other: Trait) -> bool:
     if one.usual and other.usual and one.kept[-1] == other.kept[-1]:
         return True
     left = [trait.kept for trait, then in ((one, other), (other, one)) if trait.kept == then.replaced]
-    return any(map(_named, left)) and _harm_alike(one, other)
+    return any(map(_named, left)) and _same_harm(one, other)
 
 
-def _written_twice(one: Trait, other: Trait) -> bool:
+def _written_twice(one: Traits, other: Traits) -> bool:
     """The same two fields, in one function, with the same harm: of two branches that mirror each other."""
     places = (one.kept, one.lost, other.kept, other.lost)
     if not all(map(_named, places)) or len({place[1] for place in places}) > 1 or len({p[-2] for p in places}) > 1:
@@ -219,10 +219,10 @@ def _written_twice(one: Trait, other: Trait) -> bool:
     if {one.kept, one.lost} & {other.kept, other.lost}:
         return False  # another run of one branch
     fields = [{trait.kept[-1], trait.lost[-1]} for trait in (one, other)]
-    return fields[0] == fields[1] and len(fields[0]) > 1 and _harm_alike(one, other)
+    return fields[0] == fields[1] and len(fields[0]) > 1 and _same_harm(one, other)
 
 
-def _of_section(section: Trait, loss: Trait) -> bool:
+def _of_section(section: Traits, loss: Traits) -> bool:
     """A lost update whose loss is the same bug: of two that must persist together the first one, whatever harm the
     other half does; or with the same harm the second one, or what should have replaced the value that the section's
     first update leaves."""
@@ -231,12 +231,12 @@ def _of_section(section: Trait, loss: Trait) -> bool:
         return True
     same = loss.kept == section.kept and loss.lost in partners
     replaced = loss.left == section.kept != loss.lost and _named(loss.left)
-    return (same or replaced) and _harm_alike(section, loss)
+    return (same or replaced) and _same_harm(section, loss)
 
 
-def _harm_alike(one: Trait, other: Trait) -> bool:
-    shown_alike = bool(one.signs & other.signs) or not (one.signs or other.signs)
-    return one.outcome is other.outcome and shown_alike
+def _same_harm(one: Traits, other: Traits) -> bool:
+    shown_equal = bool(one.signs & other.signs) or not (one.signs or other.signs)
+    return one.outcome is other.outcome and shown_equal
 
 
 def _named(place: Origin) -> bool:
@@ -244,7 +244,7 @@ def _named(place: Origin) -> bool:
     return place[:1] == (AT,) and place[-1] != ""
 
 
-def usual(traits: Sequence[Trait], storing: Callable[[str], int]) -> list[Trait]:
+def mark_usual(traits: Sequence[Traits], storing: Callable[[str], int]) -> list[Traits]:
     """The traits, marked where most places that store Y's field leave it until the same update: recovery forgets it.
 
     `storing`: how many places of the program store a field.
@@ -257,12 +257,12 @@ def usual(traits: Sequence[Trait], storing: Callable[[str], int]) -> list[Trait]
     return [replace(one, usual=one.section and (one.kept[-1], one.until) in rules) for one in traits]
 
 
-def groups(traits: Sequence[Trait]) -> list[list[int]]:
-    """Indices of causes that are one bug, by first member; alike is closed over chains."""
+def bugs_of(traits: Sequence[Traits]) -> list[list[int]]:
+    """Indices of causes that are one bug, by first member; fixed_together is closed over chains."""
     root = list(range(len(traits)))
     for index, one in enumerate(traits):
         for before in range(index):
-            if alike(traits[before], one):
+            if fixed_together(traits[before], one):
                 a, b = _root(root, before), _root(root, index)
                 root[max(a, b)] = min(a, b)
     found: dict[int, list[int]] = {}
@@ -271,7 +271,7 @@ def groups(traits: Sequence[Trait]) -> list[list[int]]:
     return list(found.values())
 
 
-def head(traits: Sequence[Trait], members: Sequence[int]) -> int:
+def leader(traits: Sequence[Traits], members: Sequence[int]) -> int:
     """The member to tell the bug by, the first one found of equals.
 
     Of updates that must persist together the beginning of a chain, before all one that the check reported; of a missing

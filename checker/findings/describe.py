@@ -1,4 +1,4 @@
-"""A cause in words: what may happen to which update, and where the crash comes."""
+"""A cause in words: which update can be lost or survive alone, and where the crash happens."""
 
 from __future__ import annotations
 
@@ -24,58 +24,90 @@ SYNC_NAMES = {
 FLUSH_NAMES = {FlushKind.CLFLUSH: "clflush", FlushKind.CLFLUSHOPT: "clflushopt", FlushKind.CLWB: "clwb"}
 
 
-def location(subject: Subject, piece: int) -> Location:
-    """The place of a piece; where none is known a Location without line, whose file is the watched file."""
+def location_of(subject: Subject, piece: int) -> Location:
+    """The source place of a piece; where none is known a Location without line, whose file is the watched file."""
     here = subject.provenance.of(subject.event_of(piece))
     return here if here is not None else Location(subject.path_of(piece), 0, 0, "", "", ())
 
 
 def named(subject: Subject, piece: int) -> str:
     """ "`entry.valid` at hash.c:42", or by file offset where no source place is known."""
+    return " at ".join(filter(None, (name_of(subject, piece), _line_of(subject, piece))))
+
+
+def name_of(subject: Subject, piece: int) -> str:
+    """ "`entry.valid`", or "8 bytes at offset 0x40 of FILE" where neither type nor source text is known."""
     described = subject.graph.piece(piece)
     path = subject.path_of(piece)
     here = subject.provenance.of(subject.event_of(piece))
     if described.kind == "exists":
-        what = f"the name of {path}"
-    elif described.kind == "size":
-        what = f"the size {described.offset} of {path}"
-    elif here is not None and here.variable:
-        what = f"`{here.variable}`"
-    else:
-        row = subject.trace.events[described.event]
-        what = f"{count(int(row['size']), 'byte')} at offset {int(row['offset']):#x} of {path}"
-        if here is not None and here.expression:
-            what = f"`{here.expression}` ({what})"
-    return f"{what} at {spoken(here.file)}:{here.line}" if here is not None and here.line else what
+        return f"the name of {path}"
+    if described.kind == "size":
+        return f"the size {described.offset} of {path}"
+    if here is not None and here.variable:
+        return f"`{here.variable}`"
+    row = subject.trace.events[described.event]
+    what = f"{count(int(row['size']), 'byte')} at offset {int(row['offset']):#x} of {path}"
+    return f"`{here.expression}` ({what})" if here is not None and here.expression else what
+
+
+def _line_of(subject: Subject, piece: int) -> str:
+    """ "hash.c:42"; "" where no source place is known."""
+    here = subject.provenance.of(subject.event_of(piece))
+    return f"{spoken(here.file)}:{here.line}" if here is not None and here.line else ""
+
+
+def _lines_of(subject: Subject, *pieces: int | None) -> str:
+    """The lines of some updates in parentheses, a file that repeats left out: " (hash.c:42, 40)"; "" without any."""
+    lines = list(dict.fromkeys(filter(None, (_line_of(subject, piece) for piece in pieces if piece is not None))))
+    files = [line.rpartition(":")[0] for line in lines]
+    shown = [line.rpartition(":")[2] if at and files[at] == files[at - 1] else line for at, line in enumerate(lines)]
+    return f" ({', '.join(shown)})" if shown else ""
 
 
 def message(subject: Subject, cause: Cause) -> str:
-    """One sentence."""
-    lost = named(subject, cause.lost) if cause.lost is not None else ""
-    kept = named(subject, cause.kept) if cause.kept is not None else ""
-    point = subject.space.points[cause.state.point]
+    """The bug in one sentence, with the lines of the updates that it names: the one to annotate comes first."""
     if cause.kind is FindingKind.UNPERSISTED:
-        if not lost:
-            return f"the check fails once {_promise(point, cause.since)}, although every update has persisted"
-        if cause.prefix:
-            return f"{lost} was not yet stored when {_promise(point, cause.since)}"
-        return f"{lost} may be lost although {_promise(point, cause.since)}"
-    if cause.kind is FindingKind.ORDERING:
-        return f"{kept} may persist before {lost}"
-    if cause.torn:
-        what = f"{kept} may persist in part"
-        if subject.graph.piece(cause.kept or 0).kind == "data" and cause.lost is not None and cause.kept is not None:
-            what += f" (offset {_offset(subject, cause.kept)} without offset {_offset(subject, cause.lost)})"
-    elif kept and lost:
-        what = f"a crash after {kept} and before {lost}"
-    elif kept:
-        what = f"a crash after {kept}"
-    else:
-        what = f"a crash before {lost}" if lost else "a crash"
+        return _loss_after_promise(subject, cause)
+    if cause.kind is FindingKind.ORDERING and cause.kept is not None and cause.lost is not None:
+        what = f"{name_of(subject, cause.kept)} can survive a crash without {name_of(subject, cause.lost)}"
+        return what + _lines_of(subject, cause.kept, cause.lost)
+    if cause.torn and cause.kept is not None:
+        return _torn_store(subject, cause, cause.kept)
+    return f"{_moment(subject, cause)} {_harm(cause)}{_lines_of(subject, cause.kept, cause.lost)}"
+
+
+def _loss_after_promise(subject: Subject, cause: Cause) -> str:
+    """What was acknowledged or printed, and is lost all the same."""
+    promised = _promise(subject.space.points[cause.state.point], cause.since)
+    if cause.lost is None:
+        return f"the check fails after {promised}, although every update has persisted"
+    lost, lines = name_of(subject, cause.lost), _lines_of(subject, cause.lost)
+    return f"{lost} {'was not yet stored when' if cause.prefix else 'can be lost after'} {promised}{lines}"
+
+
+def _torn_store(subject: Subject, cause: Cause, kept: int) -> str:
+    """Which part of one store or library call persists without which other part."""
+    what = f"part of {name_of(subject, kept)} can survive a crash without the rest"
+    if subject.graph.piece(kept).kind == "data" and cause.lost is not None:
+        what += f" (offset {_offset(subject, kept)} without offset {_offset(subject, cause.lost)})"
+    return f"{what}, which {_harm(cause)}{_lines_of(subject, kept)}"
+
+
+def _moment(subject: Subject, cause: Cause) -> str:
+    kept, lost = (None if piece is None else name_of(subject, piece) for piece in (cause.kept, cause.lost))
+    if kept and lost:
+        return f"a crash between {kept} and {lost}"
+    if kept:
+        return f"a crash after {kept}"
+    return f"a crash before {lost}" if lost else "a crash"
+
+
+def _harm(cause: Cause) -> str:
+    """What a state does to the check."""
     if cause.kind is FindingKind.RECOVERY_FAILURE:
-        end = "kills the check" if cause.verdict.signal is not None else "makes the check hang"
-        return f"{what}, which {end}" if cause.torn else f"{what} {end}"
-    return f"{what}, which the check rejects" if cause.torn else f"{what} leaves an inconsistent image"
+        return "kills the check" if cause.verdict.signal is not None else "makes the check hang"
+    return "fails the check" if cause.torn else "leaves a state that the check rejects"
 
 
 def crash_point(subject: Subject, cause: Cause) -> tuple[str, Location | None]:
@@ -93,9 +125,9 @@ def crash_point(subject: Subject, cause: Cause) -> tuple[str, Location | None]:
     if point.begun > point.acked:
         words += f", in operation {point.begun}"
     last = subject.space.points[len(subject.space.points) - 1]
-    told = [f"{count(int(point.acked), 'operation')} acknowledged"] if last.begun or point.acked else []
-    told += [f"{count(int(point.stdout_bytes), 'byte')} printed"] if last.stdout_bytes else []
-    return "; ".join([words, *told]), here
+    promised = [f"{count(int(point.acked), 'operation')} acknowledged"] if last.begun or point.acked else []
+    promised += [f"{count(int(point.stdout_bytes), 'byte')} printed"] if last.stdout_bytes else []
+    return "; ".join([words, *promised]), here
 
 
 def count(number: int, noun: str) -> str:
@@ -131,7 +163,7 @@ def event_words(subject: Subject, event: int) -> str:
 def _promise(point: CrashPoint, since: int | None) -> str:
     if since is not None and point.acked > since:
         return f"operation {point.acked} was acknowledged"
-    return "later output had been printed"
+    return "later output was printed"
 
 
 def _offset(subject: Subject, piece: int) -> str:

@@ -19,7 +19,7 @@ _MOST_INSTANCES = 64  # of one place, evenly spread over the run
 _MOST_EVENTS = 20_000  # from a store to its flush
 
 
-class Flushers:
+class UsualFlushes:
     """Of one recorded run."""
 
     def __init__(self, subject: Subject) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from crashcheck.checker.findings import deduplicate, describe
 from crashcheck.checker.findings.classify import CUT_SHORT, GIVEN_UP, Cause
-from crashcheck.checker.findings.flushers import Flushers
+from crashcheck.checker.findings.flushers import UsualFlushes
 from crashcheck.checker.findings.identity import AT, FindingKey, Identities, Origin
 from crashcheck.checker.findings.schedule import Schedule
 from crashcheck.checker.images import sparse
@@ -33,7 +33,7 @@ Snapshot = Callable[[int], Path | None]
 
 
 @dataclass(slots=True)
-class Draft:
+class DraftFinding:
     """A finding so far. `stretches`: of a prefix, the moments (event indices) known to fail for this reason."""
 
     cause: Cause
@@ -49,7 +49,7 @@ class Bug:
     """A finding and the drafts that it was made of, the one that it is told by first."""
 
     finding: Finding
-    drafts: tuple[Draft, ...]
+    drafts: tuple[DraftFinding, ...]
 
 
 class Register:
@@ -58,7 +58,7 @@ class Register:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.identities = Identities(subject)
-        self.drafts: list[Draft] = []
+        self.drafts: list[DraftFinding] = []
         self._digest = digest(subject.trace)
         self._sites: dict[tuple[int, int], Origin] = {}
         self._pieces: dict[Origin, NDArray[np.int64]] = {}
@@ -68,24 +68,24 @@ class Register:
         key = self.identities.finding(cause.kind, cause.lost, cause.kept)
         return any(draft.key == key for draft in self.drafts)
 
-    def add(self, cause: Cause) -> tuple[Draft, bool]:
+    def add(self, cause: Cause) -> tuple[DraftFinding, bool]:
         """Count a failing state with its cause; returns its finding and whether that is new."""
         key = self.identities.finding(cause.kind, cause.lost, cause.kept)
         for draft in self.drafts:
             if draft.key == key:
                 draft.states += 1
                 return draft, False
-        draft = Draft(cause, key)
+        draft = DraftFinding(cause, key)
         self.drafts.append(draft)
         return draft, True
 
-    def by_moment(self, moment: int) -> Draft | None:
+    def by_moment(self, moment: int) -> DraftFinding | None:
         """The prefix finding whose failing stretch holds a moment."""
         return next((draft for draft in self.drafts if moment in draft.stretches), None)
 
     # -- is a failing state explained by a known finding?
 
-    def applicable(self, state: CrashState) -> list[tuple[Draft, tuple[int, ...]]]:
+    def applicable(self, state: CrashState) -> list[tuple[DraftFinding, tuple[int, ...]]]:
         """Findings whose relation a state shows, each with the pieces X of it that the state lost.
 
         That is: a piece of X's place is lost, and a later piece of Y's place has persisted; where no Y is needed,
@@ -161,7 +161,7 @@ class Register:
 
     # -- what cannot be proved
 
-    def doubt(self, draft: Draft, snapshot: Snapshot | None, write_image: WriteImage, folder: Path) -> None:
+    def doubt(self, draft: DraftFinding, snapshot: Snapshot | None, write_image: WriteImage, folder: Path) -> None:
         """Set `uncertain` where the trace does not carry the finding (crash-model.md, "Is the trace whole?")."""
         culprits = [piece for piece in (draft.cause.lost, draft.cause.kept) if piece is not None]
         if any(self.subject.is_unexplained(piece) for piece in culprits):
@@ -209,17 +209,17 @@ class Register:
             out.append(Bug(finding, (draft, *others)))
         return out
 
-    def _bugs(self) -> list[tuple[Draft, list[Draft]]]:
+    def _bugs(self) -> list[tuple[DraftFinding, list[DraftFinding]]]:
         """Each bug's draft, with the others that the same fix would mend; what is uncertain stays apart."""
-        found: dict[int, tuple[Draft, list[Draft]]] = {}
-        flushers = Flushers(self.subject)
+        found: dict[int, tuple[DraftFinding, list[DraftFinding]]] = {}
+        flushers = UsualFlushes(self.subject)
         for uncertain in (False, True):
             places = [index for index, draft in enumerate(self.drafts) if bool(draft.uncertain) is uncertain]
             drafts = [self.drafts[index] for index in places]
-            traits = [deduplicate.trait(self.subject, self.identities, flushers, draft.cause) for draft in drafts]
-            traits = deduplicate.usual(traits, self._storing)
-            for members in deduplicate.groups(traits):
-                first = deduplicate.head(traits, members)
+            traits = [deduplicate.traits_of(self.subject, self.identities, flushers, draft.cause) for draft in drafts]
+            traits = deduplicate.mark_usual(traits, self._storing)
+            for members in deduplicate.bugs_of(traits):
+                first = deduplicate.leader(traits, members)
                 found[places[members[0]]] = (drafts[first], [drafts[i] for i in members if i != first])
         return [found[index] for index in sorted(found)]
 
@@ -227,7 +227,7 @@ class Register:
         graph = self.subject.graph
         return str(Token(graph.model, graph.options, (*outer, Level(self._digest, state))))
 
-    def _value(self, draft: Draft, others: list[Draft], depth: int, outer: tuple[Level, ...]) -> Finding:
+    def _value(self, draft: DraftFinding, others: list[DraftFinding], depth: int, outer: tuple[Level, ...]) -> Finding:
         subject, cause = self.subject, draft.cause
         schedule = Schedule(subject, cause)
         nodes, edges = schedule.graph()
@@ -241,7 +241,7 @@ class Register:
         also = list(dict.fromkeys(describe.message(subject, other.cause) for other in others))
         if also:
             more = f" and {len(also) - _ALSO_SHOWN} more" if len(also) > _ALSO_SHOWN else ""
-            notes.append(f"the same fix mends: {', '.join(also[:_ALSO_SHOWN])}{more}")
+            notes.append(f"the same fix also fixes: {', '.join(also[:_ALSO_SHOWN])}{more}")
         return Finding(
             id=self.identities.stable(cause.kind, cause.lost, cause.kept, depth),
             kind=cause.kind if depth == 1 else Kind.RECOVERY_FAILURE,
@@ -266,8 +266,8 @@ class Register:
     def _locations(self, cause: Cause) -> tuple[Location, Location | None]:
         """The place to annotate comes first: of an ordering bug the store that is too early, else the one lost."""
         subject = self.subject
-        lost = describe.location(subject, cause.lost) if cause.lost is not None else None
-        kept = describe.location(subject, cause.kept) if cause.kept is not None else None
+        lost = describe.location_of(subject, cause.lost) if cause.lost is not None else None
+        kept = describe.location_of(subject, cause.kept) if cause.kept is not None else None
         if kept is not None:
             return kept, None if cause.torn else lost
         if lost is not None:

@@ -21,7 +21,7 @@ _NO_CALLS = frozenset(
 )
 
 
-class NotUnderstood(Exception):
+class NotEditable(Exception):
     """Why a place of the source cannot be edited, in words."""
 
 
@@ -54,9 +54,9 @@ class Source:
             self.starts.append(found.end())
 
     def position(self, line: int, column: int) -> int:
-        """Of a 1-based line and column. Raises NotUnderstood if the file has no such place."""
+        """Of a 1-based line and column. Raises NotEditable if the file has no such place."""
         if not 1 <= line <= len(self.starts):
-            raise NotUnderstood(f"the file has no line {line}")
+            raise NotEditable(f"the file has no line {line}")
         return min(self.starts[line - 1] + max(column, 1) - 1, len(self.text))
 
     def line_of(self, position: int) -> int:
@@ -71,7 +71,7 @@ class Source:
         return line[: len(line) - len(line.lstrip())]
 
     def statement(self, line: int, column: int) -> Statement:
-        """The statement that a place lies in. Raises NotUnderstood where that is no statement of its own."""
+        """The statement that a place lies in. Raises NotEditable where that is no statement of its own."""
         code = self.code
         at = self.position(line, column)
         while at < len(code) and code[at].isspace():
@@ -83,13 +83,13 @@ class Source:
         end = self._end(start)
         text = code[start:end].strip()
         if re.match(r"(if|for|while|switch|do)\b", text):
-            raise NotUnderstood("the store is part of a condition")
+            raise NotEditable("the store is part of a condition")
         if re.match(r"(return|throw|goto)\b", text):
-            raise NotUnderstood("the store is part of a return")
+            raise NotEditable("the store is part of a return")
         if "{" in text and not text.endswith("};") and "=" not in text[: text.index("{")]:
-            raise NotUnderstood("the statement holds others")
+            raise NotEditable("the statement holds others")
         if self._in_parentheses(start):
-            raise NotUnderstood("the store is part of a condition")  # of a `for`, whose parts end in semicolons
+            raise NotEditable("the store is part of a condition")  # of a `for`, whose parts end in semicolons
         return Statement(start, end, header)
 
     def _start(self, at: int) -> int:
@@ -223,7 +223,7 @@ class Source:
                 depth -= 1
                 if depth == 0:
                     return position
-        raise NotUnderstood("its parentheses do not match")
+        raise NotEditable("its parentheses do not match")
 
     def closing(self, opening: int) -> int:
         depth = 0
@@ -234,7 +234,7 @@ class Source:
                 depth -= 1
                 if depth == 0:
                     return position
-        raise NotUnderstood("its parentheses do not match")
+        raise NotEditable("its parentheses do not match")
 
     def _end(self, start: int) -> int:
         """Just after the semicolon."""
@@ -248,7 +248,7 @@ class Source:
             elif char in CLOSE:
                 break
             position += 1
-        raise NotUnderstood("the statement has no end")
+        raise NotEditable("the statement has no end")
 
     def call_text(self, at: int) -> str:
         """The call that begins at a position, as it is written; "" if none does, as where a function is declared."""
@@ -267,7 +267,7 @@ class Source:
             return None
         try:
             closing = self.closing(found.end() - 1)
-        except NotUnderstood:
+        except NotEditable:
             return None
         before = re.search(r"[\w\])]+\s*(?:\.|->)\s*$", self.code[self.code.rfind("\n", 0, at) + 1 : at])
         if before is not None:

@@ -12,7 +12,7 @@ from crashcheck.checker.fixes.c_source import (
     OPEN,
     Loop,
     Macro,
-    NotUnderstood,
+    NotEditable,
     Source,
     Statement,
     arguments,
@@ -32,7 +32,7 @@ _NAMED = re.compile(
 )
 
 
-class SideEffect(NotUnderstood):
+class SideEffect(NotEditable):
     """What a statement stores to must not be evaluated a second time."""
 
 
@@ -48,7 +48,7 @@ class Region:
 def stored(source: Source, statement: Statement, column_at: int, macros: Mapping[str, Macro]) -> Region:
     """What a statement stores to, at the position that the debug information gives the store.
 
-    `macros`: parameters and body by name. Raises NotUnderstood.
+    `macros`: parameters and body by name. Raises NotEditable.
     """
     code = source.code[statement.start : statement.end - 1]
     text = source.text[statement.start : statement.end - 1]
@@ -60,7 +60,7 @@ def stored(source: Source, statement: Statement, column_at: int, macros: Mapping
     if operators:
         exact = [pair for pair in operators if pair[0] <= at < pair[1]]
         if len(operators) > 1 and not exact:
-            raise NotUnderstood("the statement stores more than once")
+            raise NotEditable("the statement stores more than once")
         begin, _ = exact[0] if exact else operators[0]
         earlier = [stop for _, stop in operators if stop <= begin]
         return _of_lvalue(text[max(earlier, default=0) : begin])
@@ -87,14 +87,14 @@ def target(source: Source, line: int, column: int, macros: Mapping[str, Macro]) 
         if operators and not any(first <= at - begin < last for first, last in operators):
             return ""
         return _spelled(stored(source, statement, at, {}))
-    except NotUnderstood:
+    except NotEditable:
         return ""
 
 
 def _named_call(text: str, macros: Mapping[str, Macro]) -> str:
     try:
         return _spelled(_of_call(text, macros, alone=True))
-    except NotUnderstood:
+    except NotEditable:
         return squeezed(text)
 
 
@@ -105,11 +105,11 @@ def _spelled(region: Region) -> str:
 
 
 def assignment(source: Source, statement: Statement) -> tuple[str, str]:
-    """Both sides of a statement that is one plain assignment. Raises NotUnderstood."""
+    """Both sides of a statement that is one plain assignment. Raises NotEditable."""
     code = source.code[statement.start : statement.end - 1]
     operators = _assignments(code)
     if len(operators) != 1 or operators[0][1] - operators[0][0] != 1:
-        raise NotUnderstood("it is no plain assignment")
+        raise NotEditable("it is no plain assignment")
     text = source.text[statement.start : statement.end - 1]
     return text[: operators[0][0]].strip(), text[operators[0][1] :].strip()
 
@@ -143,7 +143,7 @@ def _of_call(text: str, macros: Mapping[str, Macro], deep: int = 0, *, alone: bo
         source.code,
     )
     if found is None:
-        raise NotUnderstood("no assignment or call that stores was recognised")
+        raise NotEditable("no assignment or call that stores was recognised")
     name, closing = found.group(1), source.closing(found.end() - 1)
     given = arguments(source, found.end(), closing)
     if alone:
@@ -169,18 +169,18 @@ def _of_call(text: str, macros: Mapping[str, Macro], deep: int = 0, *, alone: bo
             if operators:
                 return stored(inner, Statement(0, len(inner.text), -1), -1, macros)
             return _of_call(inner.text, macros, deep + 1, alone=alone)
-    raise NotUnderstood(f"it is stored by `{name}`, whose arguments are not understood")
+    raise NotEditable(f"it is stored by `{name}`, whose arguments are not understood")
 
 
 def _stores_nothing(code: str, macros: Mapping[str, Macro], deep: int = 0) -> None:
-    """Raises NotUnderstood where what stands beside a store may be another one."""
+    """Raises NotEditable where what stands beside a store may be another one."""
     for name in (found.group(1) for found in CALL.finditer(code)):
         if _ATOMICS.match(name) or _COPIES.search(name) or (name in macros and deep == _DEEP):
-            raise NotUnderstood("it stores more than once")
+            raise NotEditable("it stores more than once")
         if name in macros:
             _stores_nothing(macros[name][1], macros, deep + 1)
     if "++" in code or "--" in code or _assignments(re.sub(r"[()\[\]{}]", " ", code)):
-        raise NotUnderstood("it stores more than once")
+        raise NotEditable("it stores more than once")
 
 
 def _of_address(text: str) -> Region:
@@ -194,9 +194,9 @@ def _of_lvalue(text: str) -> Region:
     lvalue = _bare(squeezed(text))
     declared = re.match(r"(?:(?:const|volatile|static|auto|struct \w+|[A-Za-z_][\w:<>]*)\s+)+\**\s*\w+$", lvalue)
     if declared:
-        raise NotUnderstood("it declares a variable")
+        raise NotEditable("it declares a variable")
     if not _NAMED.fullmatch(_without_brackets(lvalue)):
-        raise NotUnderstood(f"`{lvalue}` is more than what is stored to")
+        raise NotEditable(f"`{lvalue}` is more than what is stored to")
     if lvalue.startswith("*"):
         inner = _bare(lvalue[1:])
         simple = re.fullmatch(r"[\w.\[\]>-]+", inner) is not None
@@ -240,19 +240,19 @@ _COUNTED = re.compile(
 
 
 def whole(region: Region, loop: Loop) -> Region:
-    """All that a loop stores to, whose body stores to `region`. Raises NotUnderstood.
+    """All that a loop stores to, whose body stores to `region`. Raises NotEditable.
 
     It counts a variable up by one, and that is the index of an array where the body stores.
     """
     found = _COUNTED.fullmatch(Source(loop.head).code)
     if found is None or len({found.group(1), found.group(3), found.group(5) or found.group(6)}) > 1:
-        raise NotUnderstood("how often its loop runs is not understood")
+        raise NotEditable("how often its loop runs is not understood")
     index, first, end = found.group(1), found.group(2), found.group(4)
     at = re.search(rf"\[\s*{index}\s*\]", region.lvalue)
     names = re.findall(rf"\b{index}\b", region.lvalue)
     inside = at is None or region.lvalue[: at.start()].count("[") != region.lvalue[: at.start()].count("]")
     if at is None or inside or len(names) != 1 or re.search(rf"\b{index}\b", end):
-        raise NotUnderstood("what its loop stores to is not understood")
+        raise NotEditable("what its loop stores to is not understood")
     element = f"{region.lvalue[: at.start()]}[{first}]"
     many = (
         end if first == "0" and re.fullmatch(r"[\w.>-]+", end) else f"({end} - {first})" if first != "0" else f"({end})"

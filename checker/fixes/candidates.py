@@ -39,7 +39,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class Candidate:
     """An edit. `kind` and `words` as in result.Fix."""
 
     kind: str
@@ -57,7 +57,7 @@ class Remedy:
                 yield Insertion(row, step.before, run if step.flush else (), step.fence, step.sync)
 
 
-class Remedies:
+class Candidates:
     """For the findings of one search. `chain`: an event's places in the source, innermost first."""
 
     def __init__(self, subject: Subject, chain: CallChains) -> None:
@@ -66,9 +66,9 @@ class Remedies:
         self._stores: dict[SourcePoint, list[int]] | None = None
         self._storing: frozenset[SourceFunction] | None = None
 
-    def of(self, causes: Sequence[Cause]) -> Iterator[Remedy]:
+    def of(self, causes: Sequence[Cause]) -> Iterator[Candidate]:
         """For causes that are one bug; those that lack nothing a flush, fence or sync could give have none."""
-        causes = [cause for cause in causes if missing(cause)]
+        causes = [cause for cause in causes if lacks_persist(cause)]
         lost = self._places(piece for cause in causes for piece in self._lost(cause))
         kept = self._places(cause.kept for cause in causes if cause.kept is not None)
         if not causes or not lost:
@@ -88,34 +88,34 @@ class Remedies:
 
     # -- with caches
 
-    def _flushes(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Remedy]:
+    def _flushes(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Candidate]:
         needed = self._needed(lost)
         if needed != lost:
             yield from self._flushes((), needed, kept)
-        for remedy in self._flushes_at(causes, lost, kept):
-            yield remedy
-            together = self._after_loops(remedy.steps)
+        for candidate in self._flushes_at(causes, lost, kept):
+            yield candidate
+            together = self._after_loops(candidate.steps)
             if together:
-                words = remedy.words.replace(
+                words = candidate.words.replace(
                     f"right after {it(lost)}", f"once all of {'it' if len(lost) == 1 else 'each'} is stored"
                 )
-                yield replace(remedy, words=words, steps=together)
+                yield replace(candidate, words=words, steps=together)
 
-    def _flushes_at(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Remedy]:
-        names, before = listed(lost), listed(kept)
+    def _flushes_at(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Candidate]:
+        names, before = in_words(lost), in_words(kept)
         fences = tuple(self._step(place, before=True, fence=True) for place in kept)
         if causes:
             if fences:
-                yield Remedy("fence", f"a fence before {before}", fences)
+                yield Candidate("fence", f"a fence before {before}", fences)
             flushed = self._flushed(causes)
             if flushed:
                 where = " and ".join(f"{spoken(step.place.file)}:{step.place.line}" for step in flushed)
-                yield Remedy("fence", f"a fence after the flush at {where}", flushed)
-            yield Remedy("fence", f"a fence after {names}", tuple(self._step(place, fence=True) for place in lost))
+                yield Candidate("fence", f"a fence after the flush at {where}", flushed)
+            yield Candidate("fence", f"a fence after {names}", tuple(self._step(place, fence=True) for place in lost))
         flushes = tuple(self._step(place, flush=True) for place in lost)
-        yield Remedy("flush", f"a flush of {names} right after {it(lost)}: a fence follows already", flushes)
+        yield Candidate("flush", f"a flush of {names} right after {it(lost)}: a fence follows already", flushes)
         if fences:
-            yield Remedy(
+            yield Candidate(
                 "flush-fence",
                 f"a flush of {names} right after {it(lost)}, and a fence before {before}",
                 flushes + fences,
@@ -123,9 +123,9 @@ class Remedies:
         last = self._step(lost[-1], flush=True, fence=True)
         words = f"a flush of {names} right after {it(lost)}, with a fence"
         if len(lost) > 1:
-            yield Remedy("flush-fence", words + " after the last", (*flushes[:-1], last))
+            yield Candidate("flush-fence", words + " after the last", (*flushes[:-1], last))
         each = tuple(self._step(place, flush=True, fence=True) for place in lost)
-        yield Remedy("flush-fence", words + (" after each" if len(lost) > 1 else ""), each)
+        yield Candidate("flush-fence", words + (" after each" if len(lost) > 1 else ""), each)
 
     def _flushed(self, causes: Sequence[Cause]) -> tuple[Step, ...]:
         """A fence after each flush that covered a lost update and had no fence in time; () if one had none."""
@@ -218,12 +218,12 @@ class Remedies:
 
     # -- with a page cache
 
-    def _syncs(self, lost: list[Location]) -> Iterator[Remedy]:
+    def _syncs(self, lost: list[Location]) -> Iterator[Candidate]:
         steps = tuple(self._step(place, sync=self._sync_kind(place)) for place in lost)
-        yield Remedy("sync", f"a sync of {listed(lost)} right after {it(lost)}", steps)
+        yield Candidate("sync", f"a sync of {in_words(lost)} right after {it(lost)}", steps)
         if len(lost) > 1:
             last = tuple(self._step(place, sync=self._sync_kind(place)) for place in lost[-1:])
-            yield Remedy("sync", f"a sync right after {listed(lost[-1:])}", last)
+            yield Candidate("sync", f"a sync right after {in_words(lost[-1:])}", last)
 
     def _sync_kind(self, place: Location) -> SyncKind:
         """msync for what was stored to a mapping, else fsync of the file."""
@@ -299,12 +299,12 @@ class Remedies:
         return wider if len(wider) <= _MOST_TOGETHER else lost
 
 
-def missing(cause: Cause) -> bool:
+def lacks_persist(cause: Cause) -> bool:
     """Whether something could have made the lost update durable in time."""
     return cause.kind in (Kind.ORDERING, Kind.UNPERSISTED) and not cause.prefix and cause.lost is not None
 
 
-def listed(places: Sequence[Location]) -> str:
+def in_words(places: Sequence[Location]) -> str:
     """ "`entry.key` at hash.c:40 and `entry.value` at hash.c:41"."""
     return " and ".join(
         f"`{place.name}` at {spoken(place.file)}:{place.line}"

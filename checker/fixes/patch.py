@@ -1,10 +1,10 @@
-"""Edits made in whole files, and what they change as a diff."""
+"""Edits applied to whole files, and the changes as a diff."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from crashcheck.checker.results import Edit
 from crashcheck.errors import CrashcheckError
@@ -41,42 +41,48 @@ def applied(edits: Iterable[Edit], read: Callable[[str], str]) -> dict[str, tupl
     out = {}
     for file, mine in by_file.items():
         before = read(file)
-        carriage = "\r" if before.count("\n") == before.count("\r\n") else ""
-        lines = before.split(f"{carriage}\n")
-        above: dict[int, list[str]] = {}
-        below: dict[int, list[str]] = {}
-        for edit in mine:
-            if not 1 <= edit.line <= len(lines) or (
-                edit.replaces and lines[edit.line - 1].removesuffix("\r") != edit.replaces
-            ):
-                raise CrashcheckError(
-                    "fix-source-changed",
-                    f"{file}:{edit.line} is not what it was when the program was built",
-                    "Run `crashcheck run` again, and then `crashcheck fix`.",
-                )
-            if not edit.replaces:
-                (above if edit.insert_before else below).setdefault(edit.line, []).append(edit.text)
-        changed: dict[int, str] = {}
-        for edit in mine:
-            if edit.replaces and changed.setdefault(edit.line, edit.text) != edit.text:
-                raise CrashcheckError(
-                    "fix-conflict",
-                    f"{file}:{edit.line} would have to be changed in two ways",
-                    "Apply one fix (`crashcheck fix ID --apply`), run again, and then apply the next.",
-                )
-        after: list[tuple[str, bool]] = []  # lines, and whether an edit made them
-        for number, line in enumerate(lines, 1):
-            texts = [(text, True) for text in above.get(number, ())]
-            texts += [(changed.get(number, line), number in changed)]
-            texts += [(text, True) for text in below.get(number, ())]
-            after += [(one, made) for text, made in texts for one in text.split("\n")]
-        joined = _else_joined(after) if not _ELSE_APART.search(before) else map(_text, after)
-        out[file] = (before, f"{carriage}\n".join(joined))
+        out[file] = (before, _applied(file, before, mine))
     return out
 
 
-def _text(line: tuple[str, bool]) -> str:
-    return line[0]
+def _applied(file: str, before: str, edits: Sequence[Edit]) -> str:
+    """The text of one file after its edits, which are in order."""
+    carriage = "\r" if before.count("\n") == before.count("\r\n") else ""
+    lines = before.split(f"{carriage}\n")
+    above: dict[int, list[str]] = {}
+    below: dict[int, list[str]] = {}
+    instead: dict[int, str] = {}
+    for edit in edits:
+        if not _fits(edit, lines):
+            raise CrashcheckError(
+                "fix-source-changed",
+                f"{file}:{edit.line} is not what it was when the program was built",
+                "Run `crashcheck run` again, and then `crashcheck fix`.",
+            )
+    for edit in edits:
+        if not edit.replaces:
+            (above if edit.insert_before else below).setdefault(edit.line, []).append(edit.text)
+        elif instead.setdefault(edit.line, edit.text) != edit.text:
+            raise CrashcheckError(
+                "fix-conflict",
+                f"{file}:{edit.line} would have to be changed in two ways",
+                "Apply one fix (`crashcheck fix ID --apply`), run again, and then apply the next.",
+            )
+    after: list[tuple[str, bool]] = []  # lines, and whether an edit made them
+    for number, line in enumerate(lines, 1):
+        texts = [(text, True) for text in above.get(number, ())]
+        texts += [(instead.get(number, line), number in instead)]
+        texts += [(text, True) for text in below.get(number, ())]
+        after += [(one, made) for text, made in texts for one in text.split("\n")]
+    joined = _else_joined(after) if not _ELSE_APART.search(before) else (text for text, _ in after)
+    return f"{carriage}\n".join(joined)
+
+
+def _fits(edit: Edit, lines: Sequence[str]) -> bool:
+    """Whether the file has the line of an edit, as it was when the edit was made."""
+    if not 1 <= edit.line <= len(lines):
+        return False
+    return not edit.replaces or lines[edit.line - 1].removesuffix("\r") == edit.replaces
 
 
 def _else_joined(lines: Iterable[tuple[str, bool]]) -> Iterator[str]:

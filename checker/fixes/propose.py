@@ -15,9 +15,9 @@ from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.call_chains import CallChains
 from crashcheck.checker.findings.register import Bug, Register
-from crashcheck.checker.fixes.candidates import Remedies, Remedy, Step, missing
+from crashcheck.checker.fixes.candidates import Candidate, Candidates, Step, lacks_persist
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
-from crashcheck.checker.fixes.reexplore import Order, Outcome, Retrial
+from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration, Reexplored
 from crashcheck.checker.results import Edit, Fix, Kind
 from crashcheck.checker.search.crash_states import TriedImages
 from crashcheck.checker.search.timeouts import KnownTimeouts, Patience
@@ -26,7 +26,7 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Plan, Strategy
 from crashcheck.checker.subject import Subject
 
-_MOST_EXPLORED = 4  # remedies whose edited traces are explored; the others only meet the failing states
+_MOST_EXPLORED = 4  # candidates whose edited traces are explored; the others only meet the failing states
 _MOST_SWAPPED = 32
 
 Write = Callable[[Sequence[Step]], tuple[tuple[Edit, ...], str]]  # edits of the source, or why there are none
@@ -34,9 +34,9 @@ Write = Callable[[Sequence[Step]], tuple[tuple[Edit, ...], str]]  # edits of the
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """A remedy, what it costs, and how it is written."""
+    """A candidate, what it costs, and how it is written."""
 
-    remedy: Remedy
+    candidate: Candidate
     cost: Cost
     edits: tuple[Edit, ...]
     no_edit: str
@@ -49,14 +49,14 @@ class _Offer:
         """
         return (
             not self.edits,
-            self.cost.all * self.remedy.parts,
+            self.cost.all * self.candidate.parts,
             self.cost.all,
             sum(edit.text.count("\n") + 1 for edit in self.edits),
         )
 
 
 @dataclass(slots=True, eq=False)
-class Fixes:
+class FixProposer:
     """Proposes and tries, for the findings of one search, while its executor is open.
 
     `left`: of the seconds for all of them; what the strategy prepares is bounded by it.
@@ -72,14 +72,14 @@ class Fixes:
     facts: Facts | None = None
     left: Left = endless
     _plan: Plan = field(init=False)
-    _remedies: Remedies = field(init=False)
-    _order: Order = field(init=False)
+    _candidates: Candidates = field(init=False)
+    _planned: PlannedStates = field(init=False)
     _patience: Patience = field(init=False)
 
     def __post_init__(self) -> None:
         self._plan = self.strategy.plan(self.subject.space, self.left)
-        self._order = Order(choice.state for choice in self._plan.choices())
-        self._remedies = Remedies(self.subject, self.chain)
+        self._planned = PlannedStates(choice.state for choice in self._plan.choices())
+        self._candidates = Candidates(self.subject, self.chain)
         self._patience = Patience(self.executor, KnownTimeouts(by_call(self.subject.space)))
 
     @property
@@ -94,19 +94,27 @@ class Fixes:
         a run.
         """
         ends = time.monotonic() + seconds
-        if not any(missing(draft.cause) for draft in bug.drafts):
+        if not any(lacks_persist(draft.cause) for draft in bug.drafts):
             return self._hopeless(bug)
         cases = self._cases(bug)
-        retrial = Retrial(
-            self.subject, self.executor, self._patience, self._order, self.register, self.tried, self.facts, bug, cases
+        reexploration = Reexploration(
+            self.subject,
+            self.executor,
+            self._patience,
+            self._planned,
+            self.register,
+            self.tried,
+            self.facts,
+            bug,
+            cases,
         )
         best: Fix | None = None
         for many, (left, offer, counterparts) in enumerate(self._nearest(bug, cases)):
             if best is not None and (many == _MOST_EXPLORED or left >= best.after_failing):
                 break
-            lost, about = self._about(bug, offer.remedy)
-            outcome = retrial.explore(counterparts, lost, about, ends)
-            fix = self._fix(offer, left + outcome.failing, len(cases), outcome)
+            lost, about = self._about(bug, offer.candidate)
+            found = reexploration.explore(counterparts, lost, about, ends)
+            fix = self._fix(offer, left + found.failing, len(cases), found)
             if best is None or fix.after_failing < best.after_failing:
                 best = fix
             if not best.after_failing:
@@ -114,14 +122,17 @@ class Fixes:
         return best or Fix("atomic", "no place in the source is known where a flush or a fence could be added")
 
     def _nearest(self, bug: Bug, cases: dict[bytes, CrashState]) -> Iterator[tuple[int, _Offer, Counterparts]]:
-        """Remedies by how many of the finding's failing states they leave, and then by price; that many come with them.
+        """Candidates by how many of the failing states they leave, and then by price; with that number.
 
         Those that leave none come as soon as they are met: the edited trace of what costs more need not be made.
         """
         events = self.subject.trace.events
-        remedies = self._remedies.of([draft.cause for draft in bug.drafts])
+        candidates = self._candidates.of([draft.cause for draft in bug.drafts])
         offers = sorted(
-            (_Offer(remedy, cost(events, remedy.insertions()), *self.write(remedy.steps)) for remedy in remedies),
+            (
+                _Offer(candidate, cost(events, candidate.insertions()), *self.write(candidate.steps))
+                for candidate in candidates
+            ),
             key=lambda offer: offer.price,
         )
         short = []
@@ -137,35 +148,27 @@ class Fixes:
             yield sum(map(counterparts.feasible, cases.values())), offer, counterparts
 
     def _counterparts(self, offer: _Offer) -> Counterparts:
-        return Counterparts(self.subject.space, edited(self.subject.graph, offer.remedy.insertions()))
+        return Counterparts(self.subject.space, edited(self.subject.graph, offer.candidate.insertions()))
 
-    def _about(self, bug: Bug, remedy: Remedy) -> tuple[Rows, Rows]:
+    def _about(self, bug: Bug, candidate: Candidate) -> tuple[Rows, Rows]:
         """The updates at the places of what a finding loses; and at all its places, and those of an edit."""
 
         def rows(pieces: Iterable[int | None]) -> list[int]:
-            return [row for piece in pieces if piece is not None for row in self._remedies.rows_of(piece)]
+            return [row for piece in pieces if piece is not None for row in self._candidates.rows_of(piece)]
 
         lost = rows(draft.cause.lost for draft in bug.drafts)
         kept = rows(draft.cause.kept for draft in bug.drafts)
-        edited_ = [row for step in remedy.steps for row in step.rows]
+        edited_ = [row for step in candidate.steps for row in step.rows]
         return np.unique(np.array(lost, dtype=np.int64)), np.unique(np.array([*lost, *kept, *edited_], dtype=np.int64))
 
-    def _fix(self, offer: _Offer, failing: int, many: int, outcome: Outcome) -> Fix:
-        verified = f"with this edit: {failing} of {many} failing state{'s' * (many != 1)} fail on this trace"
-        holding = f", {describe.count(outcome.groups, 'group')} with its places first," if outcome.groups else ""
-        verified += f"; explored again{holding} by {self.strategy.name}{' to its end' * outcome.whole}"
-        verified += f", {describe.count(outcome.states, 'state')}"
-        if not outcome.in_time:
-            verified += ", when the time for it was spent"
-        if outcome.others:
-            verified += f", {outcome.others} of which fail for another reason"
+    def _fix(self, offer: _Offer, failing: int, cases: int, found: Reexplored) -> Fix:
         return Fix(
-            kind=offer.remedy.kind,
-            words=offer.remedy.words,
+            kind=offer.candidate.kind,
+            words=offer.candidate.words,
             edits=offer.edits,
-            before_failing=many,
+            before_failing=cases,
             after_failing=failing,
-            verified=verified,
+            verified=_verified(failing, cases, found, self.strategy.name),
             extra_flushes=offer.cost.flushes,
             extra_fences=offer.cost.fences,
             extra_syncs=offer.cost.syncs,
@@ -212,7 +215,7 @@ class Fixes:
         subject, cause = self.subject, bug.drafts[0].cause
         if cause.lost is None or cause.kept is None or subject.graph.model == "page-cache":
             return None
-        first, second = self._remedies.rows_of(cause.kept), self._remedies.rows_of(cause.lost)
+        first, second = self._candidates.rows_of(cause.kept), self._candidates.rows_of(cause.lost)
         states = [state for state in (self._between(row, second) for row in first) if state is not None][:_MOST_SWAPPED]
         if not states or int(subject.graph.granule[cause.lost]) != int(subject.graph.granule[cause.kept]):
             return None
@@ -245,3 +248,23 @@ class Fixes:
             return None  # a word's own updates cannot change places
         kept = [piece for piece, event in events_of.items() if event < row or event == others[at]]
         return subject.space.with_(point, tuple(kept))
+
+
+def _verified(failing: int, cases: int, found: Reexplored, strategy: str) -> str:
+    """What the recorded run shows of a fix: its `cases` failing states, `failing` of them still, and related ones."""
+    if failing:
+        what = f"{cases - failing} of {cases} failing crash states pass with this change on the recorded run"
+    elif cases == 1:
+        what = "The failing crash state passes with this change on the recorded run"
+    else:
+        what = f"All {cases} failing crash states pass with this change on the recorded run"
+    if found.passing:
+        what += f", and so {'does' if found.passing == 1 else 'do'} {describe.count(found.passing, 'related one')}"
+    if found.others:
+        fail = "fails" if found.others == 1 else "fail"
+        what += f"; {describe.count(found.others, 'related one')} {fail} for another reason"
+    if found.whole:
+        what += f"; strategy {strategy} plans no other state"
+    elif not found.in_time:
+        what += f"; the time for more states of strategy {strategy} was spent"
+    return what

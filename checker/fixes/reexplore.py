@@ -35,30 +35,30 @@ _AHEAD = 8  # states submitted before the first of them is asked for
 _LOOK_EVERY = 16  # states between two looks at the clock, where none is run
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What exploring again gave. `groups` hold the edited places.
+@dataclass(slots=True)
+class Reexplored:
+    """What exploring the edited trace gave: its states by what the check said, each image once.
 
-    `failing`: states of the finding that fail and had not been met before; `others`: failing states that are not its.
-    `whole`: every state was looked at. `in_time`: not all that were to be looked at, because the time for it was spent.
+    States of the finding that failed already are in none of `passing`, `failing` and `others`.
     """
 
-    failing: int
-    others: int
-    states: int
-    groups: int
-    whole: bool
-    in_time: bool
+    groups: int  # that hold the edited places
+    states: int = 0  # with different images
+    passing: int = 0
+    failing: int = 0  # states of the finding that had not been met before
+    others: int = 0  # failing states of other causes
+    whole: bool = True  # every state that the strategy plans was covered
+    in_time: bool = True  # False: the time for it was spent first
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Submitted:
     state: CrashState
     fingerprint: bytes
     ticket: int | None  # None: the check has seen this image
 
 
-class Order:
+class PlannedStates:
     """The states that a strategy chooses of the recorded trace, asked for once however often they are gone through.
 
     Where the strategy ran out of time, going through them ends with OutOfTime, each time.
@@ -91,24 +91,24 @@ class Order:
 
 
 @dataclass(slots=True, eq=False)
-class Retrial:
-    """For the edits tried for one finding. `order`: the strategy's; `cases`: its failing states by fingerprint.
+class Reexploration:
+    """Explores the edited traces of one finding's candidate fixes, one after the other.
 
-    Those that come to light with one edit are there for the next. The check is not asked again about them, nor about
-    images that the search has seen.
+    The check is not run again on states that are known to fail, nor on images that the search has seen.
     """
 
     subject: Subject
     executor: Executor
     patience: Patience
-    order: Order
+    planned: PlannedStates  # by the strategy, for the recorded trace
     register: Register
-    tried: TriedImages
+    tried: TriedImages  # what the search and earlier edits ran
     facts: Facts | None
     bug: Bug
-    cases: dict[bytes, CrashState]
 
-    def explore(self, counterparts: Counterparts, lost: Rows, about: Rows, ends: float) -> Outcome:
+    cases: dict[bytes, CrashState]  # the finding's failing states by fingerprint; those found with one edit stay
+
+    def explore(self, counterparts: Counterparts, lost: Rows, about: Rows, ends: float) -> Reexplored:
         """`lost`: all updates at the places whose loss fails; `about`: those at all places of the finding and the edit.
 
         `ends`: by the monotonic clock.
@@ -118,52 +118,52 @@ class Retrial:
         holding = self._holding(space, at[about])
         near = self._near(space, at[lost], holding)
         states = chain((counterparts.recorded(state, space) for state in near), self._far(counterparts))
+        found = Reexplored(len(holding))
+        submitted: deque[_Submitted] = deque()
+        for one in self._submit(states, ends, found):
+            submitted.append(one)
+            if len(submitted) > _AHEAD:
+                self._count(submitted.popleft(), ends, found)
+        while submitted:
+            self._count(submitted.popleft(), ends, found)
+        return found
+
+    def _submit(self, states: Iterator[CrashState | None], ends: float, found: Reexplored) -> Iterator[_Submitted]:
+        """Begin the check on each image once; where that ends early, `found` says so."""
         seen: set[bytes] = set()
-        waiting: deque[_Waiting] = deque()
-        failing = others = 0
-        whole = in_time = True
-
-        def take() -> None:
-            nonlocal failing, others, whole, in_time
-            one = waiting.popleft()
-            fails = one.fingerprint not in self.cases and self._fails(one, ends)
-            if fails is None:
-                whole = in_time = False
-            elif fails and self._is_mine(one):
-                self.cases[one.fingerprint] = one.state
-                failing += 1
-            elif fails:
-                others += 1
-
-        def in_turn() -> Iterator[CrashState | None]:
-            nonlocal whole, in_time
-            try:
-                yield from states
-            except OutOfTime:
-                whole = in_time = False
-
         ran = False
-        for number, state in enumerate(in_turn()):
+        for number, state in enumerate(_until_out_of_time(states, found)):
             if (ran or number % _LOOK_EVERY == 0) and time.monotonic() > ends:
-                whole = in_time = False
-                break
+                found.whole = found.in_time = False
+                return
             if state is None:
-                whole = False
-                break
+                found.whole = False
+                return
             fingerprint = self.subject.content.fingerprint(state)
             if fingerprint in seen:
                 continue
             if len(seen) == MOST_STATES:
-                whole = False
-                break
+                found.whole = False
+                return
             seen.add(fingerprint)
+            found.states += 1
             ran = not any(fingerprint in known for known in (self.tried.passed, self.tried.failed, self.cases))
-            waiting.append(_Waiting(state, fingerprint, self.executor.submit(state) if ran else None))
-            if len(waiting) > _AHEAD:
-                take()
-        while waiting:
-            take()
-        return Outcome(failing, others, len(seen), len(holding), whole, in_time)
+            yield _Submitted(state, fingerprint, self.executor.submit(state) if ran else None)
+
+    def _count(self, one: _Submitted, ends: float, found: Reexplored) -> None:
+        """Wait for the check of an image and count what it said; a state of the finding joins its `cases`."""
+        if one.fingerprint in self.cases:
+            return
+        fails = self._fails(one, ends)
+        if fails is None:
+            found.whole = found.in_time = False
+        elif not fails:
+            found.passing += 1
+        elif self._is_mine(one):
+            self.cases[one.fingerprint] = one.state
+            found.failing += 1
+        else:
+            found.others += 1
 
     def _holding(self, space: StateSpace, events: Rows) -> list[Behaviour]:
         """The representatives of the groups that have one of these updates, from the smallest to the largest."""
@@ -183,13 +183,13 @@ class Retrial:
 
     def _far(self, counterparts: Counterparts) -> Iterator[CrashState | None]:
         """Of the recorded trace; None where so many have been looked at that it ends."""
-        for looked, state in enumerate(self.order):
+        for looked, state in enumerate(self.planned):
             if looked == _MOST_LOOKED:
                 yield None
             if counterparts.feasible(state):
                 yield state
 
-    def _fails(self, one: _Waiting, ends: float) -> bool | None:
+    def _fails(self, one: _Submitted, ends: float) -> bool | None:
         """Fails twice, if it had not been met; None where no time is left to tell whether it hangs or is slow."""
         if one.ticket is None:
             return one.fingerprint in self.tried.failed
@@ -207,7 +207,7 @@ class Retrial:
             self.tried.passed.add(one.fingerprint)
         return not verdict.passed
 
-    def _is_mine(self, one: _Waiting) -> bool:
+    def _is_mine(self, one: _Submitted) -> bool:
         """Whether a failing state is due to the finding: one that the search had not met lost an update of a function
         that it blames, passes with everything persisted, but fails with all that other findings blame persisted."""
         if one.fingerprint in self.tried.failed:
@@ -231,6 +231,13 @@ class Retrial:
         pieces = [draft.cause.lost for draft in self.bug.drafts if draft.cause.lost is not None]
         places = (self.subject.provenance.of(self.subject.event_of(piece)) for piece in pieces)
         return {place.owner for place in places if place is not None}
+
+
+def _until_out_of_time(states: Iterator[CrashState | None], found: Reexplored) -> Iterator[CrashState | None]:
+    try:
+        yield from states
+    except OutOfTime:
+        found.whole = found.in_time = False
 
 
 def _losses(space: StateSpace, events: Rows) -> Iterator[CrashState]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from crashcheck.checker.findings.call_chains import CallChains, outside_helpers, storing_functions
-from crashcheck.checker.fixes.c_source import Macro, NotUnderstood, Source, Statement, calls_in, macros_of, visible
+from crashcheck.checker.fixes.c_source import Macro, NotEditable, Source, Statement, calls_in, macros_of, visible
 from crashcheck.checker.fixes.c_targets import Region, SideEffect, assignment, stored, whole
 from crashcheck.checker.fixes.candidates import Step
 from crashcheck.checker.fixes.patch import in_order
@@ -53,7 +53,7 @@ class _Called:
     inside: int
 
 
-class Writer:
+class EditWriter:
     """Writes the steps of remedies into the source of one program; nothing is changed on disk."""
 
     def __init__(self, subject: Subject, chain: CallChains, folder: Path) -> None:
@@ -71,7 +71,7 @@ class Writer:
         try:
             for step in steps:
                 made += self._step(step)
-        except NotUnderstood as error:
+        except NotEditable as error:
             return (), f"{step.place.file}:{step.place.line}: {error}"
         edits = in_order(made)
         changed: dict[tuple[str, int], str] = {}
@@ -84,7 +84,7 @@ class Writer:
 
     def _step(self, step: Step) -> list[Edit]:
         if Path(step.place.file).is_absolute():
-            raise NotUnderstood("it lies outside of the project")
+            raise NotEditable("it lies outside of the project")
         source = self._source(step.place.file)
         statement = source.statement(step.place.line, step.place.column)
         try:
@@ -96,14 +96,14 @@ class Writer:
         if step.after_loop:
             loop = source.loop_around(statement)
             if step.flush and loop is None and source.in_loop(statement):
-                raise NotUnderstood("its loop does more than that")
+                raise NotEditable("its loop does more than that")
             while loop is not None:
                 statement = loop.statement
                 loop = source.loop_around(statement) if not step.flush else None
         first, last = source.line_of(statement.start), source.line_of(statement.end - 1)
         tail = source.code[statement.end : source.position(last, 1) + len(source.line(last))]
         if tail.strip():
-            raise NotUnderstood("other code follows on the line")
+            raise NotEditable("other code follows on the line")
         return [*self._included(step.place.file, includes), *_put(step, source, statement, first, last, lines)]
 
     def _once(self, step: Step, source: Source, statement: Statement) -> list[Edit]:
@@ -145,7 +145,7 @@ class Writer:
             return lines + fence, ["immintrin.h", *headers]
         declared = self._declared(step.place.file, chosen.name)
         if volatile and (declared is None or "volatile" not in declared[1]):
-            raise NotUnderstood(f"what is stored to is volatile, and `{chosen.name}` may not take such an address")
+            raise NotEditable(f"what is stored to is volatile, and `{chosen.name}` may not take such an address")
         if not chosen.ranged:
             # A macro around what takes a size gives that itself.
             sized = "sizeof" in self._macros(step.place.file).get(chosen.name, ((), ""))[1]
@@ -169,13 +169,13 @@ class Writer:
         return region if loop is None else whole(region, loop)
 
     def _has_address(self, file: str, lvalue: str) -> None:
-        """Raises NotUnderstood for a bit-field."""
+        """Raises NotEditable for a bit-field."""
         member = re.search(r"(?:\.|->)\s*(\w+)$", lvalue)
         if member is None:
             return
         width = re.compile(rf"[\w,]\s+{member.group(1)}\s*:(?!:)\s*\w+\s*[;,]")
         if any(width.search(source.code) for source in self._seen_by(file)):
-            raise NotUnderstood(f"`{member.group(1)}` is a bit-field, which has no address")
+            raise NotEditable(f"`{member.group(1)}` is a bit-field, which has no address")
 
     def _volatile(self, file: str, region: Region) -> bool:
         """Whether a name of what is stored to is declared volatile somewhere: C++ converts no such address."""
@@ -188,7 +188,7 @@ class Writer:
     def _by_line(self, step: Step, region: Region) -> list[Region]:
         """For a primitive that flushes one line: once, or for the first and the last byte if it may lie on two."""
         if step.after_loop:
-            raise NotUnderstood("the program flushes one cache line at a time")
+            raise NotEditable("the program flushes one cache line at a time")
         events = self._subject.trace.events
         rows = list(step.rows)
         offset, size = events["offset"][rows].astype(np.int64), np.maximum(events["size"][rows].astype(np.int64), 1)
@@ -197,7 +197,7 @@ class Writer:
             return [region]
         if most == 1 and region.lvalue:
             return [region, Region(f"(char *)(&{region.lvalue} + 1) - 1", "1")]
-        raise NotUnderstood("it spans several cache lines, and the program flushes one at a time")
+        raise NotEditable("it spans several cache lines, and the program flushes one at a time")
 
     def _fence(self, place: Location) -> tuple[list[str], list[str]]:
         own = self._primitive(place, {"fence"})
@@ -212,7 +212,7 @@ class Writer:
             code = source.text[statement.start : statement.end]
             found = re.search(r"\b(?:pwrite|write|writev|pwritev|ftruncate|fallocate)(?:64)?\s*\(\s*(\w+)\s*,", code)
             if found is None:
-                raise NotUnderstood("which file descriptor it writes to is not known")
+                raise NotEditable("which file descriptor it writes to is not known")
             return [f"fsync({found.group(1)});"], ["unistd.h"]
         region = self._region(step, source, statement)
         own = self._primitive(step.place, {"sync"})
@@ -251,7 +251,7 @@ class Writer:
             file, line, column = place
             try:
                 call = self._source(file).call(line, column)
-            except NotUnderstood:
+            except NotEditable:
                 continue
             if call is not None and not call[0].startswith("__asm"):
                 calls.append(_Called(file, *call, frozenset(does), inside[place]))
@@ -335,7 +335,7 @@ class Writer:
         def read(path: Path) -> Source | None:
             try:
                 return self._source(str(path))
-            except NotUnderstood:
+            except NotEditable:
                 return None
 
         if file not in self._seen:
@@ -359,13 +359,13 @@ class Writer:
             try:
                 # What the program was built from was there before it ran.
                 if path.stat().st_mtime_ns > self._subject.trace.path.stat().st_mtime_ns:
-                    raise NotUnderstood(f"{file} has changed since the program ran")
+                    raise NotEditable(f"{file} has changed since the program ran")
                 self._sources[file] = Source(path.read_bytes().decode("utf-8").replace("\r\n", "\n"))
             except (OSError, UnicodeDecodeError):
                 self._sources[file] = None
         found = self._sources[file]
         if found is None:
-            raise NotUnderstood("the source file cannot be read")
+            raise NotEditable("the source file cannot be read")
         return found
 
 
@@ -410,13 +410,13 @@ def _put(step: Step, source: Source, statement: Statement, first: int, last: int
     own = source.indent(first)
     torn = source.torn_from(statement.header, statement.start, statement.end)
     if torn:
-        raise NotUnderstood(torn)
+        raise NotEditable(torn)
     if statement.header < 0:
         head = source.code[source.position(first, 1) : statement.start]
         if head.strip() and not re.fullmatch(r"\s*(case\b[^{};]*|default\s*|\w+\s*):\s*", head):
-            raise NotUnderstood("other code stands before it on the line")
+            raise NotEditable("other code stands before it on the line")
         if head.strip() and step.before:
-            raise NotUnderstood("a label stands before it on the line")
+            raise NotEditable("a label stands before it on the line")
         text = "\n".join(own + line for line in lines)
         return [Edit(file, first if step.before else last, step.before, text)]
     above = source.line_of(statement.header - 1)
@@ -429,13 +429,13 @@ def _put(step: Step, source: Source, statement: Statement, first: int, last: int
         opened, closed = Edit(file, above, True, "\n".join(whole), line), Edit(file, last, False, own + "}")
         return [opened, closed] if step.before else [opened, Edit(file, last, False, block), closed]
     if above == first:
-        raise NotUnderstood("the statement begins on the line of its condition")
+        raise NotEditable("the statement begins on the line of its condition")
     line = source.line(above)
     split = statement.header - source.position(above, 1)
     opened = Edit(file, above, True, line[:split] + " {" + line[split:], line)
     outer = source.indent(source.line_of(_keyword(source, statement.header)))
     if len(own.expandtabs(8)) <= len(outer.expandtabs(8)):
-        raise NotUnderstood("it is not indented more than its condition")
+        raise NotEditable("it is not indented more than its condition")
     added = Edit(file, first if step.before else last, step.before, "\n".join(own + text for text in lines))
     return [opened, added, Edit(file, last, False, outer + "}")]
 
@@ -445,7 +445,7 @@ def _instead(file: str, source: Source, statement: Statement, line: int, block: 
     own, old = source.indent(line), source.line(line)
     torn = source.torn_from(statement.header, statement.start, statement.end)
     if torn:
-        raise NotUnderstood(torn)
+        raise NotEditable(torn)
     if statement.header < 0:
         inner = own + _unit(source)
         return [Edit(file, line, True, "\n".join([own + "{", *(inner + text for text in block), own + "}"]), old)]

@@ -2,7 +2,7 @@
 
 The run and its mutants have the same updates, marks and outputs; they differ in when an update becomes durable. So all
 speak here of one clock, which counts updates, marks and outputs, and of one state space: that of the run without any
-flush, fence or sync, in which nothing has to persist, so that it has every state of every mutant (`Common`).
+flush, fence or sync, in which nothing has to persist, so that it has every state of every mutant (`CommonSpace`).
 
 A state is known by what it lost and by its earliest moment: just after the last update that it holds, or after the last
 acknowledgement. It is one of the run's own states unless the run had something that it lost durable at that moment.
@@ -39,7 +39,7 @@ _CHOICES_KEPT = 10_000
 _NEAR = 6  # crash points tried from the first one on where an update may be lost
 
 
-class Common:
+class CommonSpace:
     """What a run and its mutants have in common.
 
     `space` and `content` are those of the run without flushes, fences and syncs; `issued` gives for each piece the
@@ -145,20 +145,20 @@ class Common:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class StateCount:
     """`value`: how many new states there are, or at least so many; `whole` says which."""
 
     value: int
     whole: bool
 
 
-class Exposure:
+class MutantStates:
     """What a mutant leaves open that the run does not: the pieces that persist later, and from when to when.
 
     `keep_on` is called while states are gone through of which few may be new; what it raises ends that.
     """
 
-    def __init__(self, common: Common, original: PersistenceGraph, mutant: PersistenceGraph) -> None:
+    def __init__(self, common: CommonSpace, original: PersistenceGraph, mutant: PersistenceGraph) -> None:
         self.keep_on: KeepOn = always
         self._common = common
         self._mutant = mutant
@@ -189,14 +189,14 @@ class Exposure:
 
     # -- which are there
 
-    def count(self, most: int) -> Count:
+    def count(self, most: int) -> StateCount:
         """How many new states there are; where there are more than `most`, not all are counted."""
         total = 0
         for clock in self._moments:
             total += self.new_at(clock)
             if total > most:
-                return Count(total, False)
-        return Count(total, True)
+                return StateCount(total, False)
+        return StateCount(total, True)
 
     @cached_property
     def moments(self) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from random import Random
 
 from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.mutation.mutant_states import Common, Exposure
+from crashcheck.checker.mutation.mutant_states import CommonSpace, MutantStates
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState
@@ -61,7 +61,7 @@ class ProductEnd:
         return not self.why and not self.failing
 
 
-def product_of(content: Content, exposure: Exposure, common: Common, clock: int, pool: Path) -> Product | str:
+def product_of(content: Content, exposure: MutantStates, common: CommonSpace, clock: int, pool: Path) -> Product | str:
     """The product of a moment, whose image with nothing lost is in `pool`; or why it is none."""
     point = common.point(clock)
     whole = [piece for some in exposure.whole_at(clock) for piece in some]
@@ -108,7 +108,7 @@ def _writes(content: Content, point: int, lost: Ids) -> list[tuple[str, int, byt
     return [(patch.path, offset, data) for patch in patches for offset, data in patch.writes]
 
 
-def matching(exposure: Exposure, product: Product, choices: Sequence[int | None]) -> CrashState | None:
+def matching(exposure: MutantStates, product: Product, choices: Sequence[int | None]) -> CrashState | None:
     """A new state whose granules have these contents, with as little lost else as can be; None if none is found."""
     clock = product.clock
     every = exposure.losses_at(clock)
@@ -131,7 +131,7 @@ def matching(exposure: Exposure, product: Product, choices: Sequence[int | None]
     return None
 
 
-def drawn(exposure: Exposure, clock: int, many: int) -> Iterator[CrashState]:
+def drawn(exposure: MutantStates, clock: int, many: int) -> Iterator[CrashState]:
     """Up to `many` new states of a moment, always the same ones; some may come more than once."""
     drawing = Random(clock)
     every = exposure.losses_at(clock)
@@ -146,13 +146,13 @@ def drawn(exposure: Exposure, clock: int, many: int) -> Iterator[CrashState]:
 class Covering:
     """Explores moments, several at once, and remembers what it has shown: other mutants have the same moments."""
 
-    def __init__(self, common: Common, executor: Executor, jobs: int) -> None:
+    def __init__(self, common: CommonSpace, executor: Executor, jobs: int) -> None:
         self._common = common
         self._executor = executor
         self._jobs = jobs
         self._passed: dict[int, list[dict[_Range, frozenset[bytes]]]] = {}
 
-    def decide(self, exposure: Exposure, clocks: Sequence[int], timeout_s: float) -> list[ProductEnd]:
+    def decide(self, exposure: MutantStates, clocks: Sequence[int], timeout_s: float) -> list[ProductEnd]:
         """What comes of some moments; all in about the time of one if there are no more than jobs."""
         folders = [self._executor.home / f"explored{number}" for number in range(len(clocks))]
         try:
@@ -174,13 +174,13 @@ class Covering:
             for one, what, folder in zip(prepared, explored, folders, strict=True)
         ]
 
-    def _prepare(self, exposure: Exposure, clock: int, folder: Path) -> Product | str:
+    def _prepare(self, exposure: MutantStates, clock: int, folder: Path) -> Product | str:
         folder.mkdir()
         self._executor.write_image(self._common.state(clock, ()), folder / "pool")
         return product_of(self._common.content, exposure, self._common, clock, folder / "pool")
 
     def _outcome(
-        self, exposure: Exposure, product: Product | str, explored: Explored | None, folder: Path
+        self, exposure: MutantStates, product: Product | str, explored: Explored | None, folder: Path
     ) -> ProductEnd:
         if isinstance(product, str):
             return ProductEnd(product, False, 0)

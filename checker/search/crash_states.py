@@ -17,7 +17,7 @@ from pathlib import Path
 from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.execution.executor import DiskFull, Executor
 from crashcheck.checker.findings.classify import Cause, Classifier
-from crashcheck.checker.findings.register import MOST_CASES, Draft, Register, Snapshot
+from crashcheck.checker.findings.register import MOST_CASES, DraftFinding, Register, Snapshot
 from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import Finding, GroupRow, Outcome, StateCounts, StopReason, Verdict
 from crashcheck.checker.search.group_stats import GroupStats
@@ -272,7 +272,7 @@ class Search:
         except OutOfRuns:
             self._case(state, self._add(self._classifier.guess(state, verdict)))
 
-    def _case(self, state: CrashState, draft: Draft | None) -> None:
+    def _case(self, state: CrashState, draft: DraftFinding | None) -> None:
         if draft is not None and len(draft.cases) < MOST_CASES:
             draft.cases.append(state)
 
@@ -288,7 +288,7 @@ class Search:
         if len(self._flaky_tokens) < _FLAKY_SHOWN:
             self._flaky_tokens.append(self.token(state))
 
-    def _gather(self, state: CrashState, verdict: Verdict) -> Draft | None:
+    def _gather(self, state: CrashState, verdict: Verdict) -> DraftFinding | None:
         """The finding that a failing state belongs to, known or new; None where it was flaky after all."""
         point = state.point
         moment = int(self._subject.space.points[point].event)
@@ -314,8 +314,8 @@ class Search:
         return not self._verdicts.verdict(self._subject.prefix(self._subject.event_of(piece))).passed
 
     def _explained(
-        self, state: CrashState, verdict: Verdict, known: list[tuple[Draft, tuple[int, ...]]]
-    ) -> tuple[Draft | None, CrashState, Verdict]:
+        self, state: CrashState, verdict: Verdict, known: list[tuple[DraftFinding, tuple[int, ...]]]
+    ) -> tuple[DraftFinding | None, CrashState, Verdict]:
         """The known finding that a state is one more instance of; else the state to look into further.
 
         With all that the known findings blame persisted as well, does it pass? Then the first that suffices
@@ -336,7 +336,7 @@ class Search:
                     return draft, state, verdict
         return known[0][0], state, verdict
 
-    def _prefix(self, moment: int) -> Draft | None:
+    def _prefix(self, moment: int) -> DraftFinding | None:
         """ "Everything persisted" fails at a moment: part of a known stretch of the program, or of a new one."""
         known = self._register.by_moment(moment)
         if known is not None:
@@ -344,7 +344,7 @@ class Search:
             return known
         return self._add(self._classifier.prefix_cause(moment), moment)
 
-    def _add(self, cause: Cause, moment: int | None = None) -> Draft | None:
+    def _add(self, cause: Cause, moment: int | None = None) -> DraftFinding | None:
         if not self._register.knows(cause) and self._passes_now(cause):
             self._failing -= 1
             self._is_flaky(cause.state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from crashcheck.checker.findings.register import Draft
+from crashcheck.checker.findings.register import DraftFinding
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.strategies.plan import Choice
@@ -18,7 +18,7 @@ CONFIRMATIONS = 3  # different operations in which runs must have shown the same
 class _Known:
     """The finding that explains the states with one signature. `counted`: states since then, without runs."""
 
-    finding: Draft
+    finding: DraftFinding
     operations: set[int] = field(default_factory=set)
     counted: int = 0
 
@@ -36,7 +36,7 @@ class KnownCauses:
         self._signatures = signatures
         self._known: dict[Hashable, _Known | None] = {}  # None: several findings share the signature
 
-    def finding(self, choice: Choice, verdict: Verdict) -> Draft | None:
+    def finding(self, choice: Choice, verdict: Verdict) -> DraftFinding | None:
         """The finding to count a state with; None if it has to be explained by runs."""
         known = self._known.get(self._signature(choice, verdict)) if self._known else None
         if known is None or len(known.operations) < CONFIRMATIONS:
@@ -44,7 +44,7 @@ class KnownCauses:
         known.counted += 1
         return None if known.counted & (known.counted - 1) == 0 else known.finding
 
-    def explained(self, choice: Choice, verdict: Verdict, finding: Draft) -> None:
+    def explained(self, choice: Choice, verdict: Verdict, finding: DraftFinding) -> None:
         """Note that runs have shown a finding to be the reason of a failing state."""
         signature = self._signature(choice, verdict)
         known = self._known.setdefault(signature, _Known(finding))

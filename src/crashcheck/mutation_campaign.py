@@ -19,7 +19,7 @@ from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.findings.provenance import NoProvenance
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.mutation.mutant_states import Common, Count, Exposure
+from crashcheck.checker.mutation.mutant_states import CommonSpace, MutantStates, StateCount
 from crashcheck.checker.mutation.mutants import Mutant, Persist, mutants, persists, without_persists
 from crashcheck.checker.mutation.product_exploration import Covering, drawn
 from crashcheck.checker.oracles import Oracle, prepare
@@ -108,7 +108,7 @@ def mutate(
 ) -> Mutation:
     """Record `config`'s program and search its mutants, each with [budget].
 
-    `aimed`: first the states that the persistence graph points to (Exposure.aimed), then all that are new; else the
+    `aimed`: first the states that the persistence graph points to (MutantStates.aimed), then all that are new; else the
     new ones among the strategy's. `explore`: explored runs may decide many of them at once (docs/mutation.md).
 
     Raises CrashcheckError: mutate-not-clean if the program fails without a mutation, mutate-nothing, and a run's.
@@ -164,7 +164,7 @@ class _Search:
         subject = dataclasses.replace(
             run.subject, trace=trace, graph=space.graph, space=space, content=content, provenance=NoProvenance()
         )
-        self._common = Common(space, content)
+        self._common = CommonSpace(space, content)
         self._chain = call_chains(trace, run.facts, SourceTree(config.folder).relative)
         ground = dataclasses.replace(run, subject=subject)
         follower = prepare.choose_oracle(config, subject, run.folder)
@@ -206,7 +206,7 @@ class _Search:
         started = time.monotonic()
         original = self._recorded.subject.graph
         graph = build_graph(mutant.trace, original.model, original.options)
-        one = _One(mutant, graph, Exposure(self._common, original, graph))
+        one = _One(mutant, graph, MutantStates(self._common, original, graph))
         fate, verdict = self._search(one, aimed)
         persist = mutant.persist
         return MutantResult(
@@ -391,7 +391,7 @@ class _Search:
             return False
         return all(not one.first_of(self._common.content.fingerprint(state)) for state in one.exposure.all())
 
-    def _places(self, exposure: Exposure) -> tuple[Location, ...]:
+    def _places(self, exposure: MutantStates) -> tuple[Location, ...]:
         """Where the updates were made that a new state loses."""
         chains = map(self._chain, self._common.graph.event[exposure.exposed].tolist())
         return tuple(dict.fromkeys(chain[0] for chain in chains if chain))
@@ -404,7 +404,7 @@ class _One:
     what is exposed, with all and with nothing else persisted.
     """
 
-    def __init__(self, mutant: Mutant, graph: PersistenceGraph, exposure: Exposure) -> None:
+    def __init__(self, mutant: Mutant, graph: PersistenceGraph, exposure: MutantStates) -> None:
         self.mutant = mutant
         self.graph = graph
         self.exposure = exposure
@@ -418,7 +418,7 @@ class _One:
         self.plan: Plan | None = None
         self._seen: set[bytes] = set()
         self._before_any = True
-        self._count: Count | None = None
+        self._count: StateCount | None = None
 
     def first_of(self, fingerprint: bytes) -> bool:
         """Whether an image has not been met; now it has."""
@@ -455,7 +455,7 @@ class _One:
             self.granules = many
 
     @property
-    def count(self) -> Count:
+    def count(self) -> StateCount:
         """How many new states there are."""
         if self._count is None:
             self._count = self.exposure.count(MOST_COUNTED)

@@ -11,11 +11,11 @@ from pathlib import Path
 from crashcheck import run_summary
 from crashcheck.change import Touched
 from crashcheck.check_setup import check_uncrashed, executor_of, snapshots_of
+from crashcheck.checker.baseline import Known
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.oracles import prepare
-from crashcheck.checker.policy import Known, judge
-from crashcheck.checker.policy_files import rules
+from crashcheck.checker.policy import judge, rules_of
 from crashcheck.checker.results import RunResult, StopReason
 from crashcheck.checker.search.crash_states import Progress, Search, SearchResult
 from crashcheck.checker.token import digest
@@ -65,7 +65,7 @@ def run(
         result = run_summary.summarise(config, recorded, found, warnings, time.monotonic() - started)
         if touched is not None:
             result = touched.mark(result)
-        policy = rules(config, recorded.facts, result)
+        policy = rules_of(config, recorded.facts, result)
         result = judge(result, policy.suppressions, baseline)
         proposals.save(proposals.of(result, config.folder), run_folder.path)
         return Ran(replace(result, warnings=(*result.warnings, *policy.warnings)), run_folder.path)

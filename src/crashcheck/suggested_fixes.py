@@ -1,4 +1,4 @@
-"""Fixes for what a search found: proposed and tried on the recorded run, within a share of the budget."""
+"""FixProposer for what a search found: proposed and tried on the recorded run, within a share of the budget."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from crashcheck.checker.execution.executor import DiskFull, Executor
 from crashcheck.checker.findings.call_chains import call_chains
-from crashcheck.checker.fixes.propose import Fixes
-from crashcheck.checker.fixes.source_edit import Writer
+from crashcheck.checker.fixes.propose import FixProposer
+from crashcheck.checker.fixes.source_edit import EditWriter
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.strategies import Strategy
@@ -40,14 +40,14 @@ def with_fixes(
     chain = call_chains(subject.trace, run.facts, SourceTree(config.folder).relative)
     seconds = MOST_S if config.budget.seconds is None else min(MOST_S, config.budget.seconds * BUDGET_SHARE)
     ends = time.monotonic() + seconds
-    fixes = Fixes(
+    fixes = FixProposer(
         subject,
         executor,
         strategy,
         exploring.register,
         exploring.tried(),
         chain,
-        Writer(subject, chain, config.folder).write,
+        EditWriter(subject, chain, config.folder).write,
         run.facts,
         left=lambda: max(0.0, ends - time.monotonic()),
     )

@@ -6,18 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from crashcheck.checker.policy import (
-    Known,
-    Suppression,
-    accepted,
-    fails,
-    in_comments,
-    judge,
-    met,
-    read_baseline,
-    updated,
-    write_baseline,
-)
+from crashcheck.checker.baseline import Known, matched, read_baseline, updated, write_baseline
+from crashcheck.checker.policy import Suppression, accepted, fails, in_comments, judge
 from crashcheck.checker.results import Finding, StopReason
 from crashcheck.errors import CrashcheckError
 from support.report_runs import LEVEL_HASH, LMDB, ONE, UNCERTAIN, run
@@ -57,14 +47,14 @@ def test_a_finding_is_known_after_a_renaming(renamed: tuple[str, str]) -> None:
 
 def test_an_entry_of_the_baseline_stands_for_one_finding_and_its_id_goes_first() -> None:
     twin = replace(HASH, id="c3")
-    assert met((twin, HASH), (known(HASH),)) == {1: 0}
+    assert matched((twin, HASH), (known(HASH),)) == {1: 0}
     judged = judge(run(twin, HASH), baseline=(known(HASH),))
     assert {finding.id: finding.new for finding in judged.findings} == {"c3": True, "a1": False}
 
 
 def test_findings_without_likenesses_are_told_apart_by_id_alone() -> None:
     bare = replace(HASH, likenesses=())
-    assert met((replace(bare, id="c3"),), (known(bare),)) == {}
+    assert matched((replace(bare, id="c3"),), (known(bare),)) == {}
 
 
 def test_an_entry_that_was_not_met_is_fixed_only_if_the_search_went_to_its_end() -> None:
@@ -76,18 +66,18 @@ def test_an_entry_that_was_not_met_is_fixed_only_if_the_search_went_to_its_end()
 
 def test_updating_keeps_notes_adds_what_is_new_and_drops_what_is_fixed() -> None:
     moved = replace(HASH, id="c3", likenesses=("text-1", "other"))
-    kept, told = updated(run(moved), (known(HASH, "since 2019"), known(PAGES)))
+    kept, changes = updated(run(moved), (known(HASH, "since 2019"), known(PAGES)))
     assert kept == (known(moved, "since 2019"),)
-    assert told == (f"dropped b2, which is fixed: {PAGES.message}",)
-    kept, told = updated(run(HASH, PAGES), (known(HASH),))
+    assert changes == (f"dropped b2, which is fixed: {PAGES.message}",)
+    kept, changes = updated(run(HASH, PAGES), (known(HASH),))
     assert kept == (known(HASH), known(PAGES))
-    assert told == (f"added b2: {PAGES.message}",)
+    assert changes == (f"added b2: {PAGES.message}",)
 
 
 def test_updating_drops_nothing_after_a_search_that_was_cut_short() -> None:
-    kept, told = updated(run(stop=StopReason.BUDGET_STATES), (known(PAGES, "n"),))
+    kept, changes = updated(run(stop=StopReason.BUDGET_STATES), (known(PAGES, "n"),))
     assert kept == (known(PAGES, "n"),)
-    assert told == (f"kept b2, which was not met in this run, but the search was cut short: {PAGES.message}",)
+    assert changes == (f"kept b2, which was not met in this run, but the search was cut short: {PAGES.message}",)
 
 
 def test_what_is_suppressed_needs_no_entry() -> None:

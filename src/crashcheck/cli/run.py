@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
 
     from crashcheck import pipeline
     from crashcheck.checker import policy
-    from crashcheck.checker.policy_files import load_baseline, save_baseline
+    from crashcheck.checker.baseline import load_baseline, save_baseline, updated
     from crashcheck.checker.results import StopReason
     from crashcheck.diff import git_diff
     from crashcheck.reports.progress import LiveProgress, ProgressState
@@ -100,7 +100,7 @@ def main(args: argparse.Namespace) -> int:
         ran = pipeline.run(config, jobs=args.jobs, depth=args.depth, change=change, baseline=baseline, on_progress=show)
     result = ran.result
     if baseline_path is not None and baseline is not None and args.update_baseline:
-        known, told = policy.updated(result, baseline)
+        known, told = updated(result, baseline)
         save_baseline(baseline_path, known)
         result = policy.accepted(result)
         for sentence in told:

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.findings.deduplicate import Due, Lacks, Trait, alike, callers_within, groups, head, usual
+from crashcheck.checker.findings.deduplicate import (
+    Due,
+    MissingPersist,
+    Traits,
+    bugs_of,
+    callers_within,
+    fixed_together,
+    leader,
+    mark_usual,
+)
 from crashcheck.checker.findings.identity import AT
 from crashcheck.checker.results import Frame, Kind, Location, Outcome
 from crashcheck.checker.search.crash_states import SearchResult
@@ -54,8 +63,8 @@ def test_one_helper_without_a_fence_is_one_finding_whatever_its_callers_store_ne
             persist(t, at + 64)
 
     (finding,) = explore(script, "64>0", "320>256", sites=SITES).findings
-    assert finding.message == "`root.first` at hash.c:3 may persist before `node.a` at hash.c:1"
-    assert finding.note == "the same fix mends: `root.last` at hash.c:4 may persist before `node.a` at hash.c:1"
+    assert finding.message == "`root.first` can survive a crash without `node.a` (hash.c:3, 1)"
+    assert finding.note == "the same fix also fixes: `root.last` can survive a crash without `node.a` (hash.c:4, 1)"
     assert finding.states == 2
 
 
@@ -220,16 +229,16 @@ def of(*where: str) -> tuple[str, ...]:
 
 
 LOCK, UNLOCK, VALUE = of("lock", "bucket.lock"), of("unlock", "bucket.lock"), of("insert", "bucket.value")
-HELD = Trait(Kind.RECOVERY_FAILURE, None, VALUE, LOCK, (), (3, 1), outcome=Outcome.TIMEOUT)
-RELEASED = Trait(Kind.UNPERSISTED, Lacks.FLUSH, UNLOCK, ("",), (), (5, 1), left=LOCK, outcome=Outcome.TIMEOUT)
+HELD = Traits(Kind.RECOVERY_FAILURE, None, VALUE, LOCK, (), (3, 1), outcome=Outcome.TIMEOUT)
+RELEASED = Traits(Kind.UNPERSISTED, MissingPersist.FLUSH, UNLOCK, ("",), (), (5, 1), left=LOCK, outcome=Outcome.TIMEOUT)
 
 
 def test_a_loss_that_leaves_what_recovery_cannot_bear_is_that_bug_again() -> None:
-    assert alike(HELD, RELEASED)
-    assert not alike(HELD, replace(RELEASED, outcome=Outcome.FAIL))
-    assert not alike(HELD, replace(RELEASED, left=UNLOCK))
-    assert not alike(HELD, replace(RELEASED, signs=frozenset({"query #: missing instead of query #: #"})))
-    assert not alike(HELD, replace(RELEASED, lost=LOCK))
+    assert fixed_together(HELD, RELEASED)
+    assert not fixed_together(HELD, replace(RELEASED, outcome=Outcome.FAIL))
+    assert not fixed_together(HELD, replace(RELEASED, left=UNLOCK))
+    assert not fixed_together(HELD, replace(RELEASED, signs=frozenset({"query #: missing instead of query #: #"})))
+    assert not fixed_together(HELD, replace(RELEASED, lost=LOCK))
 
 
 COPY_KEY, COPY_VALUE = of("copy", "node.key"), of("copy", "node.value")
@@ -240,10 +249,10 @@ def test_a_helper_that_two_functions_call_is_a_section_of_each() -> None:
     """Key and value, and in a later turn value and key: one loop's chain, but no chain from one caller to the other."""
     first = replace(HELD, kept=COPY_KEY, lost=COPY_VALUE, kept_by=(ERASE,), lost_by=(ERASE,))
     turned = replace(HELD, kept=COPY_VALUE, lost=COPY_KEY, kept_by=(ERASE,), lost_by=(ERASE,))
-    assert alike(first, turned)
-    assert alike(first, replace(turned, kept_by=(), lost_by=()))  # not known
-    assert alike(first, replace(turned, kept_by=(ERASE, MOVE), lost_by=(ERASE, MOVE)))
-    assert not alike(first, replace(turned, kept_by=(MOVE,), lost_by=(MOVE,)))
+    assert fixed_together(first, turned)
+    assert fixed_together(first, replace(turned, kept_by=(), lost_by=()))  # not known
+    assert fixed_together(first, replace(turned, kept_by=(ERASE, MOVE), lost_by=(ERASE, MOVE)))
+    assert not fixed_together(first, replace(turned, kept_by=(MOVE,), lost_by=(MOVE,)))
 
 
 def test_the_callers_of_a_place_are_told_from_the_function_that_the_end_is_in() -> None:
@@ -262,12 +271,12 @@ def test_the_callers_of_a_place_are_told_from_the_function_that_the_end_is_in() 
 def test_what_a_lock_leaves_is_that_bug_also_where_it_shows_only_after_another_update() -> None:
     held = replace(HELD, until=UNLOCK, replaced=LOCK)
     later = replace(held, kept=of("insert", "bucket.next"), lost=of("insert", "bucket.key"))
-    assert alike(held, later)
-    assert not alike(held, replace(later, replaced=VALUE))
-    assert not alike(held, replace(later, until=VALUE))
-    assert not alike(held, replace(later, outcome=Outcome.FAIL))
+    assert fixed_together(held, later)
+    assert not fixed_together(held, replace(later, replaced=VALUE))
+    assert not fixed_together(held, replace(later, until=VALUE))
+    assert not fixed_together(held, replace(later, outcome=Outcome.FAIL))
     anything = of("set", "")  # stored by a helper, which stores through any pointer
-    assert not alike(replace(held, kept=anything, replaced=anything), replace(later, replaced=anything))
+    assert not fixed_together(replace(held, kept=anything, replaced=anything), replace(later, replaced=anything))
 
 
 def test_a_field_that_most_places_leave_is_forgotten_by_recovery() -> None:
@@ -276,39 +285,39 @@ def test_a_field_that_most_places_leave_is_forgotten_by_recovery() -> None:
         replace(HELD, kept=of(function, "node.parent"), lost=of(function, "node.color"), until=done)
         for function in ("rotate", "insert")
     ]
-    assert len(groups(usual(some, lambda field: 3))) == 1
-    assert len(groups(usual(some, lambda field: 4))) == 2
-    assert len(groups(usual([some[0], replace(some[1], until=VALUE)], lambda field: 2))) == 2
+    assert len(bugs_of(mark_usual(some, lambda field: 3))) == 1
+    assert len(bugs_of(mark_usual(some, lambda field: 4))) == 2
+    assert len(bugs_of(mark_usual([some[0], replace(some[1], until=VALUE)], lambda field: 2))) == 2
 
 
 def test_a_bug_is_a_recovery_failure_only_if_the_check_dies_on_all_that_it_leaves() -> None:
     wrong = replace(HELD, kind=Kind.ATOMICITY, kept=VALUE, lost=UNLOCK)
-    assert head([HELD, replace(HELD, lost=UNLOCK)], [0, 1]) == 0
-    assert head([HELD, wrong], [0, 1]) == 1
+    assert leader([HELD, replace(HELD, lost=UNLOCK)], [0, 1]) == 0
+    assert leader([HELD, wrong], [0, 1]) == 1
 
 
 def test_a_missing_persist_is_told_by_what_it_is_due_before_first() -> None:
     at_the_end = replace(RELEASED, due=Due.AT_THE_END)
     causes = [replace(RELEASED, due=Due.LATER), at_the_end, replace(RELEASED, due=Due.AT_ONCE), at_the_end]
-    assert head(causes, [0, 1, 2, 3]) == 2
-    assert head(causes, [0, 1, 3]) == 1
+    assert leader(causes, [0, 1, 2, 3]) == 2
+    assert leader(causes, [0, 1, 3]) == 1
 
 
 def test_two_that_must_persist_together_are_one_bug_whichever_is_lost() -> None:
-    too_early = Trait(Kind.ORDERING, Lacks.FLUSH, LOCK, VALUE, (), (3, 1))
-    assert alike(HELD, too_early)
-    assert not alike(HELD, replace(too_early, kept=UNLOCK))
+    too_early = Traits(Kind.ORDERING, MissingPersist.FLUSH, LOCK, VALUE, (), (3, 1))
+    assert fixed_together(HELD, too_early)
+    assert not fixed_together(HELD, replace(too_early, kept=UNLOCK))
 
 
 def test_the_same_half_of_a_pair_is_that_bug_only_where_it_does_the_same_harm() -> None:
     """What the next operation stores may come before what the one before it never flushed: another bug."""
-    carried = Trait(Kind.ORDERING, Lacks.FLUSH, VALUE, LOCK, (), (5, 1), outcome=Outcome.TIMEOUT)
-    assert alike(HELD, carried)
-    assert not alike(HELD, replace(carried, outcome=Outcome.FAIL))
-    assert not alike(HELD, replace(carried, signs=frozenset({"query #: missing instead of query #: #"})))
+    carried = Traits(Kind.ORDERING, MissingPersist.FLUSH, VALUE, LOCK, (), (5, 1), outcome=Outcome.TIMEOUT)
+    assert fixed_together(HELD, carried)
+    assert not fixed_together(HELD, replace(carried, outcome=Outcome.FAIL))
+    assert not fixed_together(HELD, replace(carried, signs=frozenset({"query #: missing instead of query #: #"})))
     ended = replace(HELD, until=UNLOCK)
-    assert not alike(ended, replace(carried, lost=UNLOCK, outcome=Outcome.FAIL))
-    assert alike(ended, replace(carried, lost=LOCK, kept=UNLOCK, outcome=Outcome.FAIL))
+    assert not fixed_together(ended, replace(carried, lost=UNLOCK, outcome=Outcome.FAIL))
+    assert fixed_together(ended, replace(carried, lost=LOCK, kept=UNLOCK, outcome=Outcome.FAIL))
 
 
 def test_what_is_uncertain_stays_apart(explore: Explore) -> None:
@@ -329,5 +338,5 @@ def test_a_loss_that_was_met_after_its_acknowledgement_is_told_by_what_needed_it
 
     found = explore(script, "1:0", "320>256", sites=SITES)
     (finding,) = found.findings
-    assert finding.message == "`root.first` at hash.c:3 may persist before `node.a` at hash.c:1"
+    assert finding.message == "`root.first` can survive a crash without `node.a` (hash.c:3, 1)"
     assert finding.kind is Kind.ORDERING

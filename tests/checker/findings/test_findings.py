@@ -43,7 +43,7 @@ def test_a_flag_that_may_persist_before_its_value_is_an_ordering_bug(world: Make
     found = world(put_flag_first, "64>0", "320>256", "576>512", sites={1: VALUE, 2: VALID}).explore()
     finding = only(found.findings)
     assert finding.kind is Kind.ORDERING
-    assert finding.message == "`entry.valid` at hash.c:42 may persist before `entry.value` at hash.c:40"
+    assert finding.message == "`entry.valid` can survive a crash without `entry.value` (hash.c:42, 40)"
     assert (finding.location, finding.other) == (VALID, VALUE)
     assert finding.crash_point == "before the fence, in operation 1; 0 operations acknowledged"
     assert finding.verdict.output == "64>0 does not hold\n"
@@ -134,7 +134,7 @@ def test_what_had_persisted_for_sure_is_told_as_the_partner_not_a_later_bystande
 
     sites = {1: VALUE, 2: VALID, **{site: place(40 + site, f"entry.field{site}") for site in (3, 4, 5)}}
     found = world(pair_and_flag, "64>0", "128>192", sites=sites).explore()
-    assert "`entry.valid` at hash.c:42 may persist before `entry.value` at hash.c:40" in [
+    assert "`entry.valid` can survive a crash without `entry.value` (hash.c:42, 40)" in [
         finding.message for finding in found.findings
     ]
 
@@ -190,8 +190,8 @@ def test_two_bugs_in_one_state_become_two_findings(world: Make) -> None:
     sites = {site: place(site, f"v{site}") for site in (1, 2, 3, 4)}
     found = world(both, "64>0", "192>128", sites=sites).explore()
     assert sorted(finding.message for finding in found.findings) == [
-        "`v2` at hash.c:2 may persist before `v1` at hash.c:1",
-        "`v4` at hash.c:4 may persist before `v3` at hash.c:3",
+        "`v2` can survive a crash without `v1` (hash.c:2, 1)",
+        "`v4` can survive a crash without `v3` (hash.c:4, 3)",
     ]
     assert sum(finding.states for finding in found.findings) == found.states.failing
 
@@ -210,7 +210,7 @@ def test_an_acknowledged_update_that_may_be_lost_is_unpersisted(world: Make) -> 
 
     finding = only(world(forgotten, "1:0", "2:128", sites={1: place(3, "x", file="f.c")}).explore().findings)
     assert finding.kind is Kind.UNPERSISTED
-    assert finding.message == "`x` at f.c:3 may be lost although operation 1 was acknowledged"
+    assert finding.message == "`x` can be lost after operation 1 was acknowledged (f.c:3)"
     assert finding.other is None
     assert finding.crash_point == "before operation 2 begins; 1 operation acknowledged"
     assert finding.states == 3
@@ -220,7 +220,7 @@ def test_a_prefix_that_the_check_rejects_is_an_atomicity_bug_if_the_files_really
     subject = world(two_steps, "0=64", sites=STEPS)
     finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
     assert finding.kind is Kind.ATOMICITY
-    assert finding.message == "a crash after `a` at hash.c:10 and before `b` at hash.c:12 leaves an inconsistent image"
+    assert finding.message == "a crash between `a` and `b` leaves a state that the check rejects (hash.c:10, 12)"
     assert finding.note == KILL_SHOWS_IT
     assert finding.uncertain == ""
 
@@ -283,7 +283,7 @@ def test_a_prefix_on_which_the_check_dies_is_a_recovery_failure(world: Make, how
     finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
     assert finding.kind is Kind.RECOVERY_FAILURE
     end = {"!": "kills the check", "~": "makes the check hang"}[how]
-    assert finding.message == f"a crash after `a` at hash.c:10 and before `b` at hash.c:12 {end}"
+    assert finding.message == f"a crash between `a` and `b` {end} (hash.c:10, 12)"
 
 
 def test_a_reordering_on_which_the_check_dies_stays_an_ordering_bug(world: Make) -> None:
@@ -305,7 +305,9 @@ def test_a_store_that_persists_in_part_is_one_finding(world: Make, how: str, kin
     finding = only(found.findings)
     assert finding.kind is kind
     assert finding.states == found.states.failing == 2
-    assert finding.message.startswith("`pair` at hash.c:9 may persist in part (offset 0x10 without offset 0x8)")
+    assert finding.message.startswith(
+        "part of `pair` can survive a crash without the rest (offset 0x10 without offset 0x8), which "
+    )
     assert [(step.what, step.state) for step in finding.schedule if step.what == "store"] == [
         ("store", "lost"),
         ("store", "persisted"),
@@ -332,7 +334,7 @@ def test_a_flaky_check_never_makes_a_finding(tmp_path: Path) -> None:
 
 def test_places_that_nobody_knows_are_named_by_file_and_offset(world: Make) -> None:
     finding = only(world(lambda t: put_flag_first(t, 1), "64>0").explore().findings)
-    assert finding.message == "8 bytes at offset 0x40 of p may persist before 8 bytes at offset 0x0 of p"
+    assert finding.message == "8 bytes at offset 0x40 of p can survive a crash without 8 bytes at offset 0x0 of p"
     assert (finding.location.file, finding.location.line) == ("p", 0)
 
 

@@ -9,6 +9,7 @@ import pytest
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site, UnitFacts
 from crashcheck.analyzer.compile.ir.debuginfo import Position
 from crashcheck.checker.findings.provenance import NoProvenance, TraceProvenance
+from crashcheck.checker.fixes.c_source import Source, visible
 from crashcheck.checker.results import Frame, Location
 from support.tracing import TraceBuilder
 
@@ -211,6 +212,14 @@ def test_headers_that_include_each_other_from_a_folder_above_are_read_once(tmp_p
     source = folder / "a.c"
     source.write_text('#include "../include/a.h"\nvoid put(int *place) { SET(place); }\n')
     assert expression_of(tmp_path, source, 2, 24) == "*(place)"
+    read: list[str] = []
+
+    def source_of(path: Path) -> Source:
+        read.append(path.name)
+        return Source(path.read_text())
+
+    assert len(visible(source, source_of)) == 3
+    assert read == ["a.c", "a.h", "b.h"]
 
 
 def expression_of(folder: Path, source: Path, line: int, column: int) -> str:

@@ -60,7 +60,7 @@ def test_the_edit_mends_the_bug(name: str, tmp_path: Path, environment: dict[str
     for line in before:
         added.remove(line)
     assert tuple(added) == MENDED[name]
-    assert "with this edit: 0 of " in told
+    assert " with this change on the recorded run" in told
     assert "explored anew: No findings in all " in told
     assert "1 of 1 mended" in told
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crashcheck.checker.fixes.c_source import NotUnderstood, Source, macros_of
+from crashcheck.checker.fixes.c_source import NotEditable, Source, macros_of
 from crashcheck.checker.fixes.c_targets import stored, whole
 from crashcheck.checker.fixes.candidates import Step
 from crashcheck.checker.fixes.patch import applied, diff
-from crashcheck.checker.fixes.source_edit import Writer, _Called, _put
+from crashcheck.checker.fixes.source_edit import EditWriter, _Called, _put
 from crashcheck.checker.results import Edit, Location
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.trace_format import SyncKind
@@ -92,13 +92,13 @@ def test_a_macro_is_looked_into() -> None:
     ],
 )
 def test_what_cannot_be_repeated_is_refused(text: str, why: str) -> None:
-    with pytest.raises(NotUnderstood, match=why):
+    with pytest.raises(NotEditable, match=why):
         region(text)
 
 
 def test_a_macro_of_several_statements_is_not_taken_for_one() -> None:
     for body in ("log(p); (p)->f = (v)", "if (p) (p)->f = (v)", "log(p), (p)->f = (v)"):
-        with pytest.raises(NotUnderstood, match="is more than what is stored to"):
+        with pytest.raises(NotEditable, match="is more than what is stored to"):
             region("{ §SET(p, 1); }", macros=f"#define SET(p, v) {body}")
 
 
@@ -136,7 +136,7 @@ def test_what_a_counting_loop_stores_is_one_range() -> None:
     ],
 )
 def test_a_loop_that_does_not_count_through_an_array_is_refused(text: str) -> None:
-    with pytest.raises(NotUnderstood, match="its loop"):
+    with pytest.raises(NotEditable, match="its loop"):
         looped(text)
 
 
@@ -210,7 +210,7 @@ def test_an_else_stands_beside_the_brace_that_an_edit_makes_unless_the_program_w
 
 
 def test_code_that_shares_its_line_is_left_alone() -> None:
-    with pytest.raises(NotUnderstood, match="other code stands before it"):
+    with pytest.raises(NotEditable, match="other code stands before it"):
         put("    a(); x §= 1;\n")
 
 
@@ -224,7 +224,7 @@ def test_code_that_shares_its_line_is_left_alone() -> None:
     ],
 )
 def test_no_line_is_put_into_a_comment_and_no_brace_among_directives(text: str, before: bool, why: str) -> None:
-    with pytest.raises(NotUnderstood, match=why):
+    with pytest.raises(NotEditable, match=why):
         put(text, before)
 
 
@@ -320,7 +320,7 @@ def test_a_macro_that_gives_the_size_is_called_once_for_what_spans_lines(tmp_pat
     text = "#define PUT(x) wb((x), sizeof *(x))\nvoid f(struct s *p) {\n    p->x = y;\n}\n"
     (tmp_path / "f.c").write_text(text)
     world = World(tmp_path / "world", words("true"), lambda t: t.store("p", 0, 128, bytes(128)))
-    program = Writer(world.subject, lambda row: (), tmp_path)
+    program = EditWriter(world.subject, lambda row: (), tmp_path)
     program.__dict__["_calls"] = [_Called("f.c", "PUT", ("&p->y",), frozenset({"flush"}), 0)]
     rows = tuple(np.flatnonzero(world.subject.trace.events["size"] == 128).tolist())
     assert rows
@@ -379,14 +379,14 @@ def test_the_range_of_a_sync_is_what_was_copied(tmp_path: Path, address: str, si
     assert f"{call}, MS_SYNC);" in written(writer(tmp_path, text), tmp_path, step)
 
 
-def writer(tmp_path: Path, text: str, name: str = "f.c") -> Writer:
+def writer(tmp_path: Path, text: str, name: str = "f.c") -> EditWriter:
     """A writer for a program of one file, of whose run nothing is known."""
     (tmp_path / name).write_text(text)
     world = World(tmp_path / "world", words("true"), lambda t: t.store("p", 0, 8, 1))
-    return Writer(world.subject, lambda row: (), tmp_path)
+    return EditWriter(world.subject, lambda row: (), tmp_path)
 
 
-def written(writer: Writer, folder: Path, step: Step) -> str:
+def written(writer: EditWriter, folder: Path, step: Step) -> str:
     edits, why = writer.write([step])
     assert edits, why
     return applied(edits, lambda file: (folder / file).read_text())[step.place.file][1]

@@ -22,7 +22,7 @@ from crashcheck.analyzer.persistence import build
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.images.image_folder import patch_image, write_image
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.mutation.mutant_states import Common, Exposure
+from crashcheck.checker.mutation.mutant_states import CommonSpace, MutantStates
 from crashcheck.checker.mutation.mutants import mutants, persists
 from crashcheck.checker.mutation.product_exploration import Covering, Outcome, Product, _contents, matching, product_of
 from crashcheck.checker.states.granules import Granule, together
@@ -341,11 +341,11 @@ def test_a_product_holds_each_new_state_of_its_stretch_and_only_states_of_the_mu
         trace = record(folder, first, events).trace()
         whole = explored(trace, folder, first, "px86")
         ground = common_of(trace, folder, first, "px86")
-        common = Common(ground.space, Content(ground.space, folder / "first"))
+        common = CommonSpace(ground.space, Content(ground.space, folder / "first"))
         number = 0
         for mutant in mutants(trace, persists(trace, alone)):
             world = explored(mutant.trace, folder, first, "px86")
-            exposure = Exposure(common, whole.space.graph, build(mutant.trace, "px86"))
+            exposure = MutantStates(common, whole.space.graph, build(mutant.trace, "px86"))
             assert sorted(clock for some in exposure.stretches() for clock in some) == list(exposure.moments)
             for stretch in exposure.stretches():
                 number += 1
@@ -439,7 +439,7 @@ def test_without_exploring_it_survives(ledger: Callable[..., Config]) -> None:
 
 
 def test_a_combination_that_fails_is_found_by_what_the_check_reads(ledger: Callable[..., Config]) -> None:
-    with patch.object(Exposure, "aimed", lambda self: iter(())):
+    with patch.object(MutantStates, "aimed", lambda self: iter(())):
         result, _ = of_the_record(ledger(2))
     assert result.fate is Fate.FOUND
     assert result.states < 20
@@ -452,14 +452,14 @@ def test_a_check_that_reads_the_file_by_a_system_call_is_not_explored(ledger: Ca
     assert "reads or changes the file by a system call" in result.because
 
 
-def says_all_pass(self: Covering, exposure: Exposure, clocks: list[int], timeout_s: float) -> list[Outcome]:
+def says_all_pass(self: Covering, exposure: MutantStates, clocks: list[int], timeout_s: float) -> list[Outcome]:
     return [Outcome("", False, 1) for _ in clocks]
 
 
 def test_states_that_are_run_between_what_is_explored_find_what_that_has_not_shown(
     ledger: Callable[..., Config],
 ) -> None:
-    unaimed = patch.object(Exposure, "aimed", lambda self: iter(()))
+    unaimed = patch.object(MutantStates, "aimed", lambda self: iter(()))
     unsampled = patch("crashcheck.mutation_campaign._SAMPLED", 0)
     with unaimed, unsampled, patch.object(Covering, "decide", says_all_pass):
         with patch("crashcheck.mutation_campaign._BESIDE", 0):
@@ -471,7 +471,7 @@ def test_states_that_are_run_between_what_is_explored_find_what_that_has_not_sho
 
 
 def test_one_run_that_contradicts_it_ends_the_use_of_what_was_explored(ledger: Callable[..., Config]) -> None:
-    unaimed = patch.object(Exposure, "aimed", lambda self: iter(()))
+    unaimed = patch.object(MutantStates, "aimed", lambda self: iter(()))
     alone = patch("crashcheck.mutation_campaign._BESIDE", 0)
     with unaimed, alone, patch.object(Covering, "decide", says_all_pass):
         result, note = of_the_record(ledger(2))

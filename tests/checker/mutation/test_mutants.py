@@ -23,7 +23,7 @@ from crashcheck.analyzer.trace.reader import Facts, Trace
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.mutation.mutant_states import Common, Count, Exposure
+from crashcheck.checker.mutation.mutant_states import CommonSpace, MutantStates, StateCount
 from crashcheck.checker.mutation.mutants import Change, Mutant, What, mutants, persists, without_persists
 from crashcheck.checker.results import Location
 from crashcheck.checker.states.space import CrashState, StateSpace
@@ -177,9 +177,9 @@ def test_a_second_flush_of_a_line_before_the_fence_is_equivalent(builder: TraceB
     trace = builder.trace()
     original = build(trace, "px86")
     space = StateSpace(build(without_persists(trace), "px86"))
-    common = Common(space, Content(space))
+    common = CommonSpace(space, Content(space))
     fates = [
-        Exposure(common, original, build(mutant.trace, "px86")).equivalent
+        MutantStates(common, original, build(mutant.trace, "px86")).equivalent
         for mutant in mutants(trace, persists(trace, alone))
         if mutant.change is Change.DELETED
     ]
@@ -201,18 +201,18 @@ def common_of(trace: Trace, folder: Path, first: First, model: str) -> World:
 
 
 def states_agree(first: First, program: Program, model: str) -> None:
-    """What Exposure says of each mutant is so, by going through all states of both."""
+    """What MutantStates says of each mutant is so, by going through all states of both."""
     with tempfile.TemporaryDirectory() as folder:
         trace = record(Path(folder), first, program).trace()
         whole = explored(trace, Path(folder), first, model)
         ground = common_of(trace, Path(folder), first, model)
-        common = Common(ground.space, ground.content)
+        common = CommonSpace(ground.space, ground.content)
         for mutant in mutants(trace, persists(trace, alone)):
             world = explored(mutant.trace, Path(folder), first, model)
-            exposure = Exposure(common, whole.space.graph, world.space.graph)
+            exposure = MutantStates(common, whole.space.graph, world.space.graph)
             every = list(exposure.all())
             assert len(set(every)) == len(every), "each once"
-            assert exposure.count(1 << 30) == Count(len(every), True)
+            assert exposure.count(1 << 30) == StateCount(len(every), True)
             images = {state: image_of(ground, state) for state in every}
             assert set(images.values()) <= world.distinct, "all are states of the mutant"
             assert world.distinct - whole.distinct <= set(images.values()), "and no new one is missing"
@@ -248,11 +248,11 @@ def test_the_same_holds_where_contents_are_too_many_to_be_told_apart(program: tu
         states_agree(*program, "px86")
 
 
-def exposure_of(trace: Trace, what: What, change: Change = Change.DELETED) -> Exposure:
+def exposure_of(trace: Trace, what: What, change: Change = Change.DELETED) -> MutantStates:
     """Of the first such mutant."""
     space = StateSpace(build(without_persists(trace), "px86"))
     mutant = next(m for m in mutants(trace, persists(trace, alone)) if told(m)[:2] == (what, change))
-    return Exposure(Common(space, Content(space)), build(trace, "px86"), build(mutant.trace, "px86"))
+    return MutantStates(CommonSpace(space, Content(space)), build(trace, "px86"), build(mutant.trace, "px86"))
 
 
 def test_a_flush_of_what_was_written_as_it_was_is_not_missed(builder: TraceBuilder) -> None:
@@ -274,7 +274,7 @@ def test_a_lock_that_is_free_again_is_as_if_it_had_never_been_taken(builder: Tra
     builder.sfence()
     builder.store("a", 64, 8, 1)
     exposure = exposure_of(builder.trace(), What.FENCE)
-    assert exposure.count(100) == Count(1, True), "locked, and the store after it persisted"
+    assert exposure.count(100) == StateCount(1, True), "locked, and the store after it persisted"
     (state,) = exposure.all()
     assert state.pieces == (1,)
 
@@ -285,7 +285,7 @@ def test_a_state_that_the_program_has_a_moment_earlier_is_not_new(builder: Trace
     builder.sfence()
     assert exposure_of(builder.trace(), What.FENCE).equivalent
     builder.end(1)
-    assert exposure_of(builder.trace(), What.FENCE).count(100) == Count(1, True), "lost although it was promised"
+    assert exposure_of(builder.trace(), What.FENCE).count(100) == StateCount(1, True), "lost although it was promised"
 
 
 def test_counting_stops_where_there_are_too_many(builder: TraceBuilder) -> None:
@@ -295,7 +295,7 @@ def test_counting_stops_where_there_are_too_many(builder: TraceBuilder) -> None:
     builder.sfence()
     builder.end(1)
     exposure = exposure_of(builder.trace(), What.FENCE)
-    assert exposure.count(1 << 12) == Count((1 << 12) - 1, True)
+    assert exposure.count(1 << 12) == StateCount((1 << 12) - 1, True)
     assert not exposure.count(1000).whole
     assert sum(1 for _ in exposure.lacking(2)) == 66
 
@@ -309,7 +309,7 @@ def test_each_new_loss_is_tried_with_all_else_and_with_nothing_else(builder: Tra
     builder.sfence()
     builder.end(1)
     exposure = exposure_of(builder.trace(), What.FENCE)
-    assert exposure.count(100) == Count(3 * 16, True)
+    assert exposure.count(100) == StateCount(3 * 16, True)
     lost = [state.pieces for many in (1, 2, 3) for state in exposure.losses(many)]
     never = (0, 1, 2, 3)
     assert lost == [(4,), (*never, 4), (5,), (*never, 5), (4, 5), (*never, 4, 5)]
