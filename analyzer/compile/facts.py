@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from crashcheck.analyzer.compile.ir.debuginfo import Position
+from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 from crashcheck.errors import CrashcheckError
 
 SECTION = "crashcheck_facts"
@@ -37,7 +37,7 @@ class Site:
     """A place in the program that calls the recorder, or a call site of the shadow stack."""
 
     kind: str  # "store" | "copy" | "fill" | "atomic" | "flush" | "fence" | "asm" | "call" | "model"
-    positions: tuple[Position, ...]  # inlining chain, innermost first; never empty
+    positions: tuple[SourcePosition, ...]  # inlining chain, innermost first; never empty
     variable: str = ""  # "entry.valid", "node.slots[].key"; "" where no type is known
     steps: tuple[TypeStep, ...] = ()  # innermost first
     callee: str = ""  # of call and model sites, "" for an indirect call
@@ -80,10 +80,10 @@ class TypeLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class NotUnderstood:
+class UnhookedConstruct:
     """A construct that may write memory and gets no hook."""
 
-    position: Position
+    position: SourcePosition
     text: str
 
 
@@ -97,7 +97,7 @@ class UnitFacts:
     binding: str  # "llvmlite 0.50.0 (LLVM 22.1.0)"
     sites: tuple[Site, ...] = ()
     functions: Mapping[str, str] = field(default_factory=dict)  # symbol → hash of its code
-    not_understood: tuple[NotUnderstood, ...] = ()
+    not_understood: tuple[UnhookedConstruct, ...] = ()
     not_instrumented: str = ""  # why the unit has no hooks, else empty
     notes: tuple[str, ...] = ()  # flags that were ignored
     dependences: str = ""  # packed; what dependence_text.unpack reads when somebody asks
@@ -111,10 +111,10 @@ def _pack(facts: UnitFacts) -> bytes:
     def text(value: str) -> int:
         return strings.setdefault(value, len(strings))
 
-    def position(value: Position) -> list[int]:
+    def position(value: SourcePosition) -> list[int]:
         return [text(value.file), value.line, value.column, text(value.function)]
 
-    chains: dict[tuple[Position, ...], int] = {}
+    chains: dict[tuple[SourcePosition, ...], int] = {}
     sites = [
         [
             text(site.kind),
@@ -163,8 +163,8 @@ def _unpack(raw: bytes, key: int) -> UnitFacts:
     document: dict[str, Any] = json.loads(raw)
     strings: list[str] = document["strings"]
 
-    def position(packed: list[int]) -> Position:
-        return Position(strings[packed[0]], packed[1], packed[2], strings[packed[3]])
+    def position(packed: list[int]) -> SourcePosition:
+        return SourcePosition(strings[packed[0]], packed[1], packed[2], strings[packed[3]])
 
     chains = [tuple(position(link) for link in chain) for chain in document["chains"]]
     return UnitFacts(
@@ -183,7 +183,7 @@ def _unpack(raw: bytes, key: int) -> UnitFacts:
             for kind, chain, variable, steps, callee in document["sites"]
         ),
         functions=document["functions"],
-        not_understood=tuple(NotUnderstood(position(at), strings[text]) for at, text in document["not_understood"]),
+        not_understood=tuple(UnhookedConstruct(position(at), strings[text]) for at, text in document["not_understood"]),
         not_instrumented=document["not_instrumented"],
         notes=tuple(document["notes"]),
         dependences=document["dependences"],

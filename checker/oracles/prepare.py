@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.analyzer.compile.instrument.operations import found as found_operations
+from crashcheck.analyzer.compile.instrument.operations import found_operations
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.oracles import Oracle

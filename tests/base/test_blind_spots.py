@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site, TypeStep, UnitFacts
-from crashcheck.analyzer.compile.ir.debuginfo import Position
+from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.blind_spots import unexercised
 from crashcheck.checker.results import Unexercised
@@ -16,7 +16,7 @@ ANONYMOUS = TypeStep("(anonymous)", "key", 0, 8)
 
 
 def store(function: str, line: int, *steps: TypeStep, file: str = "table.c", column: int = 3) -> Site:
-    return Site("store", (Position(file, line, column, function),), "x", steps)
+    return Site("store", (SourcePosition(file, line, column, function),), "x", steps)
 
 
 def told(folder: Path, sites: tuple[Site, ...], *stored: tuple[int, ...]) -> tuple[Unexercised, ...]:
@@ -49,7 +49,7 @@ def test_a_resize_that_no_operation_reached_is_told_with_its_first_store(tmp_pat
 
 
 def test_a_function_that_calls_what_updates_the_files_is_exercised(tmp_path: Path) -> None:
-    call = Site("call", (Position("table.c", 30, 3, "insert"),), callee="set")
+    call = Site("call", (SourcePosition("table.c", 30, 3, "insert"),), callee="set")
     sites = (store("set", 20, TOKENS), call, store("insert", 31, KEY))
     assert told(tmp_path, sites, (0, 1)) == ()
     assert [one.function for one in told(tmp_path, sites, (0,))] == ["insert"]
@@ -70,6 +70,6 @@ def test_an_anonymous_part_counts_as_the_type_that_holds_it(tmp_path: Path) -> N
 
 
 def test_files_of_the_system_and_calls_are_not_told(tmp_path: Path) -> None:
-    call = Site("call", (Position("table.c", 70, 3, "drop"),), callee="free")
+    call = Site("call", (SourcePosition("table.c", 70, 3, "drop"),), callee="free")
     sites = (store("insert", 20, TOKENS), store("swap", 9, TOKENS, file="/usr/include/c++/12/bits/move.h"), call)
     assert told(tmp_path, sites, (0,)) == ()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crashcheck.analyzer.behaviours import Behaviours, find_behaviours
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site, TypeLayout, TypeStep, UnitFacts
-from crashcheck.analyzer.compile.ir.debuginfo import Position
+from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.runtime.trace_format import Kind
 from support.tracing import TraceBuilder
@@ -20,7 +20,7 @@ def site(
     variable: str = "", *steps: tuple[str, str, int, int], kind: str = "store", line: int = 1, file: str = SOURCE
 ) -> Site:
     """A site at `line`; steps innermost first."""
-    return Site(kind, (Position(file, line, 1, "work"),), variable, tuple(TypeStep(*step) for step in steps))
+    return Site(kind, (SourcePosition(file, line, 1, "work"),), variable, tuple(TypeStep(*step) for step in steps))
 
 
 class Script:

@@ -63,7 +63,7 @@ class SiteDependence:
         return self.address or self.value
 
 
-class _Kinds:
+class _Reads:
     """Sets of reads by kind of path, and of the function's parameters likewise: a bit each."""
 
     __slots__ = ("address", "control", "on_address", "on_control", "on_value", "value")
@@ -72,7 +72,7 @@ class _Kinds:
         self.value = self.address = self.control = 0
         self.on_value = self.on_address = self.on_control = 0  # parameters
 
-    def add(self, other: _Kinds) -> None:
+    def add(self, other: _Reads) -> None:
         self.value |= other.value
         self.address |= other.address
         self.control |= other.control
@@ -80,14 +80,14 @@ class _Kinds:
         self.on_address |= other.on_address
         self.on_control |= other.on_control
 
-    def add_address(self, other: _Kinds) -> None:
+    def add_address(self, other: _Reads) -> None:
         """What follows a path whose last edge goes into an address."""
         self.address |= other.value | other.address
         self.control |= other.control
         self.on_address |= other.on_value | other.on_address
         self.on_control |= other.on_control
 
-    def add_control(self, other: _Kinds) -> None:
+    def add_control(self, other: _Reads) -> None:
         self.control |= other.value | other.address | other.control
         self.on_control |= other.on_value | other.on_address | other.on_control
 
@@ -103,12 +103,12 @@ class _Function:
         self.summary = summary
         self.callees: list[list[_Function]] = []
         self.callers: list[tuple[_Function, CallSummary, int]] = []
-        self.regions = [_Kinds() for _ in summary.regions]
-        self.arguments = [[_Kinds() for _ in call.arguments] for call in summary.calls]
-        self.returned = _Kinds()
-        self.thrown = _Kinds()
-        self.outs = {index: _Kinds() for index in summary.outs}
-        self.parameters: dict[int, _Kinds] = {}  # what callers give, as reads
+        self.regions = [_Reads() for _ in summary.regions]
+        self.arguments = [[_Reads() for _ in call.arguments] for call in summary.calls]
+        self.returned = _Reads()
+        self.thrown = _Reads()
+        self.outs = {index: _Reads() for index in summary.outs}
+        self.parameters: dict[int, _Reads] = {}  # what callers give, as reads
         self.entry = 0  # reads that decide whether it is called
 
 
@@ -207,8 +207,8 @@ class _Closure:
             self.reads.append(ref)
         return known
 
-    def _evaluate(self, function: _Function, atoms: Atoms) -> _Kinds:
-        result = _Kinds()
+    def _evaluate(self, function: _Function, atoms: Atoms) -> _Reads:
+        result = _Reads()
         for one in atoms:
             sort, number = one & _SORT, one >> SORT_BITS
             if sort == SITE:
@@ -233,12 +233,12 @@ class _Closure:
         return result
 
     @staticmethod
-    def _unknown(function: _Function, call: int, result: _Kinds) -> None:
+    def _unknown(function: _Function, call: int, result: _Reads) -> None:
         for argument in function.arguments[call]:
             result.add(argument)
 
     @staticmethod
-    def _give(summary: _Kinds, arguments: list[_Kinds], result: _Kinds) -> None:
+    def _give(summary: _Reads, arguments: list[_Reads], result: _Reads) -> None:
         """A callee's summary with this call's arguments in the place of its parameters."""
         result.value |= summary.value
         result.address |= summary.address
@@ -331,7 +331,7 @@ class _Closure:
                     order.append(function)
         return order
 
-    def _inherit(self, function: _Function, kinds: _Kinds) -> tuple[int, int, int]:
+    def _inherit(self, function: _Function, kinds: _Reads) -> tuple[int, int, int]:
         """Reads by value, address and control, parameters replaced by what callers give."""
         value, address, control = kinds.value, kinds.address, kinds.control
         either = kinds.on_value | kinds.on_address | kinds.on_control
@@ -368,7 +368,7 @@ class _Closure:
 
     def _enter(self, function: _Function, number: int, call: CallSummary, callee: _Function) -> bool:
         changed = False
-        guard = _Kinds()
+        guard = _Reads()
         if call.region >= 0:
             guard.add_control(function.regions[call.region])
         guard.add_control(self._evaluate(function, call.target))
@@ -378,7 +378,7 @@ class _Closure:
             changed = True
         for index, argument in enumerate(function.arguments[number]):
             value, address, control = self._inherit(function, argument)
-            known = callee.parameters.setdefault(index, _Kinds())
+            known = callee.parameters.setdefault(index, _Reads())
             before = known.key()
             known.value |= value
             known.address |= address

@@ -30,7 +30,7 @@ class _Client:
     watch: int = -1  # pidfd of the child
 
 
-class Worker:
+class CompileServer:
     """Serves requests until nobody asked for `idle_s` seconds, or its socket was replaced."""
 
     def __init__(self, path: str, idle_s: float) -> None:
@@ -205,14 +205,14 @@ def main() -> int:
     gc.freeze()
     idle = os.environ.get("CRASHCHECK_WORKER_IDLE_S", "")
     try:
-        worker = Worker(path, float(idle) if idle else IDLE_SECONDS)
+        server = CompileServer(path, float(idle) if idle else IDLE_SECONDS)
     except (OSError, ValueError):
         return 1
     os.write(ready, b"1")
     os.close(ready)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    worker.serve()
+    server.serve()
     return 0
 
 

@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from crashcheck.analyzer.compile.facts import NotUnderstood, Site
+from crashcheck.analyzer.compile.facts import Site, UnhookedConstruct
 from crashcheck.analyzer.compile.instrument import libc_effects
 from crashcheck.analyzer.compile.instrument.hooks import ACCESS_BYTES, ACCESS_WRITES, ATOMIC_READ, NO_INSTANCE, Hooks
-from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, Position
+from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, SourcePosition
 from crashcheck.analyzer.compile.ir.text import ModuleText, Operand, matching, operand, split_commas
-from crashcheck.analyzer.compile.ir.typemap import Slots, Target, TypeMap
+from crashcheck.analyzer.compile.ir.typemap import LocalUses, Target, TypeMap
 
 DBG = re.compile(r", !dbg !(\d+)")
 _WORDS = frozenset({"half", "bfloat", "float", "double", "ptr"})
@@ -24,7 +24,7 @@ _WORDS = frozenset({"half", "bfloat", "float", "double", "ptr"})
 @dataclass(slots=True)
 class Function:
     name: str
-    position: Position
+    position: SourcePosition
     certain: bool  # the definition that runs is this one
     hooked: bool = False  # something in it reaches the recorder, so callers' frames matter
     deep: bool = False  # and uses its depth
@@ -49,13 +49,13 @@ class Emitter:
         self.hooks = Hooks()
         self.types = TypeMap(module.types, debug)
         self.sites: list[Site] = []
-        self.not_understood: list[NotUnderstood] = []
+        self.not_understood: list[UnhookedConstruct] = []
         self.out: list[str] = []
         self._functions: list[Function] = []
         self._hashes: dict[str, str] = {}
-        self.function = Function("", Position("", 0, 0, ""), False)
+        self.function = Function("", SourcePosition("", 0, 0, ""), False)
         self.definitions: dict[str, str] = {}
-        self._slots = Slots("")
+        self._slots = LocalUses("")
         self.group = 1 + max((int(number) for number in module.attributes), default=-1)  # attributes of accesses
         self.turn = False  # an access since the last call or jump
         self._fresh = 0
@@ -93,7 +93,7 @@ class Emitter:
         self.sites.append(Site(kind, positions, variable, steps, callee))
         return len(self.sites) - 1
 
-    def position(self, line: str) -> Position:
+    def position(self, line: str) -> SourcePosition:
         found = DBG.search(line)
         positions = self.debug.positions(int(found.group(1))) if found else ()
         return positions[0] if positions else self.function.position
@@ -109,7 +109,7 @@ class Emitter:
         return self.types.is_local(pointer, self.definitions)
 
     def unknown(self, line: str, text: str) -> None:
-        self.not_understood.append(NotUnderstood(self.position(line), text))
+        self.not_understood.append(UnhookedConstruct(self.position(line), text))
 
     def store_hook(self, line: str, type_text: str, value: str, pointer: str, target: Target, flags: int) -> None:
         size = self.module.types.store_size(type_text)

@@ -69,7 +69,7 @@ _WIDE = {"x": 16, "y": 32, "z": 64}
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class AsmOperand:
     """What `$n` stands for."""
 
     constraint: str
@@ -80,13 +80,13 @@ class Slot:
 @dataclass(frozen=True, slots=True)
 class AsmCall:
     template: str
-    slots: tuple[Slot, ...]
+    slots: tuple[AsmOperand, ...]
     clobbers: tuple[str, ...]
     intel: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AsmStep:
     """One hook: `what` is "fence", "flush", "locked", "locked-local", "store", "movdir64b", "copy" or "fill"."""
 
     what: str
@@ -100,8 +100,8 @@ class Step:
 
 
 @dataclass(slots=True)
-class Plan:
-    steps: list[Step] = field(default_factory=list)
+class AsmPlan:
+    steps: list[AsmStep] = field(default_factory=list)
     not_understood: bool = False
     targets: list[str] = field(default_factory=list)  # addresses that the assembly may write
 
@@ -114,18 +114,18 @@ def read_call(line: str, at: int) -> AsmCall:
     last = line.index('"', second + 1)
     open_at = last + 1
     arguments = [operand(part) for part in split_commas(line[open_at + 1 : matching(line, open_at) - 1])]
-    slots: list[Slot] = []
+    slots: list[AsmOperand] = []
     clobbers: list[str] = []
     for constraint in split_commas_plain(unescape(line[second + 1 : last])):
         if constraint.startswith("~"):
             clobbers.append(constraint[2:-1])
         elif constraint.startswith("=") and "*" not in constraint:
-            slots.append(Slot(constraint, None, ""))
+            slots.append(AsmOperand(constraint, None, ""))
         elif constraint.startswith("!"):
             continue
         else:
             argument = arguments.pop(0) if arguments else None
-            slots.append(Slot(constraint, argument, _element(argument)))
+            slots.append(AsmOperand(constraint, argument, _element(argument)))
     return AsmCall(unescape(line[first + 1 : middle]), tuple(slots), tuple(clobbers), "inteldialect" in line[at:first])
 
 
@@ -149,9 +149,9 @@ def _statements(template: str) -> list[str]:
     return [part.strip() for part in re.split(r"[;\n]", text) if part.strip()]
 
 
-def understand(call: AsmCall) -> Plan:
+def understand(call: AsmCall) -> AsmPlan:
     """Which hooks a piece of assembly needs, or that it is not understood."""
-    plan = Plan()
+    plan = AsmPlan()
     plan.targets = [
         slot.argument.value
         for slot in call.slots
@@ -205,12 +205,12 @@ def understand(call: AsmCall) -> Plan:
     return plan
 
 
-def _raw(plan: Plan, numbers: list[int]) -> bool:
+def _raw(plan: AsmPlan, numbers: list[int]) -> bool:
     name = _RAW.get(tuple(numbers))
     if name is None:
         return False
     if name in _FENCES:
-        plan.steps.append(Step("fence", _FENCES[name]))
+        plan.steps.append(AsmStep("fence", _FENCES[name]))
     return True
 
 
@@ -225,7 +225,7 @@ def _operands(text: str) -> list[str]:
     return split_commas(text.strip()) if text.strip() else []
 
 
-def _reference(call: AsmCall, text: str) -> Slot | None:
+def _reference(call: AsmCall, text: str) -> AsmOperand | None:
     found = re.fullmatch(r"\$\{?(\d+)(?::\w)?\}?", text.strip())
     if found is None or int(found.group(1)) >= len(call.slots):
         return None
@@ -235,7 +235,7 @@ def _reference(call: AsmCall, text: str) -> Slot | None:
 _REGISTERS = {"a": "ax", "b": "bx", "c": "cx", "d": "dx", "S": "si", "D": "di"}
 
 
-def _register(call: AsmCall, name: str) -> Slot | None:
+def _register(call: AsmCall, name: str) -> AsmOperand | None:
     """The operand that lives in a hardware register: `{di}`."""
     wanted = re.sub(r"^[re]", "", name.lstrip("%"))
     for slot in call.slots:
@@ -297,18 +297,18 @@ def _size(call: AsmCall, suffix: str | None, operands: list[str], element: str) 
 
 
 def _statement(
-    plan: Plan, call: AsmCall, word: str, operands: list[str], prefixed: bool, locked: bool, repeat: bool
+    plan: AsmPlan, call: AsmCall, word: str, operands: list[str], prefixed: bool, locked: bool, repeat: bool
 ) -> bool:
     """Add the hooks of one statement; False if it may write memory in a way that is not known."""
     if word in _FENCES:
-        plan.steps.append(Step("fence", _FENCES[word]))
+        plan.steps.append(AsmStep("fence", _FENCES[word]))
         return True
     name = _PREFIXED.get(word, word) if prefixed else word
     if name in _FLUSHES:
         memory = _memory(call, operands[0]) if len(operands) == 1 else None
         if memory is None:
             return False
-        plan.steps.append(Step("flush", _FLUSHES[name], memory[0]))
+        plan.steps.append(AsmStep("flush", _FLUSHES[name], memory[0]))
         return True
     if (
         word in ("pcommit",)
@@ -321,7 +321,7 @@ def _statement(
     if (exchange or (locked and lockable)) and any(_is_memory(call, text) for text in operands):
         text = next(text for text in operands if _is_memory(call, text))
         if _STACK.fullmatch(text.strip()):
-            plan.steps.append(Step("locked-local"))  # the idiom of a cheap full fence
+            plan.steps.append(AsmStep("locked-local"))  # the idiom of a cheap full fence
             return True
         memory = _memory(call, text)
         if memory is None:
@@ -332,7 +332,7 @@ def _statement(
         size = int(wide) if wide else _size(call, found.group(1), operands, memory[1])
         if not size:
             return False
-        plan.steps.append(Step("locked", 0, memory[0], memory[1], size, conditional=word.startswith("cmpxchg")))
+        plan.steps.append(AsmStep("locked", 0, memory[0], memory[1], size, conditional=word.startswith("cmpxchg")))
         plan.targets.append(memory[0].value)
         return True
     if exchange or locked:
@@ -341,7 +341,7 @@ def _statement(
         destination, source = _reference(call, operands[1]), _memory(call, operands[0])
         if destination is None or destination.argument is None or source is None:
             return False
-        plan.steps.append(Step("movdir64b", hooks.STORE_NT, destination.argument, "", 64, source[0]))
+        plan.steps.append(AsmStep("movdir64b", hooks.STORE_NT, destination.argument, "", 64, source[0]))
         return True
     if re.fullmatch(r"(?:movs|stos)[bwlq]", word):
         return _string(plan, call, word, repeat)
@@ -369,7 +369,7 @@ def _statement(
         return False
     if not size:
         return False
-    plan.steps.append(Step("store", flags, memory[0], memory[1], size))
+    plan.steps.append(AsmStep("store", flags, memory[0], memory[1], size))
     plan.targets.append(memory[0].value)
     return True
 
@@ -387,7 +387,7 @@ def _vector_size(call: AsmCall, operands: list[str], size: int) -> int:
     return size
 
 
-def _string(plan: Plan, call: AsmCall, word: str, repeat: bool) -> bool:
+def _string(plan: AsmPlan, call: AsmCall, word: str, repeat: bool) -> bool:
     target, count = _register(call, "rdi"), _register(call, "rcx")
     if target is None or target.argument is None or not repeat or count is None or count.argument is None:
         return False
@@ -396,76 +396,76 @@ def _string(plan: Plan, call: AsmCall, word: str, repeat: bool) -> bool:
         source = _register(call, "rsi")
         if source is None or source.argument is None:
             return False
-        plan.steps.append(Step("copy", 0, target.argument, "", size, source.argument, count.argument))
+        plan.steps.append(AsmStep("copy", 0, target.argument, "", size, source.argument, count.argument))
         return True
     value = _register(call, "rax")
     if value is None or value.argument is None:
         return False
     if size != 1 and value.argument.value not in ("0", "zeroinitializer", "null"):
         return False
-    plan.steps.append(Step("fill", 0, target.argument, "", size, value.argument, count.argument))
+    plan.steps.append(AsmStep("fill", 0, target.argument, "", size, value.argument, count.argument))
     return True
 
 
-def emit_before(rewriter: Emitter, line: str, plan: Plan) -> list[Callable[[], None]]:
+def emit_before(emitter: Emitter, line: str, plan: AsmPlan) -> list[Callable[[], None]]:
     """Emit the hooks that precede the assembly; returns those that follow it."""
     after: list[Callable[[], None]] = []
     for step in plan.steps:
         if step.what == "fence":
-            rewriter.fence(line, step.kind)
+            emitter.fence(line, step.kind)
             continue
         if step.what == "locked-local":
-            rewriter.locked_elsewhere(line, True)
+            emitter.locked_elsewhere(line, True)
             continue
         assert step.address is not None
-        pointer = _as_pointer(rewriter, step.address)
+        pointer = _as_pointer(emitter, step.address)
         if step.what == "flush":
-            rewriter.flush(line, pointer, step.kind)
+            emitter.flush(line, pointer, step.kind)
         elif step.what == "locked":
-            after.append(rewriter.locked_assembly(line, pointer, step.size, step.conditional))
+            after.append(emitter.locked_assembly(line, pointer, step.size, step.conditional))
         elif step.what == "store":
-            finish = rewriter.assembly_store(line, pointer, step.size, step.kind)
+            finish = emitter.assembly_store(line, pointer, step.size, step.kind)
             if finish is not None:
                 after.append(finish)
         elif step.what == "movdir64b":
             assert step.source is not None
-            rewriter.store_from(line, pointer, _as_pointer(rewriter, step.source), str(step.size), step.kind)
+            emitter.store_from(line, pointer, _as_pointer(emitter, step.source), str(step.size), step.kind)
         else:
             assert step.source is not None
             assert step.count is not None
-            count = rewriter.wide(_as_integer(rewriter, step.count))
+            count = emitter.wide(_as_integer(emitter, step.count))
             if step.size > 1:
-                scaled = rewriter.fresh()
-                rewriter.emit(f"  {scaled} = mul i64 {count}, {step.size}")
+                scaled = emitter.fresh()
+                emitter.emit(f"  {scaled} = mul i64 {count}, {step.size}")
                 count = scaled
             if step.what == "copy":
-                rewriter.copy(line, pointer, _as_pointer(rewriter, step.source), Operand("i64", count))
+                emitter.copy(line, pointer, _as_pointer(emitter, step.source), Operand("i64", count))
             else:
-                rewriter.fill(line, pointer, _as_byte(rewriter, step.source), Operand("i64", count))
+                emitter.fill(line, pointer, _as_byte(emitter, step.source), Operand("i64", count))
     return after
 
 
-def _as_pointer(rewriter: Emitter, value: Operand) -> str:
+def _as_pointer(emitter: Emitter, value: Operand) -> str:
     if value.type == "ptr":
         return value.value
-    name = rewriter.fresh()
-    rewriter.emit(f"  {name} = inttoptr {value.text} to ptr")
+    name = emitter.fresh()
+    emitter.emit(f"  {name} = inttoptr {value.text} to ptr")
     return name
 
 
-def _as_integer(rewriter: Emitter, value: Operand) -> Operand:
+def _as_integer(emitter: Emitter, value: Operand) -> Operand:
     if value.type != "ptr":
         return value
-    name = rewriter.fresh()
-    rewriter.emit(f"  {name} = ptrtoint {value.text} to i64")
+    name = emitter.fresh()
+    emitter.emit(f"  {name} = ptrtoint {value.text} to i64")
     return Operand("i64", name)
 
 
-def _as_byte(rewriter: Emitter, value: Operand) -> str:
+def _as_byte(emitter: Emitter, value: Operand) -> str:
     if value.type == "i8":
         return value.value
     if not value.type.startswith("i"):
         return "0"
-    name = rewriter.fresh()
-    rewriter.emit(f"  {name} = trunc {value.text} to i8")
+    name = emitter.fresh()
+    emitter.emit(f"  {name} = trunc {value.text} to i8")
     return name

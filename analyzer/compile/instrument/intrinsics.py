@@ -12,49 +12,49 @@ from crashcheck.analyzer.compile.ir.typemap import Target
 if TYPE_CHECKING:
     from crashcheck.analyzer.compile.instrument.emitter import Emitter
 
-# (rewriter, line, name of the intrinsic, arguments): emits what stands before the call.
+# (emitter, line, name of the intrinsic, arguments): emits what stands before the call.
 Intrinsic = Callable[["Emitter", str, str, list[Operand]], None]
 
 
-def _copy(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
-    rewriter.copy(line, arguments[0].value, arguments[1].value, arguments[2])
+def _copy(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+    emitter.copy(line, arguments[0].value, arguments[1].value, arguments[2])
 
 
-def _fill(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
-    rewriter.fill(line, arguments[0].value, arguments[1].value, arguments[2])
+def _fill(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+    emitter.fill(line, arguments[0].value, arguments[1].value, arguments[2])
 
 
 def _flush(kind: int) -> Intrinsic:
-    def emit(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
-        rewriter.flush(line, arguments[0].value, kind)
+    def emit(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+        emitter.flush(line, arguments[0].value, kind)
 
     return emit
 
 
 def _fence(kind: int) -> Intrinsic:
-    def emit(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
-        rewriter.fence(line, kind)
+    def emit(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+        emitter.fence(line, kind)
 
     return emit
 
 
-def _lanes(rewriter: Emitter, line: str, value: Operand, pointer: Operand, mask: str, form: str, flags: int) -> None:
-    element = rewriter.module.types.element(value.type)
-    size = None if element is None else rewriter.module.types.store_size(element[0])
+def _lanes(emitter: Emitter, line: str, value: Operand, pointer: Operand, mask: str, form: str, flags: int) -> None:
+    element = emitter.module.types.element(value.type)
+    size = None if element is None else emitter.module.types.store_size(element[0])
     if element is None or size is None:
-        rewriter.unknown(line, f"masked store of {value.type}")
+        emitter.unknown(line, f"masked store of {value.type}")
         return
     if form == "scatter":
         target = Target()
     else:
-        if rewriter.is_local(pointer.value):
+        if emitter.is_local(pointer.value):
             return
-        target = rewriter.target(pointer.value, element[0], line)
+        target = emitter.target(pointer.value, element[0], line)
         if target.local:
             return
-    site = rewriter.site("store", line, target)
-    helper = rewriter.hooks.store_lanes(value.type, element[1], size, form)
-    rewriter.hook(
+    site = emitter.site("store", line, target)
+    helper = emitter.hooks.store_lanes(value.type, element[1], size, form)
+    emitter.hook(
         f"  call void {helper}({value.text}, {pointer.text}, <{element[1]} x i1> {mask}, ptr "
         f"{target.instance}, i32 {site}, "
         f"i32 %cc.depth, i32 {flags})",
@@ -63,60 +63,60 @@ def _lanes(rewriter: Emitter, line: str, value: Operand, pointer: Operand, mask:
 
 
 def _masked(form: str) -> Intrinsic:
-    def emit(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+    def emit(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
         flags = hooks.STORE_NT if "!nontemporal" in line else 0
-        _lanes(rewriter, line, arguments[0], arguments[1], arguments[-1].value, form, flags)
+        _lanes(emitter, line, arguments[0], arguments[1], arguments[-1].value, form, flags)
 
     return emit
 
 
-def _sign_mask(rewriter: Emitter, mask: Operand) -> str:
+def _sign_mask(emitter: Emitter, mask: Operand) -> str:
     """x86's masks are the sign bits of a vector."""
-    element = rewriter.module.types.element(mask.type)
+    element = emitter.module.types.element(mask.type)
     assert element is not None
     value, kind = mask.value, mask.type
     if not element[0].startswith("i"):
         bits = {"float": "i32", "double": "i64"}[element[0]]
         kind = f"<{element[1]} x {bits}>"
-        value = rewriter.fresh()
-        rewriter.emit(f"  {value} = bitcast {mask.text} to {kind}")
-    result = rewriter.fresh()
-    rewriter.emit(f"  {result} = icmp slt {kind} {value}, zeroinitializer")
+        value = emitter.fresh()
+        emitter.emit(f"  {value} = bitcast {mask.text} to {kind}")
+    result = emitter.fresh()
+    emitter.emit(f"  {result} = icmp slt {kind} {value}, zeroinitializer")
     return result
 
 
-def _maskmov(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+def _maskmov(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
     """maskmovdqu: the enabled bytes, non-temporal."""
     value, mask, pointer = arguments
-    _lanes(rewriter, line, value, pointer, _sign_mask(rewriter, mask), "masked", hooks.STORE_NT)
+    _lanes(emitter, line, value, pointer, _sign_mask(emitter, mask), "masked", hooks.STORE_NT)
 
 
-def _maskstore(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+def _maskstore(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
     pointer, mask, value = arguments
-    _lanes(rewriter, line, value, pointer, _sign_mask(rewriter, mask), "masked", 0)
+    _lanes(emitter, line, value, pointer, _sign_mask(emitter, mask), "masked", 0)
 
 
-def _directstore(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+def _directstore(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
     """movdiri: one non-temporal word."""
     pointer, value = arguments
-    if rewriter.is_local(pointer.value):
+    if emitter.is_local(pointer.value):
         return
-    target = rewriter.target(pointer.value, value.type, line)
+    target = emitter.target(pointer.value, value.type, line)
     if not target.local:
-        rewriter.store_hook(line, value.type, value.value, pointer.value, target, hooks.STORE_NT)
+        emitter.store_hook(line, value.type, value.value, pointer.value, target, hooks.STORE_NT)
 
 
-def _movdir64b(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+def _movdir64b(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
     pointer, source = arguments
-    rewriter.store_from(line, pointer.value, source.value, "64", hooks.STORE_NT)
+    emitter.store_from(line, pointer.value, source.value, "64", hooks.STORE_NT)
 
 
 def _state(size: int) -> Intrinsic:
     """An instruction that stores `size` bytes known only after it ran is not followed: it is named."""
 
-    def emit(rewriter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
-        if not rewriter.is_local(arguments[0].value):
-            rewriter.unknown(line, f"{name} ({size} bytes)" if size else name)
+    def emit(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+        if not emitter.is_local(arguments[0].value):
+            emitter.unknown(line, f"{name} ({size} bytes)" if size else name)
 
     return emit
 

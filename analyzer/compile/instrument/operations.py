@@ -76,7 +76,7 @@ def wrap(text: str, names: Iterable[str]) -> tuple[str, str]:
     return body + module.metadata, "\n".join([*declared, *wrappers, ""])
 
 
-def found(functions: Iterable[str]) -> frozenset[str]:
+def found_operations(functions: Iterable[str]) -> frozenset[str]:
     """The names asked for that some unit's functions (UnitFacts.functions) show as moved."""
     return frozenset(name.rpartition(_INFIX)[2] for name in functions if _INFIX in name)
 

@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from crashcheck.analyzer.compile.facts import NotUnderstood, Site
+from crashcheck.analyzer.compile.facts import Site, UnhookedConstruct
 from crashcheck.analyzer.compile.instrument import hooks, inline_asm, libc_effects
 from crashcheck.analyzer.compile.instrument.emitter import DBG, Emitter, Function
 from crashcheck.analyzer.compile.instrument.intrinsics import INTRINSICS, Intrinsic
 from crashcheck.analyzer.compile.instrument.symbol_wrapping import wrapped
-from crashcheck.analyzer.compile.ir.debuginfo import Position
+from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 from crashcheck.analyzer.compile.ir.text import (
     NAME,
     IRSyntaxError,
@@ -26,7 +26,7 @@ from crashcheck.analyzer.compile.ir.text import (
     split_commas,
     type_end,
 )
-from crashcheck.analyzer.compile.ir.typemap import Slots, Target
+from crashcheck.analyzer.compile.ir.typemap import LocalUses, Target
 
 _HEADER = re.compile(rf"^define .*?@({NAME})\(")
 _CALLEE = re.compile(rf"(?:(@(?:{NAME})|%(?:{NAME}))\(| asm )")
@@ -47,7 +47,7 @@ class Instrumented:
 
     text: str
     sites: tuple[Site, ...]
-    not_understood: tuple[NotUnderstood, ...]
+    not_understood: tuple[UnhookedConstruct, ...]
     functions: dict[str, str]  # symbol → hash of its code, blind to metadata and the numbers of attribute groups
     # symbol → line of its body (0 is the one after `define`) → the site of what it writes or calls, or only reads
     sites_of: dict[str, dict[int, int]]
@@ -167,14 +167,14 @@ class Rewriter(Emitter):
             return False
         dbg = re.search(r"!dbg !(\d+)", line)
         name = found.group(1).strip('"')
-        position = self.debug.subprogram(int(dbg.group(1))) if dbg else Position("", 0, 0, name)
+        position = self.debug.subprogram(int(dbg.group(1))) if dbg else SourcePosition("", 0, 0, name)
         certain = not _OPAQUE_LINKAGE.match(line) and (
             " dso_local " in line or re.match(r"define (?:internal|private|linkonce_odr|weak_odr) ", line) is not None
         )
         self.function = Function(name, position, certain)
         self._functions.append(self.function)
         self.definitions = {}
-        self._slots = Slots("\n" + "\n".join(body))
+        self._slots = LocalUses("\n" + "\n".join(body))
         code = "\n".join([text.partition(", !")[0] for text in body if not text.startswith("    #")])
         self._hashes[name] = hashlib.blake2b(_GROUP.sub("", code).encode(), digest_size=8).hexdigest()
         return True

@@ -22,7 +22,7 @@ def unescape(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class SourcePosition:
     """One link of an inlining chain, innermost first. `line` 0 is unknown."""
 
     file: str
@@ -51,7 +51,7 @@ class DebugInfo:
         self._first = next((at for at, line in enumerate(self._lines) if line.startswith("!0 = ")), len(self._lines))
         self.named = dict(line.split(" = ", 1) for line in self._lines[: self._first] if line.startswith("!"))
         self._fields: dict[int, dict[str, str]] = {}
-        self._positions: dict[int, tuple[Position, ...]] = {}
+        self._positions: dict[int, tuple[SourcePosition, ...]] = {}
         self._scopes: dict[int, tuple[str, str]] = {}
         self._files: dict[int, str] = {}
         self._members: dict[int, tuple[Member, ...]] = {}
@@ -90,7 +90,7 @@ class DebugInfo:
 
     # -- positions ---------------------------------------------------------------------------------------------
 
-    def positions(self, number: int) -> tuple[Position, ...]:
+    def positions(self, number: int) -> tuple[SourcePosition, ...]:
         """The inlining chain of a DILocation, innermost first."""
         known = self._positions.get(number)
         if known is not None:
@@ -101,14 +101,14 @@ class DebugInfo:
         line, column, scope, inlined = found.groups()
         file, function = self._scope(int(scope))
         outer = self.positions(int(inlined)) if inlined else ()
-        result = (Position(file, int(line or 0), int(column or 0), function), *outer)
+        result = (SourcePosition(file, int(line or 0), int(column or 0), function), *outer)
         self._positions[number] = result
         return result
 
-    def subprogram(self, number: int) -> Position:
+    def subprogram(self, number: int) -> SourcePosition:
         """Where a function is defined."""
         file, function = self._scope(number)
-        return Position(file, self.integer(number, "line"), 0, function)
+        return SourcePosition(file, self.integer(number, "line"), 0, function)
 
     def _scope(self, number: int) -> tuple[str, str]:
         known = self._scopes.get(number)

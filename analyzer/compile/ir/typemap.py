@@ -36,7 +36,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Slots:
+class LocalUses:
     """How a function uses its locals: made at the first question, for the whole body."""
 
     body: str
@@ -127,7 +127,7 @@ class TypeMap:
                 return False
         return False
 
-    def global_of(self, target: str, definitions: dict[str, str], slots: Slots) -> str:
+    def global_of(self, target: str, definitions: dict[str, str], slots: LocalUses) -> str:
         """The global that an address is in, by its getelementptr chain and single-store locals; "" if not known."""
         for _ in range(_MAX_CHAIN):
             if target.startswith("@"):
@@ -149,7 +149,13 @@ class TypeMap:
         return ""
 
     def resolve(
-        self, target: str, definitions: dict[str, str], slots: Slots, stored: str, line: str, fresh: Callable[[], str]
+        self,
+        target: str,
+        definitions: dict[str, str],
+        slots: LocalUses,
+        stored: str,
+        line: str,
+        fresh: Callable[[], str],
     ) -> Target:
         """Describe `target`; `stored` is the type of the value, `line` the instruction (for its TBAA tag)."""
         accesses: list[_Access] = []  # innermost first
@@ -401,7 +407,7 @@ class TypeMap:
 
         return max(members, key=score)
 
-    def _from_declaration(self, target: str, base: str, definitions: dict[str, str], slots: Slots) -> Target:
+    def _from_declaration(self, target: str, base: str, definitions: dict[str, str], slots: LocalUses) -> Target:
         """A whole struct behind a pointer variable: the variable's declared type names it."""
         definition = definitions.get(base, "")
         found = re.search(r" = load ptr, ptr (%[-\w.$]+),", definition)
@@ -456,4 +462,4 @@ def _number(text: str) -> int | None:
     return int(text) if text.lstrip("-").isdigit() else None
 
 
-__all__ = ["IRSyntaxError", "Slots", "Target", "TypeMap", "plain_type"]
+__all__ = ["IRSyntaxError", "LocalUses", "Target", "TypeMap", "plain_type"]

@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.compile.facts import NotUnderstood, ProgramFacts, Site, TypeStep, UnitFacts, decode, encode
-from crashcheck.analyzer.compile.ir.debuginfo import Position
+from crashcheck.analyzer.compile.facts import ProgramFacts, Site, TypeStep, UnhookedConstruct, UnitFacts, decode, encode
+from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 from crashcheck.errors import CrashcheckError
 
-AT = Position("/p/a.c", 3, 5, "f")
+AT = SourcePosition("/p/a.c", 3, 5, "f")
 UNIT = UnitFacts(
     source="/p/a.c",
     directory="/p",
     compiler="clang version 14",
     binding="llvmlite 0.50",
     sites=(
-        Site("store", (AT, Position("/p/a.c", 9, 1, "main")), "entry.valid", (TypeStep("entry", "valid", 8, 4),)),
+        Site("store", (AT, SourcePosition("/p/a.c", 9, 1, "main")), "entry.valid", (TypeStep("entry", "valid", 8, 4),)),
         Site("call", (AT,), callee="g"),
     ),
     functions={"f": "00ff"},
-    not_understood=(NotUnderstood(AT, "fxsave $0"),),
+    not_understood=(UnhookedConstruct(AT, "fxsave $0"),),
     notes=("-flto is ignored",),
 )
 
@@ -39,7 +39,9 @@ def test_a_unit_reads_back_equal() -> None:
 
 @given(st.lists(st.tuples(st.text(), st.integers(0, 1 << 31)), max_size=5), st.lists(st.integers(0, 64), max_size=5))
 def test_units_concatenate_with_any_padding(names: list[tuple[str, int]], padding: list[int]) -> None:
-    units = [UnitFacts(name, "/", "c", "b", (Site("call", (Position(name, line, 0, name),)),)) for name, line in names]
+    units = [
+        UnitFacts(name, "/", "c", "b", (Site("call", (SourcePosition(name, line, 0, name),)),)) for name, line in names
+    ]
     gaps = padding + [0] * len(units)
     section = b"".join(encode(unit)[1] + bytes(gap) for unit, gap in zip(units, gaps, strict=False))
     assert [unit.source for unit in decode(section, "x")] == [unit.source for unit in units]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.analyzer.compile.instrument.inline_asm import Plan, read_call, understand
+from crashcheck.analyzer.compile.instrument.inline_asm import AsmPlan, read_call, understand
 
 Build = Callable[..., Path]
 Run = Callable[..., list[str]]
@@ -120,7 +120,7 @@ int main(void) {
     assert [(item.position.line, item.text) for item in unit.not_understood] == [(5, "fxsave $0"), (8, "syscall")]
 
 
-def plan(template: str, constraints: str, *arguments: str) -> Plan:
+def plan(template: str, constraints: str, *arguments: str) -> AsmPlan:
     line = f'  call void asm sideeffect "{template}", "{constraints}"({", ".join(arguments)}) #1'
     return understand(read_call(line, line.index("asm ") + 4))
 

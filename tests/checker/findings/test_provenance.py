@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site, UnitFacts
-from crashcheck.analyzer.compile.ir.debuginfo import Position
+from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 from crashcheck.checker.findings.provenance import NoProvenance, TraceProvenance
 from crashcheck.checker.fixes.c_source import Source, visible
 from crashcheck.checker.results import Frame, Location
@@ -30,9 +30,10 @@ def places_of(folder: Path) -> tuple[TraceProvenance, dict[str, int]]:
     source.write_text(SOURCE)
     path = str(source)
     put = [
-        Site("store", (Position(path, line, 14, "put"), Position(path, 9, 3, "step")), "entry.valid") for line in (2, 3)
+        Site("store", (SourcePosition(path, line, 14, "put"), SourcePosition(path, 9, 3, "step")), "entry.valid")
+        for line in (2, 3)
     ]
-    main = Site("call", (Position(path, 6, 5, "main"),), callee="put")
+    main = Site("call", (SourcePosition(path, 6, 5, "main"),), callee="put")
     unit = UnitFacts(path, str(folder), "clang", "llvmlite", (put[0], put[1], main), key=7)
     t = TraceBuilder(folder / "t.cct")
     t.file("p", size=4096)
@@ -80,8 +81,10 @@ def test_a_store_in_an_installed_header_is_placed_where_the_project_called_it(tm
     project.mkdir()
     (project / "a.c").write_text(SOURCE)
     source = str(project / "a.c")
-    store = Site("store", (Position(header, 464, 2, "store"), Position(header, 70, 2, "operator=")), "entry.valid")
-    calls = [Site("call", (Position(source, line, 5, "put"),), callee="operator=") for line in (2, 3)]
+    store = Site(
+        "store", (SourcePosition(header, 464, 2, "store"), SourcePosition(header, 70, 2, "operator=")), "entry.valid"
+    )
+    calls = [Site("call", (SourcePosition(source, line, 5, "put"),), callee="operator=") for line in (2, 3)]
     unit = UnitFacts(source, str(project), "clang", "llvmlite", (store, *calls), key=7)
     t = TraceBuilder(tmp_path / "t.cct")
     t.file("p", size=4096)
@@ -102,9 +105,11 @@ def test_a_library_that_was_built_elsewhere_for_the_test_is_placed_in_its_own_so
     for folder in (project, library):
         folder.mkdir()
         (folder / "a.c").write_text(SOURCE)
-    store = Site("store", (Position(str(library / "a.c"), 2, 14, "put"),), "entry.valid")
-    header = Site("copy", (Position(str(library / "a.h"), 9, 3, "fill"), Position(str(library / "a.c"), 6, 5, "main")))
-    call = Site("call", (Position(str(project / "a.c"), 6, 5, "main"),), callee="put")
+    store = Site("store", (SourcePosition(str(library / "a.c"), 2, 14, "put"),), "entry.valid")
+    header = Site(
+        "copy", (SourcePosition(str(library / "a.h"), 9, 3, "fill"), SourcePosition(str(library / "a.c"), 6, 5, "main"))
+    )
+    call = Site("call", (SourcePosition(str(project / "a.c"), 6, 5, "main"),), callee="put")
     units = {
         key: UnitFacts(str(folder / "a.c"), str(folder), "clang", "llvmlite", sites, key=key)
         for key, folder, sites in ((7, library, (store, header)), (8, project, (call,)))
@@ -132,7 +137,9 @@ def test_a_header_of_another_folder_is_under_test_as_much_as_what_includes_it(tm
     header.write_text(SOURCE)
     (project / "driver.cpp").write_text(SOURCE)
     source = str(project / "driver.cpp")
-    store = Site("store", (Position(str(header), 2, 14, "put"), Position(source, 6, 5, "main")), "entry.valid")
+    store = Site(
+        "store", (SourcePosition(str(header), 2, 14, "put"), SourcePosition(source, 6, 5, "main")), "entry.valid"
+    )
     unit = UnitFacts(source, str(project), "clang", "llvmlite", (store,), key=7)
     t = TraceBuilder(tmp_path / "t.cct")
     t.file("p", size=4096)
@@ -223,7 +230,7 @@ def test_headers_that_include_each_other_from_a_folder_above_are_read_once(tmp_p
 
 
 def expression_of(folder: Path, source: Path, line: int, column: int) -> str:
-    site = Site("store", (Position(str(source), line, column, "put"),))
+    site = Site("store", (SourcePosition(str(source), line, column, "put"),))
     unit = UnitFacts(str(source), str(folder), "clang", "llvmlite", (site,), key=7)
     t = TraceBuilder(folder / "t.cct")
     t.file("p", size=4096)
@@ -253,9 +260,9 @@ def test_what_is_stored_to_is_named_by_the_source_where_no_type_is_known(
     source = tmp_path / "a.cpp"
     source.write_text(REFERENCES)
     sites = (
-        Site("store", (Position(str(source), line, column, "put"),)),
-        Site("store", (Position(str(source), line, column, "put"),), "entry.valid"),
-        Site("call", (Position(str(source), line, column, "put"),)),
+        Site("store", (SourcePosition(str(source), line, column, "put"),)),
+        Site("store", (SourcePosition(str(source), line, column, "put"),), "entry.valid"),
+        Site("call", (SourcePosition(str(source), line, column, "put"),)),
     )
     unit = UnitFacts(str(source), str(tmp_path), "clang", "llvmlite", sites, key=7)
     t = TraceBuilder(tmp_path / "t.cct")
