@@ -1,4 +1,4 @@
-# `make help` lists the commands. Each sets up what it needs first; run again, it needs no network.
+# `make help` lists the commands. Each first sets up what it needs; after the first run it needs no network.
 
 # Everything is named relative to this folder: its own path may hold spaces.
 VENV := .venv
@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 PLACE := $(shell { "$(PYTHON)" -VV; pwd -P; } 2>&1 | cksum | cut -d' ' -f1)
 READY := $(VENV)/ready-$(PLACE)-$(shell cksum < pyproject.toml | cut -d' ' -f1)
 READY_DEV := $(READY)-dev
-# What runs in the environment finds its commands, and none of this make's own settings.
+# Programs that run in the environment find its commands, and get none of this make's own settings.
 IN := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
 .DEFAULT_GOAL := help
@@ -18,9 +18,9 @@ IN := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES PATH="$(CURDIR)/$
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
 
-setup: $(READY) ## make .venv with crashcheck in it, and a clang if there is none
+setup: $(READY) ## make .venv with crashcheck in it, and a clang if the system has none
 
-crashcheck: $(READY) ## find the bug of the bundled example; with CONFIG=path/to/crashcheck.toml run your own
+crashcheck: $(READY) ## find the bug of the bundled example; CONFIG=path/to/crashcheck.toml runs your own program
 ifdef CONFIG
 	@$(IN) crashcheck run -c "$(CONFIG)" $(ARGS)
 else
@@ -33,7 +33,7 @@ test: $(READY_DEV) ## the tests, under 10 minutes; PYTEST_ARGS="-k name" picks s
 test-slow: $(READY_DEV) ## the tests that build other people's programs: see tests/real/README.md
 	$(IN) $(PY) -m pytest -m slow $(PYTEST_ARGS)
 
-lint: $(READY_DEV) ## ruff, mypy --strict, and the C under gcc and clang with -Werror
+lint: $(READY_DEV) ## ruff, mypy --strict, the C under gcc and clang with -Werror
 	$(IN) ruff check .
 	$(IN) mypy
 	@flags="$$($(PY) -c 'from crashcheck.runtime.build import FLAGS; print(*FLAGS)')" || exit 1; checked=; \

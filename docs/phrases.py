@@ -48,7 +48,11 @@ PHRASES = (
         "one line per kind",
     ),
     Phrase("stands (of text)", r"\bst(?:ands?|ood)\b(?!-)", "is, represents"),
-    Phrase("comes once", r"\bcom(?:es?|ing) (?:again|of|once|late|to light)\b", "appears, results from"),
+    Phrase("comes once", r"\bcom(?:es?|ing) (?:again|of|once|late|first|last|to light)\b", "appears, results from"),
+    Phrase("comes before", r"\bc[ao]m(?:es?|ing) (?:before|after|in between)\b", "precedes, follows"),
+    Phrase("goes on", r"\b(?:go|goes|going|went) on\b", "continues"),
+    Phrase("lies (of text)", r"\bl(?:ie|ies|ay|ying)\b(?! out\b)", "is"),
+    Phrase("looks at", r"\blook(?:s|ed|ing)? at\b", "tests, reads, examines"),
     Phrase("partner", r"\bpartners?\b", "the other store"),
     Phrase("medium", r"\bmedium\b", "persistent memory, disk"),
     Phrase("explained (of bytes)", r"\b(?:un)?explained\b|\btrace explains\b", "accounted for by the trace"),
@@ -130,7 +134,7 @@ def words_of(path: Path) -> list[tuple[int, str]]:
 
 def blanked(text: str, pattern: str, flags: int) -> str:
     """`text` with matches of `pattern` replaced by a mark that is no word; line numbers stay."""
-    return re.sub(pattern, lambda found: "\x00" + "\n" * found.group().count("\n"), text, flags=flags)
+    return re.sub(pattern, lambda found: "¤" + "\n" * found.group().count("\n"), text, flags=flags)
 
 
 def python_words(text: str) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""Runs the bundled example and says what its bug is; exit code 0 if exactly that bug was found."""
+"""Run the bundled example and print its bug; exit code 0 if exactly that bug was found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main() -> int:
     )
     done = subprocess.run(command, cwd=ROOT)
     if done.returncode not in (0, 1) or not results.exists():
-        print("\ncrashcheck could not do its job: see above.", file=sys.stderr)
+        print("\ncrashcheck failed: see above.", file=sys.stderr)
         return 2
     findings = json.loads(results.read_text(encoding="utf-8"))["findings"]
     expected = json.loads((EXAMPLE / "expected.json").read_text(encoding="utf-8"))["buggy"]["findings"]

@@ -1,4 +1,4 @@
-/* The queue's program: `create FILE` makes an empty queue, `run FILE` accepts messages and says so. */
+/* The queue's program: `create FILE` makes an empty queue, `run FILE` accepts messages and prints that. */
 #include "queue.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ __attribute__((target("clflushopt"))) static void persist(void *line) {
     _mm_sfence();
 }
 
-/* Accepts a message and tells the sender, who then forgets it. */
+/* Accepts a message and answers the sender, who then forgets it. */
 static void accept_message(struct queue *queue, uint64_t id) {
     struct message *message = &queue->messages[queue->count];
     message->id = id;

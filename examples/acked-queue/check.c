@@ -1,4 +1,4 @@
-/* Is the queue consistent? `check FILE STDOUT`: each message that counts must be whole, and each one that STDOUT says was accepted
+/* Is the queue consistent? `check FILE STDOUT`: each message that counts must be whole, and each one that STDOUT lists as accepted
  * must count. */
 #include "queue.h"
 

@@ -1,4 +1,4 @@
-/* A volume whose header is kept twice. An update writes the older copy; the checksum tells a torn copy from a whole one. */
+/* A volume whose header is kept twice. An update writes the older copy; the checksum detects a torn copy. */
 #ifndef HEADER_H
 #define HEADER_H
 

@@ -18,7 +18,7 @@ struct entry {
     uint64_t value;
 };
 
-/* valid[i] says whether entry[i] counts. The flags share a cache line with the first entries only. */
+/* valid[i] decides whether entry[i] counts. The flags share a cache line with the first entries only. */
 struct bucket {
     uint8_t valid[8];
     struct entry entry[SLOTS];

@@ -1,7 +1,7 @@
 /* A B-tree in persistent memory (Bayer and McCreight, 1972; with the one-pass insertion and deletion of Cormen et al., Introduction to
  * Algorithms), made atomic by an undo log of its own.
  *
- * An entry of the log says where something lies and what it was, and in which transaction, with a checksum over that.
+ * An entry of the log holds where something is and what it was, and in which transaction, with a checksum over that.
  * It has persisted before the change is made. An entry counts if its checksum is right and its number the present one: a torn entry, or
  * one of an earlier transaction, ends the log. One store of the next number therefore empties it: at commit, after all
  * changes have persisted; at an abort and in recovery, after the entries were put back, from the last to the first, and persisted.

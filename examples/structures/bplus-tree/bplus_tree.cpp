@@ -3,7 +3,7 @@
  *
  * Records of a node are sorted, and end before the first null pointer. A record whose pointer is that of its left neighbour does
  * not count: insertion shifts to the right and deletion to the left, pointers first or last, so that one of the two copies counts
- * at any time. A split links the new node as a sibling, cuts the old one short, and only then tells the parent. */
+ * at any time. A split links the new node as a sibling, cuts the old one short, and only then updates the parent. */
 #include "../common/driver.h"
 
 namespace {

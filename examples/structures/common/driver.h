@@ -1,4 +1,4 @@
-/* Runs a file of operations on a structure: `driver POOL OPERATIONS`. Prints what each operation gave, a line each.
+/* Runs a file of operations on a structure: `driver POOL OPERATIONS`. Prints the result of each operation, one line per operation.
  *
  * A line is `insert KEY VALUE`, `update KEY VALUE`, `delete KEY`, `query KEY` or `scan KEY COUNT`; the first letter is enough.
  * Keys are 1 or more. A scan gives the first COUNT pairs with keys of at least KEY, in the order of keys.

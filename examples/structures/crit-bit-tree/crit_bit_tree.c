@@ -20,7 +20,7 @@ struct branch {
     edge child[2];
 } __attribute__((aligned(LINE)));
 
-/* The words of a record belong together: `check` tells whether they do. */
+/* The words of a record belong together: `check` shows whether they do. */
 struct leaf {
     uint64_t key;
     uint64_t value;

@@ -37,7 +37,7 @@ struct undo {
     uint64_t check;
 };
 
-/* `current` tells which geometry counts. */
+/* `current` decides which geometry counts. */
 struct table {
     uint64_t current;
     struct geometry geometry[2] __attribute__((aligned(LINE)));
@@ -137,7 +137,7 @@ static void add(struct bucket *bucket, int slot, uint64_t key, uint64_t value) {
         persist(&bucket->tokens, sizeof bucket->tokens);
 }
 
-/* Takes over the item as it stands, and then lets go of it: a crash in between leaves it twice. */
+/* Takes over the item unchanged, and then releases it: a crash in between leaves it twice. */
 static void move(struct bucket *to, int slot, struct bucket *from, int old) {
     to->entry[slot] = from->entry[old]; /* BUG 8, 13 */
     if (!beside_tokens(to, slot) && BUG != 8)

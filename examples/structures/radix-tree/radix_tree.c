@@ -2,7 +2,7 @@
  * compressed into a prefix, and nodes of 4 or 16 children.
  *
  * A node's depth and prefix are one word, so that one store changes them. A prefix is split by a new parent that takes the node's
- * place; only then is the node's own prefix cut. In between, the depth in it tells that it is out of date, and by how much. */
+ * place; only then is the node's own prefix cut. In between, the depth in it shows that it is out of date, and by how much. */
 #include "../common/driver.h"
 
 #define NIBBLES 12 /* of a path, the highest first */
@@ -25,7 +25,7 @@ struct node {
     uint64_t kind;
 };
 
-/* In one line. A child counts if it is not 0; the nibble that leads to it stands beside. */
+/* In one line. A child counts if it is not 0; the nibble that leads to it is beside it. */
 struct small {
     struct node node;
     uint64_t child[SMALL];
@@ -205,7 +205,7 @@ static void add_child(uint64_t *place, unsigned nibble, uint64_t key, uint64_t v
         persist(child, sizeof *child);
 }
 
-/* Where the reference to a key's leaf stands; `above` is where that to its parent does, or NULL. */
+/* The reference to a key's leaf; `above` is the reference to its parent, or NULL. */
 static uint64_t *find(uint64_t key, uint64_t **above) {
     uint64_t *place = &tree->root;
     unsigned level = 0;
