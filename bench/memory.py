@@ -9,6 +9,8 @@ from pathlib import Path
 
 from bench import programs
 from bench.measure import Spread, run, scratch
+from crashcheck.checker.states.counting import count_states
+from crashcheck.checker.strategies.plan import select_states
 
 OPERATIONS = (1_000, 10_000, 100_000)
 STATES = 1000
@@ -58,11 +60,11 @@ def _analyse(work: Path) -> dict[str, object]:
     graph = build(trace, "px86")
     times.append(time.perf_counter())
     space = StateSpace(graph)
-    feasible = space.count()
+    feasible = count_states(space)
     times.append(time.perf_counter())
     content = Content(space, work / "first")
     made = 0
-    for state in islice(space.states(Exhaustive()), STATES):
+    for state in islice(select_states(space, Exhaustive()), STATES):
         content.patches(state)
         made += 1
     times.append(time.perf_counter())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.space import CrashState
 
@@ -18,6 +18,7 @@ class Remembering(Executor):
         self._verdicts: dict[bytes, Verdict] = {}
         self._known: dict[int, Verdict] = {}
         self._under_way: dict[int, bytes] = {}
+        self._remembered = 0
 
     def submit(self, state: CrashState, *args: Any, **options: Any) -> int:
         fingerprint = self._content.fingerprint(state)
@@ -26,8 +27,8 @@ class Remembering(Executor):
             ticket = super().submit(state, *args, **options)
             self._under_way[ticket] = fingerprint
             return ticket
-        ticket = self._next
-        self._next += 1
+        self._remembered += 1
+        ticket = -self._remembered  # the workers count upwards
         self._known[ticket] = verdict
         return ticket
 

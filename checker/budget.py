@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from crashcheck.errors import CrashcheckError
 from crashcheck.interruption import KeepOn, always
 
 
@@ -19,6 +20,10 @@ class Budget:
 
 class OutOfTime(Exception):
     """The seconds are spent."""
+
+
+class DiskFull(CrashcheckError):
+    """No room is left for an image; what was found so far stays valid."""
 
 
 Left = Callable[[], float | None]  # seconds that are left of a budget; None without one

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.search.recovery import Recovery, RecoverySearch
 from crashcheck.checker.states.space import CrashState

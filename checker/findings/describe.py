@@ -5,7 +5,7 @@ from __future__ import annotations
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.results import Kind as FindingKind
 from crashcheck.checker.results import Location
-from crashcheck.checker.states.space import CrashPoint
+from crashcheck.checker.states.points import CrashPoint
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import FlushKind, Kind, SyncKind
 from crashcheck.source import spoken

@@ -18,8 +18,8 @@ from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import LINE_BYTES
 from crashcheck.analyzer.trace.accesses import Events
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies.representative import CanonicalStates
 from crashcheck.runtime.trace_format import NO_INSTANCE, FenceKind, FlushKind, Kind, SyncKind
 
 Rows = NDArray[np.int64]

@@ -11,13 +11,13 @@ import numpy as np
 
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, endless
-from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.call_chains import CallChains
 from crashcheck.checker.findings.register import Bug, Register
 from crashcheck.checker.fixes.candidates import Candidate, Candidates, Step, lacks_persist
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration, Reexplored
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Edit, Fix, Kind
 from crashcheck.checker.search.crash_states import TriedImages
 from crashcheck.checker.search.timeouts import KnownTimeouts, Patience

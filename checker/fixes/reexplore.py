@@ -17,14 +17,15 @@ import numpy as np
 from crashcheck.analyzer.behaviours import Behaviour, find_behaviours, find_groups
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import OutOfTime
-from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.findings.register import Bug, Register
 from crashcheck.checker.fixes.edited_trace import Counterparts, Rows
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import SourceFunction
 from crashcheck.checker.search.crash_states import TriedImages
 from crashcheck.checker.search.timeouts import Patience, raise_timeout
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies.representative import CanonicalStates, Representative
+from crashcheck.checker.strategies.representative import Representative
 from crashcheck.checker.subject import Subject
 
 MOST_STATES = 500  # with different images, of one edit: bounded so and not by time, it is the same on every machine
@@ -197,7 +198,7 @@ class Reexploration:
         assert verdict is not None
         if verdict.passed:
             raise_timeout(self.executor, verdict)
-        elif self.patience.hasty(one.state, verdict):
+        elif self.patience.cut_short(one.state, verdict):
             if time.monotonic() > ends:
                 return None
             verdict = self.patience.again(one.state)

@@ -15,9 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.mutant_states import CommonSpace, MutantStates
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from crashcheck.checker.execution.process import Ended
+from crashcheck.checker.execution.worker_pool import FINAL
 from crashcheck.checker.results import Verdict
-
-FIRST = -1  # instead of a crash point: the image before the workload
-FINAL = -2  # the image after it
 
 
 class Oracle(Protocol):

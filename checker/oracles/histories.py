@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crashcheck.checker.oracles import FINAL, FIRST
+from crashcheck.checker.execution.worker_pool import FINAL, FIRST
 from crashcheck.runtime.trace_format import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from crashcheck.analyzer.trace.reader import Trace
-    from crashcheck.checker.states.space import CrashPoint
+    from crashcheck.checker.states.points import CrashPoint
 
 MOST_OPEN = 4  # operations that overlap and are still judged: 65 legal outcomes if none of them has ended
 

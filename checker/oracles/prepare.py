@@ -8,8 +8,8 @@ from pathlib import Path
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.compile.instrument.operations import found_operations
 from crashcheck.analyzer.trace.completeness import Completeness
-from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.oracles import Oracle
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.histories import Operations, Standings
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
@@ -91,7 +91,7 @@ def oracle_in_recovery(oracle: Oracle, point: int) -> Oracle:
 def use_executor(oracle: Oracle, executor: Executor) -> None:
     """What the oracle needs run, the executor of the crash states runs as well."""
     if isinstance(oracle, OutputEquivalence):
-        oracle.references.run_by(executor)
+        oracle.references.run_by(executor.workers)
 
 
 def prepare_oracle(oracle: Oracle, executor: Executor, tell: Callable[[str], None]) -> None:

@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.execution.process import Ended
+from crashcheck.checker.execution.worker_pool import Run, WorkerPool
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.histories import History, Operations
 from crashcheck.checker.results import Outcome, Verdict
@@ -127,26 +127,26 @@ class Tails:
 
 
 class References:
-    """References by history, each run once, when it is first needed, by the executor that runs crash states as well."""
+    """References by history, each run once, when it is first needed, by the workers that run crash states as well."""
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
-        self._executor: Executor | None = None
+        self._workers: WorkerPool | None = None
         self._known: dict[History, Reference] = {}
         self._asked: dict[History, int] = {}
         self._boundaries: set[int] = set()
         self._tails: Tails | None = None
         self._undisturbed: Reference | None = None
 
-    def run_by(self, executor: Executor) -> None:
+    def run_by(self, workers: WorkerPool) -> None:
         """Before anything is asked for; what another was asked for and did not answer is asked again."""
-        self._executor = executor
+        self._workers = workers
         self._asked.clear()
 
     @property
-    def runs(self) -> Executor:
-        assert self._executor is not None
-        return self._executor
+    def workers(self) -> WorkerPool:
+        assert self._workers is not None
+        return self._workers
 
     @property
     def boundaries(self) -> int:
@@ -156,23 +156,22 @@ class References:
     def want(self, history: History) -> None:
         """It will be needed soon."""
         if history not in self._known and history not in self._asked:
-            self._asked[history] = self.runs.submit_bare(self._stages(history))
+            self._asked[history] = self.workers.submit_bare(self._stages(history))
 
     def of(self, history: History) -> Reference:
         """Runs the driver if this history has not been run."""
         self.want(history)
         if history in self._asked:
-            ended, names = self.runs.ended(self._asked.pop(history))
-            self._known[history] = self._reference(history, ended, names)
+            self._known[history] = self._reference(history, self.workers.ended(self._asked.pop(history)))
         return self._known[history]
 
     def undisturbed(self) -> Reference:
         """All operations in one process; what they print is cut into tails."""
         if self._undisturbed is None:
             history = self._operations.boundary(0)
-            ended, names = self.runs.ended(self.runs.submit_bare(self._stages(history), _WHOLE_BYTES))
-            self._undisturbed = self._reference(history, ended, names)
-            self._tails = Tails(ended, names, self.runs.kept_bytes, len(self._operations))
+            run = self.workers.ended(self.workers.submit_bare(self._stages(history), _WHOLE_BYTES))
+            self._undisturbed = self._reference(history, run)
+            self._tails = Tails(run.ended, run.names, self.workers.limits.kept_bytes, len(self._operations))
         return self._undisturbed
 
     def tail(self, ordinal: int) -> bytes | None:
@@ -181,9 +180,9 @@ class References:
 
     def whole_again(self) -> Printed:
         """All operations, once more, remembered nowhere."""
-        return Printed.of(
-            *self.runs.ended(self.runs.submit_bare(self._stages(self._operations.boundary(0)), _WHOLE_BYTES))
-        )
+        stages = self._stages(self._operations.boundary(0))
+        run = self.workers.ended(self.workers.submit_bare(stages, _WHOLE_BYTES))
+        return Printed.of(run.ended, run.names)
 
     def try_boundary(self, ordinal: int) -> None:
         """A clean reopen after so many operations must not show. Raises CrashcheckError driver-not-reopenable."""
@@ -198,7 +197,8 @@ class References:
         rest = self._operations.text(history.rest)
         return (self._operations.text(history.before), rest) if history.before else (rest,)
 
-    def _reference(self, history: History, ended: Ended, names: Mapping[str, str]) -> Reference:
+    def _reference(self, history: History, run: Run) -> Reference:
+        ended, names = run.ended, run.names
         verdict = ExitStatus().judge(ended, names)
         unusable = ""
         if not verdict.passed:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from crashcheck.checker.budget import Meter, OutOfTime
-from crashcheck.checker.execution.executor import Executor
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Outcome, Verdict
 
 if TYPE_CHECKING:

@@ -1,25 +1,27 @@
-"""Crashing the recovery too: the check's own run on a crash image is recorded and explored in turn."""
+"""The search over recoveries: the check's own run on a crash image is recorded, and crashed in turn."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.check_command import CheckSetup
-from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings.register import Snapshot
 from crashcheck.checker.oracles import Oracle
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Finding, StateCounts, StopReason
 from crashcheck.checker.search.crash_states import Progress, Search, SearchResult
+from crashcheck.checker.search.loop import Loop, Stopped
+from crashcheck.checker.search.protocol import Awaited, Candidate
 from crashcheck.checker.search.timeouts import timeout_for
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
-from crashcheck.checker.token import Level, digest
+from crashcheck.checker.token import Level, Token, digest
 
 DURING = "crashing the check's own recovery: "
 
@@ -39,7 +41,7 @@ RecordCheck = Callable[[Path, int, int, Path], Recovery | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecoverySearch:
-    """How to explore recoveries; `seconds_each` bounds the search below one state."""
+    """How to search recoveries; `seconds_each` bounds the search below one state."""
 
     record: RecordCheck
     setup: CheckSetup
@@ -50,60 +52,14 @@ class RecoverySearch:
     seconds_each: float = 30.0
     progress: Callable[[Progress], None] | None = None
 
-    def explore(self, outer: Subject, executor: Executor, states: Iterable[CrashState], budget: Budget) -> SearchResult:
-        """Explore the recovery from each of `states` until the budget ends; those that fail are passed over.
+    def search(self, outer: Subject, executor: Executor, states: Iterable[CrashState], budget: Budget) -> SearchResult:
+        """Search the recovery from each image of `states` until the budget ends; states that fail are passed over.
 
-        Every finding has depth 2, kind recovery-failure, and a token with both states. Findings of
-        several states with one id are one. A recovery after which the check fails although it was
-        not crashed is named in the warnings and not explored.
+        Every finding has depth 2, kind recovery-failure, and a token with both states. Findings of several states with
+        one id are one. A recovery after which the check fails although it was not crashed is named in the warnings and
+        not searched.
         """
-        meter = Meter(budget)
-        merged = _Merged()
-        for state in states:
-            if meter.out_of_seconds() or meter.out_of_states(merged.executed):
-                merged.stop = StopReason.BUDGET_SECONDS if meter.out_of_seconds() else StopReason.BUDGET_STATES
-                break
-            seconds = self.seconds_each if meter.left_s is None else min(self.seconds_each, meter.left_s)
-            left = None if budget.states is None else budget.states - merged.executed
-            with tempfile.TemporaryDirectory(prefix="recovery-", dir=self.setup.work) as folder:
-                below = self._below(outer, executor, state, Path(folder), Budget(seconds, left))
-            if below is None:
-                continue
-            merged.add(below)
-            if below.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL):
-                break
-        return merged.value(meter.elapsed_s)
-
-    def _below(
-        self, outer: Subject, executor: Executor, state: CrashState, folder: Path, budget: Budget
-    ) -> SearchResult | None:
-        point = outer.space.points[state.point]
-        image = folder / "image"
-        executor.write_image(state, image)
-        work = folder / "record"
-        work.mkdir()
-        recovery = self.record(image, int(point.acked), int(point.stdout_bytes), work)
-        if recovery is None or not len(recovery.subject.graph) or not executor.run(state, patient=True).passed:
-            return None
-        with self.executor(recovery, outer, state) as inner:
-            level = Level(digest(outer.trace), state)
-            search = Search(
-                recovery.subject,
-                inner,
-                self.strategy,
-                budget,
-                jobs=self.jobs,
-                progress=self.progress,
-                snapshot=recovery.snapshot,
-                depth=2,
-                outer=(level,),
-            )
-            again = inner.run_final()
-            inner.set_timeout(timeout_for(again.seconds))
-            if not again.passed:
-                token = search.token(CrashState(len(recovery.subject.space.points) - 1, True, ()))
-                return _not_repeatable(token, again.output)
-            return search.run()
+        return _Recoveries(self, outer, executor, states, budget).run()
 
     def executor(self, recovery: Recovery, outer: Subject, state: CrashState) -> Executor:
         """Runs the check on states of the recovery from `state`; what the workload had acknowledged then stays so."""
@@ -115,12 +71,100 @@ class RecoverySearch:
             self.oracle(state.point),
             limits=self.limits,
             jobs=self.jobs,
-            told=(int(point.acked), int(point.stdout_bytes)),
+            acknowledged=(int(point.acked), int(point.stdout_bytes)),
         )
 
 
+class _Recoveries:
+    """The search over recoveries: a choice is a crash state of the workload, its result the search below it."""
+
+    def __init__(
+        self, below: RecoverySearch, outer: Subject, executor: Executor, states: Iterable[CrashState], budget: Budget
+    ) -> None:
+        # constant
+        self._below = below
+        self._outer = outer
+        self._executor = executor
+        self._states = states
+        self._budget = budget
+        # changing
+        self._meter = Meter(budget)
+        self._merged = _Merged()
+
+    def run(self) -> SearchResult:
+        """Search all recoveries; the result is that of one search."""
+        loop = Loop(self, self._meter, cost=lambda result: result.states.executed)
+        stop = loop.run(self._take)
+        if stop is not StopReason.EXHAUSTED:
+            self._merged.stop = stop
+        return self._merged.value(self._meter.elapsed_s, loop.warnings)
+
+    def choices(self) -> Iterator[CrashState]:
+        return iter(self._states)
+
+    def fingerprint(self, choice: CrashState) -> bytes:
+        return self._outer.content.fingerprint(choice)
+
+    def execute(self, candidate: Candidate[CrashState]) -> Awaited[SearchResult]:
+        return lambda left_s: self._search(candidate.choice)
+
+    def describe(self, choice: CrashState) -> str:
+        graph = self._outer.graph
+        return f"the recovery from {Token(graph.model, graph.options, (self._level(choice),))}"
+
+    def _level(self, state: CrashState) -> Level:
+        return Level(digest(self._outer.trace), state)
+
+    def _take(self, candidate: Candidate[CrashState], result: SearchResult) -> None:
+        self._merged.add(result)
+        if result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL):
+            raise Stopped(result.stop_reason)
+
+    def _search(self, state: CrashState) -> SearchResult:
+        """The search over the states of one recovery; an empty result where there is none to search."""
+        below, outer = self._below, self._outer
+        left_s, states = self._meter.left_s, self._budget.states
+        budget = Budget(
+            below.seconds_each if left_s is None else min(below.seconds_each, left_s),
+            None if states is None else states - self._merged.executed,
+        )
+        with tempfile.TemporaryDirectory(prefix="recovery-", dir=below.setup.work) as folder:
+            recovery = self._recorded(state, Path(folder))
+            if recovery is None:
+                return _empty()
+            with below.executor(recovery, outer, state) as inner:
+                search = Search(
+                    recovery.subject,
+                    inner,
+                    below.strategy,
+                    budget,
+                    jobs=below.jobs,
+                    progress=below.progress,
+                    snapshot=recovery.snapshot,
+                    depth=2,
+                    outer=(self._level(state),),
+                )
+                again = inner.run_final()
+                inner.set_timeout(timeout_for(again.seconds))
+                if again.passed:
+                    return search.run()
+                token = search.token(CrashState(len(recovery.subject.space.points) - 1, True, ()))
+                return _empty(_not_repeatable(token, again.output))
+
+    def _recorded(self, state: CrashState, folder: Path) -> Recovery | None:
+        """The check's run on a state's image; None where the check fails on it, or updates nothing."""
+        point = self._outer.space.points[state.point]
+        image, work = folder / "image", folder / "record"
+        self._executor.write_image(state, image)
+        work.mkdir()
+        recovery = self._below.record(image, int(point.acked), int(point.stdout_bytes), work)
+        if recovery is None or not len(recovery.subject.graph):
+            return None
+        return recovery if self._executor.run(state, patient=True).passed else None
+
+
 class _Merged:
-    """Explorations of several recoveries as one."""
+    """The results of several searches as one."""
 
     def __init__(self) -> None:
         self.stop = StopReason.EXHAUSTED
@@ -150,25 +194,26 @@ class _Merged:
         if below.stop_reason is not StopReason.EXHAUSTED:
             self.stop = below.stop_reason
 
-    def value(self, seconds: float) -> SearchResult:
+    def value(self, seconds: float, warnings: Iterable[str]) -> SearchResult:
         return SearchResult(
             self.stop,
             self._counts,
             tuple(self._findings.values()),
             tuple(self._uncertain.values()),
-            tuple(self._warnings),
+            (*self._warnings, *warnings),
             self._probes,
             seconds,
             tuple(self._failing),
         )
 
 
-def _not_repeatable(token: str, output: str) -> SearchResult:
+def _empty(*warnings: str) -> SearchResult:
+    return SearchResult(StopReason.EXHAUSTED, StateCounts(0, True, "", 0, 0, 0, 0, 0, 0), (), (), warnings, 0, 0.0, ())
+
+
+def _not_repeatable(token: str, output: str) -> str:
     last = output.strip().splitlines()[-1:] or ["it printed nothing"]
-    warning = (
+    return (
         "the check passes on a crash image and fails when it is run once more on what its recovery left, with nothing "
         f"crashed ({last[0]}); that recovery was not explored. Replay: {token}"
-    )
-    return SearchResult(
-        StopReason.EXHAUSTED, StateCounts(0, True, "", 0, 0, 0, 0, 0, 0), (), (), (warning,), 0, 0.0, ()
     )

@@ -6,15 +6,15 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from crashcheck.checker.results import Outcome, Verdict
+from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.strategies.plan import Choice
 
 if TYPE_CHECKING:
-    from crashcheck.checker.execution.executor import Executor
+    from crashcheck.checker.oracles.executor import Executor
     from crashcheck.checker.states.space import CrashState
 
 LAG = 64  # choices after which a time-out counts as known: the same, however many checks run at once
-MOST_PUT_OFF = 20_000  # with so many put off, further ones are run when they come up
 
 LEAST_S = 1.0
 TIMES = 10
@@ -27,7 +27,7 @@ def timeout_for(seconds: float) -> float:
 
 def raise_timeout(executor: Executor, verdict: Verdict) -> None:
     """Let the next checks have as long as a check that ended in time shows to be needed."""
-    if executor.hasty_s is not None and timeout_for(verdict.seconds) > executor.hasty_s:
+    if executor.short_s is not None and timeout_for(verdict.seconds) > executor.short_s:
         executor.set_timeout(timeout_for(verdict.seconds))
 
 
@@ -45,9 +45,10 @@ class KnownTimeouts:
         """Whether a state of the same group and signature is known to hang."""
         return bool(self._learnt) and self._signature(choice) in self._learnt
 
-    def known_at(self, place: int, choice: Choice) -> bool:
+    def known_before(self, candidate: Candidate[Choice]) -> bool:
         """Whether that was known LAG choices before it."""
-        return bool(self._learnt) and self._learnt.get(self._signature(choice), place) <= place - LAG
+        learnt_at = self._learnt.get(self._signature(candidate.choice)) if self._learnt else None
+        return learnt_at is not None and learnt_at <= candidate.place - LAG
 
     def _signature(self, choice: Choice) -> Hashable:
         return choice.group, self._signatures.of(choice.state)
@@ -63,13 +64,13 @@ class Patience:
     def run(self, state: CrashState) -> Verdict:
         """Execute a state, once more with the full limit if the short one was not enough."""
         verdict = self._executor.run(state)
-        return self.again(state) if self.hasty(state, verdict) else verdict
+        return self.again(state) if self.cut_short(state, verdict) else verdict
 
-    def hasty(self, state: CrashState, verdict: Verdict) -> bool:
+    def cut_short(self, state: CrashState, verdict: Verdict) -> bool:
         """Whether a verdict may be due to the short limit alone; with the signature of a known hang it is not."""
         return (
             verdict.outcome is Outcome.TIMEOUT
-            and self._executor.hasty_s is not None
+            and self._executor.short_s is not None
             and not self._known.known(Choice(state))
         )
 

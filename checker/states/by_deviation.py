@@ -13,25 +13,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.checker.states.ideals import Ideals, Ids, Order, Rooted
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import Sweep
-
-if TYPE_CHECKING:
-    from crashcheck.analyzer.persistence.graph import PersistenceGraph
-    from crashcheck.checker.states.space import CrashState, StateSpace
 
 # Of a granule: is it cut (0 or 1), what it lost (kept), is it cut inside (0 or 1).
 Option = tuple[int, Ids, int]
 # The options of a granule: gone through anew each time, because there may be more than memory holds.
 Options = Callable[[], Iterator[Option]]
 # Of a state: what it lost (kept), and how many of its granules are cut inside.
-Choice = tuple[Ids, int]
+Cut = tuple[Ids, int]
 
 
-def level(space: StateSpace, d: int) -> Iterator[CrashState]:
-    """All states of deviation exactly d, each once; one pass over the points for each of the orders above."""
+def deviation(space: StateSpace, state: CrashState) -> int:
+    """In how many granules a state differs from the nearer of "everything persisted" and "nothing pending did"."""
+
+    def granules(pieces: Ids) -> int:
+        return len({int(space.graph.component[space.graph.whole(id_)[0]]) for id_ in pieces})
+
+    return min(granules(space.lost(state)), granules(space.persisted(state)))
+
+
+def max_deviation(space: StateSpace) -> int:
+    """The largest deviation that any state may have."""
+    most = 0
+    sweep = Sweep(space)
+    while sweep.advance():
+        sweep.add()
+        most = max(most, sweep.factors)
+    return most
+
+
+def states_of_deviation(space: StateSpace, d: int) -> Iterator[CrashState]:
+    """All states of deviation exactly d, each once; one pass over the points for each of the orders above.
+
+    Memory follows what is pending at a point.
+    """
     if d == 0:
         yield from _ends(space)
         return
@@ -73,7 +92,7 @@ def _at(space: StateSpace, sweep: Sweep, d: int, *, lost: bool, inside: bool) ->
 
 def _choices(
     graph: PersistenceGraph, ideals: list[Ideals], d: int, since: int, *, lost: bool, inside: bool
-) -> Iterator[Choice]:
+) -> Iterator[Cut]:
     """Choices of exactly d cut granules that leave a piece with an id from `since` on persisted (0: any choice).
 
     By the first granule that keeps such a new piece: those before it keep none, it keeps one, those after it are
@@ -114,7 +133,7 @@ def _bound(options: Sequence[Options], at: int, most: int) -> Iterator[Option]:
                 yield cut + cuts, ids + others, inside + others_inside
 
 
-def _free(ideals: Sequence[Ideals], d: int, *, lost: bool, inside: bool, done: bool) -> Iterator[Choice]:
+def _free(ideals: Sequence[Ideals], d: int, *, lost: bool, inside: bool, done: bool) -> Iterator[Cut]:
     """Exactly d of the granules cut, in every way; with `inside`, at least one of them inside unless `done`."""
     last_inside = max((at for at, factor in enumerate(ideals) if factor.size > 1 or factor.parted), default=-1)
     yield from _free_from(ideals, 0, d, last_inside, lost=lost, inside=inside, done=done)
@@ -122,7 +141,7 @@ def _free(ideals: Sequence[Ideals], d: int, *, lost: bool, inside: bool, done: b
 
 def _free_from(
     ideals: Sequence[Ideals], start: int, d: int, last_inside: int, *, lost: bool, inside: bool, done: bool
-) -> Iterator[Choice]:
+) -> Iterator[Cut]:
     if not d:
         yield (), 0
         return
@@ -141,7 +160,7 @@ def _free_from(
                 yield ids + others, cut_inside + others_inside
 
 
-def _cuts(factor: Ideals, *, lost: bool, inside: bool) -> Iterator[Choice]:
+def _cuts(factor: Ideals, *, lost: bool, inside: bool) -> Iterator[Cut]:
     """The ways to cut one granule: whole, then (if wanted) inside, from the least on."""
     take = factor.lost if lost else factor.kept
     whole = next(take(factor.size))  # before those with a part of an extension

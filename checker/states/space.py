@@ -1,35 +1,16 @@
-"""Crash states: at which instants a crash is worth considering, and what may have persisted at each."""
+"""Crash states: what may have persisted at each crash point."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
-from crashcheck.checker.states.by_deviation import level
-from crashcheck.checker.states.ideals import COUNT_BUDGET, Ids
-from crashcheck.checker.states.sweep import Sweep
-from crashcheck.runtime.trace_format import Kind
-
-if TYPE_CHECKING:
-    from crashcheck.checker.strategies import Strategy
-
-
-@dataclass(frozen=True, slots=True)
-class CrashPoint:
-    """A crash just before `event` (the number of events: after the last one)."""
-
-    index: int
-    event: int
-    acked: int  # operations ended by then
-    begun: int  # operations begun by then
-    stdout_bytes: int
+from crashcheck.checker.states.ideals import Ids
+from crashcheck.checker.states.points import CrashPoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,69 +26,13 @@ class CrashState:
     pieces: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Feasible:
-    """How many distinct crash states there are; an upper bound, named in `note`, unless `exact`."""
-
-    value: int
-    exact: bool
-    note: str
-
-
-class CrashPoints(Sequence[CrashPoint]):
-    """All crash points of a trace: before each obligation, mark and output, and at the end (Vocabulary)."""
-
-    def __init__(self, graph: PersistenceGraph) -> None:
-        events = graph.trace.events
-        kinds = events["kind"]
-        told = np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
-        self.event: Ints = np.unique(
-            np.concatenate([graph.obligations, np.flatnonzero(told), np.array([len(events)])])
-        ).astype(np.int64)
-
-        def before(kind: Kind) -> Ints:
-            return np.searchsorted(np.flatnonzero(kinds == kind), self.event, side="left").astype(np.int64)
-
-        self.acked = before(Kind.MARK_END)
-        self.begun = before(Kind.MARK_BEGIN)
-        sizes = events["offset"][kinds == Kind.OUTPUT].astype(np.int64)
-        most = np.concatenate([np.zeros(1, dtype=np.int64), np.maximum.accumulate(sizes)])
-        self.stdout_bytes: Ints = most[before(Kind.OUTPUT)]
-
-    def __len__(self) -> int:
-        return len(self.event)
-
-    @overload
-    def __getitem__(self, index: int) -> CrashPoint: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[CrashPoint]: ...
-    def __getitem__(self, index: int | slice) -> CrashPoint | list[CrashPoint]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        return CrashPoint(
-            index,
-            int(self.event[index]),
-            int(self.acked[index]),
-            int(self.begun[index]),
-            int(self.stdout_bytes[index]),
-        )
-
-    @cached_property
-    def acknowledged_more(self) -> NDArray[np.bool_]:
-        """Whether the outside world knows more at a point than at the one before."""
-        out = np.ones(len(self), dtype=np.bool_)
-        out[1:] = (self.acked[1:] != self.acked[:-1]) | (self.stdout_bytes[1:] != self.stdout_bytes[:-1])
-        return out
-
-
 class StateSpace:
     """The crash states of a persistence graph, each once.
 
     An ideal is feasible at point k if it holds what is durable at k (D_k) and nothing that is not issued
     (U_k). D and U grow, so an ideal feasible at points j < k is feasible at all between, and is new at
     exactly one point of a run of points with equal acknowledgements: the first. There it is the one that is not
-    feasible at k - 1, that is, it holds a piece issued since. Counting: ideals(D_k, U_k) - ideals(D_k, U_(k-1)).
+    feasible at k - 1, that is, it holds a piece issued since. counting.py counts them, by_deviation.py lists them.
     """
 
     def __init__(self, graph: PersistenceGraph) -> None:
@@ -242,76 +167,6 @@ class StateSpace:
         if len(dropped) <= len(kept):
             return CrashState(point, True, dropped)
         return CrashState(point, False, kept)
-
-    # All of them.
-
-    def states(self, strategy: Strategy) -> Iterator[CrashState]:
-        """The states that a strategy selects, each once, in its order."""
-        return (choice.state for choice in strategy.plan(self).choices())
-
-    def deviation(self, state: CrashState) -> int:
-        """In how many granules a state differs from the nearer of "everything persisted" and "nothing pending did"."""
-
-        def granules(pieces: Ids) -> int:
-            return len({int(self.graph.component[self.graph.whole(id_)[0]]) for id_ in pieces})
-
-        return min(granules(self.lost(state)), granules(self.persisted(state)))
-
-    def count(self) -> Feasible:
-        """The number of distinct states over all points."""
-        total, bounded = 0, 0
-        counts: dict[int, tuple[int, bool]] = {}
-        product, inexact = 1, 0
-        sweep = Sweep(self)
-        while sweep.advance():
-            after, product, inexact = self._recount(sweep, sweep.removed, counts, product, inexact)
-            before_new, before_inexact = after
-            after, product, inexact = self._recount(sweep, sweep.add(), counts, product, inexact)
-            value, loose = after
-            if self.points.acknowledged_more[sweep.point] or sweep.all_new:
-                total += value
-                bounded += loose > 0
-            elif not sweep.has_new:
-                continue
-            elif loose or before_inexact:
-                total += value  # the difference of two bounds bounds nothing
-                bounded += 1
-            else:
-                total += value - before_new
-        if not bounded:
-            return Feasible(total, True, "")
-        return Feasible(
-            total,
-            False,
-            f"upper bound: at {bounded} crash points the ideals of one granule take more than {COUNT_BUDGET} steps "
-            "to count and are bounded by the product over a chain cover",
-        )
-
-    def _recount(
-        self, sweep: Sweep, changed: Iterable[int], counts: dict[int, tuple[int, bool]], product: int, inexact: int
-    ) -> tuple[tuple[int, int], int, int]:
-        for component in changed:
-            old, old_exact = counts.pop(component, (1, True))
-            ideals = sweep.ideals(component)
-            new, exact = ideals.count() if ideals is not None else (1, True)
-            if ideals is not None:
-                counts[component] = (new, exact)
-            product = product // old * new
-            inexact += (not exact) - (not old_exact)
-        return (product, inexact), product, inexact
-
-    def max_deviation(self) -> int:
-        """The largest deviation that any state may have."""
-        most = 0
-        sweep = Sweep(self)
-        while sweep.advance():
-            sweep.add()
-            most = max(most, sweep.factors)
-        return most
-
-    def level(self, d: int) -> Iterator[CrashState]:
-        """All states of deviation exactly d, in the order of by_deviation.py; memory follows what is pending."""
-        return level(self, d)
 
 
 class _Stab:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, SIZE, WORD_BYTES
 from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers, Order, Rooted, Sizes
-
-if TYPE_CHECKING:
-    from crashcheck.checker.states.space import StateSpace
+from crashcheck.checker.states.space import StateSpace
 
 
 class Sweep:

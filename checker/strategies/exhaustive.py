@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from crashcheck.checker.budget import Left, endless
+from crashcheck.checker.states.by_deviation import max_deviation, states_of_deviation
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import Listed
 
@@ -20,6 +21,6 @@ class Exhaustive:
         return Listed(self.states(space))
 
     def states(self, space: StateSpace) -> Iterator[CrashState]:
-        yield from space.level(0)
-        for d in range(1, space.max_deviation() + 1):
-            yield from space.level(d)
+        yield from states_of_deviation(space, 0)
+        for d in range(1, max_deviation(space) + 1):
+            yield from states_of_deviation(space, d)

@@ -9,8 +9,8 @@ import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState
-from crashcheck.checker.strategies.representative import CanonicalStates
 
 _LINES = 8  # of an origin that are lost one by one
 

@@ -9,9 +9,10 @@ from crashcheck.analyzer.behaviours import find_behaviours, find_groups
 from crashcheck.analyzer.invariants.ranking import RankedGroup
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, endless
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import Choice, Chosen, Planned
-from crashcheck.checker.strategies.representative import CanonicalStates, Representative
+from crashcheck.checker.strategies.representative import Representative
 
 
 @dataclass(frozen=True, slots=True)

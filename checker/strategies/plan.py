@@ -76,6 +76,11 @@ class Strategy(Protocol):
         ...
 
 
+def select_states(space: StateSpace, strategy: Strategy) -> Iterator[CrashState]:
+    """The states that a strategy selects, each once, in its order."""
+    return (choice.state for choice in strategy.plan(space).choices())
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Listed:
     """A plan without groups."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from crashcheck.checker.budget import Left, endless
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.plan import Choice, Chosen, Listed
-from crashcheck.checker.strategies.representative import CanonicalStates
 
 MOST = 1 << 20  # states that are remembered so that each comes once
 _REPEATS = 100  # one after another: then nearly all have come, and the rest are listed

@@ -15,13 +15,14 @@ from crashcheck.analyzer.invariants.ranking import RankedGroup, rank_groups
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, OutOfTime, endless, within
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.leftovers import Leftovers
 from crashcheck.checker.strategies.plan import Choice, Chosen, Infer, Planned
 from crashcheck.checker.strategies.random_ideals import Random
-from crashcheck.checker.strategies.representative import CanonicalStates, Representative
+from crashcheck.checker.strategies.representative import Representative
 from crashcheck.checker.strategies.round_robin import Phase, RoundRobin
 from crashcheck.checker.strategies.violations import violating
 from crashcheck.interruption import KeepOn

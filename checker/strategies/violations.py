@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from crashcheck.analyzer.invariants import StateQuery
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState
-from crashcheck.checker.strategies.representative import CanonicalStates
 
 Violation = tuple[CrashState, CrashState]  # the smallest and the largest state
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from crashcheck.analyzer.behaviours import find_behaviours
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, OutOfTime, endless, within
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies.plan import Choice, Chosen, Infer, Planned
-from crashcheck.checker.strategies.representative import CanonicalStates
 from crashcheck.checker.strategies.violations import states_of
 
 

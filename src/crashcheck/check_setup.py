@@ -7,11 +7,11 @@ from pathlib import Path
 
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
-from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings.register import Snapshot
 from crashcheck.checker.oracles import Oracle, prepare
-from crashcheck.checker.search.crash_states import uncrashed
+from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.search.uncrashed import uncrashed
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import digest
 from crashcheck.config import Config

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import blake2b
 from itertools import chain, compress, islice
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.check_setup import check_uncrashed, executor_of
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.findings.call_chains import call_chains
-from crashcheck.checker.findings.provenance import NoProvenance
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.mutant_states import CommonSpace, MutantStates, StateCount
 from crashcheck.checker.mutation.mutants import Mutant, Persist, mutants, persists, without_persists
@@ -26,8 +26,12 @@ from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.results import Location, Outcome, Verdict
 from crashcheck.checker.search.crash_states import Search
-from crashcheck.checker.states.space import CrashPoint, CrashState, StateSpace
+from crashcheck.checker.search.loop import Loop
+from crashcheck.checker.search.protocol import Awaited, Candidate
+from crashcheck.checker.states.points import CrashPoint
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Plan
+from crashcheck.checker.subject import NoProvenance
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.recording import RecordedRun, built, record_check_reads, record_run
@@ -128,15 +132,40 @@ def mutate(
             )
         tell("searching the program as it is")
         with _Search(config, run, run_folder.path, jobs or pipeline.cores(), explore) as search:
-            for mutant in mutants(trace, found):
-                if mutant.change == "moved" and not moves:
-                    continue
-                place = mutant.persist.location
-                tell(f"{len(results) + 1}: {place.file}:{place.line} {mutant.words}")
-                results.append(search.fate(mutant, aimed))
-                on_result(results[-1])
+            every = (mutant for mutant in mutants(trace, found) if moves or mutant.change != "moved")
+
+            def take(candidate: Candidate[Mutant], result: MutantResult) -> None:
+                results.append(result)
+                on_result(result)
+
+            Loop(_Mutants(every, search, aimed, tell), Meter(Budget())).run_through(take)
         note, results = search.reviewed(results)
         return Mutation(tuple(results), config.strategy.name, config.model.name, time.monotonic() - started, note)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mutants:
+    """The search over mutants: a choice is a mutant, its result what became of it (search/protocol.py)."""
+
+    every: Iterator[Mutant]
+    search: _Search
+    aimed: bool
+    tell: Callable[[str], None]
+
+    def choices(self) -> Iterator[Mutant]:
+        return self.every
+
+    def fingerprint(self, choice: Mutant) -> bytes:
+        changed = (choice.persist.what, choice.change, *choice.persist.rows)
+        return blake2b(repr(changed).encode(), digest_size=16).digest()
+
+    def execute(self, candidate: Candidate[Mutant]) -> Awaited[MutantResult]:
+        self.tell(f"{candidate.place + 1}: {self.describe(candidate.choice)}")
+        return lambda left_s: self.search.fate(candidate.choice, self.aimed)
+
+    def describe(self, choice: Mutant) -> str:
+        location = choice.persist.location
+        return f"{location.file}:{location.line} {choice.words}"
 
 
 class _Search:

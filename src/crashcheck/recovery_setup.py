@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from crashcheck.check_setup import check_setup_of, limits_of, snapshots_by
 from crashcheck.checker.budget import Budget
-from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.oracles import Oracle, prepare
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Finding
 from crashcheck.checker.search.crash_states import Progress, SearchResult
 from crashcheck.checker.search.recovery import Recovery, RecoverySearch
-from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Strategy
+from crashcheck.checker.strategies.plan import select_states
 from crashcheck.checker.subject import Subject
 from crashcheck.config import Config
 from crashcheck.recording import RecordedRun, check_in, read_recording
@@ -88,19 +88,9 @@ def search_recoveries(
         None if budget.seconds is None else max(0.0, budget.seconds - found.seconds),
         None if budget.states is None else max(0, budget.states - found.states.executed),
     )
-    second = recovery_search.explore(subject, executor, _distinct_images(subject, strategy), left)
+    second = recovery_search.search(subject, executor, select_states(subject.space, strategy), left)
     idle = not second.states.feasible and not second.warnings
     return _merged(found, second), (_NO_RECOVERY,) if idle else ()
-
-
-def _distinct_images(subject: Subject, strategy: Strategy) -> Iterator[CrashState]:
-    """A crash state for each distinct crash image, in the strategy's order."""
-    seen: set[bytes] = set()
-    for state in subject.space.states(strategy):
-        fingerprint = subject.content.fingerprint(state)
-        if fingerprint not in seen:
-            seen.add(fingerprint)
-            yield state
 
 
 def _merged(first: SearchResult, second: SearchResult) -> SearchResult:

@@ -6,10 +6,11 @@ import contextlib
 import time
 from dataclasses import replace
 
-from crashcheck.checker.execution.executor import DiskFull, Executor
+from crashcheck.checker.budget import DiskFull
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.fixes.propose import FixProposer
 from crashcheck.checker.fixes.source_edit import EditWriter
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.strategies import Strategy

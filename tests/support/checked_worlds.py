@@ -13,11 +13,11 @@ from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
-from crashcheck.checker.execution.executor import Executor
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings.register import Snapshot
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.oracles import Oracle
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.results import Finding, Location
 from crashcheck.checker.search.crash_states import Progress, Search, SearchResult

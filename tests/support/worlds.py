@@ -10,6 +10,7 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.images.transition import Content, ImagePatch
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import strategy
+from crashcheck.checker.strategies.plan import select_states
 from crashcheck.runtime.trace_format import SyncKind
 from support.reference import First, Image, Program, State
 from support.tracing import TraceBuilder
@@ -116,7 +117,7 @@ def explored(trace: Trace, folder: Path, first: First, model: str, options: Opti
     """Of a trace whose first image is in folder/first."""
     space = StateSpace(build(trace, model, options))
     content = Content(space, folder / "first")
-    states = list(space.states(strategy("exhaustive")))
+    states = list(select_states(space, strategy("exhaustive")))
     durable: list[dict[str, bytes | None]] = []
     before: dict[str, bytes | None] = dict(first)
     for at in range(len(space.points)):

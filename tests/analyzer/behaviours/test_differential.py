@@ -13,6 +13,7 @@ from crashcheck.analyzer.concurrency.predecessors import measure_deviance
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Ranked, strategy
+from crashcheck.checker.strategies.plan import select_states
 from support.random_runs import SETTINGS
 from support.scripts import Script, site
 
@@ -123,10 +124,10 @@ def test_ranked_shows_every_culprit_pair_of_the_exhaustive_search_within_a_tenth
         program = Program(Path(folder), mistake, operations)
         space = StateSpace(build(program.script.trace.trace(), "px86", Options()))
         kinds = of_kind(program.pairs, program)
-        everything = list(space.states(strategy("exhaustive")))
+        everything = list(select_states(space, strategy("exhaustive")))
         wanted = {kinds[pair] for state in everything for pair in shows(space, state, program.pairs)}
         assert bool(wanted) == any(what == KIND.get(mistake) for what, _ in operations)
-        ranked = list(space.states(Ranked(program.script.facts, deviance=measure_deviance)))
+        ranked = list(select_states(space, Ranked(program.script.facts, deviance=measure_deviance)))
         soon = ranked[: len(everything) // 10]
         assert {kinds[pair] for state in soon for pair in shows(space, state, program.pairs)} == wanted
         assert set(ranked) == set(everything)

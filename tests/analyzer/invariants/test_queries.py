@@ -18,9 +18,10 @@ from crashcheck.analyzer.invariants.ppdg import Accesses, collect_accesses
 from crashcheck.analyzer.invariants.queries import RunStores, StateQuery, guardians_together
 from crashcheck.analyzer.invariants.variables import AccessedVariables, find_variables
 from crashcheck.analyzer.persistence.pieces import IN_ORDER
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
-from crashcheck.checker.strategies.representative import CanonicalStates
+from crashcheck.checker.strategies.plan import select_states
 from crashcheck.checker.strategies.violations import states_of
 from support.dependence_programs import Run
 from support.random_runs import SETTINGS, Step, runs, script_of
@@ -45,7 +46,7 @@ def lacking(found: Behaviours) -> set[tuple[int, int]]:
     event_of = found.graph.event
     everything = set(event_of.tolist())
     out = set()
-    for state in space.states(Exhaustive()):
+    for state in select_states(space, Exhaustive()):
         lost = set(space.lost(state))
         held = (set(space.durable(state.point).tolist()) | set(space.persisted(state))) - lost
         missing = {int(event_of[piece]) for piece in lost}
@@ -70,7 +71,7 @@ def test_an_update_may_be_missing_beside_another_just_where_some_state_lacks_it(
         updates = updates_of(script_of(Path(folder), steps), model)
         exists = lacking(updates.found)
         loose = any(what == "nt" for what, _, _ in steps)
-        places = CanonicalStates(StateSpace(updates.found.graph))
+        canonical = CanonicalStates(StateSpace(updates.found.graph))
         for f, w in pairs_of(updates):
             says = bool(updates.may_lack(np.array([f]), np.array([w]))[0])
             there = (int(updates.event[f]), int(updates.event[w])) in exists
@@ -78,7 +79,7 @@ def test_an_update_may_be_missing_beside_another_just_where_some_state_lacks_it(
             query = next(updates.states(["RO1"], *(np.array([number]) for number in (f, w, 1))), None)
             assert (query is not None) == says or loose, (f, w)
             if query is not None:
-                assert bool(states_of(places, query)) == there
+                assert bool(states_of(canonical, query)) == there
 
 
 FIELDS = (site("t.a", ("t", "a", 0, 8)), site("t.b", ("t", "b", 64, 8)))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import StateSpace
-from crashcheck.checker.strategies.representative import CanonicalStates
 from crashcheck.checker.strategies.violations import states_of
 from support.dependence_programs import Run, claims
 from support.scripts import site

@@ -11,6 +11,7 @@ from crashcheck.analyzer.persistence import build
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import strategy
+from crashcheck.checker.strategies.plan import select_states
 from support.litmus import LITMUS, Litmus
 from support.paths import ROOT
 from support.tracing import TraceBuilder
@@ -30,7 +31,7 @@ def survivors(case: Litmus, folder: Path) -> set[tuple[int, ...]]:
     space = StateSpace(build(t.trace(), case.model, case.options))
     content = Content(space, folder / "first")
     seen = set()
-    for state in space.states(strategy("exhaustive")):
+    for state in select_states(space, strategy("exhaustive")):
         image = apply(apply(first, content.durable(None, state.point)), content.patches(state))["a"]
         point = space.points[state.point]
 

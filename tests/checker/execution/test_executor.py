@@ -15,6 +15,7 @@ import pytest
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.execution.worker import pool_of
 from crashcheck.checker.results import Outcome, Verdict
+from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.errors import CrashcheckError
 from support.checked_worlds import World, two_stores, words
 from support.paths import ROOT, TESTS
@@ -173,7 +174,7 @@ def test_acknowledged_operations_and_output_are_those_of_the_crash_point(tmp_pat
 
 def test_verdicts_come_in_the_order_asked_for_whatever_the_number_of_workers(world: Build) -> None:
     subject = world("od -An -tu8 -j0 -N8 {pool}/p; od -An -tu8 -j64 -N8 {pool}/p; true")
-    states = list(subject.space.level(0)) + list(subject.space.level(1))
+    states = list(states_of_deviation(subject.space, 0)) + list(states_of_deviation(subject.space, 1))
     seen = []
     for jobs in (1, 2, 3):
         with subject.executor(jobs) as executor:

@@ -19,8 +19,9 @@ from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.replay import replay
 from crashcheck.checker.results import Finding, Kind, StopReason, Verdict
-from crashcheck.checker.search.crash_states import Progress, SearchResult, uncrashed
+from crashcheck.checker.search.crash_states import Progress, SearchResult
 from crashcheck.checker.search.recovery import DURING, Recovery, RecoverySearch
+from crashcheck.checker.search.uncrashed import uncrashed
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Bounded, Exhaustive, Ranked, Strategy, Witcher
 from crashcheck.checker.token import Token
@@ -234,7 +235,7 @@ def test_a_crash_of_the_recovery_is_found_at_depth_two(tmp_path: Path, clauses: 
     deeper = RecoverySearch(record, outer.setup, lambda point: ExitStatus(), Exhaustive(), Limits(timeout_s=60))
     full = [outer.space.full(point) for point in range(len(outer.space.points))]
     with outer.executor() as executor:
-        found = deeper.explore(outer.subject, executor, full, Budget())
+        found = deeper.search(outer.subject, executor, full, Budget())
         finding = found.findings[0]
         again = replay(Token.parse(finding.replay), outer.subject, executor, tmp_path / "image", deeper)
     assert len(found.findings) == 1

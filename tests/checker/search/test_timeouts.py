@@ -10,8 +10,10 @@ import pytest
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.results import Outcome, StopReason
-from crashcheck.checker.search.crash_states import SearchResult, uncrashed
+from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.search.timeouts import timeout_for
+from crashcheck.checker.search.uncrashed import uncrashed
+from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.checker.strategies import Ranked
 from support.checked_worlds import World, without_times, words
 from support.flag_first import VALID, VALUE, put_flag_first
@@ -93,28 +95,28 @@ def test_a_check_that_is_slow_but_ends_is_no_finding(tmp_path: Path) -> None:
     with world.executor() as executor:
         executor.set_timeout(SHORT_S)
         found = world.search(executor)
-        assert executor.hasty_s is not None
-        assert executor.hasty_s >= 2 * SHORT_S
+        assert executor.short_s is not None
+        assert executor.short_s >= 2 * SHORT_S
     assert (found.findings, found.warnings, found.states.failing, found.states.flaky) == ((), (), 0, 0)
 
 
 def test_the_uncrashed_runs_say_how_long_a_check_may_take(hanging: World) -> None:
     assert (timeout_for(0.01), timeout_for(0.5)) == (1.0, 5.0)
     with hanging.executor() as executor:
-        assert executor.hasty_s is None
+        assert executor.short_s is None
         uncrashed(executor, first=True)
-        assert executor.hasty_s is None  # the configured limit is less than a second
+        assert executor.short_s is None  # the configured limit is less than a second
     patient = replace(hanging, folder=hanging.folder / "again", limits=Limits(timeout_s=60))
     with patient.executor() as executor:
         uncrashed(executor, first=True)
-        assert executor.hasty_s is not None
-        assert 1.0 <= executor.hasty_s < 60
+        assert executor.short_s is not None
+        assert 1.0 <= executor.short_s < 60
 
 
 def test_a_state_may_be_given_all_the_time_there_is(hanging: World) -> None:
     with hanging.executor() as executor:
         executor.set_timeout(SHORT_S)
-        state = next(s for s in hanging.space.level(1) if not executor.run(s).passed)
+        state = next(s for s in states_of_deviation(hanging.space, 1) if not executor.run(s).passed)
         hasty, patient = executor.run(state), executor.run(state, patient=True)
     assert (hasty.outcome, patient.outcome) == (Outcome.TIMEOUT, Outcome.TIMEOUT)
     assert hasty.seconds >= SHORT_S

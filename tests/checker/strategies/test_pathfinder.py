@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.behaviours import find_behaviours, find_groups
 from crashcheck.analyzer.persistence import Options, build
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import strategy
-from crashcheck.checker.strategies.representative import CanonicalStates, Representative
+from crashcheck.checker.strategies.plan import select_states
+from crashcheck.checker.strategies.representative import Representative
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import Script, site
 
@@ -29,7 +31,7 @@ def space_of(script: Script, model: str = "px86") -> StateSpace:
 
 def states_of(script: Script, model: str = "px86") -> tuple[StateSpace, list[CrashState]]:
     space = space_of(script, model)
-    return space, list(space.states(strategy("pathfinder", facts=script.facts)))
+    return space, list(select_states(space, strategy("pathfinder", facts=script.facts)))
 
 
 @pytest.mark.parametrize("model", ["px86", "eadr", "page-cache"])
@@ -41,7 +43,7 @@ def test_every_state_is_one_of_the_exhaustive_search_and_comes_once(model: str, 
         assert len(set(states)) == len(states)
         for state in states:
             assert space.state(state.point, space.persisted(state)) == state
-        assert set(states) <= set(space.states(strategy("exhaustive")))
+        assert set(states) <= set(select_states(space, strategy("exhaustive")))
 
 
 @SETTINGS
@@ -54,7 +56,7 @@ def test_all_states_of_a_representative_are_the_sets_of_its_updates_that_may_per
         script = script_of(Path(folder), steps)
         space = space_of(script, model)
         canonical = CanonicalStates(space)
-        everything = list(space.states(strategy("exhaustive")))
+        everything = list(select_states(space, strategy("exhaustive")))
         for group in find_groups(find_behaviours(space.graph, script.facts)):
             mine = set(group.representative.pieces)
             one = Representative(canonical, group.representative)
@@ -158,4 +160,4 @@ def test_without_facts_behaviours_are_told_by_call_stack(tmp_path: Path) -> None
     script.at(2, 64, delta=64)
     script.persist(0, 128)
     space = space_of(script)
-    assert set(space.states(strategy("pathfinder"))) == set(space.states(strategy("exhaustive")))
+    assert set(select_states(space, strategy("pathfinder"))) == set(select_states(space, strategy("exhaustive")))

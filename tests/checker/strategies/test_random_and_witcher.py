@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crashcheck.checker.states.by_deviation import deviation
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.strategies import Random, Witcher, strategy
-from crashcheck.checker.strategies.representative import CanonicalStates
+from crashcheck.checker.strategies.plan import select_states
 from crashcheck.checker.strategies.violations import states_of
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import Script, site
@@ -25,9 +27,9 @@ from support.wanted import A, B, Wanted, evidence, space_of
 def test_random_gives_every_state_once_and_the_same_for_the_same_seed(model: str, steps: list[Step], seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         space = space_of(script_of(Path(folder), steps), model)
-        states = list(space.states(Random(seed)))
-        assert Counter(states) == Counter(space.states(strategy("exhaustive")))
-        assert states == list(space.states(Random(seed)))
+        states = list(select_states(space, Random(seed)))
+        assert Counter(states) == Counter(select_states(space, strategy("exhaustive")))
+        assert states == list(select_states(space, Random(seed)))
 
 
 def test_random_reaches_deep_into_a_space_that_has_no_end(tmp_path: Path) -> None:
@@ -35,9 +37,9 @@ def test_random_reaches_deep_into_a_space_that_has_no_end(tmp_path: Path) -> Non
     for line in range(100):
         script.at(1, 64 * line, delta=0)
     space = space_of(script)
-    states = list(islice(space.states(Random()), 50))
+    states = list(islice(select_states(space, Random()), 50))
     assert len(set(states)) == 50
-    assert all(20 < space.deviation(state) <= 50 for state in states)
+    assert all(20 < deviation(space, state) <= 50 for state in states)
 
 
 def test_random_ideals_of_wide_stores_are_uniform(tmp_path: Path) -> None:
@@ -46,7 +48,7 @@ def test_random_ideals_of_wide_stores_are_uniform(tmp_path: Path) -> None:
     for _ in range(2):
         script.at(2, 0, size=24)
     space = space_of(script)
-    first = Counter(next(iter(space.states(Random(seed)))) for seed in range(3000))
+    first = Counter(next(iter(select_states(space, Random(seed)))) for seed in range(3000))
     assert len(first) == 15
     assert min(first.values()) > 140
     assert max(first.values()) < 265
@@ -61,13 +63,13 @@ def test_witcher_gives_the_states_of_all_queries_in_their_order_and_ends(
         script = script_of(Path(folder), steps)
         space = space_of(script)
         wanted = [Wanted((a,), (b,), 0, n) for n, (a, b) in enumerate(pieces) if max(a, b) < len(space.graph)]
-        states = list(space.states(Witcher(script.facts, evidence(*wanted))))
+        states = list(select_states(space, Witcher(script.facts, evidence(*wanted))))
         canonical = CanonicalStates(space)
         assert states == list(dict.fromkeys(state for query in wanted for state in states_of(canonical, query)))
-        assert set(states) <= set(space.states(strategy("exhaustive")))
+        assert set(states) <= set(select_states(space, strategy("exhaustive")))
 
 
 def test_witcher_without_invariants_looks_at_nothing(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B)
     script.at(1, 0, delta=0)
-    assert list(space_of(script).states(strategy("witcher"))) == []
+    assert list(select_states(space_of(script), strategy("witcher"))) == []

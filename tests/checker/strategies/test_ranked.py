@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import OutOfTime, within
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Choice, Ranked, strategy
 from crashcheck.checker.strategies import ranked as ranked_module
-from crashcheck.checker.strategies.plan import Infer
-from crashcheck.checker.strategies.representative import CanonicalStates
+from crashcheck.checker.strategies.plan import Infer, select_states
 from crashcheck.checker.strategies.violations import states_of
 from crashcheck.interruption import KeepOn
 from support.random_runs import SETTINGS, Step, runs, script_of
@@ -39,7 +39,7 @@ def test_run_to_its_end_it_gives_exactly_the_exhaustive_states_each_once(model: 
         space, choices = choices_of(script, model)
         counted = Counter(choice.state for choice in choices)
         assert max(counted.values()) == 1
-        assert counted.keys() == set(space.states(strategy("exhaustive")))
+        assert counted.keys() == set(select_states(space, strategy("exhaustive")))
 
 
 @SETTINGS
@@ -50,7 +50,7 @@ def test_with_any_queries_too_and_their_states_come_first(steps: list[Step], pie
         space = space_of(script)
         wanted = [Wanted((a,), (b,), 0, n) for n, (a, b) in enumerate(pieces) if max(a, b) < len(space.graph)]
         _, choices = choices_of(script, "px86", *wanted)
-        assert Counter(choice.state for choice in choices) == Counter(space.states(strategy("exhaustive")))
+        assert Counter(choice.state for choice in choices) == Counter(select_states(space, strategy("exhaustive")))
         canonical = CanonicalStates(space)
         first = next((states for query in wanted if (states := states_of(canonical, query))), None)
         assert first is None or choices[0].state == first[1]
@@ -67,7 +67,7 @@ def test_beyond_what_is_remembered_the_exhaustive_search_goes_on_alone(steps: li
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranked_module, "MOST", most)
         space, choices = choices_of(script_of(Path(folder), steps))
-        assert Counter(choice.state for choice in choices) == Counter(space.states(strategy("exhaustive")))
+        assert Counter(choice.state for choice in choices) == Counter(select_states(space, strategy("exhaustive")))
 
 
 def test_a_query_gives_the_smallest_and_the_largest_state_at_the_first_point_after_it(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Running the check on crash states, on several workers at once, with results that do not depend on how many.
+"""Worker processes that run the check on crash images, and give back how each run ended, by ticket.
 
-The executor hands states to worker processes (worker.py) and gives verdicts back by ticket. Each
-worker's image follows the crash points it is asked for; how far a base has to move is decided here,
-because only this process has the trace.
+Each worker's images follow the crash points that it is asked for (worker.py). How far a base has to move is decided
+here, because only this process has the trace. What a run says about its state is for an oracle to judge (oracles).
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,21 +21,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import crashcheck
+from crashcheck.checker.budget import DiskFull
 from crashcheck.checker.execution.check_command import CheckSetup
-from crashcheck.checker.execution.process import Ended, Limits, captured
+from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Task, Trouble, pool_of
 from crashcheck.checker.images import image_folder, sparse
-from crashcheck.checker.oracles import FINAL, FIRST, Oracle
-from crashcheck.checker.results import Verdict
 from crashcheck.errors import CrashcheckError
-from crashcheck.runtime.exploration import Explored, explore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from crashcheck.checker.images.transition import Content, FilePatch
-    from crashcheck.checker.states.space import CrashPoint, CrashState
-    from crashcheck.runtime.exploration import End, OpenGranule
+    from crashcheck.checker.states.points import CrashPoint
+    from crashcheck.checker.states.space import CrashState
 
 _END_S = 5.0  # a killed process is gone at once, unless the kernel is busy with it
 _AHEAD = 2  # tasks a worker holds at once, so that it need not wait for us; bounds what its socket must hold
@@ -47,8 +43,17 @@ _BOOT = (
 )
 
 
-class DiskFull(CrashcheckError):
-    """No room for an image; verdicts given so far stand."""
+FIRST = -1  # instead of a crash point: the image before the workload
+FINAL = -2  # the image after it
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of the check that has ended. `names`: paths of its worker, and what they are called in outputs."""
+
+    point: int  # or FIRST, FINAL
+    ended: Ended
+    names: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -56,15 +61,17 @@ class _Ticket:
     number: int
     point: int  # or FIRST, FINAL
     state: CrashState | None
-    stages: tuple[bytes, ...] = ()  # of a bare run: what it is to do instead of what the oracle says
-    kept_bytes: int | None = None
-    patient: bool = False
-    ended: Ended | None = None  # with its worker's names
-    names: Mapping[str, str] = field(default_factory=dict)
+    stages: tuple[bytes, ...]  # files of operations for {ops}: a run each
+    bare: bool  # on the initial image, which stays as it is
+    kept_bytes: int | None  # of its output, if not what the limits say
+    timeout_s: float | None  # if not what the limits say
+    run: Run | None = None  # once it has ended
 
 
 @dataclass(slots=True)
-class _Worker:
+class _Process:
+    """A worker process, as this one sees it."""
+
     index: int
     process: subprocess.Popen[bytes]
     connection: Connection
@@ -81,11 +88,11 @@ class _Worker:
         return {**pools, str(self.root / "stdout"): "{stdout}", str(self.root / "ops"): "{ops}"}
 
 
-class Executor:
-    """Submit states, ask for verdicts. A context manager: leaving it ends every worker and check, and removes images.
+class WorkerPool:
+    """Submit runs, ask how they ended. A context manager: leaving it ends every worker and check, and removes images.
 
-    Verdicts are a function of the state (as far as the check is), not of the worker: every pool path
-    has the same length and is written {pool} in outputs.
+    How a run ends is a function of the state (as far as the check is), not of the worker: every pool path has the same
+    length, and `Run.names` says what to call it in outputs.
     """
 
     def __init__(
@@ -93,40 +100,40 @@ class Executor:
         content: Content,
         points: Sequence[CrashPoint],
         setup: CheckSetup,
-        oracle: Oracle,
         *,
         limits: Limits | None = None,
         jobs: int = 1,
         stdout_bytes: int = 0,
         operations: int = 0,
-        told: tuple[int, int] | None = None,
+        acknowledged: tuple[int, int] | None = None,
     ) -> None:
         """`stdout_bytes`, `operations`: all that the workload printed and ended, for the final image.
 
-        `told`: (operations, bytes) that were acknowledged at every point, whatever the points say.
+        `acknowledged`: (operations, bytes) that were acknowledged at every point, whatever the points say.
         """
+        # what is run; never changes
+        self.setup = setup
+        self.limits = limits or Limits()
         self._content = content
         self._points = points
-        self._setup = setup
-        self._oracle = oracle
-        self._limits = limits or Limits()
-        self._hasty_s: float | None = None
         self._jobs = max(1, jobs)
-        self._told = told
-        self._whole = told or (operations, stdout_bytes)
-        self._home: Path | None = None
-        self._lock: int | None = None
-        self._workers: list[_Worker] = []
-        self._tickets: dict[int, _Ticket] = {}
-        self._queue: deque[int] = deque()
-        self._urgent: deque[int] = deque()
-        self._next = 0
-        self._aside = False
-        self.executed = 0
+        self._always = acknowledged  # by every crash point, if given
+        self._whole = acknowledged or (operations, stdout_bytes)  # by the end of the workload
+        # the workers, while the pool is open
+        self._home: Path | None = None  # the folder of all images
+        self._lock: int | None = None  # on the home, so that another run does not take it for abandoned
+        self._workers: list[_Process] = []
+        # the runs under way
+        self._tickets: dict[int, _Ticket] = {}  # submitted, and not yet asked for
+        self._queue: deque[int] = deque()  # tickets that wait for a free worker
+        self._urgent: deque[int] = deque()  # those that go first
+        self._arrived: deque[Run] = deque()  # on crash states, ended since `arrivals` was last asked
+        self._next = 0  # the next ticket
+        self._aside = False  # whether the first worker takes urgent tickets alone
 
     # -- life
 
-    def __enter__(self) -> Executor:
+    def __enter__(self) -> WorkerPool:
         try:
             self._start()
         except BaseException:
@@ -138,9 +145,9 @@ class Executor:
         self.close()
 
     def _start(self) -> None:
-        bytes_held = sparse.data_bytes(self._setup.first)
-        image_folder.remove_abandoned(self._setup.work)
-        self._home = image_folder.home(self._setup.work, bytes_held, self._jobs)
+        bytes_held = sparse.data_bytes(self.setup.first)
+        image_folder.remove_abandoned(self.setup.work)
+        self._home = image_folder.home(self.setup.work, bytes_held, self._jobs)
         self._lock = image_folder.lock(self._home)
         library = str(Path(crashcheck.__file__).parent.parent)
         for index in range(self._jobs):
@@ -155,9 +162,9 @@ class Executor:
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,  # Ctrl-C is ours to handle
                 )
-            worker = _Worker(index, process, Connection(ours.detach()), root)
+            worker = _Process(index, process, Connection(ours.detach()), root)
             self._workers.append(worker)
-            worker.connection.send((self._setup, self._limits, root))
+            worker.connection.send((self.setup, self.limits, root))
         for worker in self._workers:
             answer = self._receive(worker)
             if isinstance(answer, Trouble):
@@ -188,82 +195,58 @@ class Executor:
         assert self._home is not None
         return self._home
 
-    @property
-    def kept_bytes(self) -> int:
-        """Of each output."""
-        return self._limits.kept_bytes
+    # -- runs
 
-    # -- states
+    def submit(
+        self, state: CrashState, stages: tuple[bytes, ...] = (), *, urgent: bool = False, timeout_s: float | None = None
+    ) -> int:
+        """Queue the check of a crash state; `urgent`: before anything that waits. How it ended: `ended`.
 
-    def submit(self, state: CrashState) -> int:
-        """Queue a state; its verdict is had with `result`."""
-        return self._submit(state.point, state)
-
-    def result(self, ticket: int, timeout_s: float | None = None) -> Verdict | None:
-        """Wait for a verdict; each ticket once. None if it has not come in time (never without a time).
-
-        CrashcheckError if a worker dies or an image cannot be written.
+        `stages`: the files of operations for {ops}; `timeout_s`: if not what the limits say.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        self._dispatch()
-        while self._tickets[ticket].ended is None:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return None
-            self._collect(left)
-            self._dispatch()
-        self.executed += 1
-        done = self._tickets.pop(ticket)
-        assert done.ended is not None
-        # Judged in the order in which verdicts are asked for, not in that of the runs' ends.
-        return self._oracle.judge(done.ended, done.names, done.point)
+        return self._submit(state.point, state, stages, urgent=urgent, timeout_s=timeout_s)
 
-    def run(self, state: CrashState, *, patient: bool = False) -> Verdict:
-        """Execute one state now, before anything that waits; `patient`: with all the time that the limits allow."""
-        return self._now(self._submit(state.point, state, urgent=True, patient=patient))
-
-    @property
-    def hasty_s(self) -> float | None:
-        """What a crash state's check is given, where that is less than what the limits allow."""
-        return self._hasty_s
-
-    def set_timeout(self, seconds: float) -> None:
-        """From now on the checks of crash states have so much time each, but no more than the limits allow."""
-        self._hasty_s = seconds if seconds < self._limits.timeout_s else None
-
-    def run_first(self) -> Verdict:
-        """Execute the check on the image before the workload: nothing acknowledged, nothing printed."""
-        return self._now(self._submit(FIRST, None, urgent=True))
-
-    def run_final(self) -> Verdict:
-        """Execute the check on the image after the workload, all acknowledged."""
-        return self._now(self._submit(FINAL, None, urgent=True))
+    def submit_uncrashed(self, point: int, stages: tuple[bytes, ...] = ()) -> int:
+        """Queue the check of the image before the workload (FIRST) or after it (FINAL), before anything that waits."""
+        return self._submit(point, None, stages, urgent=True)
 
     def submit_bare(self, stages: tuple[bytes, ...], kept_bytes: int | None = None) -> int:
-        """Queue runs of the check on the first image, one after another; how they ended is had with `ended`.
+        """Queue runs of the check on the first image, one after another.
 
         They have an image of their own: no base moves for them. `kept_bytes` of their output, if not what the limits
         say; then nothing else may be under way.
         """
-        return self._submit(FIRST, None, stages=stages, kept_bytes=kept_bytes)
+        return self._submit(FIRST, None, stages, bare=True, kept_bytes=kept_bytes)
 
-    def ended(self, ticket: int) -> tuple[Ended, Mapping[str, str]]:
-        """Wait for the end of a bare run; each ticket once. With the names of its worker's paths, for oracles."""
+    def ended(self, ticket: int) -> Run:
+        """Wait for the end of a run, which does not wait for others any more; each ticket once.
+
+        CrashcheckError if a worker dies or an image cannot be written.
+        """
         if ticket in self._queue:
             self._queue.remove(ticket)
             self._urgent.append(ticket)
-        self._dispatch()
-        while self._tickets[ticket].ended is None:
-            self._collect()
-            self._dispatch()
-        done = self._tickets.pop(ticket)
-        assert done.ended is not None
-        return done.ended, done.names
+        while (run := self.poll(ticket)) is None:
+            pass
+        return run
 
-    def _now(self, ticket: int) -> Verdict:
-        verdict = self.result(ticket)
-        assert verdict is not None
-        return verdict
+    def poll(self, ticket: int, timeout_s: float | None = None) -> Run | None:
+        """How a run ended, once; None if it has not after the next end of any run, or after the time.
+
+        CrashcheckError as `ended`.
+        """
+        self._dispatch()
+        if self._tickets[ticket].run is None:
+            self._collect(timeout_s)
+            self._dispatch()
+        if self._tickets[ticket].run is None:
+            return None
+        return self._tickets.pop(ticket).run
+
+    def arrivals(self) -> Iterator[Run]:
+        """The runs on crash states and uncrashed images that have ended since this was last asked, each once."""
+        while self._arrived:
+            yield self._arrived.popleft()
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -277,51 +260,16 @@ class Executor:
     def write_image(self, state: CrashState, folder: Path) -> None:
         """Write a state's image into `folder`, which must not exist."""
         durable = _plain(self._content.durable(None, state.point))
-        image_folder.write_image(self._setup.first, durable, folder)
+        image_folder.write_image(self.setup.first, durable, folder)
         image_folder.patch_image(folder, _plain(self._content.patches(state)))
 
-    def stages(self, point: int) -> tuple[bytes, ...]:
-        """What the check is given to do at a crash point, a run each."""
-        return self._oracle.stages(point)
-
-    def explored(
-        self, point: int, stages: tuple[bytes, ...], granules: Sequence[OpenGranule], folder: Path, timeout_s: float
-    ) -> Explored:
-        """Run the check on the image in `folder`/pool with each combination of the granules' contents.
-
-        What else lies in `folder` may be overwritten. Several threads may ask at once, for one image each.
-        """
-        if len(stages) > 1:
-            return Explored((), 0, 0, "it runs more than once", final=True)
-        acked, printed = self._acknowledged(point)
-        pool, stdout, ops = folder / "pool", folder / "stdout", folder / "ops"
-        ops.write_bytes(b"".join(stages))
-        recorded = self._setup.recorded_stdout
-        stdout.write_bytes(recorded.read_bytes()[:printed] if printed and recorded is not None else b"")
-        return explore(
-            self._setup.command.argv(str(pool), acked, str(stdout), str(ops) if stages else None),
-            pool,
-            granules,
-            folder,
-            env=self._setup.environment(pool),
-            cwd=self._setup.folder,
-            timeout_s=timeout_s,
-            memory_bytes=self._limits.memory_bytes,
-            apart=self._limits.apart,
-        )
-
-    def judged(self, end: End, point: int, folder: Path) -> Verdict:
-        """The verdict of an end of what was explored in `folder`."""
-        names = {str(folder / name): "{" + name + "}" for name in ("pool", "stdout", "ops")}
-        return self._oracle.judge(captured(end.status, end.output, self._limits), names, point)
-
-    def shown_command(self, state: CrashState, pool: str) -> str:
-        """The check as a person would type it for an image of this state at `pool`."""
-        return self._setup.command.shown(pool, self._acknowledged(state.point)[0], "{stdout}")
-
-    def shown_plain(self, pool: str, *, final: bool) -> str:
-        """The check as a person would type it for an uncrashed image."""
-        return self._setup.command.shown(pool, self._whole[0] if final else 0, "{stdout}")
+    def acknowledged(self, point: int) -> tuple[int, int]:
+        """(operations, bytes of output) that were acknowledged by a crash point, or by the end (FINAL)."""
+        if point == FINAL:
+            return self._whole
+        if self._always is not None:
+            return self._always
+        return (0, 0) if point == FIRST else (int(self._points[point].acked), int(self._points[point].stdout_bytes))
 
     # -- between us and the workers
 
@@ -329,15 +277,16 @@ class Executor:
         self,
         point: int,
         state: CrashState | None,
+        stages: tuple[bytes, ...],
         *,
         urgent: bool = False,
-        stages: tuple[bytes, ...] = (),
+        bare: bool = False,
         kept_bytes: int | None = None,
-        patient: bool = False,
+        timeout_s: float | None = None,
     ) -> int:
         number = self._next
         self._next += 1
-        self._tickets[number] = _Ticket(number, point, state, stages, kept_bytes, patient)
+        self._tickets[number] = _Ticket(number, point, state, stages, bare, kept_bytes, timeout_s)
         (self._urgent if urgent else self._queue).append(number)
         self._dispatch()
         return number
@@ -345,7 +294,7 @@ class Executor:
     def _dispatch(self) -> None:
         while self._urgent:
             number = self._urgent.popleft()
-            bare = bool(self._tickets[number].stages)
+            bare = self._tickets[number].bare
             worker = min(self._workers, key=lambda worker: len(worker.busy)) if bare else self._workers[0]
             self._send(worker, number)
         while self._queue:
@@ -354,7 +303,7 @@ class Executor:
                 return
             self._send(min(free, key=lambda worker: len(worker.busy)), self._queue.popleft())
 
-    def _send(self, worker: _Worker, number: int) -> None:
+    def _send(self, worker: _Process, number: int) -> None:
         while len(worker.busy) >= _AHEAD:
             self._collect()
         ticket = self._tickets[number]
@@ -366,42 +315,40 @@ class Executor:
             self._receive(worker)  # says what became of it
             raise
 
-    def _task(self, worker: _Worker, ticket: _Ticket) -> Task:
-        if ticket.stages:
+    def _task(self, worker: _Process, ticket: _Ticket) -> Task:
+        """What a worker has to do for a ticket. Notes where the worker's base will be after that."""
+        acked, printed = self.acknowledged(ticket.point)
+        if ticket.bare:
             return Task(ticket.number, INITIAL, False, (), (), 0, 0, ticket.stages, ticket.kept_bytes)
         if ticket.state is None:
             moved = worker.bases[DURABLE] is not None
             worker.bases[DURABLE] = None
-            final = ticket.point == FINAL
-            acked, printed = self._whole if final else self._told or (0, 0)
-            patches = _plain(self._content.final()) if final else ()
-            stages = self._oracle.stages(ticket.point)
-            return Task(ticket.number, DURABLE, moved, (), patches, acked, printed, stages)
-        acked, printed = self._acknowledged(ticket.point)
-        full = self._content.near_full(ticket.state)
-        image = ISSUED if full else DURABLE
-        base = worker.bases[image]
-        back = (
-            self._content.taken_back(base, ticket.point) if full and base is not None and base > ticket.point else None
-        )
-        reset = base is not None and base > ticket.point and back is None
-        origin = None if reset else base
-        advance: image_folder.Patches = ()
-        if back is not None:
-            advance = _plain(back)
-        elif origin != ticket.point:
-            move = self._content.issued if full else self._content.durable
-            advance = _plain(move(origin, ticket.point))
+            patches = _plain(self._content.final()) if ticket.point == FINAL else ()
+            return Task(ticket.number, DURABLE, moved, (), patches, acked, printed, ticket.stages)
+        near_full = self._content.near_full(ticket.state)
+        image = ISSUED if near_full else DURABLE
+        reset, advance = self._move(image, worker.bases[image], ticket.point)
         worker.bases[image] = ticket.point
-        patches = _plain(self._content.lost(ticket.state) if full else self._content.patches(ticket.state))
-        stages = self._oracle.stages(ticket.point)
-        limit_s = None if ticket.patient else self._hasty_s
-        return Task(ticket.number, image, reset, advance, patches, acked, printed, stages, timeout_s=limit_s)
+        patches = _plain(self._content.lost(ticket.state) if near_full else self._content.patches(ticket.state))
+        return Task(
+            ticket.number, image, reset, advance, patches, acked, printed, ticket.stages, timeout_s=ticket.timeout_s
+        )
 
-    def _acknowledged(self, point: int) -> tuple[int, int]:
-        """(operations, bytes of output) by a crash point."""
-        here = self._points[point]
-        return self._told or (int(here.acked), int(here.stdout_bytes))
+    def _move(self, image: int, base: int | None, point: int) -> tuple[bool, image_folder.Patches]:
+        """How a base gets from one crash point (None: the first image) to another.
+
+        (whether it starts from the first image again, patches after that)
+        """
+        if base == point:
+            return False, ()
+        backwards = base is not None and base > point
+        if backwards and image == ISSUED:
+            assert base is not None
+            back = self._content.taken_back(base, point)
+            if back is not None:
+                return False, _plain(back)
+        forwards = self._content.issued if image == ISSUED else self._content.durable
+        return backwards, _plain(forwards(None if backwards else base, point))
 
     def _collect(self, timeout_s: float | None = None) -> None:
         """Wait for at least one answer, or the time, and file what came."""
@@ -416,11 +363,11 @@ class Executor:
             assert isinstance(ended, Ended)
             worker.busy.remove(number)
             ticket = self._tickets[number]
-            ticket.ended, ticket.names = ended, worker.names
-            if not ticket.stages:
-                self._oracle.arrived(ended, worker.names, ticket.point)
+            ticket.run = Run(ticket.point, ended, worker.names)
+            if not ticket.bare:
+                self._arrived.append(ticket.run)
 
-    def _receive(self, worker: _Worker) -> Trouble | tuple[int, Ended]:
+    def _receive(self, worker: _Process) -> Trouble | tuple[int, Ended]:
         try:
             answer: Trouble | tuple[int, Ended] = worker.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -436,7 +383,7 @@ class Executor:
             ) from None
         return answer
 
-    def _error(self, worker: _Worker, trouble: Trouble) -> CrashcheckError:
+    def _error(self, worker: _Process, trouble: Trouble) -> CrashcheckError:
         if trouble.slug == "disk-full-checking":
             return DiskFull(
                 trouble.slug,

@@ -1,0 +1,193 @@
+"""Verdicts on crash states: workers run the check (execution), and an oracle judges each run.
+
+Neither calls the other: this module calls both. What an oracle needs run itself, it asks the same workers for
+(references.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from crashcheck.checker.execution.check_command import CheckSetup
+from crashcheck.checker.execution.process import Limits, captured
+from crashcheck.checker.execution.worker_pool import FINAL, FIRST, WorkerPool
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.oracles import Oracle
+from crashcheck.checker.results import Verdict
+from crashcheck.checker.states.points import CrashPoint
+from crashcheck.checker.states.space import CrashState
+from crashcheck.runtime.exploration import End, Explored, OpenGranule, explore
+
+
+class Executor:
+    """Submit states, ask for verdicts. A context manager, as its workers are.
+
+    Runs are judged in the order in which verdicts are asked for, not in that of their ends: verdicts do not depend on
+    how many workers there are.
+    """
+
+    def __init__(
+        self,
+        content: Content,
+        points: Sequence[CrashPoint],
+        setup: CheckSetup,
+        oracle: Oracle,
+        *,
+        limits: Limits | None = None,
+        jobs: int = 1,
+        stdout_bytes: int = 0,
+        operations: int = 0,
+        acknowledged: tuple[int, int] | None = None,
+    ) -> None:
+        """Take what WorkerPool takes, and the oracle."""
+        # never change
+        self.workers = WorkerPool(
+            content,
+            points,
+            setup,
+            limits=limits,
+            jobs=jobs,
+            stdout_bytes=stdout_bytes,
+            operations=operations,
+            acknowledged=acknowledged,
+        )
+        self._oracle = oracle
+        self._content = content
+        # change while states are executed
+        self._short_s: float | None = None  # the limit of crash states, where it is less than what the limits allow
+        self.executed = 0  # states whose verdicts were asked for
+
+    def __enter__(self) -> Executor:
+        self.workers.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers and remove the images. May be called twice."""
+        self.workers.close()
+
+    @property
+    def home(self) -> Path:
+        """The folder of the images."""
+        return self.workers.home
+
+    # -- crash states
+
+    def submit(self, state: CrashState) -> int:
+        """Queue a state; `result` gives its verdict."""
+        return self._submit(state, self._short_s)
+
+    def result(self, ticket: int, timeout_s: float | None = None) -> Verdict | None:
+        """Wait for a verdict; each ticket once. None if it has not come in time (never without a time).
+
+        CrashcheckError if a worker dies or an image cannot be written.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        left_s = timeout_s
+        while (run := self.workers.poll(ticket, left_s)) is None:
+            self._begin_what_judging_needs()
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return None
+        self._begin_what_judging_needs()
+        self.executed += 1
+        return self._oracle.judge(run.ended, run.names, run.point)
+
+    def run(self, state: CrashState, *, patient: bool = False) -> Verdict:
+        """Execute one state now, before anything that waits; `patient`: with all the time that the limits allow."""
+        return self._now(self._submit(state, None if patient else self._short_s, urgent=True))
+
+    def run_first(self) -> Verdict:
+        """Execute the check on the image before the workload: nothing acknowledged, nothing printed."""
+        return self._now(self.workers.submit_uncrashed(FIRST, self._oracle.stages(FIRST)))
+
+    def run_final(self) -> Verdict:
+        """Execute the check on the image after the workload, all acknowledged."""
+        return self._now(self.workers.submit_uncrashed(FINAL, self._oracle.stages(FINAL)))
+
+    @property
+    def short_s(self) -> float | None:
+        """The time limit of crash states, in seconds; None where it is that of the limits."""
+        return self._short_s
+
+    def set_timeout(self, seconds: float) -> None:
+        """Let the check take that long on each crash state from now on, but no longer than the limits allow."""
+        self._short_s = seconds if seconds < self.workers.limits.timeout_s else None
+
+    def aside(self) -> AbstractContextManager[None]:
+        """While a failing state is looked into, keep the worker that runs its relatives free of other states."""
+        return self.workers.aside()
+
+    def _submit(self, state: CrashState, timeout_s: float | None, *, urgent: bool = False) -> int:
+        return self.workers.submit(state, self._oracle.stages(state.point), urgent=urgent, timeout_s=timeout_s)
+
+    def _now(self, ticket: int) -> Verdict:
+        verdict = self.result(ticket)
+        assert verdict is not None
+        return verdict
+
+    def _begin_what_judging_needs(self) -> None:
+        """Let the oracle see runs that have ended, before they are asked for: it may need other runs to judge them."""
+        for run in self.workers.arrivals():
+            self._oracle.arrived(run.ended, run.names, run.point)
+
+    # -- images, and what a person can do with them
+
+    def write_image(self, state: CrashState, folder: Path) -> None:
+        """Write a state's image into `folder`, which must not exist."""
+        self.workers.write_image(state, folder)
+
+    def stages(self, point: int) -> tuple[bytes, ...]:
+        """The files of operations that the check is given at a crash point, a run each."""
+        return self._oracle.stages(point)
+
+    def shown_command(self, state: CrashState, pool: str) -> str:
+        """The check as a person would type it for an image of this state at `pool`."""
+        return self._shown(state.point, pool)
+
+    def shown_plain(self, pool: str, *, final: bool) -> str:
+        """The check as a person would type it for an uncrashed image."""
+        return self._shown(FINAL if final else FIRST, pool)
+
+    def _shown(self, point: int, pool: str) -> str:
+        operations = 0 if point == FIRST else self.workers.acknowledged(point)[0]
+        return self.workers.setup.command.shown(pool, operations, "{stdout}")
+
+    # -- explored runs
+
+    def explored(
+        self, point: int, stages: tuple[bytes, ...], granules: Sequence[OpenGranule], folder: Path, timeout_s: float
+    ) -> Explored:
+        """Run the check on the image in `folder`/pool with each combination of the granules' contents.
+
+        What else lies in `folder` may be overwritten. Several threads may ask at once, for one image each.
+        """
+        if len(stages) > 1:
+            return Explored((), 0, 0, "it runs more than once", final=True)
+        setup, limits = self.workers.setup, self.workers.limits
+        acked, printed = self.workers.acknowledged(point)
+        pool, stdout, ops = folder / "pool", folder / "stdout", folder / "ops"
+        ops.write_bytes(b"".join(stages))
+        recorded = setup.recorded_stdout
+        stdout.write_bytes(recorded.read_bytes()[:printed] if printed and recorded is not None else b"")
+        return explore(
+            setup.command.argv(str(pool), acked, str(stdout), str(ops) if stages else None),
+            pool,
+            granules,
+            folder,
+            env=setup.environment(pool),
+            cwd=setup.folder,
+            timeout_s=timeout_s,
+            memory_bytes=limits.memory_bytes,
+            apart=limits.apart,
+        )
+
+    def judged(self, end: End, point: int, folder: Path) -> Verdict:
+        """The verdict on an end of what was explored in `folder`."""
+        names = {str(folder / name): "{" + name + "}" for name in ("pool", "stdout", "ops")}
+        return self._oracle.judge(captured(end.status, end.output, self.workers.limits), names, point)

@@ -1,0 +1,220 @@
+"""From a failing crash state to a finding: run again, explained by counterfactual runs, counted once.
+
+A failing state is dealt with when its turn comes, in this order:
+
+1. A state whose site signature a finding has explained often enough is counted with that finding (known_causes.py).
+2. It is run again. What passes then is flaky, and never a finding, or slow.
+3. If "everything persisted" fails there as well, no reordering is needed: the program fails at that moment anyway.
+4. If it passes with what the known findings blame persisted as well, it is one more state of one of these.
+5. Else it is minimised and classified (findings/classify.py), and is a finding of its own.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from crashcheck.checker.budget import OutOfTime
+from crashcheck.checker.findings.classify import Cause, Classifier
+from crashcheck.checker.findings.register import MOST_CASES, DraftFinding, Register, Snapshot
+from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
+from crashcheck.checker.results import Outcome, Verdict
+from crashcheck.checker.search.known_causes import KnownCauses
+from crashcheck.checker.search.protocol import Candidate
+from crashcheck.checker.search.timeouts import KnownTimeouts, raise_timeout
+from crashcheck.checker.states.signature import by_call
+from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.strategies import Choice
+from crashcheck.checker.subject import Subject
+
+RUNS = 400  # that explaining one failing state may cost
+_FLAKY_SHOWN = 10
+
+
+class Failures:
+    """The failing states of one search, and the register of findings that they make."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        executor: Executor,
+        verdicts: VerdictCache,
+        *,
+        snapshot: Snapshot | None,
+        token: Callable[[CrashState], str],
+        on_finding: Callable[[], None],
+    ) -> None:
+        """`snapshot`: the real files at an event; `token`: what replays a state; `on_finding`: called for a new one."""
+        # constant
+        self._subject = subject
+        self._executor = executor
+        self._snapshot = snapshot
+        self._token = token
+        self._on_finding = on_finding
+        # changing
+        signatures = by_call(subject.space)
+        self.register = Register(subject)
+        self.known_timeouts = KnownTimeouts(signatures)
+        self.failing = 0  # states that failed twice
+        self.flaky = 0  # states that failed, and then passed
+        self.failed: set[bytes] = set()  # fingerprints of the failing ones
+        self._flaky_tokens: list[str] = []  # of the first _FLAKY_SHOWN
+        self._verdicts = verdicts
+        self._classifier = Classifier(subject, verdicts)
+        self._known_causes = KnownCauses(subject, signatures)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the report has to say about flaky states."""
+        if not self._flaky_tokens:
+            return []
+        named = ", ".join(self._flaky_tokens)
+        more = self.flaky - len(self._flaky_tokens)
+        return [
+            f"flaky: the check failed and then passed on the same image, {self.flaky} times; such states are "
+            f"never findings. Replay: {named}" + (f" and {more} more" if more else "")
+        ]
+
+    def take(self, candidate: Candidate[Choice], verdict: Verdict) -> bool:
+        """Deal with a state that failed; whether it counts as failing, because it failed again."""
+        before = self.failing
+        with self._executor.aside():
+            finding = self._known_causes.finding(candidate.choice, verdict)
+            if finding is not None:
+                self._counts(candidate)
+                finding.states += 1
+                self._case(candidate.choice.state, finding)
+            else:
+                self._confirm(candidate, verdict)
+        return self.failing > before
+
+    def _confirm(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
+        """Run a failing state again, and explain it if it fails again."""
+        choice, state = candidate.choice, candidate.choice.state
+        self._verdicts.allow(RUNS)
+        try:
+            again = self._again(choice, verdict)
+            if again.passed:
+                self._passed_after_all(state, verdict, again)
+                return
+            if verdict.outcome is Outcome.TIMEOUT:
+                verdict = again
+                if again.outcome is Outcome.TIMEOUT:
+                    self.known_timeouts.learn(candidate.place, choice)
+            self._counts(candidate)
+            self._verdicts.know(state, verdict)
+            draft = self._finding_of(state, verdict)
+            self._case(state, draft)
+            if draft is not None and draft.cause.complete:
+                self._known_causes.explained(choice, verdict, draft)
+        except OutOfRuns:
+            self._case(state, self._add(self._classifier.guess(state, verdict)))
+
+    def _counts(self, candidate: Candidate[Choice]) -> None:
+        self.failing += 1
+        self.failed.add(candidate.fingerprint)
+
+    def _passed_after_all(self, state: CrashState, verdict: Verdict, again: Verdict) -> None:
+        self._verdicts.forget(state)
+        if verdict.outcome is Outcome.TIMEOUT and self._executor.short_s is not None:
+            raise_timeout(self._executor, again)  # not fickle, but slow
+        else:
+            self._is_flaky(state)
+
+    def _case(self, state: CrashState, draft: DraftFinding | None) -> None:
+        if draft is not None and len(draft.cases) < MOST_CASES:
+            draft.cases.append(state)
+
+    def _again(self, choice: Choice, verdict: Verdict) -> Verdict:
+        """A second verdict; with the full time limit if the first was a time-out, unless it is known to hang."""
+        return self._verdicts.again(
+            choice.state, patient=verdict.outcome is Outcome.TIMEOUT and not self.known_timeouts.known(choice)
+        )
+
+    def _is_flaky(self, state: CrashState) -> None:
+        self.flaky += 1
+        self._verdicts.forget(state)
+        if len(self._flaky_tokens) < _FLAKY_SHOWN:
+            self._flaky_tokens.append(self._token(state))
+
+    def _finding_of(self, state: CrashState, verdict: Verdict) -> DraftFinding | None:
+        """The finding that a failing state belongs to, known or new; None where it was flaky after all."""
+        point = state.point
+        moment = int(self._subject.space.points[point].event)
+        if not self._subject.space.lost(state):
+            return self._prefix(moment)
+        whole = self._classifier.whole_fails(point)
+        if whole is not None and verdict.shows_no_more_than(whole):
+            # Fails with nothing lost as well: not because of what it lost.
+            return self._prefix(moment)
+        known = [
+            (draft, mine)
+            for draft, mine in self.register.applicable(state)
+            if not draft.cause.prefix or self._fails_before(mine[0])
+        ]
+        explained, state, verdict = self._explained(state, verdict, known)
+        if explained is not None:
+            explained.states += 1
+            return explained
+        return self._add(self._classifier.decide(state, verdict))
+
+    def _fails_before(self, piece: int) -> bool:
+        """Whether nothing after a lost piece is needed to fail, nor any promise made since: a prefix fails already."""
+        return not self._verdicts.verdict(self._subject.prefix(self._subject.event_of(piece))).passed
+
+    def _explained(
+        self, state: CrashState, verdict: Verdict, known: list[tuple[DraftFinding, tuple[int, ...]]]
+    ) -> tuple[DraftFinding | None, CrashState, Verdict]:
+        """The known finding that a state is one more instance of; else the state to look into further.
+
+        With all that the known findings blame persisted as well, does it pass? Then the first that suffices
+        alone, or else the first, explains it. If it still fails, that smaller state is looked into instead.
+        """
+        if not known:
+            return None, state, verdict
+        pieces = [piece for _, mine in known for piece in mine]
+        mended = self.register.with_persisted(state, pieces)
+        after = self._verdicts.verdict(mended)
+        if not after.passed and self._subject.space.lost(mended):
+            whole = self._classifier.whole_fails(mended.point)
+            if whole is None or not after.shows_no_more_than(whole):
+                return None, mended, after
+        if len(known) > 1:
+            for draft, mine in known:
+                if self._verdicts.verdict(self.register.with_persisted(state, mine)).passed:
+                    return draft, state, verdict
+        return known[0][0], state, verdict
+
+    def _prefix(self, moment: int) -> DraftFinding | None:
+        """ "Everything persisted" fails at a moment: part of a known stretch of the program, or of a new one."""
+        known = self.register.by_moment(moment)
+        if known is not None:
+            known.states += 1
+            return known
+        return self._add(self._classifier.prefix_cause(moment), moment)
+
+    def _add(self, cause: Cause, moment: int | None = None) -> DraftFinding | None:
+        if not self.register.knows(cause) and self._passes_now(cause):
+            self.failing -= 1
+            self._is_flaky(cause.state)
+            return None
+        draft, new = self.register.add(cause)
+        if cause.moment is not None:
+            draft.stretches.update((cause.moment, cause.moment if moment is None else moment))
+        if new:
+            if cause.prefix and cause.complete and cause.moment is not None and cause.kept is not None:
+                draft.cause = replace(cause, until=self._classifier.right_again(cause.moment))
+            with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
+                self.register.doubt(draft, self._snapshot, self._executor.write_image, Path(folder))
+            self._on_finding()
+        return draft
+
+    def _passes_now(self, cause: Cause) -> bool:
+        """What is shown as a finding has failed twice."""
+        try:
+            return self._verdicts.again(cause.state, patient=cause.verdict.outcome is Outcome.TIMEOUT).passed
+        except (OutOfRuns, OutOfTime):
+            return False

@@ -1,0 +1,47 @@
+"""What a search needs to know of what it searches, and no more: the loop does not know what a crash state is.
+
+Crash states (crash_states.py), recoveries (recovery.py) and mutants are searched by the same loop (loop.py). To search
+something else (fault schedules, interleavings of processes), say what its choices are, and what to do with results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+C = TypeVar("C")  # a choice: a crash state and why it is tested, a mutant, a schedule
+R = TypeVar("R")  # what executing a choice gives: a verdict, the result of a search below it
+
+R_co = TypeVar("R_co", covariant=True)
+
+Awaited = Callable[[float | None], R | None]  # waits for a result, so many seconds at most; None: it was not there
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[C]):
+    """A choice that the loop has reached. `place`: its number in the order of choices, from 0."""
+
+    place: int
+    choice: C
+    fingerprint: bytes
+
+
+class Searchable(Protocol[C, R_co]):
+    """Something to search. Each method must be a function of its arguments and of the results taken before."""
+
+    def choices(self) -> Iterator[C | None]:
+        """Everything that may be executed, in the order of execution. None: nothing yet, look at the budget."""
+        ...
+
+    def fingerprint(self, choice: C) -> bytes:
+        """Equal for two choices only if executing them gives the same: the second is then not executed."""
+        ...
+
+    def execute(self, candidate: Candidate[C]) -> Awaited[R_co]:
+        """Begin to execute a choice; the result is awaited later, after those of earlier choices."""
+        ...
+
+    def describe(self, choice: C) -> str:
+        """One line that names a choice to a person, and lets them execute it again if that is possible."""
+        ...

@@ -1,0 +1,73 @@
+"""Crash points: the instants at which a crash is worth considering, and what the outside world knows at each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.runtime.trace_format import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPoint:
+    """A crash just before `event` (the number of events: after the last one)."""
+
+    index: int
+    event: int
+    acked: int  # operations ended by then
+    begun: int  # operations begun by then
+    stdout_bytes: int
+
+
+class CrashPoints(Sequence[CrashPoint]):
+    """All crash points of a trace: before each obligation, mark and output, and at the end (Vocabulary)."""
+
+    def __init__(self, graph: PersistenceGraph) -> None:
+        events = graph.trace.events
+        kinds = events["kind"]
+        told = np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
+        self.event: Ints = np.unique(
+            np.concatenate([graph.obligations, np.flatnonzero(told), np.array([len(events)])])
+        ).astype(np.int64)
+
+        def before(kind: Kind) -> Ints:
+            return np.searchsorted(np.flatnonzero(kinds == kind), self.event, side="left").astype(np.int64)
+
+        self.acked = before(Kind.MARK_END)
+        self.begun = before(Kind.MARK_BEGIN)
+        sizes = events["offset"][kinds == Kind.OUTPUT].astype(np.int64)
+        most = np.concatenate([np.zeros(1, dtype=np.int64), np.maximum.accumulate(sizes)])
+        self.stdout_bytes: Ints = most[before(Kind.OUTPUT)]
+
+    def __len__(self) -> int:
+        return len(self.event)
+
+    @overload
+    def __getitem__(self, index: int) -> CrashPoint: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[CrashPoint]: ...
+    def __getitem__(self, index: int | slice) -> CrashPoint | list[CrashPoint]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        return CrashPoint(
+            index,
+            int(self.event[index]),
+            int(self.acked[index]),
+            int(self.begun[index]),
+            int(self.stdout_bytes[index]),
+        )
+
+    @cached_property
+    def acknowledged_more(self) -> NDArray[np.bool_]:
+        """Whether the outside world knows more at a point than at the one before."""
+        out = np.ones(len(self), dtype=np.bool_)
+        out[1:] = (self.acked[1:] != self.acked[:-1]) | (self.stdout_bytes[1:] != self.stdout_bytes[:-1])
+        return out
