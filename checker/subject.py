@@ -4,17 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.findings.provenance import NoProvenance, Provenance
 from crashcheck.checker.images.transition import Content
+from crashcheck.checker.results import Location
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.runtime.trace_format import Kind
 
 UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE)
+
+
+class Provenance(Protocol):
+    """Locations of events, by index in the trace."""
+
+    def of(self, event: int) -> Location | None:
+        """The place of an event, or None where nothing is known."""
+        ...
+
+    def ordinal(self, event: int) -> int:
+        """Which it is, from 0, among the places of its function that have the same variable and source text."""
+        ...
+
+
+class NoProvenance:
+    """For traces without facts: nothing is known about any event."""
+
+    def of(self, event: int) -> Location | None:
+        return None
+
+    def ordinal(self, event: int) -> int:
+        return 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

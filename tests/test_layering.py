@@ -107,3 +107,41 @@ def test_the_rooms_of_the_analyser_import_one_way() -> None:
         if room_of(name) > room_of(module)
     ]
     assert backward == []
+
+
+# The rooms of the checker and the modules beside them, each importing only from those before it.
+CHECKER_ROOMS = (
+    ("results", "budget", "store"),
+    ("states",),
+    ("token", "images"),
+    ("execution", "subject"),
+    ("oracles", "strategies"),
+    ("findings",),
+    ("search",),
+    ("fixes", "mutation", "replay"),
+    ("baseline",),
+    ("policy",),
+)
+# Reading C source: provenance names what is stored to by it, as the fixes do.
+READ_BY_FINDINGS = ("crashcheck.checker.fixes.c_source", "crashcheck.checker.fixes.c_targets")
+
+
+def checker_room(module: str) -> str:
+    return module.split(".")[2]
+
+
+def test_the_rooms_of_the_checker_import_one_way() -> None:
+    there = {checker_room(module) for module, _ in modules() if module.startswith("crashcheck.checker.")}
+    assert there == {room for rooms in CHECKER_ROOMS for room in rooms}
+    rank = {room: number for number, rooms in enumerate(CHECKER_ROOMS) for room in rooms}
+    against = [
+        f"{path.relative_to(ROOT)}:{line}: {checker_room(module)} imports {name}"
+        for module, path in modules()
+        if module.startswith("crashcheck.checker.")
+        for name, line in imports(module, path)
+        if name.startswith("crashcheck.checker.")
+        and checker_room(name) != checker_room(module)
+        and rank[checker_room(name)] >= rank[checker_room(module)]
+        and name not in READ_BY_FINDINGS
+    ]
+    assert against == []

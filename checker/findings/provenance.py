@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.trace.reader import Trace
@@ -21,28 +20,6 @@ _INSTALLED = re.compile(r"^/(usr/(local/)?(include|lib\w*)|opt|nix/store)/|/(lib
 
 
 _LONGEST = 60  # characters of an expression that names what is stored to
-
-
-class Provenance(Protocol):
-    """Locations of events, by index in the trace."""
-
-    def of(self, event: int) -> Location | None:
-        """The place of an event, or None where nothing is known."""
-        ...
-
-    def ordinal(self, event: int) -> int:
-        """Which it is, from 0, among the places of its function that have the same variable and source text."""
-        ...
-
-
-class NoProvenance:
-    """For traces without facts: nothing is known about any event."""
-
-    def of(self, event: int) -> Location | None:
-        return None
-
-    def ordinal(self, event: int) -> int:
-        return 0
 
 
 class Project:

@@ -1,4 +1,7 @@
-"""Oracles: what says whether a crash image is consistent, a file each."""
+"""Oracles, a file each: what a run of the check says about its crash state.
+
+Hands on `Executor`, which has the check run on states and judged, and `VerdictCache`, which remembers its verdicts.
+"""
 
 from __future__ import annotations
 

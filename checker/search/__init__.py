@@ -1,1 +1,4 @@
-"""The search: takes states from a strategy, has them checked, and gathers the failures into findings."""
+"""Searches: one loop over choices, for crash states, recoveries and mutants; failures are gathered into findings.
+
+Hands on `SearchResult`s: findings, counts, and why each search ended.
+"""

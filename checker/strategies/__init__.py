@@ -1,4 +1,7 @@
-"""Which crash states to look at, and in which order: a file each, found by name."""
+"""Strategies, a file each, found by name: which crash states to test, and in which order.
+
+Hands on a `Plan` for a state space: `Choice`s, each a state and why it is tested, and the groups that they test.
+"""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from crashcheck.errors import CrashcheckError
 if TYPE_CHECKING:
     from crashcheck.analyzer.behaviours import Behaviour, StaticSite
     from crashcheck.analyzer.persistence import PersistenceGraph
-    from crashcheck.checker.findings.provenance import Provenance
     from crashcheck.checker.strategies import Planned
+    from crashcheck.checker.subject import Provenance
     from crashcheck.source import SourceTree
 
 _HEADINGS = ("rank", "score", "type", "members", "updates", "states", "representative")

@@ -8,8 +8,8 @@ import networkx as nx
 import pytest
 
 from crashcheck.analyzer.persistence import PersistenceGraph
-from crashcheck.checker.findings.provenance import NoProvenance, Provenance
 from crashcheck.checker.strategies import Planned, Ranked
+from crashcheck.checker.subject import NoProvenance, Provenance
 from crashcheck.cli import main
 from crashcheck.cli.groups import table, write_graph
 from crashcheck.errors import CrashcheckError
