@@ -81,9 +81,7 @@ def in_comments(file: str, lines: Sequence[str]) -> tuple[tuple[Suppression, ...
             what = f"{', '.join(map(repr, unknown))} is no kind" if unknown else "it names no kind"
             warnings.append(f"{where}: nothing is ignored: {what}; write crashcheck: ignore[kind, …] reason")
         elif not reason:
-            warnings.append(
-                f"{where}: nothing is ignored: a reason must stand after ignore[{', '.join(sorted(kinds))}]"
-            )
+            warnings.append(f"{where}: nothing is ignored: write a reason after ignore[{', '.join(sorted(kinds))}]")
         else:
             found.append(Suppression(where, reason, kinds, file=file, line=_about(lines, number)))
     return tuple(found), tuple(warnings)
@@ -174,11 +172,11 @@ def judge(
         for number, known in enumerate(baseline or ())
         if number not in matched_there
     ]
-    many = len(result.findings)
+    proved = len(result.findings)
     return replace(
         result,
-        findings=in_order(marked[:many]),
-        uncertain=in_order(marked[many:]),
+        findings=in_order(marked[:proved]),
+        uncertain=in_order(marked[proved:]),
         warnings=(*result.warnings, *warnings),
     )
 
@@ -199,12 +197,12 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def counts(finding: Finding) -> bool:
-    """Whether a finding is neither known nor lived with."""
+    """Whether a finding is neither known nor suppressed."""
     return finding.new and not finding.suppressed
 
 
 def fails(result: RunResult, fail_on: FailOn) -> bool:
-    """Whether a run fails: a finding counts and is at least as grave as `fail_on`."""
+    """Whether a run fails: a finding counts and is at least as severe as `fail_on`."""
     if fail_on == "none":
         return False
     least = LEVELS.index(fail_on)

@@ -1,4 +1,4 @@
-"""Seeing a finding again: a token's image, and what the check says to it."""
+"""Replays a finding: writes its token's image and runs the check on it."""
 
 from __future__ import annotations
 

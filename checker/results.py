@@ -1,4 +1,4 @@
-"""What a run found: verdicts on crash states, findings, and the counts that say what was not looked at.
+"""What a run found: verdicts on crash states, findings, and the counts that say what was not covered.
 
 These values are all that a report is given; a report never calls back into the analysis.
 """
@@ -22,7 +22,7 @@ Amount = Annotated[float, Meta(ge=0)]
 Fate = Annotated[str, Meta(pattern="^(durable|persisted|lost|unreached)?$")]
 Role = Annotated[str, Meta(pattern="^(location|other)?$")]
 Waste = Annotated[str, Meta(pattern="^(clean-flush|repeated-flush|empty-fence|empty-sync)$")]
-LEVELS: tuple[Level, ...] = ("note", "warning", "error")  # the gravest last
+LEVELS: tuple[Level, ...] = ("note", "warning", "error")  # the most severe last
 
 
 class Outcome(StrEnum):
@@ -71,12 +71,12 @@ class Verdict:
         return self.outcome is Outcome.PASS
 
     def shows_no_more_than(self, other: Verdict) -> bool:
-        """Whether a failure may be another one over again: it ended alike, and shows nothing that the other does not.
+        """Whether a failure may be the same as another: it ended equally, and shows nothing that the other does not.
 
         Which signal it died of does not count: damaged memory shows as one or another.
         """
-        alike = self.outcome is other.outcome and self.exit_code == other.exit_code
-        return alike and self.signs <= other.signs
+        equal = self.outcome is other.outcome and self.exit_code == other.exit_code
+        return equal and self.signs <= other.signs
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What would mend a finding, and what was tried of it on the recorded run; verified there is not proved.
+    """A suggested fix, and what trying it on the recorded run showed, which is no proof.
 
     `before_failing`: states of the finding that failed; `after_failing`: those that still fail with the edit.
     """
@@ -207,9 +207,9 @@ class Finding:
     id: str  # stable under moved lines
     kind: Kind
     model: str  # the weakest assumption it needs, e.g. "px86", "page-cache", "page-cache tear=512"
-    message: str  # "`entry.valid` at hash.c:42 may persist before `entry.value` at hash.c:40"
+    message: str  # "`entry.valid` can survive a crash without `entry.value` (hash.c:42, 40)"
     location: Location  # the store to annotate
-    other: Location | None  # its partner
+    other: Location | None  # the other store
     crash_point: str  # "before the fence at hash.c:44, in operation 3; 2 operations acknowledged"
     crash_location: Location | None
     verdict: Verdict
@@ -229,7 +229,7 @@ class Finding:
 
     @property
     def level(self) -> Level:
-        """How grave: what is not proved is a note; what needs a rarer crash than the model's plain one, a warning."""
+        """The severity: a note if not proved, a warning if it needs a rarer crash than the model's plain one."""
         if self.uncertain:
             return "note"
         return "warning" if self.depth > 1 or "tear=" in self.model or "files=posix" in self.model else "error"
@@ -284,7 +284,7 @@ class StateCounts:
     failing: Count
     flaky: Count
     uncertain: Count
-    put_off: Count = 0  # of the skipped ones: they look like states on which the check hangs
+    put_off: Count = 0  # of the skipped ones: their signature is that of states on which the check hangs
 
     def plus(self, other: StateCounts) -> StateCounts:
         """The counts of two searches as one."""
@@ -346,7 +346,7 @@ class Note:
 
     waste: Waste  # "clean-flush" | "repeated-flush" | "empty-fence" | "empty-sync"
     location: Location
-    count: Number  # in vain; of flushes, lines
+    count: Number  # redundant; of flushes, lines
     total: Number  # that ran there
 
 
@@ -366,6 +366,6 @@ class RunResult:
     warnings: tuple[str, ...]
     seconds: Amount
     version: str
-    groups: tuple[GroupRow, ...] = ()  # those that the strategy looked at, from the first in rank
+    groups: tuple[GroupRow, ...] = ()  # those that the strategy took up, from the first in rank
     notes: tuple[Note, ...] = ()  # where [report] notes asks for them
     unexercised: tuple[Unexercised, ...] = ()

@@ -133,7 +133,7 @@ def _is_free(run: Path) -> bool:
     try:
         lock = os.open(run / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        # Either half made by a run that starts now, or left by one that died before it could lock: age tells.
+        # Either half made by a run that starts now, or left by one that died before it could lock: its age decides.
         return time.time() - run.stat().st_mtime > 60
     except OSError:
         return False

@@ -1,1 +1,4 @@
-"""Findings: why a crash state fails, in its smallest form, with the updates to blame and their source lines."""
+"""Findings: why a crash state fails, in its smallest form, with the updates to blame and their source lines.
+
+A search hands failing states to the classifier and the causes to the register, which hands on findings.
+"""

@@ -1,6 +1,14 @@
 """Why a crash state fails: its smallest form, the pair of updates to blame, and the kind, by counterfactual runs.
 
-docs/findings.md says the same in words. Below, "prefix(t)" is the state in which exactly what was
+X is the lost update to blame, Y the one that persisted although X did not (docs/findings.md). Invariants:
+
+1. The state of a cause fails: the check was run on it. Where the budget ends first, kind, X and Y are a guess, and
+   `complete` is False.
+2. X is the first update that the smallest state lost; Y the last of the later ones that it needs persisted to fail.
+3. A cause is a `prefix` only if the check fails with no update reordered.
+4. Runs are asked for in one fixed order: the same verdicts give the same cause.
+
+Below, "prefix(t)" is the state in which exactly what was
 issued before event t has persisted: what `kill -9` at that moment leaves, nothing reordered.
 """
 
@@ -23,14 +31,14 @@ from crashcheck.checker.results import Kind, Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import UPDATES, Subject
 
-_WALK_BACK = 256  # moments looked at for the beginning of a failing stretch of the program
-_WALK_ON = 4096  # moments within which its end is looked for
+_WALK_BACK = 256  # moments tried for the beginning of a failing stretch of the program
+_WALK_ON = 4096  # moments within which its end is searched for
 _DIED = (Outcome.SIGNAL, Outcome.TIMEOUT)
 _ELSEWHERE = 8  # other operations that may show an earlier beginning
 _STEPS = 4  # updates that it may be earlier
 CUT_SHORT = "not minimised to the end: the budget was spent"
 GIVEN_UP = (
-    f"`kill -9` fails at each of {_WALK_BACK} moments before as well, and what comes before these was not looked at: "
+    f"`kill -9` fails at each of {_WALK_BACK} moments before as well, and earlier moments were not tried: "
     "the failing stretch may begin with earlier updates"
 )
 
@@ -50,11 +58,11 @@ class Cause:
     moment: int | None = None  # of a prefix: the event before which the program is killed
     until: int | None = None  # of a prefix: the piece with which the program is right again; None if not known
     complete: bool = True  # False where the budget ended first
-    given_up: bool = False  # of a prefix: the beginning of the stretch was looked for, and not found
+    given_up: bool = False  # of a prefix: the beginning of the stretch was searched for, and not found
 
 
 class Classifier:
-    """Decides on failing states, with runs of the check as evidence."""
+    """Finds the cause of a failing state, with runs of the check as evidence."""
 
     def __init__(self, subject: Subject, verdicts: VerdictCache) -> None:
         self._subject = subject
@@ -107,10 +115,10 @@ class Classifier:
         if not 2 <= at < len(events) or not subject.trace.events["site"][events[at]]:
             return None
         same = (calls[:-2] == calls[at - 2]) & (calls[1:-1] == calls[at - 1]) & (calls[2:] == calls[at])
-        alike = 2 + np.flatnonzero(same)
-        points = np.searchsorted(subject.space.points.event, events[alike], side="left")
+        equal = 2 + np.flatnonzero(same)
+        points = np.searchsorted(subject.space.points.event, events[equal], side="left")
         operations, firsts = np.unique(subject.space.points.acked[points], return_index=True)
-        others = alike[firsts[operations != subject.space.points.acked[subject.point_at(cause.moment)]]]
+        others = equal[firsts[operations != subject.space.points.acked[subject.point_at(cause.moment)]]]
         for place in _spread(others, _ELSEWHERE):
             event = int(events[place])
             if self._verdicts.verdict(subject.prefix(event)).passed:
@@ -263,7 +271,7 @@ class Classifier:
 
 
 def _spread(rows: Ints, most: int) -> list[int]:
-    """So many of them, or all, evenly."""
+    """At most `most` of the rows, evenly spread."""
     chosen = np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(np.int64)
     out: list[int] = rows[chosen].tolist()
     return out

@@ -1,4 +1,10 @@
-"""One bug, one finding: causes that a single fix would mend are told as one (docs/findings.md)."""
+"""One bug, one finding: merges the causes that a single fix would fix (docs/findings.md).
+
+1. `fixed_together` compares two causes by their `Traits` alone and is symmetric; a bug is its closure over chains.
+2. Two causes that lack a persist merge only if they lack the same one: a flush, a fence or a sync.
+3. A torn store merges with a section of several stores only, never with another torn store.
+4. `leader` is the cause that the finding reports: the first found of equals.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +123,7 @@ def _due(subject: Subject, cause: Cause) -> Due:
 
 
 def _beside(subject: Subject, identities: Identities, cause: Cause, piece: int) -> frozenset[Origin]:
-    """Places of what was pending on the lost update's line before what must come later."""
+    """Origins of what was pending on the lost update's line before what must persist later."""
     graph = subject.graph
     until = len(subject.trace.events) if cause.kept is None else subject.event_of(cause.kept)
     granule = int(graph.granule[piece])
@@ -150,7 +156,7 @@ def missing_persist(subject: Subject, cause: Cause, piece: int) -> MissingPersis
 
 
 def fixed_together(one: Traits, other: Traits) -> bool:
-    """Whether a single fix would mend both."""
+    """Whether a single fix would fix both."""
     if one.together and other.together:
         return (one.section or other.section) and _one_section(one, other)
     if one.section or other.section:
@@ -172,8 +178,8 @@ def fixed_together(one: Traits, other: Traits) -> bool:
 
 
 def _one_section(one: Traits, other: Traits) -> bool:
-    """A chain of updates, each of which must persist with the next; or what one update leaves is not mended, whatever
-    comes after it; or the same pair, ended in another way or written once more for another branch."""
+    """A chain of updates, each of which must persist with the next; or what one update leaves is not repaired, whatever
+    follows it; or the same pair, ended in another way or written once more for another branch."""
     if _linked(one, other) or _linked(other, one) or (one.lost, one.kept) == (other.lost, other.kept):
         return True
     if not (one.section and other.section):
@@ -226,10 +232,10 @@ def _of_section(section: Traits, loss: Traits) -> bool:
     """A lost update whose loss is the same bug: of two that must persist together the first one, whatever harm the
     other half does; or with the same harm the second one, or what should have replaced the value that the section's
     first update leaves."""
-    partners = (section.lost, section.until)
-    if loss.lost == section.kept and loss.kept in partners:
+    others = (section.lost, section.until)
+    if loss.lost == section.kept and loss.kept in others:
         return True
-    same = loss.kept == section.kept and loss.lost in partners
+    same = loss.kept == section.kept and loss.lost in others
     replaced = loss.left == section.kept != loss.lost and _named(loss.left)
     return (same or replaced) and _same_harm(section, loss)
 
@@ -272,7 +278,7 @@ def bugs_of(traits: Sequence[Traits]) -> list[list[int]]:
 
 
 def leader(traits: Sequence[Traits], members: Sequence[int]) -> int:
-    """The member to tell the bug by, the first one found of equals.
+    """The member that the finding reports, the first one found of equals.
 
     Of updates that must persist together the beginning of a chain, before all one that the check reported; of a missing
     persist the one that is due first.

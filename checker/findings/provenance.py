@@ -1,4 +1,4 @@
-"""Where in the source an event of the trace comes from."""
+"""Where in the source an event of the trace comes from: its place, and which it is among equal places."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ class TraceProvenance:
         return 0
 
     def _ordinal(self, unit: int, here: Location) -> int:
-        """Among the unit's places that look like `here`; -1 if it has no such place."""
+        """Among the unit's places with the function, variable and text of `here`; -1 if it has no such place."""
         facts = self._facts.unit(unit)
-        alike = {
+        equal = {
             (place.line, place.column)
             for site in (facts.sites if facts is not None else ())
             for place in site.positions
@@ -96,7 +96,7 @@ class TraceProvenance:
             and source_line(place.file, place.line).strip() == here.text
         }
         at = (here.line, here.column)
-        return sorted(alike).index(at) if at in alike else -1
+        return sorted(equal).index(at) if at in equal else -1
 
     def _find(self, site_id: int, stack_id: int) -> Location | None:
         own: Site | None = self._trace.site(site_id, self._facts)

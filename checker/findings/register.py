@@ -1,4 +1,11 @@
-"""Findings in the making: failing states gathered by what is to blame, and turned into values at the end."""
+"""Gathers the failing states of one search by what is to blame, and turns them into findings at the end.
+
+1. Draft findings are kept in the order in which their first state was met; findings have that order.
+2. There is one draft per key: kind, X and Y by their places.
+3. A finding's id is made of its kind, depth and two places, never of its message; the second of equal ids gets the
+   suffix -2.
+4. What cannot be proved is never merged with what is.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +41,19 @@ Snapshot = Callable[[int], Path | None]
 
 @dataclass(slots=True)
 class DraftFinding:
-    """A finding so far. `stretches`: of a prefix, the moments (event indices) known to fail for this reason."""
+    """A cause and the failing states that it explains so far."""
 
     cause: Cause
     key: FindingKey
-    states: int = 1
-    uncertain: str = ""
-    stretches: set[int] = field(default_factory=set)
+    states: int = 1  # failing states counted with it
+    uncertain: str = ""  # why it is not proved
+    stretches: set[int] = field(default_factory=set)  # of a prefix: moments (event indices) that fail for this reason
     cases: list[CrashState] = field(default_factory=list)  # failing states of it, the first MOST_CASES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bug:
-    """A finding and the drafts that it was made of, the one that it is told by first."""
+    """One bug: its finding, and the draft findings merged in it, the one that it reports first."""
 
     finding: Finding
     drafts: tuple[DraftFinding, ...]
@@ -58,10 +65,11 @@ class Register:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.identities = Identities(subject)
-        self.drafts: list[DraftFinding] = []
         self._digest = digest(subject.trace)
-        self._sites: dict[tuple[int, int], Origin] = {}
-        self._pieces: dict[Origin, NDArray[np.int64]] = {}
+
+        self.drafts: list[DraftFinding] = []  # in the order in which they were found
+        self._origins: dict[tuple[int, int], Origin] = {}  # known so far, by site and stack
+        self._pieces: dict[Origin, NDArray[np.int64]] = {}  # known so far
 
     def knows(self, cause: Cause) -> bool:
         """Whether a cause belongs to a finding already made."""
@@ -120,12 +128,12 @@ class Register:
     def _place(self, piece: int) -> Origin:
         row = self.subject.trace.events[self.subject.event_of(piece)]
         site = (int(row["site"]), int(row["stack"]))
-        known = self._sites.get(site)
+        known = self._origins.get(site)
         if known is not None:
             return known
         place = self.identities.origin(piece)
         if place[0] == AT:
-            self._sites[site] = place
+            self._origins[site] = place
         return place
 
     def _persisted_since(self, state: CrashState, place: Origin, event: int, lost: set[int]) -> bool:
@@ -210,7 +218,7 @@ class Register:
         return out
 
     def _bugs(self) -> list[tuple[DraftFinding, list[DraftFinding]]]:
-        """Each bug's draft, with the others that the same fix would mend; what is uncertain stays apart."""
+        """Each bug's draft, with the others that the same fix would fix; what is uncertain stays apart."""
         found: dict[int, tuple[DraftFinding, list[DraftFinding]]] = {}
         flushers = UsualFlushes(self.subject)
         for uncertain in (False, True):
@@ -264,7 +272,7 @@ class Register:
         )
 
     def _locations(self, cause: Cause) -> tuple[Location, Location | None]:
-        """The place to annotate comes first: of an ordering bug the store that is too early, else the one lost."""
+        """The place to annotate first: of an ordering bug the store that is too early, else the one lost."""
         subject = self.subject
         lost = describe.location_of(subject, cause.lost) if cause.lost is not None else None
         kept = describe.location_of(subject, cause.kept) if cause.kept is not None else None

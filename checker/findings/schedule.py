@@ -1,4 +1,4 @@
-"""The crash schedule and the persistence graph around a finding's culprits, for people to look at."""
+"""The crash schedule and the persistence graph around a finding's culprits, for people to read."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Schedule:
         steps: list[ScheduleStep] = []
         if event >= self._until:
             # The program was killed before it: shown because it is a culprit.
-            return [self._step(event, kind, UNREACHED, self._place(event), self._pieces(event))]
+            return [self._step(event, kind, UNREACHED, self._extent(event), self._pieces(event))]
         runs: list[tuple[str, list[int]]] = []
         for piece in self._pieces(event):
             state = self._state(piece)
@@ -141,13 +141,14 @@ class Schedule:
                 # What a write does to the size of its file has a fate of its own.
                 steps.append(self._step(event, kind, state, (sizes[-1], 0, -1), pieces, f"size = {sizes[-1]}"))
             else:
-                steps.append(self._step(event, kind, state, self._place(event), pieces))
-        return steps or [self._step(event, kind, "", self._place(event))]
+                steps.append(self._step(event, kind, state, self._extent(event), pieces))
+        return steps or [self._step(event, kind, "", self._extent(event))]
 
     def _other(self, event: int, kind: Kind) -> ScheduleStep:
-        return self._step(event, kind, "", self._place(event))
+        return self._step(event, kind, "", self._extent(event))
 
-    def _place(self, event: int) -> tuple[int, int, int]:
+    def _extent(self, event: int) -> tuple[int, int, int]:
+        """(offset, size, granule) of what an event touches in its file; granule -1 where it is no line or page."""
         row = self._subject.trace.events[event]
         kind = int(row["kind"])
         if kind in (Kind.FENCE, Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT):
@@ -169,14 +170,14 @@ class Schedule:
         event: int,
         kind: Kind,
         state: str,
-        place: tuple[int, int, int],
+        extent: tuple[int, int, int],
         pieces: Sequence[int] = (),
         detail: str = "",
     ) -> ScheduleStep:
         row = self._subject.trace.events[event]
         number = int(row["file"])
         file = self._subject.trace.files[number].path if number in self._subject.trace.files else ""
-        offset, size, granule = place
+        offset, size, granule = extent
         here = self._subject.provenance.of(event)
         detail = detail or self._detail(event, kind, offset, size)
         thread, what, role = int(row["thread"]), _WHAT[kind], self._role(pieces)

@@ -15,7 +15,7 @@ _TOKEN = re.compile(
 OPEN, CLOSE = "([{", ")]}"
 _CONTROL = re.compile(r"\b(if|for|while|switch)\s*$")
 CALL = re.compile(r"([A-Za-z_][\w:]*)\s*\(")
-_WORD = 80  # characters that are looked at for a word
+_WORD = 80  # characters that are searched for a word
 _NO_CALLS = frozenset(
     {"if", "for", "while", "switch", "return", "sizeof", "_Alignof", "alignof", "__typeof__", "typeof"}
 )
@@ -36,7 +36,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`head`: what stands in the parentheses of its `for` or `while`."""
+    """`head`: what is in the parentheses of its `for` or `while`."""
 
     statement: Statement
     head: str
@@ -129,9 +129,9 @@ class Source:
         first, last = self.line_of(start), self.line_of(end - 1)
         for at in (self.starts[first - 1], self.starts[last - 1] + len(self.line(last))):
             if any(begin < at < stop for begin, stop in self._over_lines):
-                return "a comment goes on over the end of its line"
+                return "a comment continues on the next line"
         if header >= 0 and re.search(r"^[ \t]*#", self.text[header:end], re.MULTILINE):
-            return "a directive of the preprocessor stands between it and its condition"
+            return "a directive of the preprocessor is between it and its condition"
         return ""
 
     @staticmethod
@@ -197,7 +197,7 @@ class Source:
                 header = self._header(self._start(start))
 
     def _before_else(self, position: int) -> tuple[int, int]:
-        """Start and header of what an `if` does, whose `else` stands at a position."""
+        """Start and header of what an `if` does, whose `else` is at a position."""
         end = len(self.code[:position].rstrip())
         if self.code[end - 1 : end] == "}":
             brace = self._brace_around(end - 1)

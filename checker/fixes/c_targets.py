@@ -1,4 +1,4 @@
-"""What a statement of C or C++ stores to, as far as its text tells."""
+"""What a statement of C or C++ stores to, as far as its text shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEEP = 4  # macros in macros
 _COPIES = re.compile(r"(?:pmem_)?(?:__builtin_)?(memcpy|memmove|memset|strncpy|v?snprintf)(?:_(?:nodrain|persist))?$")
 _ATOMICS = re.compile(r"(?:std::)?(?:__atomic_|atomic_|__sync_)\w+$")
 _MEMBER = re.compile(r"(?:\.|->)\s*(store|exchange|fetch_\w+|compare_exchange_\w+)$")
-# With what stands in brackets left out: `*`, casts, a name, and then members, indices and calls.
+# With the text in brackets left out: `*`, casts, a name, and then members, indices and calls.
 _NAMED = re.compile(
     r"(?:\*\s*|\(\)\s*|\+\+|--)*(?:(?!(?:if|else|for|while|switch|do|return|sizeof)\b)(?:::)?[A-Za-z_]\w*(?:::\w+)*"
     r"(?:<[\w\s:*,<>]*>)?)?(?:\s*(?:\(\)|\[\]|(?:\.|->)\s*\w+|\+\+|--))*"
@@ -72,7 +72,7 @@ def stored(source: Source, statement: Statement, column_at: int, macros: Mapping
 
 
 def target(source: Source, line: int, column: int, macros: Mapping[str, Macro]) -> str:
-    """The expression that a store at this 1-based place stores to, as in `*ref`; "" where the text does not tell.
+    """The expression that a store at this 1-based place stores to, as in `*ref`; "" where the text does not show it.
 
     `macros`: those that the file sees, by name. Of a call whose store is not understood, the call itself.
     """
@@ -173,7 +173,7 @@ def _of_call(text: str, macros: Mapping[str, Macro], deep: int = 0, *, alone: bo
 
 
 def _stores_nothing(code: str, macros: Mapping[str, Macro], deep: int = 0) -> None:
-    """Raises NotEditable where what stands beside a store may be another one."""
+    """Raises NotEditable where the code beside a store may store as well."""
     for name in (found.group(1) for found in CALL.finditer(code)):
         if _ATOMICS.match(name) or _COPIES.search(name) or (name in macros and deep == _DEEP):
             raise NotEditable("it stores more than once")
@@ -254,7 +254,7 @@ def whole(region: Region, loop: Loop) -> Region:
     if at is None or inside or len(names) != 1 or re.search(rf"\b{index}\b", end):
         raise NotEditable("what its loop stores to is not understood")
     element = f"{region.lvalue[: at.start()]}[{first}]"
-    many = (
+    count = (
         end if first == "0" and re.fullmatch(r"[\w.>-]+", end) else f"({end} - {first})" if first != "0" else f"({end})"
     )
-    return _checked(Region(f"&{element}", f"{many} * sizeof {element}"))
+    return _checked(Region(f"&{element}", f"{count} * sizeof {element}"))

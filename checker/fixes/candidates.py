@@ -1,4 +1,4 @@
-"""Edits that may mend a finding: flushes, fences and syncs at places of the source that the recorded run passed."""
+"""Edits that may fix a finding: flushes, fences and syncs at places of the source that the recorded run passed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Candidate:
 
     @property
     def parts(self) -> int:
-        """How many flushes, fences and syncs are put into the source."""
+        """How many flushes, fences and syncs the edit adds to the source."""
         return sum(step.flush + step.fence + (step.sync is not None) for step in self.steps)
 
     def insertions(self) -> Iterator[Insertion]:
@@ -97,7 +97,7 @@ class Candidates:
             together = self._after_loops(candidate.steps)
             if together:
                 words = candidate.words.replace(
-                    f"right after {it(lost)}", f"once all of {'it' if len(lost) == 1 else 'each'} is stored"
+                    f"right after {each_stored(lost)}", f"once all of {'it' if len(lost) == 1 else 'each'} is stored"
                 )
                 yield replace(candidate, words=words, steps=together)
 
@@ -113,15 +113,17 @@ class Candidates:
                 yield Candidate("fence", f"a fence after the flush at {where}", flushed)
             yield Candidate("fence", f"a fence after {names}", tuple(self._step(place, fence=True) for place in lost))
         flushes = tuple(self._step(place, flush=True) for place in lost)
-        yield Candidate("flush", f"a flush of {names} right after {it(lost)}: a fence follows already", flushes)
+        yield Candidate(
+            "flush", f"a flush of {names} right after {each_stored(lost)}: a fence follows already", flushes
+        )
         if fences:
             yield Candidate(
                 "flush-fence",
-                f"a flush of {names} right after {it(lost)}, and a fence before {before}",
+                f"a flush of {names} right after {each_stored(lost)}, and a fence before {before}",
                 flushes + fences,
             )
         last = self._step(lost[-1], flush=True, fence=True)
-        words = f"a flush of {names} right after {it(lost)}, with a fence"
+        words = f"a flush of {names} right after {each_stored(lost)}, with a fence"
         if len(lost) > 1:
             yield Candidate("flush-fence", words + " after the last", (*flushes[:-1], last))
         each = tuple(self._step(place, flush=True, fence=True) for place in lost)
@@ -220,7 +222,7 @@ class Candidates:
 
     def _syncs(self, lost: list[Location]) -> Iterator[Candidate]:
         steps = tuple(self._step(place, sync=self._sync_kind(place)) for place in lost)
-        yield Candidate("sync", f"a sync of {in_words(lost)} right after {it(lost)}", steps)
+        yield Candidate("sync", f"a sync of {in_words(lost)} right after {each_stored(lost)}", steps)
         if len(lost) > 1:
             last = tuple(self._step(place, sync=self._sync_kind(place)) for place in lost[-1:])
             yield Candidate("sync", f"a sync right after {in_words(lost[-1:])}", last)
@@ -314,5 +316,5 @@ def in_words(places: Sequence[Location]) -> str:
     )
 
 
-def it(places: Sequence[Location]) -> str:
+def each_stored(places: Sequence[Location]) -> str:
     return "it is stored" if len(places) == 1 else "each is stored"

@@ -1,8 +1,8 @@
 """A recorded run as it would have been with more flushes, fences and syncs in it: the trace with events put in.
 
 They compute nothing, so the updates of the edited trace are those of the recorded one, in the same order; only what has
-persisted by when differs, and it only comes earlier. Hence each crash state of the edited trace is one of the recorded
-trace: nothing new has to be built or recorded, and what the check said to a state still holds.
+persisted by when differs, and only earlier. Hence each crash state of the edited trace is one of the recorded
+trace: nothing new has to be built or recorded, and the verdict on a state still holds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Insertion:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """How many there are more in the run: flushes of a line each."""
+    """How recorded more the run executes; a flush is of one line."""
 
     flushes: int = 0
     fences: int = 0
@@ -90,15 +90,15 @@ def edited(graph: PersistenceGraph, insertions: Iterable[Insertion]) -> Edited:
         for row in _events(trace.events, insertion):
             rows.append(row)
             keys.append(4 * insertion.row + (-1 if insertion.before else 1))
-    many = len(trace.events)
+    recorded = len(trace.events)
     both = np.concatenate([trace.events, np.array(rows, dtype=trace.events.dtype)]) if rows else trace.events.copy()
-    order = np.argsort(np.concatenate([4 * np.arange(many), np.array(keys, dtype=np.int64)]), kind="stable")
+    order = np.argsort(np.concatenate([4 * np.arange(recorded), np.array(keys, dtype=np.int64)]), kind="stable")
     events = both[order]
-    own = order < many
+    own = order < recorded
     at: Rows = np.flatnonzero(own).astype(np.int64)
     # Numbers are spread, so that those put in fit between and what refers to the others by number still does.
     since = np.arange(len(events)) - np.concatenate([np.full(1, 0), at])[np.cumsum(own)]
-    since[: at[0] if many else 0] += 1
+    since[: at[0] if recorded else 0] += 1
     wide = int(since.max(initial=0)) + 1
     numbers = np.concatenate([np.zeros(1, dtype=np.uint64), trace.events["seq"]])[np.cumsum(own)]
     events["seq"] = numbers * np.uint64(wide) + since.astype(np.uint64)
@@ -152,24 +152,24 @@ class Counterparts:
 
     space: StateSpace
     edit: Edited
-    _told: Rows = field(init=False)
+    _outputs: Rows = field(init=False)
     _canonical: CanonicalStates = field(init=False)
 
     def __post_init__(self) -> None:
         self._canonical = CanonicalStates(self.space)
-        self._told = self._canonical.told
+        self._outputs = self._canonical.told
 
     def feasible(self, state: CrashState) -> bool:
         """Whether a state of the recorded trace is one of the edited trace too.
 
-        Its updates have persisted, and the world has been told as much, from one instant on: the earlier, the less else
-        must have persisted. So it is enough to look at that instant.
+        Its updates have persisted, and the same was printed and acknowledged, from one instant on: the earlier, the
+        less else must have persisted. So that instant decides.
         """
         graph, now = self.space.graph, self.edit.graph
         crash = int(self.space.points.event[state.point])
         lost = {graph.whole(piece)[0] for piece in self.space.lost(state)}
-        told = int(np.searchsorted(self._told, crash, side="left"))
-        instant = int(self._told[told - 1]) if told else -1
+        acknowledged = int(np.searchsorted(self._outputs, crash, side="left"))
+        instant = int(self._outputs[acknowledged - 1]) if acknowledged else -1
         pending = [graph.whole(piece)[0] for piece in self.space.persisted(state)]
         durable = self.space.durable(state.point)
         for pieces in (pending, durable):

@@ -21,7 +21,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """A finding and what would mend it, if anything was proposed."""
+    """A finding and its suggested fix, if there is one."""
 
     id: str
     kind: str
@@ -61,11 +61,11 @@ def newest(folder: Path) -> Proposals | None:
     return None
 
 
-def _proposed(told: dict[str, object]) -> Proposed:
-    fix = told["fix"]
+def _proposed(row: dict[str, object]) -> Proposed:
+    fix = row["fix"]
     if isinstance(fix, dict):
         fix = Fix(**{**fix, "edits": tuple(Edit(**edit) for edit in fix["edits"])})
-    return Proposed(str(told["id"]), str(told["kind"]), str(told["message"]), fix if isinstance(fix, Fix) else None)
+    return Proposed(str(row["id"]), str(row["kind"]), str(row["message"]), fix if isinstance(fix, Fix) else None)
 
 
 def chosen(proposals: Proposals, id_: str | None) -> tuple[Proposed, ...]:
@@ -80,7 +80,7 @@ def chosen(proposals: Proposals, id_: str | None) -> tuple[Proposed, ...]:
         raise CrashcheckError(
             "fix-no-finding",
             f"{'no finding' if not found else 'more than one finding'} of the newest run is {id_}",
-            f"It found: {known}. `crashcheck run` looks again.",
+            f"It found: {known}. `crashcheck run` searches again.",
         )
     return tuple(found)
 
@@ -97,7 +97,7 @@ def changes(proposals: Proposals, wanted: Iterable[Proposed], folder: Path) -> d
         path = folder / file
         if Path(os.path.realpath(folder)) not in Path(os.path.realpath(path)).parents:
             raise CrashcheckError(
-                "fix-outside", f"{file} lies outside of {folder}", "Mend it by hand, as the diff of the report says."
+                "fix-outside", f"{file} lies outside of {folder}", "Fix it by hand: the report shows the change."
             )
         if _hash(path) != proposals.sources.get(file):
             raise CrashcheckError(

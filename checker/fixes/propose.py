@@ -1,4 +1,10 @@
-"""What would mend a finding, tried on the recorded run: the cheapest edit that suffices (docs/fixes.md)."""
+"""Suggests a fix for a finding: the cheapest edit that suffices on the recorded run (docs/fixes.md).
+
+1. A fix is tried on the edited trace (edited_trace.py): nothing is built or recorded again.
+2. Candidates are tried in one order: writable before not, then by price. The first after which no state of the
+   finding fails wins.
+3. `after_failing` counts the failing states that the edited trace still allows, and those found by exploring it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +49,7 @@ class _Offer:
 
     @property
     def price(self) -> tuple[bool, int, int, int]:
-        """What can be written comes first; twice as many things put in are worth it if they run half as often.
+        """Edits that can be written sort first; twice as many insertions are worth it if they run half as often.
 
         Of equals the one of fewest lines: where the program's flush has a fence in it, no other is written.
         """
@@ -95,7 +101,7 @@ class FixProposer:
         """
         ends = time.monotonic() + seconds
         if not any(lacks_persist(draft.cause) for draft in bug.drafts):
-            return self._hopeless(bug)
+            return self._beyond_flushing(bug)
         cases = self._cases(bug)
         reexploration = Reexploration(
             self.subject,
@@ -109,8 +115,8 @@ class FixProposer:
             cases,
         )
         best: Fix | None = None
-        for many, (left, offer, counterparts) in enumerate(self._nearest(bug, cases)):
-            if best is not None and (many == _MOST_EXPLORED or left >= best.after_failing):
+        for number, (left, offer, counterparts) in enumerate(self._nearest(bug, cases)):
+            if best is not None and (number == _MOST_EXPLORED or left >= best.after_failing):
                 break
             lost, about = self._about(bug, offer.candidate)
             found = reexploration.explore(counterparts, lost, about, ends)
@@ -185,20 +191,21 @@ class FixProposer:
 
     # -- where no flush can help
 
-    def _hopeless(self, bug: Bug) -> Fix:
+    def _beyond_flushing(self, bug: Bug) -> Fix:
         cause = bug.drafts[0].cause
         subject = self.subject
         lost = describe.named(subject, cause.lost) if cause.lost is not None else "what follows"
         kept = describe.named(subject, cause.kept) if cause.kept is not None else "what came before"
         if cause.kind is Kind.UNPERSISTED:
             return Fix(
-                "atomic", f"no flush can help: {lost} is stored only after the acknowledgement; acknowledge later"
+                "atomic",
+                f"no flush can help: {lost} is stored only after the acknowledgement; acknowledge later",
             )
         if cause.torn:
             return Fix(
                 "atomic",
-                f"no flush can help: {kept} persists in pieces of 8 bytes; write it beside the old one and change over "
-                "by one 8-byte store, or put it into a log first",
+                f"no flush can help: {kept} persists in pieces of 8 bytes; write a copy beside the old one, switch "
+                "to it by one 8-byte store, or put it into a log first",
             )
         swapped = self._swapped(bug, kept, lost) if len(bug.drafts) == 1 else None
         return swapped or Fix(
@@ -236,8 +243,8 @@ class FixProposer:
         if at == len(others) or events["thread"][others[at]] != events["thread"][row]:
             return None
         point = subject.point_at(others[at] + 1)
-        told = self.subject.space.points
-        if told[point].acked != told[subject.point_at(row + 1)].acked:
+        points = self.subject.space.points
+        if points[point].acked != points[subject.point_at(row + 1)].acked:
             return None
         pending = subject.space.pending(point)
         events_of = {piece: subject.event_of(piece) for piece in pending}

@@ -29,11 +29,11 @@ from crashcheck.checker.strategies.representative import Representative
 from crashcheck.checker.subject import Subject
 
 MOST_STATES = 500  # with different images, of one edit: bounded so and not by time, it is the same on every machine
-_MOST_LOOKED = 5000  # states of the strategy's order
+_MOST_PLANNED = 5000  # states of the strategy's order
 _OF_A_GROUP = 64  # of its representative's cheap states, before the next group has its turn
-_SOON = 1024  # crash points after an update at which its loss is looked at
+_SOON = 1024  # crash points after an update at which its loss is tried
 _AHEAD = 8  # states submitted before the first of them is asked for
-_LOOK_EVERY = 16  # states between two looks at the clock, where none is run
+_CLOCK_EVERY = 16  # states between two readings of the clock, where none is run
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class Reexploration:
         seen: set[bytes] = set()
         ran = False
         for number, state in enumerate(_until_out_of_time(states, found)):
-            if (ran or number % _LOOK_EVERY == 0) and time.monotonic() > ends:
+            if (ran or number % _CLOCK_EVERY == 0) and time.monotonic() > ends:
                 found.whole = found.in_time = False
                 return
             if state is None:
@@ -183,15 +183,15 @@ class Reexploration:
                 yield state
 
     def _far(self, counterparts: Counterparts) -> Iterator[CrashState | None]:
-        """Of the recorded trace; None where so many have been looked at that it ends."""
-        for looked, state in enumerate(self.planned):
-            if looked == _MOST_LOOKED:
+        """Of the recorded trace; None, last, where the limit on their number ends them."""
+        for number, state in enumerate(self.planned):
+            if number == _MOST_PLANNED:
                 yield None
             if counterparts.feasible(state):
                 yield state
 
     def _fails(self, one: _Submitted, ends: float) -> bool | None:
-        """Fails twice, if it had not been met; None where no time is left to tell whether it hangs or is slow."""
+        """Fails twice, if it had not been met; None where no time is left to find out whether it hangs or is slow."""
         if one.ticket is None:
             return one.fingerprint in self.tried.failed
         verdict = self.executor.result(one.ticket)
@@ -254,8 +254,8 @@ def _losses(space: StateSpace, events: Rows) -> Iterator[CrashState]:
     seen: set[tuple[int, int, bool]] = set()
     for piece, low, high in zip(mine.tolist(), first.tolist(), end.tolist(), strict=True):
         own = int(place[int(graph.event[piece])])
-        told = points.acked[low:high] > (points.acked[low] if low < high else 0)
-        keys = np.stack([place[updates[last[low:high]]], told.astype(np.uint64)], axis=1)
+        ended = points.acked[low:high] > (points.acked[low] if low < high else 0)
+        keys = np.stack([place[updates[last[low:high]]], ended.astype(np.uint64)], axis=1)
         _, firsts = np.unique(keys, axis=0, return_index=True)
         for at in sorted(firsts.tolist()):
             key = own, int(keys[at, 0]), bool(keys[at, 1])

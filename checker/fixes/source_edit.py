@@ -16,6 +16,7 @@ from crashcheck.checker.findings.call_chains import CallChains, outside_helpers,
 from crashcheck.checker.fixes.c_source import Macro, NotEditable, Source, Statement, calls_in, macros_of, visible
 from crashcheck.checker.fixes.c_targets import Region, SideEffect, assignment, stored, whole
 from crashcheck.checker.fixes.candidates import Step
+from crashcheck.checker.fixes.line_edits import first_include, put_instead, put_lines
 from crashcheck.checker.fixes.patch import in_order
 from crashcheck.checker.results import Edit, Location
 from crashcheck.checker.subject import Subject
@@ -104,7 +105,7 @@ class EditWriter:
         tail = source.code[statement.end : source.position(last, 1) + len(source.line(last))]
         if tail.strip():
             raise NotEditable("other code follows on the line")
-        return [*self._included(step.place.file, includes), *_put(step, source, statement, first, last, lines)]
+        return [*self._included(step.place.file, includes), *put_lines(step, source, statement, first, last, lines)]
 
     def _once(self, step: Step, source: Source, statement: Statement) -> list[Edit]:
         """Where the address that is stored to must not be found twice, it is kept in a variable."""
@@ -122,7 +123,7 @@ class EditWriter:
         after, includes = self._persisted(step, Region(name, f"sizeof *{name}", f"*{name}"))
         rest = line[statement.end - source.position(first, 1) :]
         block = [f"{kind}{name} = &{left};", f"*{name} = {right};{rest}", *after]
-        return [*self._included(file, includes), *_instead(file, source, statement, first, block)]
+        return [*self._included(file, includes), *put_instead(file, source, statement, first, block)]
 
     def _lines(self, step: Step, source: Source, statement: Statement) -> tuple[list[str], list[str]]:
         """What is put in, and the headers that it needs."""
@@ -260,7 +261,7 @@ class EditWriter:
     def _primitive(self, place: Location, does: set[str]) -> Primitive | None:
         """The one most often called, of those that are declared before a place; None if there is none.
 
-        What only helpers call comes after what others call, and only if it takes a range or is a fence: of a helper
+        What only helpers call is taken after what others call, and only if it takes a range or is a fence: of a helper
         that flushes one line there may be several, for one kind of machine each.
         """
         near = [call for call in self._calls if call.does == does and self._takes_any(place, call.name)]
@@ -350,7 +351,7 @@ class EditWriter:
             pattern = rf'^[ \t]*#[ \t]*include[ \t]*[<"]{re.escape(header)}[>"]'
             if any(re.search(pattern, text, re.MULTILINE) for text in texts):
                 continue
-            out.append(Edit(file, _first_include(self._source(file)), True, f"#include <{header}>"))
+            out.append(Edit(file, first_include(self._source(file)), True, f"#include <{header}>"))
         return out
 
     def _source(self, file: str) -> Source:
@@ -369,24 +370,12 @@ class EditWriter:
         return found
 
 
-def _first_include(source: Source) -> int:
-    """The line of the first `#include` of those that depend on the fewest conditions; 1 if there is none."""
-    found, least, depth = 1, -1, 0
-    for number, line in enumerate(source.text.split("\n"), 1):
-        directive = re.match(r"[ \t]*#[ \t]*(if|endif|include)", line)
-        word = directive.group(1) if directive else ""
-        depth += (word == "if") - (word == "endif")
-        if word == "include" and not 0 <= least <= depth:
-            found, least = number, depth
-    return found
-
-
 def _pattern(calls: Sequence[_Called], does: set[str]) -> Primitive | None:
     """What the arguments of one function's calls are; None where they are not understood."""
-    name, many = calls[0].name, {len(call.arguments) for call in calls}
-    if len(many) != 1:
+    name, counts = calls[0].name, {len(call.arguments) for call in calls}
+    if len(counts) != 1:
         return None
-    (count,) = many
+    (count,) = counts
     firsts = {call.arguments[0] for call in calls if call.arguments}
     if does == {"fence"}:
         same = len({call.arguments for call in calls}) == 1
@@ -402,77 +391,3 @@ def _pattern(calls: Sequence[_Called], does: set[str]) -> Primitive | None:
     if count == 3 and len(firsts) == 1:
         return Primitive(name, tuple(firsts))
     return None
-
-
-def _put(step: Step, source: Source, statement: Statement, first: int, last: int, lines: list[str]) -> list[Edit]:
-    """The edits that put lines before or after a statement, in braces where it stands alone under an `if` or `for`."""
-    file = step.place.file
-    own = source.indent(first)
-    torn = source.torn_from(statement.header, statement.start, statement.end)
-    if torn:
-        raise NotEditable(torn)
-    if statement.header < 0:
-        head = source.code[source.position(first, 1) : statement.start]
-        if head.strip() and not re.fullmatch(r"\s*(case\b[^{};]*|default\s*|\w+\s*):\s*", head):
-            raise NotEditable("other code stands before it on the line")
-        if head.strip() and step.before:
-            raise NotEditable("a label stands before it on the line")
-        text = "\n".join(own + line for line in lines)
-        return [Edit(file, first if step.before else last, step.before, text)]
-    above = source.line_of(statement.header - 1)
-    if above == last:
-        line = source.line(above)
-        split = statement.header - source.position(above, 1)
-        inner = own + _unit(source)
-        block = "\n".join(inner + text for text in lines)
-        whole = [line[:split].rstrip() + " {", *([block] if step.before else []), inner + line[split:].strip()]
-        opened, closed = Edit(file, above, True, "\n".join(whole), line), Edit(file, last, False, own + "}")
-        return [opened, closed] if step.before else [opened, Edit(file, last, False, block), closed]
-    if above == first:
-        raise NotEditable("the statement begins on the line of its condition")
-    line = source.line(above)
-    split = statement.header - source.position(above, 1)
-    opened = Edit(file, above, True, line[:split] + " {" + line[split:], line)
-    outer = source.indent(source.line_of(_keyword(source, statement.header)))
-    if len(own.expandtabs(8)) <= len(outer.expandtabs(8)):
-        raise NotEditable("it is not indented more than its condition")
-    added = Edit(file, first if step.before else last, step.before, "\n".join(own + text for text in lines))
-    return [opened, added, Edit(file, last, False, outer + "}")]
-
-
-def _instead(file: str, source: Source, statement: Statement, line: int, block: list[str]) -> list[Edit]:
-    """The edits that put a block in the place of a statement on a line of its own."""
-    own, old = source.indent(line), source.line(line)
-    torn = source.torn_from(statement.header, statement.start, statement.end)
-    if torn:
-        raise NotEditable(torn)
-    if statement.header < 0:
-        inner = own + _unit(source)
-        return [Edit(file, line, True, "\n".join([own + "{", *(inner + text for text in block), own + "}"]), old)]
-    above = source.line_of(statement.header - 1)
-    head = source.line(above)
-    split = statement.header - source.position(above, 1)
-    closed = source.indent(source.line_of(_keyword(source, statement.header))) + "}"
-    return [
-        Edit(file, above, True, head[:split] + " {" + head[split:], head),
-        Edit(file, line, True, "\n".join(own + text for text in block), old),
-        Edit(file, line, False, closed),
-    ]
-
-
-def _keyword(source: Source, header: int) -> int:
-    """Where the `if`, `for` or `else` begins whose head ends at a position."""
-    if source.code[header - 1] != ")":
-        return header - 1
-    depth = 0
-    for position in range(header - 1, -1, -1):
-        depth += (source.code[position] == ")") - (source.code[position] == "(")
-        if depth == 0:
-            return position - 1
-    return header - 1
-
-
-def _unit(source: Source) -> str:
-    """One step of indentation."""
-    indents = [len(m.group(1)) for m in re.finditer(r"^( +)\S", source.text, re.MULTILINE)]
-    return "\t" if re.search(r"^\t", source.text, re.MULTILINE) else " " * min((n for n in indents if n > 1), default=4)

@@ -19,129 +19,16 @@ from math import prod
 from random import Random
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.analyzer.persistence.pieces import IN_ORDER, Ints
-from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.images.transition import Content
-from crashcheck.checker.states.granules import Choices, Granule, together
+from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.checker.mutation.common_space import CHOICES_KEPT, CommonSpace
+from crashcheck.checker.states.granules import Granule, together
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.states.sweep import Sweep
-from crashcheck.checker.subject import UPDATES
 from crashcheck.interruption import KeepOn, always
-from crashcheck.runtime.trace_format import Kind
 
-MARKS = (Kind.MARK_BEGIN, Kind.MARK_END)
-_TOLD = (Kind.MARK_END, Kind.OUTPUT)
-_CHOICES_KEPT = 10_000
 _NEAR = 6  # crash points tried from the first one on where an update may be lost
-
-
-class CommonSpace:
-    """What a run and its mutants have in common.
-
-    `space` and `content` are those of the run without flushes, fences and syncs; `issued` gives for each piece the
-    clock from which on it has been issued, `counts` whether it changes any image.
-    """
-
-    def __init__(self, space: StateSpace, content: Content) -> None:
-        self.space = space
-        self.content = content
-        self.graph = graph = space.graph
-        trace = graph.trace
-        self._ticks = _ticks(trace)
-        self.end = len(self._ticks)
-        self.issued: Ints = np.searchsorted(self._ticks, graph.event, side="left") + 1
-        kinds = trace.events["kind"][self._ticks]
-        self._tells: NDArray[np.bool_] = np.concatenate([[True], np.isin(kinds, np.array(_TOLD, dtype=np.uint8))])
-        # for each moment the last one at which the outside world learned something
-        self._told_at = np.maximum.accumulate(np.where(self._tells, np.arange(self.end + 1), 0))
-        clock = np.searchsorted(self._ticks, space.points.event, side="left")
-        self._point = np.searchsorted(clock, np.arange(self.end + 1), side="left")
-        self._clock = clock
-        self.mixed = np.unique(graph.component[graph.mode != IN_ORDER])  # not just one event after the other
-        self.counts = ~content.silent() | np.isin(graph.component, self.mixed)
-        order = np.argsort(graph.component, kind="stable")
-        bounds = np.flatnonzero(np.diff(graph.component[order])) + 1
-        self._members = {int(graph.component[rows[0]]): rows for rows in np.split(order, bounds) if len(rows)}
-        self._sweep = Sweep(space)
-        self._choices: dict[Ids, Choices] = {}
-
-    def durable(self, graph: PersistenceGraph) -> Ints:
-        """For each piece the clock from which on it is durable in a mutant or in the run itself; past the end: never.
-
-        At a clock of n stands the earliest such moment, just after the n-th update, mark or output.
-        """
-        if len(graph) != len(self.graph):
-            raise ValueError("not a mutant of this graph")
-        ticks = _ticks(graph.trace)
-        return np.where(
-            graph.durable_from > len(graph.trace.events),
-            self.end + 1,
-            np.minimum(np.searchsorted(ticks, graph.durable_from - 1, side="left") + 1, self.end + 1),
-        )
-
-    def clock(self, graph: PersistenceGraph, events: NDArray[np.int64] | int) -> Ints:
-        """How much had happened before events of the run or of a mutant of it."""
-        return np.asarray(np.searchsorted(_ticks(graph.trace), events, side="left"))
-
-    def point(self, clock: int) -> int:
-        """The crash point of the states that begin at a moment."""
-        return int(self._point[clock])
-
-    def told(self, clock: int) -> bool:
-        """Whether the outside world has just learned something."""
-        return bool(self._tells[clock])
-
-    def told_by(self, clock: int) -> int:
-        """When it last did."""
-        return int(self._told_at[clock])
-
-    def newest(self, clock: int) -> Ids:
-        """Pieces of the update that has just happened, if they count."""
-        low, high = np.searchsorted(self.issued, [clock, clock + 1]).tolist()
-        return tuple(piece for piece in range(low, high) if self.counts[piece])
-
-    def choices(self, pieces: Ids) -> Choices:
-        """What may be lost of some pieces of one granule, ascending."""
-        known = self._choices.get(pieces)
-        if known is None:
-            if len(self._choices) >= _CHOICES_KEPT:
-                self._choices.clear()
-            (ideals,) = self._sweep.ideals_of(pieces)
-            known = self._choices[pieces] = Choices(ideals, self.content.difference)
-        return known
-
-    def state(self, clock: int, lost: Iterable[int]) -> CrashState:
-        """The state in which all that had happened by `clock` persisted but `lost`, pieces that count, and parts."""
-        point = self.point(clock)
-        until = int(self._clock[point])
-        out = set(lost)
-        firsts: dict[int, int] = {}
-        for piece in out:
-            whole = self.graph.whole(piece)[0]
-            component = int(self.graph.component[whole])
-            firsts[component] = min(firsts.get(component, whole), whole)
-        for component, first in firsts.items():
-            if component in self.mixed:
-                continue
-            members = self._members[component]
-            later = members[np.searchsorted(members, first, side="right") :]
-            later = later[(self.graph.event[later] > self.graph.event[first]) & (self.issued[later] <= until)]
-            out.update(later.tolist())
-        low, high = np.searchsorted(self.issued, [clock + 1, until + 1]).tolist()
-        return CrashState(point, True, tuple(sorted(out.union(range(low, high)))))
-
-    def needs(self, pieces: Sequence[int], pending: Ids) -> list[tuple[int, Ids]]:
-        """(piece, what it directly needs) for the pending pieces of the granules that hold `pieces`, ascending."""
-        if not pieces:
-            return []
-        rows = np.array(pending, dtype=np.int64)
-        near = np.isin(self.graph.component[rows], self.graph.component[np.array(pieces, dtype=np.int64)])
-        chosen = tuple(rows[near].tolist())
-        return list(zip(chosen, self.graph.direct_before(chosen), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,21 +58,16 @@ class MutantStates:
         np.add.at(steps, self._before[self.exposed], 1)
         np.add.at(steps, self._after[self.exposed], -1)
         open_ = np.cumsum(steps)[: common.end + 1] > 0
-        # after an update that counts, or when the outside world learns something: else no state begins there
+        # after an update that counts, or when something is acknowledged or printed: else no state begins there
         begins = np.zeros(common.end + 1, dtype=np.bool_)
         begins[common.issued[common.counts]] = True
-        begins |= np.array([common.told(clock) for clock in range(common.end + 1)])
+        begins |= np.array([common.shown(clock) for clock in range(common.end + 1)])
         self._known: dict[tuple[Ids, frozenset[int], frozenset[int]], Granule] = {}
         self._moments: list[int] = np.flatnonzero(open_ & begins).tolist()
 
     def pieces(self) -> int:
         """How many pieces persist later than they did."""
         return self._later
-
-    @property
-    def equivalent(self) -> bool:
-        """Whether the mutant has no state that is new."""
-        return self.count(0).value == 0
 
     # -- which are there
 
@@ -204,7 +86,7 @@ class MutantStates:
         return tuple(clock for clock in self._moments if self.new_at(clock))
 
     def stretches(self) -> list[tuple[int, ...]]:
-        """`moments`, those together in which nothing becomes durable and nothing is told.
+        """`moments`, those together in which nothing becomes durable and nothing is acknowledged or printed.
 
         Each image of an earlier one is an image of the last: with what was issued in between lost.
         """
@@ -264,7 +146,7 @@ class MutantStates:
         issued = int(np.searchsorted(common.issued, clock, side="right"))
         pending = np.flatnonzero((self._after[:issued] > clock) & common.counts[:issued])
         open_ = pending[self._before[pending] <= clock]
-        newest = () if common.told(clock) else common.newest(clock)
+        newest = () if common.shown(clock) else common.newest(clock)
         if any(self._after[piece] <= clock for piece in newest):
             newest = ()
         return tuple(pending.tolist()), frozenset(open_.tolist()), frozenset(newest)
@@ -282,7 +164,7 @@ class MutantStates:
             key = (ids, open_.intersection(ids), newest.intersection(ids))
             known = self._known.get(key)
             if known is None:
-                if len(self._known) >= _CHOICES_KEPT:
+                if len(self._known) >= CHOICES_KEPT:
                     self._known.clear()
                 known = self._known[key] = Granule(common.graph, common.choices, *key)
             out.append(known)
@@ -411,7 +293,7 @@ class MutantStates:
             held = int(np.searchsorted(common.issued, clock, side="right")) - 1
             while held >= 0 and (held in whole or not common.counts[held]):
                 held -= 1
-            clock = max(common.told_by(clock), int(common.issued[held]) if held >= 0 else 0)
+            clock = max(common.last_shown(clock), int(common.issued[held]) if held >= 0 else 0)
             some = {
                 piece: part for piece, part in gone.items() if common.counts[piece] and common.issued[piece] <= clock
             }
@@ -432,8 +314,3 @@ class MutantStates:
             same = self._common.choices(ids).same(mine)
             out.update((self._common.graph.whole(piece)[0], piece) for piece in same)
         return out
-
-
-def _ticks(trace: Trace) -> NDArray[np.int64]:
-    told = np.array([*UPDATES, *MARKS, Kind.OUTPUT], dtype=np.uint8)
-    return np.flatnonzero(np.isin(trace.events["kind"], told))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import CallChains, outside_helpers, storing_functions
-from crashcheck.checker.mutation.mutant_states import MARKS
+from crashcheck.checker.mutation.common_space import MARKS
 from crashcheck.checker.results import Location, SourcePoint
 from crashcheck.checker.subject import UPDATES
 from crashcheck.runtime.trace_format import FenceKind, Kind, SyncKind
@@ -70,9 +70,8 @@ class Mutant:
 def persists(trace: Trace, chain: CallChains) -> list[Persist]:
     """Everything that can be mutated, in the order of the source.
 
-    Helpers that only flush and fence are told apart by their callers: a place is the innermost one in a function that
-    stores, or calls what stores, or else the outermost one. Fences that come with a locked instruction cannot be taken
-    away alone.
+    Helpers that only flush and fence are known by their callers: a place is the innermost one in a function that
+    stores, or calls what stores, or else the outermost one. A locked instruction keeps its fence.
     """
     kinds, aux = trace.events["kind"], trace.events["aux"]
     storing = storing_functions(trace, chain)

@@ -16,7 +16,8 @@ from pathlib import Path
 from random import Random
 
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.mutation.mutant_states import CommonSpace, MutantStates
+from crashcheck.checker.mutation.common_space import CommonSpace
+from crashcheck.checker.mutation.mutant_states import MutantStates
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.ideals import Ids

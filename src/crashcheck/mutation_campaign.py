@@ -19,7 +19,8 @@ from crashcheck.check_setup import check_uncrashed, executor_of
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.mutation.mutant_states import CommonSpace, MutantStates, StateCount
+from crashcheck.checker.mutation.common_space import CommonSpace
+from crashcheck.checker.mutation.mutant_states import MutantStates, StateCount
 from crashcheck.checker.mutation.mutants import Mutant, Persist, mutants, persists, without_persists
 from crashcheck.checker.mutation.product_exploration import Covering, drawn
 from crashcheck.checker.oracles import Oracle, prepare

@@ -132,8 +132,8 @@ def test_a_comment_beside_code_is_about_its_line_and_one_alone_about_the_next_li
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("// crashcheck: ignore[ordering]", "a reason must stand after ignore[ordering]"),
-        ("// crashcheck: ignore[ordering] */", "a reason must stand after ignore[ordering]"),
+        ("// crashcheck: ignore[ordering]", "write a reason after ignore[ordering]"),
+        ("// crashcheck: ignore[ordering] */", "write a reason after ignore[ordering]"),
         ("// crashcheck: ignore because", "it names no kind"),
         ("// crashcheck: ignore[oredring] because", "'oredring' is no kind"),
         ("// crashcheck: ignore[] because", "'' is no kind"),

@@ -10,8 +10,9 @@ import pytest
 from crashcheck.checker.fixes.c_source import NotEditable, Source, macros_of
 from crashcheck.checker.fixes.c_targets import stored, whole
 from crashcheck.checker.fixes.candidates import Step
+from crashcheck.checker.fixes.line_edits import put_lines
 from crashcheck.checker.fixes.patch import applied, diff
-from crashcheck.checker.fixes.source_edit import EditWriter, _Called, _put
+from crashcheck.checker.fixes.source_edit import EditWriter, _Called
 from crashcheck.checker.results import Edit, Location
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.trace_format import SyncKind
@@ -171,7 +172,7 @@ def put(text: str, before: bool = False) -> str:
     statement = source.statement(line, at - source.position(line, 1) + 1)
     place = Location("f.c", line, 1, "f", "", ())
     first, last = source.line_of(statement.start), source.line_of(statement.end - 1)
-    edits = _put(Step(place, (), before), source, statement, first, last, ["flush();"])
+    edits = put_lines(Step(place, (), before), source, statement, first, last, ["flush();"])
     return applied(edits, lambda file: text)["f.c"][1]
 
 
@@ -210,15 +211,15 @@ def test_an_else_stands_beside_the_brace_that_an_edit_makes_unless_the_program_w
 
 
 def test_code_that_shares_its_line_is_left_alone() -> None:
-    with pytest.raises(NotEditable, match="other code stands before it"):
+    with pytest.raises(NotEditable, match="other code is before it"):
         put("    a(); x §= 1;\n")
 
 
 @pytest.mark.parametrize(
     ("text", "before", "why"),
     [
-        ("{\n    x §= 1; /* a comment\n    that goes on */\n}\n", False, "a comment goes on"),
-        ("{\n    /* a comment\n    that goes on */ x §= 1;\n}\n", True, "a comment goes on"),
+        ("{\n    x §= 1; /* a comment\n    that goes on */\n}\n", False, "a comment continues"),
+        ("{\n    /* a comment\n    that goes on */ x §= 1;\n}\n", True, "a comment continues"),
         ("    if (a)\n#ifdef B\n        x §= 1;\n#else\n        y = 1;\n#endif\n", False, "a directive"),
         ("    if (a)\n    x §= 1;\n", False, "not indented more"),
     ],

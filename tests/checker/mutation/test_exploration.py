@@ -22,7 +22,8 @@ from crashcheck.analyzer.persistence import build
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.images.image_folder import patch_image, write_image
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.mutation.mutant_states import CommonSpace, MutantStates
+from crashcheck.checker.mutation.common_space import CommonSpace
+from crashcheck.checker.mutation.mutant_states import MutantStates
 from crashcheck.checker.mutation.mutants import mutants, persists
 from crashcheck.checker.mutation.product_exploration import Covering, Outcome, Product, _contents, matching, product_of
 from crashcheck.checker.states.granules import Granule, together
