@@ -1,1 +1,4 @@
-"""The formats of a report, one file each."""
+"""One renderer per file: each takes the view of a run and returns text.
+
+`registry.Rendering` picks one by its name on the command line; `json_report.load` reads a run back.
+"""

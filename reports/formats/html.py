@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from crashcheck.reports.view import pictures
+from crashcheck.reports.view import diagrams
 from crashcheck.reports.view.numbers import superscript
 from crashcheck.reports.view.run_view import RunView
 
@@ -47,8 +47,8 @@ def _environment() -> Environment:
     environment.filters["code"] = _code
     environment.filters["sup"] = superscript
     environment.filters["of"] = _of
-    environment.globals["schedule_picture"] = pictures.schedule_picture
-    environment.globals["graph_picture"] = pictures.graph_picture
+    environment.globals["schedule_picture"] = diagrams.schedule_picture
+    environment.globals["graph_picture"] = diagrams.graph_picture
     return environment
 
 

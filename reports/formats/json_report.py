@@ -24,7 +24,7 @@ from crashcheck.checker.results import (
     Unexercised,
 )
 from crashcheck.errors import CrashcheckError
-from crashcheck.reports.view import words
+from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import from_digits, json_count
 from crashcheck.reports.view.text import line, valid
 
@@ -83,8 +83,8 @@ def document(result: RunResult) -> dict[str, Any]:
         schema=2,
         tool=Tool(name="crashcheck", version=result.version),
         run=Run(
-            summary=words.headline(result),
-            caveats=words.caveats(result),
+            summary=sentences.headline(result),
+            caveats=sentences.caveats(result),
             stop_reason=result.stop_reason,
             config=result.config_path,
             model=result.model,

@@ -37,15 +37,15 @@ def render(view: RunView) -> str:
         ET.SubElement(properties, "property", name="caveat", value=_text(caveat))
     search = ET.SubElement(suite, "testcase", classname=SUITE, name="crash states")
     if stopped in BROKEN_OFF:
-        error = ET.SubElement(search, "error", type=stopped, message=_text(view.headline))
+        error = ET.SubElement(search, "error", type=stopped, message=_text(view.counted))
         error.text = _text(view.scope)
     for finding in shown[:CASES_MAX]:
         _case(suite, finding)
     if len(shown) > CASES_MAX:
         case = ET.SubElement(suite, "testcase", classname=SUITE, name="findings left out here")
-        ET.SubElement(case, "skipped", message=f"{len(shown) - CASES_MAX:,} more stand in the JSON report")
+        ET.SubElement(case, "skipped", message=f"{len(shown) - CASES_MAX:,} more are in the JSON report")
     output = ET.SubElement(suite, "system-out")
-    output.text = _text("\n".join((view.headline, view.scope, *view.caveats, *view.warnings)))
+    output.text = _text("\n".join((view.counted, view.scope, *view.caveats, *view.warnings)))
     for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(name, str(len(suite.findall(f".//{tag}"))))
     ET.indent(suite)
@@ -74,19 +74,19 @@ def _case(suite: ET.Element, finding: FindingView) -> None:
         ET.SubElement(case, "skipped", message=_text(shorten(f"{reason}: {finding.message}", 1000)))
     else:
         failure = ET.SubElement(case, "failure", type=_text(finding.kind), message=_text(finding.message))
-        failure.text = _text("\n".join(_told(finding)))
+        failure.text = _text("\n".join(_details(finding)))
         if finding.output:
             output = ET.SubElement(case, "system-out")
             output.text = _text("\n".join(finding.output))
 
 
-def _told(finding: FindingView) -> list[str]:
+def _details(finding: FindingView) -> list[str]:
     rows = ["", finding.kind_sentence, finding.model_sentence, *finding.notes, ""]
     rows += [f"{spot.tag or '-'} {spot.role}: {spot.where}  {spot.function}" for spot in finding.places]
-    rows += ["", *schedule_rows(finding), "", f"After it, {finding.outcome}; {finding.states}.", ""]
+    rows += ["", *schedule_rows(finding), "", f"After the crash, {finding.outcome}; {finding.states}.", ""]
     if finding.fix is not None:
-        rows += [f"Fix: {fix_text(finding.fix)}", *finding.fix.patch, ""]
-    return [*rows, f"See it again: {finding.replay}", ""]
+        rows += [f"Suggested fix: {fix_text(finding.fix)}", *finding.fix.patch, ""]
+    return [*rows, f"Reproduce: {finding.replay}", ""]
 
 
 def _text(text: str) -> str:

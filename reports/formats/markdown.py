@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from crashcheck.reports.formats import markup
-from crashcheck.reports.view import words
+from crashcheck.reports.view import sentences
 from crashcheck.reports.view.failing_behaviour import StepView
 from crashcheck.reports.view.numbers import superscript
 from crashcheck.reports.view.run_view import FindingView, PlaceView, RunView
@@ -57,12 +57,12 @@ def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more
     """
     environment = _environment()
     shown = [finding for finding in view.findings if not finding.suppressed]
-    told = [*(f for f in shown if f.new), *view.uncertain]
+    counting = [*(f for f in shown if f.new), *view.uncertain]
     settled = [*(f for f in shown if not f.new), *(f for f in view.findings if f.suppressed)]
     template = environment.get_template("finding.md.j2")
     head = environment.get_template("summary.md.j2").render(
         view=view,
-        told=told,
+        counting=counting,
         settled=settled,
         link=link or _no_link,
         rows_max=ROWS_MAX,
@@ -71,9 +71,9 @@ def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more
     foot = environment.get_template("foot.md.j2").render(view=view)
     parts = [head]
     room = _Room(limit, head, foot)
-    for number, finding in enumerate(told):
-        part = template.render(finding=finding, link=link or _no_link, open=len(told) == 1)
-        left = len(told) - number
+    for number, finding in enumerate(counting):
+        part = template.render(finding=finding, link=link or _no_link, open=len(counting) == 1)
+        left = len(counting) - number
         note = _cut(left, limit, more)
         if not room.takes(part, _cut(left - 1, limit, more) if left > 1 else ""):
             parts.append(note)
@@ -116,8 +116,8 @@ def _cut(left: int, limit: Limit, more: str) -> str:
 
 
 def _bare(view: RunView, limit: Limit, more: str) -> str:
-    """The head line alone, where not even the table fits."""
-    return f"### crashcheck: {markup.inline(superscript(view.headline))}\n\n{_cut(len(view.findings), limit, more)}"
+    """The counts alone, where not even the table fits."""
+    return f"### crashcheck: {markup.inline(superscript(view.counted))}\n\n{_cut(len(view.findings), limit, more)}"
 
 
 def _no_link(file: str, number: int) -> str:
@@ -139,7 +139,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "code": markup.code,
         "code_cell": markup.code_cell,
-        "told": markup.told,
+        "prose": markup.prose,
         "html": markup.html,
         "block": markup.block,
         "schedule": schedule_rows,
@@ -166,7 +166,7 @@ def schedule_rows(finding: FindingView) -> tuple[str, ...]:
     chosen = _chosen(schedule.steps)
     steps = [*chosen, *schedule.unreached[:STEPS_MAX]]
     left_out = schedule.total - len(steps)
-    rows = [f"… {words.plural(left_out, 'step')} of the schedule not shown …"] if left_out > 0 else []
+    rows = [f"… {sentences.plural(left_out, 'step')} of the schedule not shown …"] if left_out > 0 else []
     cells = [_cells(step, schedule.threads) for step in steps]
     widths = [max((len(row[i]) for row in cells), default=0) for i in range(len(cells[0]))] if cells else []
     for position, row in enumerate(cells):
@@ -194,4 +194,4 @@ def _last_output(finding: FindingView) -> tuple[str, ...]:
     """The last lines of the check's output, and first how many stand before them."""
     rows = finding.output[-OUTPUT_LINES:]
     before = len(finding.output) - len(rows)
-    return (f"… {words.plural(before, 'line')} before …", *rows) if before else rows
+    return (f"… {sentences.plural(before, 'line')} before …", *rows) if before else rows

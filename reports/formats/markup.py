@@ -47,7 +47,7 @@ def code_cell(text: str, limit: int = LINE_CHARS) -> Markup:
     return code(text, limit, cell=True)
 
 
-def told(text: str, limit: int = 4 * LINE_CHARS) -> Markup:
+def prose(text: str, limit: int = 4 * LINE_CHARS) -> Markup:
     """A sentence whose `quoted` parts are set as code."""
     parts = re.split(r"`([^`]*)`", line(text, limit))
     pieces = [code(part) if odd % 2 else _with_edges(part) for odd, part in enumerate(parts)]

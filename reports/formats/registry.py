@@ -40,6 +40,6 @@ class Rendering:
             case "junit":
                 return junit.render(self.view)
             case "github":
-                told = remarks(self.result, self.view, self.name, self.diff)
-                return workflow_commands.render(told, suppressed(self.view))
+                placed = remarks(self.result, self.view, self.name, self.diff)
+                return workflow_commands.render(placed, suppressed(self.view))
         raise ValueError(format_name)

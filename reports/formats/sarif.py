@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from crashcheck.checker.results import Finding, Kind, Location, RunResult, StopReason
-from crashcheck.reports.formats.line_hashes import line_hashes
 from crashcheck.reports.github.annotations import fix_text, suppressed
 from crashcheck.reports.github.placement import Name, Placement, place
-from crashcheck.reports.view import words
+from crashcheck.reports.view import sentences
 from crashcheck.reports.view.excerpts import Sources
 from crashcheck.reports.view.failing_behaviour import StepView
 from crashcheck.reports.view.run_view import FindingView, PlaceView, RunView
@@ -27,6 +28,10 @@ GZIP_MAX = 9_500_000
 FLOWS_MAX = (25_000, 1000, 100, 0)  # how many findings keep their schedule; the first that makes the file small enough
 MESSAGE_CHARS = 2000
 SUPPRESSED_MAX = 1000
+# The line hash of GitHub's code scanning, see `line_hashes`.
+_HASH_WINDOW = 100  # UTF-16 code units, blanks left out
+_HASH_BASE = 37
+_HASH_END = 0xFFFF
 
 _HELP = {
     Kind.ORDERING: "Make the earlier update durable before the later one is made: write its line back and fence "
@@ -55,22 +60,24 @@ def render(result: RunResult, view: RunView, name: Name, sources: Sources | None
 
 def _log(result: RunResult, view: RunView, name: Name, sources: Sources, flows: int) -> dict[str, Any]:
     pairs = zip((*result.findings, *result.uncertain), (*view.findings, *view.uncertain), strict=True)
-    told = [(finding, shown) for finding, shown in pairs if not finding.suppressed]
+    reported = [(finding, shown) for finding, shown in pairs if not finding.suppressed]
     hashes, paths = _Hashes(sources), _Paths(name, result.config_path)
     results = [
         _result(finding, shown, paths, hashes, number < flows)
-        for number, (finding, shown) in enumerate(told[:RESULTS_MAX])
+        for number, (finding, shown) in enumerate(reported[:RESULTS_MAX])
     ]
     notes = [_note("warning", caveat) for caveat in (*view.caveats, *view.warnings)]
-    notes += [_note("note", view.headline), _note("note", view.scope)]
+    notes += [_note("note", view.counted), _note("note", view.scope)]
     accepted = suppressed(view)
     if accepted:
-        notes.append(_note("note", f"{words.plural(len(accepted), 'suppressed finding')} left out."))
+        notes.append(_note("note", f"{sentences.plural(len(accepted), 'suppressed finding')} left out."))
         notes += [_suppression(shown, paths) for shown in accepted[:SUPPRESSED_MAX]]
-    if len(told) > RESULTS_MAX:
-        notes.append(_note("warning", f"{len(told) - RESULTS_MAX:,} findings left out: a file holds {RESULTS_MAX:,}."))
+    if len(reported) > RESULTS_MAX:
+        notes.append(
+            _note("warning", f"{len(reported) - RESULTS_MAX:,} findings left out: a file holds {RESULTS_MAX:,}.")
+        )
     if len(results) > flows:
-        notes.append(_note("warning", f"{len(results) - flows:,} findings stand without their schedule."))
+        notes.append(_note("warning", f"{len(results) - flows:,} findings are listed without their schedule."))
     driver: dict[str, Any] = {"name": "crashcheck"}
     if re.match(r"\d+\.\d+\.\d+", view.version):
         driver["version"] = view.version
@@ -118,17 +125,17 @@ def rule_id(kind: Kind) -> str:
 
 
 def _rule(kind: Kind) -> dict[str, Any]:
-    title, sentence = words.KIND_TITLE[kind], words.KIND_SENTENCE[kind]
+    title, sentence = sentences.KIND_TITLE[kind], sentences.KIND_SENTENCE[kind]
     return {
         "id": rule_id(kind),
         "name": "".join(part.capitalize() for part in kind.value.split("-")),
-        "shortDescription": {"text": f"{title}: a crash may leave files that the check does not accept."},
+        "shortDescription": {"text": f"{title}: a crash can leave files that the check does not accept."},
         "fullDescription": {"text": sentence},
         "help": {
             "text": f"{sentence} {_HELP[kind].replace('`', '')}",
             "markdown": f"{sentence}\n\n**What to do.** {_HELP[kind]}\n\nThe paths of an alert are its crash schedule: "
             "what was stored, flushed and fenced before the crash, and which updates survived it. The command in the "
-            "message shows it again.",
+            "message reproduces it.",
         },
         "defaultConfiguration": {"level": "error"},
         "properties": {
@@ -173,8 +180,31 @@ def _encoded(path: str) -> str:
     return quote(path, safe="/", errors="replace")
 
 
+def line_hashes(text: str) -> tuple[str, ...]:
+    """GitHub's `primaryLocationLineHash` of every line of a file: "a7f2ff13bc495cf2:1".
+
+    The upload action computes it as well and warns of any other value, so it is computed in the same way: a polynomial
+    of the 100 characters from the line's start on, modulo 2**64, without spaces and tabs, past the end of the line,
+    with a mark and then zeros after the end of the file; after the colon, the ordinal among equal ones. Described by
+    https://github.com/github/codeql-action (src/fingerprints.ts).
+    """
+    kept = re.sub("[ \t]", "", re.sub("\r\n?", "\n", text))
+    units = np.frombuffer(kept.encode("utf-16-le", "surrogatepass"), dtype="<u2").astype(np.uint64)
+    stream = np.concatenate([units, np.array([_HASH_END], np.uint64), np.zeros(_HASH_WINDOW, np.uint64)])
+    starts = np.concatenate([[0], np.flatnonzero(units == ord("\n")) + 1])
+    hashes = np.zeros(len(starts), np.uint64)
+    for offset in range(_HASH_WINDOW):
+        hashes = hashes * np.uint64(_HASH_BASE) + stream[starts + offset]
+    seen: dict[int, int] = {}
+    named: list[str] = []
+    for value in hashes.tolist():
+        seen[value] = seen.get(value, 0) + 1
+        named.append(f"{value:x}:{seen[value]}")
+    return tuple(named)
+
+
 class _Hashes:
-    """Line hashes of the source files that are at hand, each file's made once."""
+    """Line hashes of the source files that are available, each file's made once."""
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
@@ -250,20 +280,20 @@ def _message(shown: FindingView, placed: Placement, related: list[dict[str, Any]
     rows.append(f"Crash {_escaped(shown.crash_point)}: {_escaped(shown.outcome)}.")
     rows += [_escaped(note) for note in shown.notes]
     if shown.fix is not None:
-        rows.append(f"Fix: {_escaped(fix_text(shown.fix))}")
-    rows.append(f"See it again: {_escaped(shorten(shown.replay, 600))}")
+        rows.append(f"Suggested fix: {_escaped(fix_text(shown.fix))}")
+    rows.append(f"Reproduce: {_escaped(shorten(shown.replay, 600))}")
     return " ".join(rows)
 
 
 def _related(finding: Finding, shown: FindingView, paths: _Paths, at_store: bool) -> list[dict[str, Any]]:
-    told: list[tuple[str, PlaceView]] = []
+    places: list[tuple[str, PlaceView]] = []
     if not at_store:
-        told.append(("the store", shown.places[0]))
-    told += [(f"its partner, {spot.role}", spot) for spot in shown.places[1:]]
+        places.append(("the store", shown.places[0]))
+    places += [(f"the other store, {spot.role}", spot) for spot in shown.places[1:]]
     if shown.crash_place is not None:
-        told.append(("what the crash came before", shown.crash_place))
+        places.append(("the crash is before this", shown.crash_place))
     made: list[dict[str, Any]] = []
-    for what, spot in told:
+    for what, spot in places:
         where = paths.physical(spot.file, spot.line, spot.column)
         if where is not None:
             text = f"{what}: {shorten(spot.variable or spot.where, 120)}"
@@ -275,7 +305,7 @@ def _thread_flows(finding: Finding, shown: FindingView, paths: _Paths) -> list[d
     """The schedule, the crash and what that came before: one flow a thread."""
     flows: dict[int, list[dict[str, Any]]] = {}
     base = min((len(step.location.stack) for step in finding.schedule if step.location), default=0)
-    pending = ""  # a mark or an output has no place of its own: it is told with the next step
+    pending = ""  # a mark or an output has no place of its own: it is listed with the next step
     last: tuple[int, dict[str, Any]] | None = None
 
     def add(step: StepView, text: str) -> None:

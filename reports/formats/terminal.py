@@ -1,4 +1,4 @@
-"""The report for a terminal: a compact block a finding, then what was covered and why the search ended."""
+"""The report for a terminal: one compact block per finding, the bug first, then what was covered."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ def _parts(view: RunView, html_path: str) -> list[RenderableType]:
     for finding in view.findings:
         parts += [*_finding(finding), Text()]
     if view.uncertain:
-        parts.append(
-            Rule(Text("Uncertain: fails, but the trace does not explain all that was touched"), style="yellow")
-        )
+        parts.append(Rule(Text("Uncertain: fails, but the trace does not account for all bytes"), style="yellow"))
         for finding in view.uncertain:
             parts += [*_finding(finding), Text()]
     parts += _summary(view, html_path)
@@ -63,12 +61,11 @@ def _parts(view: RunView, html_path: str) -> list[RenderableType]:
 
 
 def _finding(finding: FindingView) -> list[RenderableType]:
-    head = Text()
-    head.append(f"{finding.kind}", "bold yellow" if finding.uncertain else "bold red")
-    head.append(f"  [{finding.model}]  {finding.id}", "dim")
+    head = Text(finding.message, "bold yellow" if finding.uncertain else "bold red")
+    kind = Text(finding.kind_title.lower(), "bold").append(f"  [{finding.model}]  {finding.id}", "not bold dim")
     if finding.standing:
-        head.append(f"  {finding.standing}", "bold")
-    body = [Text(finding.message, "bold")]
+        kind.append(f"  {finding.standing}", "bold")
+    body = [kind]
     if finding.uncertain:
         body.append(Text(f"uncertain: {finding.uncertain}", "yellow"))
     for place in finding.places:
@@ -87,9 +84,9 @@ def _fix(fix: FixView | None) -> list[Text]:
     rows = [Text().append("fix      ", "dim").append(fix.words)]
     rows += [Text("         ").append(text, "green") for text in fix.patch]
     if fix.no_edit:
-        rows.append(Text("         ").append(f"not written as an edit: {fix.no_edit}", "dim"))
+        rows.append(Text("         ").append(f"no edit: {fix.no_edit}", "dim"))
     if fix.verified:
-        rows.append(Text().append("tried    ", "dim").append("; ".join(filter(None, (fix.verified, fix.cost)))))
+        rows.append(Text().append("checked  ", "dim").append("; ".join(filter(None, (fix.verified, fix.cost)))))
     return rows
 
 
@@ -140,16 +137,16 @@ def _facts(facts: tuple[FactView, ...]) -> Text:
 
 
 def _summary(view: RunView, html_path: str) -> list[RenderableType]:
-    parts: list[RenderableType] = [Text(view.headline, _STATUS_STYLE[view.status]), _indent(Text(view.scope))]
+    parts: list[RenderableType] = [Text(view.counted, _STATUS_STYLE[view.status]), _indent(Text(view.scope))]
     parts.append(_indent(Text().append("states  ", "dim").append_text(_facts(view.counts))))
     trace = Text().append("trace   ", "dim")
     trace.append(view.trace[0].value, _TONE_STYLE[view.trace[0].tone])
-    trace.append(f" explained ({view.trace[0].note}), {view.trace[1].value} events: {view.trace[1].note}", "dim")
+    trace.append(f" accounted for ({view.trace[0].note}), {view.trace[1].value} events: {view.trace[1].note}", "dim")
     parts.append(_indent(trace))
     if view.unexercised:
         shown = ", ".join(f"{one.label} ({one.value})" for one in view.unexercised[:UNEXERCISED_SHOWN])
         more = " and others" if len(view.unexercised) > UNEXERCISED_SHOWN else ""
-        parts.append(_indent(Text().append("untried ", "dim").append(f"{view.unexercised_summary}: {shown}{more}")))
+        parts.append(_indent(Text().append("gaps    ", "dim").append(f"{view.unexercised_summary}: {shown}{more}")))
     if view.groups_summary:
         parts.append(_indent(Text().append("groups  ", "dim").append(view.groups_summary)))
     for label, value in (("time", next(f.value for f in view.run if f.label == "time")), ("html", html_path)):

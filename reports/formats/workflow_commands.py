@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from crashcheck.reports.github.annotations import Remark
-from crashcheck.reports.view import words
+from crashcheck.reports.view import sentences
 from crashcheck.reports.view.run_view import FindingView
 from crashcheck.reports.view.text import line
 
@@ -18,9 +18,9 @@ _COMMAND = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 def render(remarks: Sequence[Remark], suppressed: Sequence[FindingView] = ()) -> str:
-    """A command a line, the gravest first; "" if there is nothing.
+    """One command per line, the most severe first; "" if there is nothing.
 
-    What GitHub would drop, and what is `suppressed`, with its reasons, is told in a last notice.
+    What GitHub would drop, and what is `suppressed`, with its reasons, is counted in a last notice.
     https://docs.github.com/actions/reference/workflow-commands-for-github-actions
     """
     counts = Counter(remark.level for remark in remarks)
@@ -37,15 +37,15 @@ def render(remarks: Sequence[Remark], suppressed: Sequence[FindingView] = ()) ->
             rest[remark.level] += 1
     last: list[str] = []
     if rest:
-        told = ", ".join(words.plural(rest[level], _COMMAND[level]) for level in _COMMAND if rest[level])
-        last.append(f"{told} more: GitHub shows ten of each. All are in the summary.")
+        more = ", ".join(sentences.plural(rest[level], _COMMAND[level]) for level in _COMMAND if rest[level])
+        last.append(f"{more} more: GitHub shows ten of each. All are in the summary.")
     if suppressed:
-        last.append(f"{words.plural(len(suppressed), 'suppressed finding')} not annotated:")
+        last.append(f"{sentences.plural(len(suppressed), 'suppressed finding')} not annotated:")
         named = [
             f"{finding.kind_title} at {finding.places[0].where}: {finding.suppressed} ({finding.id})"
             for finding in suppressed
         ]
-        last += words.names(named, MOST_SUPPRESSED, 300)
+        last += sentences.names(named, MOST_SUPPRESSED, 300)
     if last:
         rows.append(command("notice", "\n".join(last), title="crashcheck"))
     return "".join(row + "\n" for row in rows)
@@ -61,8 +61,8 @@ def _remark(remark: Remark) -> str:
 
 def command(name: str, message: str, **properties: str) -> str:
     """One workflow command, without its empty properties; nothing in `message` or a property can end it."""
-    told = ",".join(f"{key}={_property(value)}" for key, value in properties.items() if value)
-    return f"::{name}{' ' + told if told else ''}::{_data(message)}"
+    shown = ",".join(f"{key}={_property(value)}" for key, value in properties.items() if value)
+    return f"::{name}{' ' + shown if shown else ''}::{_data(message)}"
 
 
 def _data(text: str) -> str:

@@ -1,1 +1,4 @@
-"""What a run writes on a pull request: annotations, one comment, a check run, a review."""
+"""What a pull request on GitHub shows of a run: annotations, a comment, a check run, a review.
+
+`annotations.remarks` places each finding at a line of the change; `comment` writes the texts, and `client` sends them.
+"""

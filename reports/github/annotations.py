@@ -16,7 +16,7 @@ MESSAGE_CHARS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What is said of one finding at one line: plain text, its only control characters the line ends of `message`."""
+    """The text of one finding at one line: plain text, its only control characters the line ends of `message`."""
 
     finding: FindingView
     placement: Placement
@@ -26,14 +26,14 @@ class Remark:
 
 
 def remarks(result: RunResult, view: RunView, name: Name, diff: Diff | None = None) -> tuple[Remark, ...]:
-    """A remark for each finding that is new and that nobody chose to live with, the gravest first.
+    """A remark for each finding that is new and not suppressed, the most severe first.
 
-    `view` is that of `result`. Findings whose placement is "summary" are among them: they have no line to stand at.
+    `view` is that of `result`. Findings whose placement is "summary" are among them: they have no line.
     """
-    told = zip((*result.findings, *result.uncertain), (*view.findings, *view.uncertain), strict=True)
+    pairs = zip((*result.findings, *result.uncertain), (*view.findings, *view.uncertain), strict=True)
     found = [
         Remark(shown, placed, shown.level, title(shown), message(shown, placed))
-        for finding, shown in told
+        for finding, shown in pairs
         if finding.new and not finding.suppressed
         for placed in (place(finding, name, diff),)
     ]
@@ -41,7 +41,7 @@ def remarks(result: RunResult, view: RunView, name: Name, diff: Diff | None = No
 
 
 def suppressed(view: RunView) -> tuple[FindingView, ...]:
-    """The findings that somebody chose to live with, proved ones first."""
+    """The suppressed findings, proved ones first."""
     return tuple(finding for finding in (*view.findings, *view.uncertain) if finding.suppressed)
 
 
@@ -52,7 +52,7 @@ def title(finding: FindingView) -> str:
 
 
 def message(finding: FindingView, placement: Placement) -> str:
-    """What is wrong, where the store is if it is not here, how the crash comes about, and how to see it again."""
+    """What is wrong, where the store is if it is not here, how the crash comes about, and how to reproduce it."""
     rows = [f"{finding.message}."]
     if placement.spot != "summary" and placement.because:
         rows.append(placement.because)
@@ -60,12 +60,12 @@ def message(finding: FindingView, placement: Placement) -> str:
         rows.append(f"Not proved: {finding.uncertain}.")
     rows += [f"Crash {finding.crash_point}: {finding.outcome}.", *finding.notes]
     if finding.fix is not None:
-        rows.append(f"Fix: {fix_text(finding.fix)}")
+        rows.append(f"Suggested fix: {fix_text(finding.fix)}")
         rows += finding.fix.patch
-    rows.append(f"See it again: {shorten(finding.replay, 1000)}  ({finding.id})")
+    rows.append(f"Reproduce: {shorten(finding.replay, 1000)}  ({finding.id})")
     return shorten("\n".join(rows), MESSAGE_CHARS)
 
 
 def fix_text(fix: FixView) -> str:
-    """What would mend it, what was tried of that, and what it costs, in a line."""
+    """The suggested fix, how it was checked and what it costs, in one line."""
     return "; ".join(filter(None, (fix.words, fix.verified, fix.cost))) + "."

@@ -1,4 +1,4 @@
-"""What a run says on GitHub beside the Markdown of its summary: annotations of a check run, a comment, a review."""
+"""What a run writes on GitHub beside the Markdown of its summary: annotations of a check run, a comment, a review."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crashcheck.checker.results import Edit, Finding, Level, Location, RunResult
 from crashcheck.reports.formats import markdown, markup
 from crashcheck.reports.github.annotations import Remark
 from crashcheck.reports.github.placement import Name
-from crashcheck.reports.view import words
+from crashcheck.reports.view import sentences
 from crashcheck.reports.view.run_view import RunView
 from crashcheck.reports.view.text import line, valid
 
@@ -91,7 +91,7 @@ def bounded(text: str, most_bytes: int) -> str:
 
 
 def conclusion(result: RunResult, fails: bool) -> Conclusion:
-    """`failure` if the run `fails` by its findings; `neutral` if some count, but are not grave enough for that."""
+    """`failure` if the run `fails` by its findings; `neutral` if some count, but are not severe enough for that."""
     if fails:
         return "failure"
     return "neutral" if any(map(policy.counts, (*result.findings, *result.uncertain))) else "success"
@@ -112,13 +112,12 @@ def check_annotations(remarks: Iterable[Remark]) -> tuple[Annotation, ...]:
     )
 
 
-def comment(view: RunView, marked: str, link: markdown.Link, where: str, clean: bool) -> str:
-    """The one comment on a pull request: the summary, or that what it told before is settled. `where` ends it."""
-    if clean:
-        return (
-            f"{marked}\n### crashcheck: nothing new left to say\n\n{markup.inline(view.headline)}. "
-            f"What this comment told of an earlier commit is not found any more.{where}\n"
-        )
+def comment(view: RunView, marked: str, link: markdown.Link, where: str, clean_at: str = "") -> str:
+    """The one comment on a pull request: the summary, or that its findings are gone at the commit `clean_at`."""
+    if clean_at:
+        title = f"Not seen again at {clean_at[:10]}: {markup.inline(view.covered)} states covered"
+        gone = "The findings that this comment listed for an earlier commit are gone."
+        return f"{marked}\n### crashcheck: {title}\n\n{gone} {markup.inline(view.counted)}.{where}\n"
     more = "the HTML report in the workflow's artifact"
     return f"{marked}\n{markdown.render(view, markdown.COMMENT, link, more)}{where}\n"
 
@@ -141,7 +140,7 @@ def needs_check_run(remarks: Sequence[Remark]) -> bool:
 
 def review_body(view: RunView, comments: int) -> str:
     """What a review says above its comments."""
-    return f"crashcheck: {markup.inline(view.headline)}. {words.plural(comments, 'suggestion')}."
+    return f"crashcheck: {markup.inline(view.counted)}. {sentences.plural(comments, 'suggestion')}."
 
 
 def suggestions(
@@ -152,13 +151,13 @@ def suggestions(
     A finding is suggested whole or not at all: half of a fix would be taken for one. Where the line on GitHub is not
     the one that was recorded (the branch moved on), nothing is suggested. Findings with the same edits share a comment.
     """
-    told: dict[tuple[str, int, str], list[Finding]] = {}
+    shared: dict[tuple[str, int, str], list[Finding]] = {}
     for finding in filter(policy.counts, result.findings):
         for path, number, suggestion in _suggested(finding, name, texts) or ():
-            told.setdefault((path, number, suggestion), []).append(finding)
+            shared.setdefault((path, number, suggestion), []).append(finding)
     return tuple(
         ReviewComment(path, number, "\n".join((marked, *_words(findings), suggestion)))
-        for (path, number, suggestion), findings in sorted(told.items(), key=lambda item: item[0])
+        for (path, number, suggestion), findings in sorted(shared.items(), key=lambda item: item[0])
     )
 
 
@@ -206,13 +205,13 @@ def _edited(text: str, edits: Sequence[Edit]) -> list[str]:
 
 
 def _words(findings: Sequence[Finding]) -> Iterable[str]:
-    """Which findings a suggestion mends, and what was tried of it."""
+    """Which findings a suggestion fixes, and how it was checked."""
     first = findings[0].fix
     assert first is not None
     for finding in findings:
-        yield f"**crashcheck, {words.KIND_TITLE[finding.kind].lower()}:** {markup.told(finding.message, 400)}."
+        yield f"**crashcheck, {sentences.KIND_TITLE[finding.kind].lower()}:** {markup.prose(finding.message, 400)}."
         yield ""
-    yield f"Proposed: {markup.told(first.words, 600)}. Tried: {markup.told(first.verified, 600)}."
+    yield f"Suggested fix: {markup.prose(first.words, 600)}. Checked: {markup.prose(first.verified, 600)}."
     yield ""
     if len(first.edits) > 1:
         yield f"This is one of {len(first.edits)} edits that belong together."

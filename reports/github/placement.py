@@ -67,20 +67,20 @@ def _candidates(finding: Finding, name: Name, diff: Diff) -> Iterator[tuple[bool
     """Lines of the schedule that the diff shows; the least is the best.
 
     A line that the change touches goes before one that is only shown; a step's own line before that of a caller; the
-    partner before other steps, and then the step that is the nearest to the store in the trace.
+    other store before other steps, and then the step that is the nearest to the store in the trace.
     """
     store = next((i for i, tag in culprits(finding).items() if tag == "A"), len(finding.schedule) - 1)
-    told: list[tuple[Location | None, int, str]] = [(finding.location, 0, "leads to the store")]
-    told.append((finding.other, 0, "is its partner"))
-    told += [(step.location, abs(i - store), _what(step)) for i, step in enumerate(finding.schedule)]
-    told.append((finding.crash_location, len(finding.schedule), "is where the crash comes"))
-    for order, (where, distance, what) in enumerate(told):
+    candidates: list[tuple[Location | None, int, str]] = [(finding.location, 0, "leads to the store")]
+    candidates.append((finding.other, 0, "is the other store"))
+    candidates += [(step.location, abs(i - store), _what(step)) for i, step in enumerate(finding.schedule)]
+    candidates.append((finding.crash_location, len(finding.schedule), "is where the crash is"))
+    for order, (where, distance, what) in enumerate(candidates):
         if where is None:
             continue
         for file, number, depth in _chain(where, name):
             if number in diff.shown(file):
-                said = what if depth == 0 or where is finding.location else f"calls what {what}"
-                yield number not in diff.changed(file), depth, distance, order, file, number, said
+                text = what if depth == 0 or where is finding.location else f"calls what {what}"
+                yield number not in diff.changed(file), depth, distance, order, file, number, text
 
 
 def _what(step: ScheduleStep) -> str:
@@ -91,22 +91,22 @@ def _what(step: ScheduleStep) -> str:
     )
 
 
-def _spoken(where: Location) -> str:
+def _with_text(where: Location) -> str:
     text = line(where.text, 120).replace("`", "'")
     return f"{line(where.file, 200)}:{where.line}" + (f" (`{text}`)" if text else "")
 
 
 def _elsewhere(finding: Finding, what: str) -> str:
     return (
-        f"The store is at {_spoken(finding.location)}, which this change does not show; this line {what}, "
-        "the nearest one that it does."
+        f"The store is at {_with_text(finding.location)}, which this change does not show; this line {what}, "
+        "the nearest one in the change."
     )
 
 
 def _called(finding: Finding, store: tuple[str, int] | None) -> str:
     if store is not None:
         return ""
-    return f"The store is at {_spoken(finding.location)}, outside the repository; this line calls what makes it."
+    return f"The store is at {_with_text(finding.location)}, outside the repository; this line calls what makes it."
 
 
 def _summary(finding: Finding, home: tuple[str, int] | None) -> Placement:

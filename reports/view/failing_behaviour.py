@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crashcheck.checker.results import Finding, GraphEdge, GraphNode, GroupRow, Location, ScheduleStep
-from crashcheck.reports.view import words
+from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import bytes_text
-from crashcheck.reports.view.progression import progress
 from crashcheck.reports.view.text import line, valid
 from crashcheck.source import spoken
 
@@ -18,10 +17,11 @@ LANES_MAX = 14
 NODES_MAX = 24
 STEP_STACK_MAX = 3
 LOOSE = frozenset({"persisted", "lost"})  # what the crash decided
-UNREACHED = (
-    "unreached"  # the state of a step that the crash came before; only culprits and what stands between are told
-)
+UNREACHED = "unreached"  # the state of a step after the crash; only culprits and the steps between them are listed
 UPDATES = LOOSE | {"durable", UNREACHED}
+_BEFORE_CRASH = UPDATES - {UNREACHED}
+LINE_BYTES = 64
+_STEPS_NAMED = 6  # of the steps that one flush or fence has an effect on
 GAP_EVENTS = 3  # fewer events between two steps are definitions (stacks, files) as a rule, and no gap is shown
 
 
@@ -45,7 +45,7 @@ class StepView:
     source: str
     stack: tuple[str, ...]
     skipped_before: int  # trace events that are not shown just before this one
-    pending_at: int  # of an update: the shown step, by index, that starts its way to the medium; -1 if none does
+    pending_at: int  # of an update: the shown step, by index, that flushes it or begins to sync it; -1 if none does
     durable_at: int  # the shown step by which it is durable; -1 if it never is before the crash
     effect: str  # of a flush, fence or sync: what it does to which steps; "" if nothing
     file: str  # of the source, as in PlaceView; "" if unknown
@@ -133,7 +133,7 @@ def same_site(one: Location | None, other: Location | None) -> bool:
 
 
 def culprits(finding: Finding) -> dict[int, str]:
-    """The steps that stand for the culprits: by role, else the last non-durable one at each site, else the last."""
+    """The steps of the culprits: by role, else the last non-durable one at each site, else the last."""
     tags: dict[int, str] = {}
     for tag, role, place in (("A", "location", finding.location), ("B", "other", finding.other)):
         named = [i for i, step in enumerate(finding.schedule) if step.role == role and i not in tags]
@@ -170,7 +170,7 @@ def _label(step: ScheduleStep) -> str:
 
 
 def _lane_name(finding: Finding, step: ScheduleStep, files: int) -> str:
-    unit = f"{words.granule_word(finding.model)} {step.granule}" if step.granule >= 0 else "name and size"
+    unit = f"{sentences.granule_word(finding.model)} {step.granule}" if step.granule >= 0 else "name and size"
     return f"{unit} · {line(step.file, 60)}" if files > 1 else unit
 
 
@@ -190,7 +190,7 @@ def schedule_view(finding: Finding, tags: dict[int, str], limit: int) -> Schedul
     labels = [names[key] for key in order]
     if len(everywhere) > len(order):
         others = len(everywhere) - len(order)
-        labels.append(words.plural(others, f"other {words.granule_word(finding.model)}"))
+        labels.append(sentences.plural(others, f"other {sentences.granule_word(finding.model)}"))
     views: list[StepView] = []
     previous = finding.schedule[0].event - 1 if finding.schedule else 0
     for i in chosen:
@@ -198,7 +198,7 @@ def schedule_view(finding: Finding, tags: dict[int, str], limit: int) -> Schedul
         views.append(_step(finding, i, tags.get(i, ""), lane_of[i], between if between >= GAP_EVENTS else 0, files))
         previous = finding.schedule[i].event
     crash = next((at for at, view in enumerate(views) if view.state == UNREACHED), len(views))
-    views = [*progress([finding.schedule[i] for i in chosen[:crash]], views[:crash]), *views[crash:]]
+    views = [*_with_durability([finding.schedule[i] for i in chosen[:crash]], views[:crash]), *views[crash:]]
     tally = Counter((lane, step.state) for lane, step in zip(lane_of, finding.schedule, strict=True))
     lanes = tuple(
         LaneView(label, tally[i, "durable"], tally[i, "persisted"], tally[i, "lost"]) for i, label in enumerate(labels)
@@ -207,10 +207,60 @@ def schedule_view(finding: Finding, tags: dict[int, str], limit: int) -> Schedul
     counts = Counter(step.state for step in finding.schedule)
     before = len(finding.schedule) - counts[UNREACHED]
     alt = (
-        f"{words.plural(before, 'step')} on {words.plural(len(everywhere), 'granule')} before the crash: "
+        f"{sentences.plural(before, 'step')} on {sentences.plural(len(everywhere), 'granule')} before the crash: "
         f"{counts['durable']} durable, {counts['persisted']} survived, {counts['lost']} lost."
     )
     return ScheduleView(lanes, tuple(views[:crash]), tuple(views[crash:]), len(finding.schedule), threads, alt)
+
+
+def _with_durability(steps: Sequence[ScheduleStep], views: Sequence[StepView]) -> list[StepView]:
+    """`views` of `steps`, which end at the crash, with the step at which each update becomes pending and durable.
+
+    Durable is what the model says (ScheduleStep.durable_from), at the first step shown that is not earlier; the crash
+    itself counts as a step after the last. On its way is an update from the first flush of its line, or sync of its
+    file, that is shown; a non-temporal store is from the start.
+    """
+    end = len(steps)
+    durable = [_durable(steps, at) for at in range(end)]
+    pending = [_pending(steps, at, until=by if by >= 0 else end) for at, by in enumerate(durable)]
+    out = []
+    for at, view in enumerate(views):
+        started = [views[i].number for i in range(end) if pending[i] == at != i]
+        made = [views[i].number for i in range(end) if durable[i] == at != i]
+        effect = [f"on the way: {_numbers(started)}"] if started else []
+        effect += [f"durable now: {_numbers(made)}"] if made else []
+        out.append(replace(view, pending_at=pending[at], durable_at=durable[at], effect="; ".join(effect)))
+    return out
+
+
+def _durable(steps: Sequence[ScheduleStep], at: int) -> int:
+    step = steps[at]
+    if step.state not in _BEFORE_CRASH or (step.state != "durable" and step.durable_from < 0):
+        return -1
+    if step.durable_from < 0:
+        return len(steps)
+    return next((i for i in range(at, len(steps)) if steps[i].event >= step.durable_from - 1), len(steps))
+
+
+def _pending(steps: Sequence[ScheduleStep], at: int, until: int) -> int:
+    step = steps[at]
+    if step.state not in _BEFORE_CRASH:
+        return -1
+    if step.detail.endswith("(non-temporal)"):
+        return at
+    return next((i for i in range(at + 1, until) if _starts(steps[i], step)), -1)
+
+
+def _starts(step: ScheduleStep, update: ScheduleStep) -> bool:
+    if step.what == "flush":
+        first, last = step.offset // LINE_BYTES, (step.offset + max(step.size, 1) - 1) // LINE_BYTES
+        return step.file == update.file and first <= update.granule <= last
+    return step.what == "sync" and step.detail.endswith("begins") and step.file in ("", update.file)
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_STEPS_NAMED]))
+    return f"{shown} and {len(numbers) - _STEPS_NAMED} more" if len(numbers) > _STEPS_NAMED else shown
 
 
 def _lane_key(step: ScheduleStep) -> tuple[str, int] | None:
@@ -232,7 +282,7 @@ def _step(finding: Finding, position: int, tag: str, lane: int, skipped: int, fi
         what=line(step.what, 20),
         event=step.event,
         state=step.state if step.state in UPDATES else "",
-        fate=words.FATE.get(step.state, ""),
+        fate=sentences.FATE.get(step.state, ""),
         tag=tag,
         label=_label(step),
         detail=line(step.detail, 160),
@@ -259,7 +309,8 @@ def group_graph(row: GroupRow, model: str) -> GraphView | None:
         return None
     kept = row.nodes[:NODES_MAX]
     nodes = tuple(NodeView(line(n.label, 60), where_text(n.location), "", "", "", _unit(n, model)) for n in kept)
-    alt = f"{words.plural(row.updates, 'update')}, {words.plural(len(row.edges), 'rule')} that orders them."
+    order = sentences.plural(len(row.edges), "rule that orders them", "rules that order them")
+    alt = f"{sentences.plural(row.updates, 'update')}, {order}."
     return GraphView(nodes, _edges(kept, row.edges), None, max(row.updates, len(row.nodes)), alt)
 
 
@@ -278,7 +329,7 @@ def _edges(kept: Sequence[GraphNode], edges: Sequence[GraphEdge]) -> tuple[EdgeV
 
 
 def _unit(node: GraphNode, model: str) -> str:
-    return f"{words.granule_word(model)} {node.granule}" if node.granule >= 0 else "name and size"
+    return f"{sentences.granule_word(model)} {node.granule}" if node.granule >= 0 else "name and size"
 
 
 def graph_view(finding: Finding) -> GraphView | None:
@@ -306,7 +357,7 @@ def graph_view(finding: Finding) -> GraphView | None:
             line(finding.nodes[old].label, 60),
             where_text(finding.nodes[old].location),
             finding.nodes[old].state if finding.nodes[old].state in UPDATES else "",
-            words.FATE.get(finding.nodes[old].state, ""),
+            sentences.FATE.get(finding.nodes[old].state, ""),
             tagged.get(new, ""),
             _unit(finding.nodes[old], finding.model),
         )
@@ -318,7 +369,8 @@ def graph_view(finding: Finding) -> GraphView | None:
         arcs = [(edge.source, edge.target) for edge in edges]
         if not _reaches(arcs, pair[0], pair[1]) and not _reaches(arcs, pair[1], pair[0]):
             unordered = (pair[0], pair[1])
-    alt = f"{words.plural(len(finding.nodes), 'update')}, {words.plural(len(finding.edges), 'rule')} that orders them."
+    order = sentences.plural(len(finding.edges), "rule that orders them", "rules that order them")
+    alt = f"{sentences.plural(len(finding.nodes), 'update')}, {order}."
     return GraphView(nodes, edges, unordered, len(finding.nodes), alt)
 
 

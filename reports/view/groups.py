@@ -1,4 +1,4 @@
-"""Groups of update behaviours as a reader sees them: a row each, and the graph of what stands for the group."""
+"""Groups of update behaviours as a reader sees them: one row per group, and the graph of its representative."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from crashcheck.checker.results import GroupRow, GroupVerdict, RunResult
-from crashcheck.reports.view import words
+from crashcheck.reports.view import sentences
 from crashcheck.reports.view.failing_behaviour import GraphView, group_graph, where_text
 from crashcheck.reports.view.numbers import human
 from crashcheck.reports.view.text import line
@@ -59,15 +59,15 @@ def summary(result: RunResult) -> str:
     rows = result.groups
     if not rows:
         return ""
-    count = Counter(_said(row) for row in rows)
-    told = [f"{human(count[said])} {said}" for said in (*_SUMMARY.values(), _NOTHING) if count[said]]
+    count = Counter(_verdict_label(row) for row in rows)
+    parts = [f"{human(count[label])} {label}" for label in (*_SUMMARY.values(), _NOTHING) if count[label]]
     whole = sum(row.complete for row in rows)
     # Behaviours are not counted: one may belong to several groups.
-    groups = words.plural(len(rows), "group")
-    return f"{groups} of update behaviours: {', '.join(told)}; {human(whole)} explored to the end"
+    groups = sentences.plural(len(rows), "group")
+    return f"{groups} of update behaviours: {', '.join(parts)}; {human(whole)} explored to the end"
 
 
-def _said(row: GroupRow) -> str:
+def _verdict_label(row: GroupRow) -> str:
     nothing = row.verdict is GroupVerdict.UNTESTED and row.complete and not row.feasible
     return _NOTHING if nothing else _SUMMARY[row.verdict]
 
@@ -90,7 +90,7 @@ def _view(row: GroupRow, graph: GraphView | None) -> GroupView:
         sites = [*sites[:_SITES], (f"… and {len(row.sites) - _SITES} more", "")]
     return GroupView(
         rank=row.rank,
-        types=", ".join(words.names(row.types, 4, 60)),
+        types=", ".join(sentences.names(row.types, 4, 60)),
         members=human(row.members),
         representative=", ".join(where),
         updates=human(row.updates),
@@ -98,7 +98,7 @@ def _view(row: GroupRow, graph: GraphView | None) -> GroupView:
         explored="to the end" if row.complete else "cut off",
         verdict=VERDICT[row.verdict],
         tone="bad" if bad else "warn" if row.verdict is GroupVerdict.UNTESTED else "",
-        because=words.names(row.because, _REASONS, 200),
+        because=sentences.names(row.because, _REASONS, 200),
         sites=tuple(sites),
         graph=graph,
     )

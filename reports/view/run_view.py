@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crashcheck.checker.results import Finding, Fix, Level, Location, RunResult
-from crashcheck.reports.view import words
-from crashcheck.reports.view.excerpts import Sources, around
+from crashcheck.reports.view import sentences
+from crashcheck.reports.view.excerpts import Sources, StepFile, around, step_sources
 from crashcheck.reports.view.failing_behaviour import (
     STEPS_MAX,
     GraphView,
@@ -23,7 +23,6 @@ from crashcheck.reports.view.failing_behaviour import (
 from crashcheck.reports.view.groups import GroupView, group_views, summary
 from crashcheck.reports.view.numbers import human, percent, seconds_text
 from crashcheck.reports.view.text import block, line, valid
-from crashcheck.reports.view.walk import WalkFile, walk
 
 STEPS_ALL_FINDINGS = 1200  # schedule steps shown in one report; keeps 100 findings under 2 MiB of HTML
 STEPS_MIN = 12
@@ -72,7 +71,7 @@ class PlaceView:
 
 @dataclass(frozen=True, slots=True)
 class FixView:
-    """What would mend a finding. `cost` and `patch` are empty where there is nothing to add."""
+    """The suggested fix of a finding. `cost` and `patch` are empty where there is nothing to add."""
 
     kind: str
     words: str
@@ -84,13 +83,13 @@ class FixView:
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """One finding as it is told."""
+    """One finding as it is shown."""
 
     number: int
     id: str
     level: Level
     new: bool  # not in the baseline
-    suppressed: str  # why it is lived with, or ""
+    suppressed: str  # why the user accepts it, or ""
     in_diff: bool
     standing: str  # "suppressed", "known", "in the diff", or ""
     kind: str
@@ -111,7 +110,7 @@ class FindingView:
     notes: tuple[str, ...]
     uncertain: str
     schedule: ScheduleView
-    walk: tuple[WalkFile, ...]
+    step_sources: tuple[StepFile, ...]
     graph: GraphView | None
     fix: FixView | None
 
@@ -121,7 +120,9 @@ class RunView:
     """A whole report."""
 
     status: Status
-    headline: str
+    headline: str  # the first bug, or what was checked
+    counted: str  # findings and states; equal to the headline where there is no bug
+    covered: str  # "412 of 10^77"
     scope: str
     caveats: tuple[str, ...]
     counts: tuple[FactView, ...]
@@ -142,22 +143,24 @@ class RunView:
 
 def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
     """The view of a run; `sources` (see `excerpts.read_sources`) adds the lines around each place."""
-    told = len(result.findings) + len(result.uncertain)
-    steps = max(STEPS_MIN, min(STEPS_MAX, STEPS_ALL_FINDINGS // max(told, 1)))
+    shown = len(result.findings) + len(result.uncertain)
+    steps = max(STEPS_MIN, min(STEPS_MAX, STEPS_ALL_FINDINGS // max(shown, 1)))
     views = [
         _finding(number, found, sources or {}, steps)
         for number, found in enumerate((*result.findings, *result.uncertain), 1)
     ]
-    caveats = words.caveats(result)
-    whole = result.states.feasible_exact and words.covered(result) == result.states.feasible
+    caveats = sentences.caveats(result)
+    whole = result.states.feasible_exact and sentences.covered(result) == result.states.feasible
     open_ = any(finding.new and not finding.suppressed for finding in result.findings)
     status: Status = (
         "findings" if open_ else "partial" if result.findings else "clean" if whole and not caveats else "partial"
     )
     return RunView(
         status=status,
-        headline=words.headline(result),
-        scope=words.scope_sentence(result),
+        headline=sentences.headline(result),
+        counted=sentences.counted(result),
+        covered=sentences.states_covered(result),
+        scope=sentences.scope_sentence(result),
         caveats=caveats,
         counts=_counts(result),
         trace=_trace(result),
@@ -165,14 +168,16 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
         findings=tuple(views[: len(result.findings)]),
         uncertain=tuple(views[len(result.findings) :]),
         not_instrumented=tuple(FactView(line(u.unit, 160), line(u.what, 200)) for u in result.not_instrumented[:200]),
-        unmodelled=words.names(result.trace.unmodelled_calls, 100),
-        warnings=words.names(result.warnings, 100, 400),
-        notes=words.names(tuple(words.note(note) for note in result.notes), 200, 300),
+        unmodelled=sentences.names(result.trace.unmodelled_calls, 100),
+        warnings=sentences.names(result.warnings, 100, 400),
+        notes=sentences.names(tuple(sentences.note(note) for note in result.notes), 200, 300),
         unexercised=tuple(
-            FactView(line(one.function, 120), f"{line(one.file, 160)}:{one.line}", words.plural(one.stores, "store"))
+            FactView(
+                line(one.function, 120), f"{line(one.file, 160)}:{one.line}", sentences.plural(one.stores, "store")
+            )
             for one in result.unexercised[:UNEXERCISED_MAX]
         ),
-        unexercised_summary=words.unexercised(result.unexercised),
+        unexercised_summary=sentences.unexercised(result.unexercised),
         groups=group_views(result),
         groups_summary=summary(result),
         version=line(result.version, 40),
@@ -182,13 +187,15 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
 def _counts(result: RunResult) -> tuple[FactView, ...]:
     states = result.states
     exact = "" if states.feasible_exact else line(states.feasible_note, 200) or "a bound, not a count"
-    known = words.covered(result)
+    known = sentences.covered(result)
     share = percent(known, states.feasible) if states.feasible_exact else "unknown"
-    put_off = FactView("put off", human(states.put_off), "look like hangs of the check; not executed", "warn")
+    put_off = FactView(
+        "put off", human(states.put_off), "similar to states on which the check hangs; not checked", "warn"
+    )
     return (
         FactView("feasible", human(states.feasible), exact or "states that the model allows, counted exactly"),
         FactView("executed", human(states.executed), "images written and checked"),
-        FactView("pruned", human(states.pruned), "equal to a state already executed"),
+        FactView("pruned", human(states.pruned), "image identical to one already checked"),
         FactView("covered", share, "executed or pruned, of the feasible ones"),
         *((put_off,) if states.put_off else ()),
         FactView(
@@ -198,7 +205,7 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
         FactView(
             "uncertain",
             human(states.uncertain),
-            "failing, but the trace does not explain all that was read",
+            "failing, but the trace does not account for every byte read",
             "warn" if states.uncertain else "",
         ),
     )
@@ -210,7 +217,7 @@ def _trace(result: RunResult) -> tuple[FactView, ...]:
     share = percent(trace.explained_bytes, changed) if changed else "nothing changed"
     note = f"{human(trace.explained_bytes)} of {human(changed)} changed bytes"
     return (
-        FactView("explained", share, note, "warn" if trace.unexplained_bytes else ""),
+        FactView("accounted for", share, note, "warn" if trace.unexplained_bytes else ""),
         FactView(
             "events",
             human(trace.events),
@@ -218,8 +225,8 @@ def _trace(result: RunResult) -> tuple[FactView, ...]:
             f"{human(trace.fences)} fences, {human(trace.syncs)} syncs",
         ),
         FactView("operations", human(trace.operations), "marked by the workload"),
-        FactView("threads", human(trace.threads), f"in {words.plural(trace.processes, 'process', 'processes')}"),
-        FactView("files", human(len(trace.files)), ", ".join(words.names(trace.files, 6, 80))),
+        FactView("threads", human(trace.threads), f"in {sentences.plural(trace.processes, 'process', 'processes')}"),
+        FactView("files", human(len(trace.files)), ", ".join(sentences.names(trace.files, 6, 80))),
         FactView(
             "trace",
             line(trace.path, 160),
@@ -231,9 +238,9 @@ def _trace(result: RunResult) -> tuple[FactView, ...]:
 
 def _run(result: RunResult) -> tuple[FactView, ...]:
     return (
-        FactView("model", line(result.model, 80), words.model_sentence(result.model)),
+        FactView("model", line(result.model, 80), sentences.model_sentence(result.model)),
         FactView("strategy", line(result.strategy, 80)),
-        FactView("stopped", result.stop_reason.value, words.STOP[result.stop_reason]),
+        FactView("stopped", result.stop_reason.value, sentences.stop_sentence(result)),
         FactView("time", seconds_text(result.seconds)),
         FactView("configuration", line(result.config_path, 200)),
     )
@@ -246,7 +253,7 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> Fin
     fates = {step.tag: step.fate for step in (*schedule.steps, *schedule.unreached) if step.tag}
     places = [_place(finding.location, "A" if "A" in fates else "", fates.get("A", "the store"), sources)]
     if finding.other is not None:
-        places.append(_place(finding.other, "B" if "B" in fates else "", fates.get("B", "its partner"), sources))
+        places.append(_place(finding.other, "B" if "B" in fates else "", fates.get("B", "the other store"), sources))
     crash = finding.crash_location
     if same_site(crash, finding.location) or same_site(crash, finding.other):
         crash = None  # its lines are shown already
@@ -254,7 +261,7 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> Fin
     if finding.suppressed:
         notes.append(f"Suppressed: {line(finding.suppressed)}")
     elif not finding.new:
-        notes.append("Known: the baseline has it.")
+        notes.append("Known: it is in the baseline.")
     if finding.in_diff:
         notes.append("The change touches it.")
     if finding.depth > 1:
@@ -266,28 +273,28 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> Fin
         new=finding.new,
         suppressed=line(finding.suppressed),
         in_diff=finding.in_diff,
-        standing=words.standing(finding),
+        standing=sentences.standing(finding),
         kind=finding.kind.value,
-        kind_title=words.KIND_TITLE[finding.kind],
-        kind_sentence=words.KIND_SENTENCE[finding.kind],
+        kind_title=sentences.KIND_TITLE[finding.kind],
+        kind_sentence=sentences.kind_sentence(finding),
         model=line(finding.model, 60),
-        model_sentence=words.model_sentence(finding.model),
+        model_sentence=sentences.model_sentence(finding.model),
         message=line(finding.message, 400),
         places=tuple(places),
         crash_point=line(finding.crash_point, 300),
         crash_place=_place(crash, "", "crash point", sources) if crash is not None else None,
         story=_story(finding, schedule),
-        outcome=words.outcome(finding.verdict),
+        outcome=sentences.outcome(finding.verdict),
         output=output,
         output_cut="cut: " + (f"{left_out:,} characters left out here" if left_out else "the check printed more")
         if left_out or finding.verdict.output_truncated
         else "",
         replay=f"crashcheck replay {shlex.quote(line(finding.replay, 2000))}",
-        states=words.explained(finding),
+        states=sentences.same_cause(finding),
         notes=tuple(notes),
         uncertain=line(finding.uncertain),
         schedule=schedule,
-        walk=walk(finding, schedule, sources),
+        step_sources=step_sources(finding, schedule, sources),
         graph=graph_view(finding),
         fix=_fix(finding.fix),
     )
@@ -301,7 +308,7 @@ def _fix(fix: Fix | None) -> FixView | None:
         (fix.extra_fences, "fence", "fences"),
         (fix.extra_syncs, "sync", "syncs"),
     )
-    told = [words.plural(count, one, many) for count, one, many in counts if count]
+    added = [sentences.plural(count, one, many) for count, one, many in counts if count]
     patch = [
         f"{edit.file}:{edit.line} {'=' if edit.replaces else '+'} {text}"
         for edit in fix.edits
@@ -311,7 +318,7 @@ def _fix(fix: Fix | None) -> FixView | None:
         fix.kind,
         line(fix.words, 600),
         line(fix.verified, 400),
-        f"{' and '.join(told)} more in the recorded run" if told else "",
+        f"{' and '.join(added)} more in the recorded run" if added else "",
         tuple(line(text, 200) for text in patch[:PATCH_LINES]),
         line(fix.no_edit, 300),
     )
@@ -338,16 +345,17 @@ def _place(place: Location, tag: str, role: str, sources: Sources) -> PlaceView:
 
 def _story(finding: Finding, schedule: ScheduleView) -> tuple[str, ...]:
     """The failure in three or four sentences, in the order in which it happens."""
-    told = [
-        f"`{step.label or step.what}` is written{' at ' + step.where if step.where else ''}: {words.TOLD[step.state]}."
+    story = [
+        f"`{step.label or step.what}` is written{' at ' + step.where if step.where else ''}: "
+        f"{sentences.FATE_CLAUSE[step.state]}."
         for step in schedule.steps
         if step.tag
     ]
-    told.append(f"Crash {line(finding.crash_point, 300)}.")
-    told += [
+    story.append(f"Crash {line(finding.crash_point, 300)}.")
+    story += [
         f"`{step.label or step.what}`{' at ' + step.where if step.where else ''} is not reached."
         for step in schedule.unreached
         if step.tag
     ]
-    told.append(f"On the image that is left, {words.outcome(finding.verdict)}.")
-    return tuple(told)
+    story.append(f"On the crash image, {sentences.outcome(finding.verdict)}.")
+    return tuple(story)

@@ -51,7 +51,7 @@ def line(text: str, limit: int = LINE_CHARS) -> str:
 def block(text: str, lines: int = BLOCK_LINES, columns: int = BLOCK_COLUMNS) -> tuple[tuple[str, ...], int]:
     """The lines of a program's output, bounded, and the number of characters left out.
 
-    The first third and the last two thirds are kept: a failure is usually told at the end.
+    The first third and the last two thirds are kept: a check usually prints its failure at the end.
     """
     budget = lines * columns * 2
     left_out = 0

@@ -75,12 +75,12 @@ def _verify(config: Config, jobs: int, ids: list[str]) -> int:
     """Build, record and explore what is there now."""
     from crashcheck import pipeline
     from crashcheck.checker.fixes import proposals
-    from crashcheck.reports.view import words
+    from crashcheck.reports.view import sentences
     from crashcheck.reports.view.text import line
 
     ran = pipeline.run(config, jobs=jobs)
     remaining = proposals.left(ids, ran.result)
-    print(f"explored anew: {words.headline(ran.result)}")
+    print(f"explored anew: {sentences.headline(ran.result)}")
     print(
         f"{len(ids) - len(remaining)} of {len(ids)} mended"
         + (f"; still there: {', '.join(remaining)}" if remaining else "")

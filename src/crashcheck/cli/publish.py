@@ -1,4 +1,4 @@
-"""`crashcheck publish`: tell a pull request on GitHub what a run found, from its JSON report."""
+"""`crashcheck publish`: show the findings of a run on a GitHub pull request, from its JSON report."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ EXITS = (EXIT_CLEAN, EXIT_FINDINGS)
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "publish",
-        help="tell a pull request on GitHub what a run found",
+        help="show the findings of a run on a GitHub pull request",
         description="Writes the job's summary and annotations, which need no permission; then, with GITHUB_TOKEN, "
-        "what is asked for here. Where the token may not write, as on a pull request from a fork, it says so and goes "
-        "on. Exit codes: 0 told as far as GitHub allows, 2 could not do its job.",
+        "what the options ask for. Where the token may not write, as on a pull request from a fork, it prints that "
+        "and continues. Exit codes: 0 written as far as GitHub allows, 2 failed, with the reason.",
     )
     parser.add_argument("--report", type=Path, required=True, metavar="PATH", help="of `crashcheck run --format json`")
     parser.add_argument("--comment", action="store_true", help="keep one comment on the pull request up to date")
@@ -42,9 +42,11 @@ def add_parser(subparsers: Any) -> None:
         help="a check run with every annotation; auto: where there are more than ten findings (default: never)",
     )
     parser.add_argument("--review", action="store_true", help="suggest verified fixes in a review that only comments")
-    told = parser.add_mutually_exclusive_group()
-    told.add_argument("--fail-on", choices=FAIL_ON, default="warning", help="as of `crashcheck run` (default: warning)")
-    told.add_argument(
+    verdict = parser.add_mutually_exclusive_group()
+    verdict.add_argument(
+        "--fail-on", choices=FAIL_ON, default="warning", help="as of `crashcheck run` (default: warning)"
+    )
+    verdict.add_argument(
         "--exit-code", type=int, metavar="N", help="of the run; it decides the conclusion instead of --fail-on"
     )
     parser.add_argument(
@@ -66,7 +68,7 @@ def publish(
     pause: Callable[[float], None] = time.sleep,
     between_writes_s: float | None = None,
 ) -> int:
-    """Tells it all, the parts that need no permission first. Raises CrashcheckError for what is wrong on this side."""
+    """Publish the report, the parts that need no permission first. Raises CrashcheckError for a bad option or file."""
     from crashcheck.reports.formats import json_report
     from crashcheck.reports.github.client import API_URL, BETWEEN_WRITES_S, Client
     from crashcheck.reports.github.event import read_event
@@ -84,16 +86,16 @@ def publish(
             pause,
             BETWEEN_WRITES_S if between_writes_s is None else between_writes_s,
         )
-    telling = _prepare(args, environment, result, event, client)
-    _summary(telling, environment)
-    sys.stdout.write(telling.commands())
+    publication = _prepare(args, environment, result, event, client)
+    _summary(publication, environment)
+    sys.stdout.write(publication.commands())
     sys.stdout.flush()
-    _outputs(telling, environment)
+    _outputs(publication, environment)
     asked = args.comment or args.review or args.check_run != "never"
     if client and event:
-        telling.to_github(client, event)
+        publication.to_github(client, event)
     elif asked:
-        telling.say("No token (GITHUB_TOKEN), so nothing but the summary and the annotations was written.")
+        publication.log("No token (GITHUB_TOKEN), so nothing but the summary and the annotations was written.")
     return EXIT_CLEAN
 
 
@@ -109,7 +111,7 @@ def _read(path: Path) -> str:
 
 
 @dataclass(slots=True)
-class _Telling:
+class _Publication:
     """One publication: what is told, and where."""
 
     args: argparse.Namespace
@@ -123,16 +125,16 @@ class _Telling:
     number: int | None
     name: Name
 
-    def say(self, words: str) -> None:
+    def log(self, text: str) -> None:
         """A line of the log."""
         from crashcheck.reports.view.text import line
 
-        print(f"crashcheck: {line(words, 1000)}", flush=True)
+        print(f"crashcheck: {line(text, 1000)}", flush=True)
 
     def commands(self) -> str:
         from crashcheck.reports.formats import workflow_commands
 
-        return workflow_commands.render(self.remarks)  # what is suppressed stands in the summary
+        return workflow_commands.render(self.remarks)  # what is suppressed is in the summary
 
     def to_github(self, client: Client, event: Event) -> None:
         """The parts that need a token, each on its own: one that fails costs a line."""
@@ -142,14 +144,14 @@ class _Telling:
 
         parts: list[tuple[str, Callable[[], Done]]] = []
         if self.args.comment and self.number is not None:
-            parts.append(("comment", lambda: self._comment(client)))
+            parts.append(("comment", lambda: self._comment(client, event)))
         wanted = self.args.check_run
         if wanted == "always" or (wanted == "auto" and comment.needs_check_run(self.remarks)):
             parts.append(("check run", lambda: self._check_run(client, event)))
         if self.args.review and self.number is not None:
             parts.append(("review", lambda: self._review(client, event)))
         if self.number is None and (self.args.comment or self.args.review):
-            self.say("This event belongs to no open pull request, so there is none to comment on.")
+            self.log("This event belongs to no open pull request: nothing was commented on.")
         forbidden: dict[str, str] = {}
         for name, part in parts:
             try:
@@ -160,22 +162,22 @@ class _Telling:
                     continue
                 print(workflow_commands.command("warning", f"The {name} was left out: {refusal}", title="crashcheck"))
             else:
-                self.say(f"{name}: {done}")
+                self.log(f"{name}: {done}")
         if forbidden:
             fork = ", as on a pull request from a fork" if event.fork else "; see the permissions in docs/github.md"
-            self.say(
+            self.log(
                 f"The token may not write the {' and the '.join(forbidden)}{fork}: {next(iter(forbidden.values()))}. "
-                "The summary and the annotations hold every finding."
+                "The summary and the annotations show every finding."
             )
 
-    def _comment(self, client: Client) -> Done:
+    def _comment(self, client: Client, event: Event) -> Done:
         from crashcheck.checker import policy
         from crashcheck.reports.github import comment
 
         assert self.number is not None
         clean = not any(map(policy.counts, self.result.findings))
         marked = comment.marker("comment", self.config)
-        body = comment.comment(self.view, marked, self.link, self.where(), clean)
+        body = comment.comment(self.view, marked, self.link, self.where(), event.sha if clean else "")
         return client.comment(self.number, marked, body, clean)
 
     def _check_run(self, client: Client, event: Event) -> Done:
@@ -208,8 +210,8 @@ def _prepare(
     result: RunResult,
     event: Event | None,
     client: Client | None,
-) -> _Telling:
-    """What is told, and the change that it is told about: GitHub's own view of it, or else that of git."""
+) -> _Publication:
+    """What to publish, and the change that it is about: as GitHub shows it, or else as git does."""
     from crashcheck.diff import git_diff
     from crashcheck.reports.formats.markdown import github_links
     from crashcheck.reports.github.annotations import remarks
@@ -230,12 +232,12 @@ def _prepare(
         if client and number is not None and args.diff is None:
             shown = client.shown(number)
     except Refused as refusal:
-        print(f"crashcheck: {line(str(refusal), 1000)}; findings stand at their stores.")
+        print(f"crashcheck: {line(str(refusal), 1000)}; findings are annotated at their stores.")
     diff = git_diff(root, args.diff) if args.diff is not None else shown.diff if shown else None
     server = environment.get("GITHUB_SERVER_URL") or "https://github.com"
     link = github_links(f"{server}/{event.repository}", event.sha, repository.name) if event else _no_link
-    told = remarks(result, view, repository.name, diff)
-    return _Telling(args, environment, result, view, told, link, config, shown, number, repository.name)
+    placed = remarks(result, view, repository.name, diff)
+    return _Publication(args, environment, result, view, placed, link, config, shown, number, repository.name)
 
 
 def _no_link(file: str, number: int) -> str:
@@ -263,27 +265,32 @@ def _places(root: Path, folder: str | None, config: str) -> tuple[str, str]:
     return folder, f"{folder}/{name}" if folder else name
 
 
-def _summary(telling: _Telling, environment: Mapping[str, str]) -> None:
+def _summary(publication: _Publication, environment: Mapping[str, str]) -> None:
     """The job's summary; another step may have written one before."""
     from crashcheck.reports.formats import markdown
 
     path = environment.get("GITHUB_STEP_SUMMARY")
     if path:
         more = "the HTML report in the workflow's artifact"
-        _append(path, markdown.render(telling.view, markdown.SUMMARY, telling.link, more) + telling.where() + "\n")
+        _append(
+            path,
+            markdown.render(publication.view, markdown.SUMMARY, publication.link, more) + publication.where() + "\n",
+        )
 
 
-def _outputs(telling: _Telling, environment: Mapping[str, str]) -> None:
+def _outputs(publication: _Publication, environment: Mapping[str, str]) -> None:
     """The outputs of the step: numbers, and words of our own; nothing that came from the program."""
     from crashcheck.checker import policy
     from crashcheck.reports.github import comment
 
     path = environment.get("GITHUB_OUTPUT")
     if path:
-        result = telling.result
+        result = publication.result
         new = sum(map(policy.counts, result.findings))
-        ended = telling.args.exit_code
-        concluded = "error" if ended not in (None, *EXITS) else comment.conclusion(result, _fails(telling.args, result))
+        ended = publication.args.exit_code
+        concluded = (
+            "error" if ended not in (None, *EXITS) else comment.conclusion(result, _fails(publication.args, result))
+        )
         _append(path, f"findings={len(result.findings)}\nnew-findings={new}\nconclusion={concluded}\n")
 
 

@@ -86,8 +86,8 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
 
 
 def _replay(config: Config, token: str, image: Path, *, kept: bool, shown: Path | None = None) -> int:
+    from crashcheck.reports.view.sentences import outcome
     from crashcheck.reports.view.text import block
-    from crashcheck.reports.view.words import outcome
 
     replayed = replay_token(config, token, image)
     for text in block(replayed.verdict.output)[0]:

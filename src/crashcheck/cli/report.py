@@ -1,4 +1,4 @@
-"""`crashcheck report`: the reports of an earlier run in other formats, from its JSON report."""
+"""`crashcheck report`: make other reports of an earlier run from its JSON report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
         "report",
         help="make other reports from a JSON report",
         description="Makes reports of an earlier run from its JSON report, which holds all that they show. "
-        "Exit codes: 0 made, 2 could not do its job.",
+        "Exit codes: 0 made, 2 failed, with the reason.",
     )
     parser.add_argument(
         "--from",

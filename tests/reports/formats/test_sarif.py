@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from crashcheck.checker.results import Frame, RunResult, StopReason
 from crashcheck.reports.formats import sarif
-from crashcheck.reports.formats.line_hashes import line_hashes
+from crashcheck.reports.formats.sarif import line_hashes
 from crashcheck.reports.view.run_view import build_view
 from support import golden
 from support.report_runs import (
@@ -83,16 +83,16 @@ def test_a_rule_says_what_to_do() -> None:
         assert rule["properties"]["problem.severity"] == "error"
 
 
-def test_a_result_is_at_the_store_and_links_to_its_partner() -> None:
+def test_a_result_is_at_the_store_and_links_to_the_other_store() -> None:
     (result,) = log(ONE)["results"]
     assert result["ruleId"] == log(ONE)["tool"]["driver"]["rules"][result["ruleIndex"]]["id"]
     assert result["locations"][0]["physicalLocation"] == {
         "artifactLocation": {"uri": "src/level_hash.c", "uriBaseId": "%SRCROOT%"},
         "region": {"startLine": 9, "startColumn": 5},
     }
-    partner = result["relatedLocations"][0]
-    assert (partner["id"], partner["physicalLocation"]["region"]["startLine"]) == (1, 8)
-    assert "[its partner, lost: entry.value](1)" in result["message"]["text"]
+    other = result["relatedLocations"][0]
+    assert (other["id"], other["physicalLocation"]["region"]["startLine"]) == (1, 8)
+    assert "[the other store, lost: entry.value](1)" in result["message"]["text"]
 
 
 @pytest.mark.parametrize("result", [FULL, hostile()], ids=["full", "hostile"])
@@ -140,8 +140,8 @@ def test_a_deeper_call_is_nested() -> None:
 def test_a_fix_is_told_in_the_message() -> None:
     (result,) = log(run(FIXED))["results"]
     assert (
-        "Fix: flush and fence `entry.value` before `token.valid` is stored; with this edit: 0 of 6 failing states fail"
-        in result["message"]["text"]
+        "Suggested fix: flush and fence `entry.value` before `token.valid` is stored; "
+        "with this edit: 0 of 6 failing states fail" in result["message"]["text"]
     )
 
 
@@ -171,10 +171,7 @@ def test_an_interrupted_run_was_not_successful_and_caveats_are_notifications() -
     (invocation,) = log(replace(FULL, stop_reason=StopReason.INTERRUPTED))["invocations"]
     assert invocation["executionSuccessful"] is False
     texts = [note["message"]["text"] for note in invocation["toolExecutionNotifications"] if note["level"] == "warning"]
-    assert (
-        "2 states that look like ones on which the check hangs had been put off to the end of the search, "
-        "which did not get there: not checked."
-    ) in texts
+    assert "2 states are similar to ones on which the check hangs: put off to the end, and not checked." in texts
     assert "the workload wrote to stderr: 3 lines" in texts
     assert log(FULL)["invocations"][0]["executionSuccessful"] is True
 
@@ -279,4 +276,4 @@ def test_what_makes_a_log_too_large_is_left_out_and_counted(monkeypatch: pytest.
     assert sum("codeFlows" in result for result in made["results"]) == 100
     texts = [note["message"]["text"] for note in made["invocations"][0]["toolExecutionNotifications"]]
     assert "50 findings left out: a file holds 150." in texts
-    assert "50 findings stand without their schedule." in texts
+    assert "50 findings are listed without their schedule." in texts

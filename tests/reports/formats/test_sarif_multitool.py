@@ -17,7 +17,7 @@ import pytest
 
 from crashcheck.checker.results import RunResult
 from crashcheck.reports.formats import sarif
-from crashcheck.reports.formats.line_hashes import line_hashes
+from crashcheck.reports.formats.sarif import line_hashes
 from crashcheck.reports.view.run_view import build_view
 from support.report_runs import CLEAN, FULL, KILLED, LEVEL_HASH_C, hostile, many, run
 

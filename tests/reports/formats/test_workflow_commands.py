@@ -52,8 +52,8 @@ def test_a_finding_is_an_error_at_its_line() -> None:
 def test_a_fix_is_told_with_its_edit() -> None:
     _, _, message = read(rendered(run(FIXED)).strip())
     assert message.splitlines()[2:5] == [
-        "Fix: flush and fence `entry.value` before `token.valid` is stored; with this edit: 0 of 6 failing states fail "
-        "on this trace; 100 flushes and 100 fences more in the recorded run.",
+        "Suggested fix: flush and fence `entry.value` before `token.valid` is stored; with this edit: 0 of 6 "
+        "failing states fail on this trace; 100 flushes and 100 fences more in the recorded run.",
         "src/level_hash.c:9 +     clwb(entry);",
         "src/level_hash.c:9 +     sfence();",
     ]

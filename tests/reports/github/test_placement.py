@@ -39,12 +39,12 @@ def test_a_store_that_the_diff_shows_is_annotated_even_if_another_line_changed()
     assert (placed.spot, placed.line, placed.because) == ("store", 9, "")
 
 
-def test_the_partner_is_the_nearest_line_of_the_schedule() -> None:
+def test_the_other_store_is_the_nearest_line_of_the_schedule() -> None:
     placed = place(LEVEL_HASH, name, diff({FILE: {7, 8, 12}}))
     assert (placed.spot, placed.file, placed.line) == ("schedule", FILE, 8)
     assert placed.because == (
         "The store is at src/level_hash.c:9 (`b->tokens[slot].valid = 1;`), which this change does not show; "
-        "this line is its partner, the nearest one that it does."
+        "this line is the other store, the nearest one in the change."
     )
 
 

@@ -134,7 +134,7 @@ def test_the_comment_follows_the_findings_until_they_are_gone(job: Job, github: 
     assert "comment: updated" in job.publish(a_run(1), "--comment")
     assert "comment: resolved" in job.publish(a_run(0), "--comment")
     (comment,) = github.comments
-    assert "nothing new left to say" in comment["body"]
+    assert f"Not seen again at {HEAD[:10]}: 412 of 412 states covered" in comment["body"]
     assert "level_hash" not in comment["body"]
 
 
@@ -152,7 +152,7 @@ def test_on_a_fork_the_token_costs_one_line_and_nothing_else_is_lost(job: Job, g
         "crashcheck: review: none",
         "crashcheck: The token may not write the comment and the check run, as on a pull request from a fork: "
         "could not comment: HTTP 403: Resource not accessible by integration. "
-        "The summary and the annotations hold every finding.",
+        "The summary and the annotations show every finding.",
     ]
     assert printed.count("::error ") == 10
     assert "findings=60" in job.outputs.read_text()

@@ -27,7 +27,7 @@ def test_an_edit_becomes_a_suggestion_that_keeps_the_line() -> None:
     (comment,) = suggested(fixed(FENCE))
     assert (comment.path, comment.line) == (FILE, 9)
     assert comment.body.startswith(f"{MARK}\n**crashcheck, ordering:** `token.valid` at src/level")
-    assert "Proposed: a flush of `entry` and a fence. Tried: with this edit: 0 of 6 states fail." in comment.body
+    assert "Suggested fix: a flush of `entry` and a fence. Checked: with this edit: 0 of 6 states fail." in comment.body
     assert comment.body.endswith("```suggestion\n    clwb(entry);\n    sfence();\n    b->tokens[slot].valid = 1;\n```")
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.results import GraphEdge, GraphNode, GroupVerdict, Location
+from crashcheck.reports.view.diagrams import graph_picture, schedule_picture
 from crashcheck.reports.view.excerpts import read_sources
 from crashcheck.reports.view.failing_behaviour import GraphView, NodeView
-from crashcheck.reports.view.pictures import graph_picture, schedule_picture
 from crashcheck.reports.view.run_view import build_view
 from support.report_runs import (
     CLEAN,
@@ -42,9 +42,9 @@ def test_the_culprits_carry_the_same_letters_everywhere() -> None:
 def test_the_story_is_told_in_the_order_of_the_program() -> None:
     assert build_view(ONE).findings[0].story == (
         "`entry.value` is written at src/level_hash.c:8: it is lost.",
-        "`token.valid` is written at src/level_hash.c:9: it reaches the medium.",
+        "`token.valid` is written at src/level_hash.c:9: it survives the crash.",
         "Crash before the fence at src/level_hash.c:12, in operation 3; 2 operations acknowledged.",
-        "On the image that is left, the check exited with status 3.",
+        "On the crash image, the check exited with status 3.",
     )
 
 
@@ -81,7 +81,7 @@ def test_a_pair_that_a_path_orders_is_not_called_unordered() -> None:
     assert bound.unordered is None
 
 
-def test_a_finding_without_partner_crash_place_stack_and_graph_is_told() -> None:
+def test_a_finding_without_other_store_crash_place_stack_and_graph_is_shown() -> None:
     bare = replace(RECORD, location=Location("", 0, 0, "", "", ()), schedule=(), crash_location=None)
     finding = build_view(run(bare)).findings[0]
     assert finding.places[0].where == "unknown place"

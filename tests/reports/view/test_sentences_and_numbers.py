@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from crashcheck.checker.results import StateCounts, StopReason
-from crashcheck.reports.view import words
+from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import bytes_text, digits, human, json_count, percent, seconds_text, superscript
 from crashcheck.reports.view.text import block, line, shorten
 from support.report_runs import ALL, CLEAN, LEVEL_HASH, SOME, TRACE, run
@@ -57,42 +57,70 @@ def test_units_are_spelled_out() -> None:
     assert superscript("412 of 10^77") == "412 of 10⁷⁷"
 
 
-def test_no_findings_names_how_little_was_looked_at() -> None:
+def test_the_headline_is_the_first_bug_and_how_many_more_there_are() -> None:
+    accepted = replace(LEVEL_HASH, suppressed="rebuilt at start")
+    known = replace(LEVEL_HASH, new=False)
+    other = replace(LEVEL_HASH, message="`b` may be lost")
+    assert sentences.headline(run(LEVEL_HASH)) == LEVEL_HASH.message
+    assert sentences.headline(run(LEVEL_HASH, other)) == f"{LEVEL_HASH.message}, and 1 more finding"
+    assert sentences.headline(run(accepted, other, known)) == "`b` may be lost, and 2 more findings"
+    for settled in (accepted, known):
+        assert sentences.headline(run(settled)) == sentences.counted(run(settled))
+    assert sentences.headline(CLEAN) == sentences.counted(CLEAN)
+
+
+def test_a_missing_order_names_both_stores() -> None:
+    assert sentences.kind_sentence(LEVEL_HASH) == (
+        "Nothing guarantees that `entry.value` (stored first) is durable before `token.valid`, "
+        "so a crash can keep the second without the first."
+    )
+    unknown = replace(LEVEL_HASH, location=replace(LEVEL_HASH.location, variable="a`b"))
+    assert sentences.kind_sentence(unknown) == sentences.KIND_SENTENCE[LEVEL_HASH.kind]
+
+
+def test_no_findings_names_how_little_was_checked() -> None:
     part = replace(SOME, failing=0, flaky=0, uncertain=0)
-    assert words.headline(run(states=part)) == "No findings in 412 of 10^77 feasible crash states"
+    assert sentences.headline(run(states=part)) == "No findings in 412 of 10^77 feasible crash states"
 
 
 def test_all_states_are_claimed_only_when_the_count_is_exact() -> None:
-    assert words.headline(CLEAN) == "No findings in all 412 feasible crash states"
+    assert sentences.headline(CLEAN) == "No findings in all 412 feasible crash states"
     bound = replace(ALL, feasible_exact=False, feasible_note="upper bound: equal bytes counted apart")
-    assert words.headline(run(states=bound)) == "No findings in 412 of about 412 feasible crash states"
-    assert words.caveats(run(states=bound)) == (
+    assert sentences.headline(run(states=bound)) == "No findings in 412 of about 412 feasible crash states"
+    assert sentences.caveats(run(states=bound)) == (
         "The number of feasible states is a bound: upper bound: equal bytes counted apart.",
     )
 
 
-def test_states_are_told_of_that_were_put_off_as_likely_hangs_and_not_those_under_way_when_the_budget_ended() -> None:
+def test_states_are_listed_that_were_put_off_as_likely_hangs_and_not_those_under_way_when_the_budget_ended() -> None:
     cut = replace(ALL, executed=300, skipped=5)
-    assert words.caveats(run(states=cut)) == ()
-    (told,) = words.caveats(run(states=replace(cut, put_off=1)))
-    assert told.startswith("1 state that looks like one on which the check hangs had been put off")
+    assert sentences.caveats(run(states=cut)) == ()
+    (caveat,) = sentences.caveats(run(states=replace(cut, put_off=1)))
+    assert caveat == "1 state is similar to ones on which the check hangs: put off to the end, and not checked."
 
 
-def test_one_is_told_in_the_singular() -> None:
+def test_one_is_counted_in_the_singular() -> None:
     one = StateCounts(1, True, "", 1, 0, 0, 1, 0, 0)
-    assert words.headline(run(LEVEL_HASH, states=one)) == "1 finding in 1 of 1 feasible crash state"
-    assert words.headline(run(states=one)) == "No findings in the only feasible crash state"
+    assert sentences.counted(run(LEVEL_HASH, states=one)) == "1 finding in 1 of 1 feasible crash state"
+    assert sentences.headline(run(states=one)) == "No findings in the only feasible crash state"
 
 
 @pytest.mark.parametrize("stop", [stop for stop in StopReason if stop is not StopReason.EXHAUSTED])
 def test_a_search_that_was_cut_short_says_that_states_remain(stop: StopReason) -> None:
-    assert words.STOP[stop].endswith("states that remain were not looked at.")
+    assert sentences.stop_sentence(run(stop=stop)).endswith("; the remaining states were not checked.")
+
+
+def test_a_search_to_its_end_names_what_it_planned() -> None:
+    assert sentences.stop_sentence(CLEAN) == "Every feasible crash state was checked (identical images once)."
+    assert sentences.stop_sentence(run(states=SOME)) == (
+        "All 412 crash states that the strategy exhaustive plans were checked (identical images once)."
+    )
 
 
 def test_unexplained_bytes_are_a_caveat_with_their_share() -> None:
-    told = words.caveats(run(trace=replace(TRACE, explained_bytes=90, unexplained_bytes=10)))
-    assert told == (
-        "10 of 100 changed bytes (10.0 %) were written by something that was not recorded; they were never varied.",
+    caveats = sentences.caveats(run(trace=replace(TRACE, explained_bytes=90, unexplained_bytes=10)))
+    assert caveats == (
+        "10 of 100 changed bytes (10.0 %) are not accounted for by the trace: crash states never vary them.",
     )
 
 

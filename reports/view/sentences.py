@@ -1,0 +1,241 @@
+"""The sentences of a report: the headline, what a kind, a model, an outcome or a stop reason means, and the caveats."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Sequence
+
+from crashcheck.checker.results import Finding, Kind, Note, Outcome, RunResult, StopReason, Unexercised, Verdict
+from crashcheck.reports.view.numbers import human, percent
+from crashcheck.reports.view.text import line
+
+KIND_TITLE = {
+    Kind.ORDERING: "Ordering",
+    Kind.ATOMICITY: "Atomicity",
+    Kind.UNPERSISTED: "Not durable",
+    Kind.RECOVERY_FAILURE: "Recovery failure",
+}
+KIND_SENTENCE = {
+    Kind.ORDERING: "Nothing guarantees that the first store is durable before the second, "
+    "so a crash can keep the second without the first.",
+    Kind.ATOMICITY: "These updates belong together, but a crash can keep only some of them: "
+    "nothing makes them one atomic step.",
+    Kind.UNPERSISTED: "A flush, fence or sync is missing: the operation was acknowledged before its update was "
+    "durable, so a crash can lose it.",
+    Kind.RECOVERY_FAILURE: "The model allows this crash image, and recovery fails on it.",
+}
+_STOPPED = {
+    StopReason.BUDGET_STATES: "The state budget ended the search",
+    StopReason.BUDGET_SECONDS: "The time budget ended the search",
+    StopReason.INTERRUPTED: "The run was interrupted",
+    StopReason.DISK_FULL: "The disk was full",
+}
+FATE = {"durable": "durable", "persisted": "survived", "lost": "lost", "unreached": "not reached", "": ""}
+FATE_CLAUSE = {
+    "durable": "it is durable",
+    "persisted": "it survives the crash",
+    "lost": "it is lost",
+    "unreached": "it is not reached",
+}
+
+
+def kind_sentence(finding: Finding) -> str:
+    """What is wrong, with the names of both stores where they are known."""
+    if finding.kind is Kind.ORDERING and finding.other is not None:
+        first, second = finding.other.name, finding.location.name
+        if all(name and name == line(name, 80) and "`" not in name for name in (first, second)):
+            return (
+                f"Nothing guarantees that `{first}` (stored first) is durable before `{second}`, "
+                "so a crash can keep the second without the first."
+            )
+    return KIND_SENTENCE[finding.kind]
+
+
+def plural(count: int, noun: str, many: str = "") -> str:
+    """`1 finding`, `2 findings`, `10^77 states`."""
+    return f"{human(count)} {noun if count == 1 else many or noun + 's'}"
+
+
+def granule_word(model: str) -> str:
+    """What the model takes as the unit that persists in order."""
+    if model.startswith("page-cache"):
+        return "sector" if "tear=512" in model or "tear=4096" in model else "page"
+    return "line"
+
+
+def model_sentence(model: str) -> str:
+    """What a finding's model assumes, in a sentence."""
+    if model.startswith("page-cache"):
+        torn = "" if granule_word(model) == "page" else " A page can be torn into sectors."
+        return "The kernel can write any dirty page to disk at any time; only a sync guarantees it." + torn
+    if model.startswith("eadr"):
+        return "Caches survive power loss (eADR): stores persist in the order in which they became visible."
+    if model.startswith("px86"):
+        return "Caches are volatile (ADR): lines can be written back in any order until a flush and a fence."
+    return ""
+
+
+def outcome(verdict: Verdict) -> str:
+    """How the check ended: `the check exited with status 3`."""
+    if verdict.outcome is Outcome.SIGNAL and verdict.signal is not None:
+        try:
+            name = signal.Signals(verdict.signal).name
+        except ValueError:
+            name = f"signal {verdict.signal}"
+        return f"the check was killed by {name}"
+    if verdict.outcome is Outcome.TIMEOUT:
+        return "the check timed out"
+    if verdict.outcome is Outcome.LIMIT:
+        return "the check hit a limit (memory, file size or output)"
+    if verdict.outcome is Outcome.FAIL and verdict.exit_code == 0:
+        return "the output differs from that of a run without a crash"
+    if verdict.exit_code is not None:
+        return f"the check exited with status {verdict.exit_code}"
+    return f"the check ended as {verdict.outcome.value}"
+
+
+def feasible(result: RunResult) -> str:
+    """The number of feasible states with what is known of its exactness: `412`, `at most 10^77`."""
+    states = result.states
+    return human(states.feasible) if states.feasible_exact else f"about {human(states.feasible)}"
+
+
+def covered(result: RunResult) -> int:
+    """States of which the verdict is known: executed, or equal to an executed one."""
+    return result.states.executed + result.states.pruned
+
+
+def standing(finding: Finding) -> str:
+    """What sets a finding apart from one that simply counts: `suppressed`, `known`, `in the diff`, or nothing."""
+    if finding.suppressed:
+        return "suppressed"
+    return "known" if not finding.new else "in the diff" if finding.in_diff else ""
+
+
+def headline(result: RunResult) -> str:
+    """The first line of a report: the first bug that counts, and how many more; without one, what was checked."""
+    first = next((finding for finding in result.findings if not standing(finding) or finding.in_diff), None)
+    if first is None or first.suppressed or not first.new:
+        return counted(result)
+    more = len(result.findings) - 1
+    return line(first.message, 400) + (f", and {plural(more, 'more finding')}" if more else "")
+
+
+def counted(result: RunResult) -> str:
+    """How many findings there are in how many states, so that the number cannot be read as a proof."""
+    count = len(result.findings)
+    what = plural(count, "finding") if count else "No findings"
+    kinds = Counter(standing(finding) for finding in result.findings)
+    if count and set(kinds) != {""}:
+        fresh = sum(finding.new and not finding.suppressed for finding in result.findings)
+        parts = [f"{human(fresh)} new"] if kinds["known"] or kinds["suppressed"] else []
+        if kinds["in the diff"]:
+            parts = [" of which ".join([*parts, f"{human(kinds['in the diff'])} in the diff"])]
+        parts += [f"{human(kinds[word])} {word}" for word in ("known", "suppressed") if kinds[word]]
+        what += f" ({', '.join(parts)})"
+    known = covered(result)
+    if not count and _is_complete(result):
+        scope = f"all {human(known)} feasible crash states" if known != 1 else "the only feasible crash state"
+    else:
+        scope = f"{states_covered(result)} feasible crash {'state' if result.states.feasible == 1 else 'states'}"
+    return f"{what} in {scope}"
+
+
+def states_covered(result: RunResult) -> str:
+    """`412 of 10^77`."""
+    return f"{human(covered(result))} of {feasible(result)}"
+
+
+def _is_complete(result: RunResult) -> bool:
+    return result.states.feasible_exact and covered(result) == result.states.feasible
+
+
+def scope_sentence(result: RunResult) -> str:
+    """Under which model and strategy the headline holds, and why the search ended."""
+    return (
+        f"One recorded run was explored under the model {line(result.model, 60)} "
+        f"with the strategy {line(result.strategy, 60)}. {stop_sentence(result)}"
+    )
+
+
+def stop_sentence(result: RunResult) -> str:
+    """Why the search ended, and whether states remain."""
+    if result.stop_reason is not StopReason.EXHAUSTED:
+        return f"{_STOPPED[result.stop_reason]}; the remaining states were not checked."
+    if _is_complete(result):
+        return "Every feasible crash state was checked (identical images once)."
+    planned = plural(covered(result), "crash state")
+    verb = "was" if covered(result) == 1 else "were"
+    return f"All {planned} that the strategy {line(result.strategy, 60)} plans {verb} checked (identical images once)."
+
+
+def caveats(result: RunResult) -> tuple[str, ...]:
+    """What the headline leaves out, the most severe first."""
+    found: list[str] = []
+    states, trace = result.states, result.trace
+    if trace.truncated:
+        found.append(f"The trace ends early: {line(trace.truncated, 200)}.")
+    if result.not_instrumented:
+        parts = plural(len(result.not_instrumented), "part of the program is", "parts of the program are")
+        found.append(f"{parts} not instrumented: stores made there were not recorded.")
+    if trace.unexplained_bytes:
+        changed = trace.explained_bytes + trace.unexplained_bytes
+        found.append(
+            f"{human(trace.unexplained_bytes)} of {human(changed)} changed bytes "
+            f"({percent(trace.unexplained_bytes, changed)}) are not accounted for by the trace: "
+            "crash states never vary them."
+        )
+    if trace.unmodelled_calls:
+        calls = plural(len(trace.unmodelled_calls), "call on watched files is", "calls on watched files are")
+        found.append(f"{calls} not modelled.")
+    if result.uncertain:
+        listed = plural(len(result.uncertain), "uncertain finding is", "uncertain findings are")
+        found.append(f"{listed} listed separately: the check fails, but the cause is not proved.")
+    if states.flaky:
+        found.append(f"{plural(states.flaky, 'state')} failed once and passed when run again.")
+    if states.put_off:
+        similar = plural(states.put_off, "state is", "states are")
+        found.append(f"{similar} similar to ones on which the check hangs: put off to the end, and not checked.")
+    if not states.feasible_exact:
+        note = line(states.feasible_note, 200).rstrip(".")
+        found.append(f"The number of feasible states is a bound{': ' + note if note else ''}.")
+    return tuple(found)
+
+
+def same_cause(finding: Finding) -> str:
+    """How many failing states share this cause."""
+    if finding.states <= 1:
+        return "1 failing state has this cause"
+    return f"{human(finding.states)} failing states have this cause"
+
+
+_WASTE = {
+    "clean-flush": "flushed lines were redundant: clean",
+    "repeated-flush": "flushed lines were redundant: flushed since the last store to them, with no fence between",
+    "empty-fence": "fences were redundant: nothing to wait for",
+    "empty-sync": "syncs were redundant: nothing to write back",
+}
+
+
+def note(value: Note) -> str:
+    """ "table.c:12 in commit: 3 of 7 fences were redundant: nothing to wait for"."""
+    here = value.location
+    place = f"{here.file}:{here.line}" + (f" in {here.function}" if here.function else "")
+    return f"{place}: {human(value.count)} of {human(value.total)} {_WASTE[value.waste]}"
+
+
+def unexercised(found: Sequence[Unexercised]) -> str:
+    """What the functions have in common that could update the files and did not; "" if there are none."""
+    if not found:
+        return ""
+    return (
+        f"{plural(len(found), 'function')} that can write these data structures wrote nothing to the files in this run"
+    )
+
+
+def names(values: Sequence[str], limit: int, each: int = 120) -> tuple[str, ...]:
+    """At most `limit` shown names, and a last entry that counts the rest."""
+    shown = tuple(line(value, each) for value in values[:limit])
+    rest = len(values) - limit
+    return (*shown, f"… and {rest:,} more") if rest > 0 else shown
