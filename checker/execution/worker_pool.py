@@ -250,7 +250,7 @@ class WorkerPool:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """While a failing state is looked into, its worker is given nothing else: its base would go back and forth."""
+        """While a failing state is explained, give its worker nothing else: its base would go back and forth."""
         self._aside = True
         try:
             yield

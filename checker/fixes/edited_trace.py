@@ -157,7 +157,7 @@ class Counterparts:
 
     def __post_init__(self) -> None:
         self._canonical = CanonicalStates(self.space)
-        self._outputs = self._canonical.told
+        self._outputs = self._canonical.acknowledgements
 
     def feasible(self, state: CrashState) -> bool:
         """Whether a state of the recorded trace is one of the edited trace too.

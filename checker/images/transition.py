@@ -244,59 +244,80 @@ class Content:
         return tuple(out)
 
     def _file_transition(self, file: _File, event: int, added: list[int]) -> FilePatch | None:
+        """The patch of one file; None where its image stays as it is.
+
+        1. Find the size that the file gets, and the cuts that only now persist.
+        2. What these cut off reads as zeros.
+        3. Durable bytes show again: those that the smaller file hid, and those issued after such a cut.
+        4. These and the added data are written in program order, each as far as no later cut took it away.
+        """
         graph = self.graph
         # a part of an extension is persisted where its extension is in program order
         added.sort(key=lambda id_: graph.whole(id_)[0])
-        exists, old_size = file.exists(event), file.size(event)
         kinds = [int(graph.kind[graph.whole(id_)[0]]) for id_ in added]
-        exists_now = exists or EXISTS in kinds
-        if not exists_now:
+        exists, old_size = file.exists(event), file.size(event)
+        if not exists and EXISTS not in kinds:
             return None
-        steps = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == SIZE]
-        last = file.last_step(event)
-        size = old_size
-        if steps and graph.whole(steps[-1])[0] > last:
-            size = graph.size_after(steps[-1])
         base_size = old_size if exists else 0
+        steps = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == SIZE]
+        data = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == DATA]
+        later_step = bool(steps) and graph.whole(steps[-1])[0] > file.last_step(event)
+        size = graph.size_after(steps[-1]) if later_step else old_size
+        cuts = self._cuts_among(steps)
         overlay = _Overlay()
-        cuts = [(graph.whole(id_)[0], graph.size_after(id_)) for id_ in steps]
-        cuts = [(id_, at) for id_, at in cuts if at < int(graph.old_size[id_])]
-        lasting = file.cuts(event)
         if cuts:
-            floor = min(at for _, at in cuts)
-            for low, high in self.first.data(file.number, floor, min(base_size, size)):
-                overlay.write(low, bytes(high - low))
-            for id_ in file.durable_data(event, floor):
-                low = max(int(graph.offset[id_]), floor)
-                high = min(int(graph.offset[id_] + graph.size[id_]), size)
-                if high > low:
-                    overlay.write(low, bytes(high - low))
-        all_cuts = sorted(cuts + lasting)
-        pieces = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == DATA]
-        shown: set[int] = set()
-        floor = base_size
-        if size > base_size:
-            # durable bytes that the smaller file (or its absence) hid
-            shown.update(file.durable_data(event, base_size))
-        if cuts:
-            # durable bytes issued after a cut that only now persists stay
-            first_cut = min(id_ for id_, _ in cuts)
-            floor = min(floor, min(at for _, at in cuts))
-            shown.update(id_ for id_ in file.durable_data(event, floor) if id_ > first_cut)
-        for id_ in sorted(shown.union(pieces)):
-            low, data = int(graph.offset[id_]), graph.data(id_)
-            if id_ in shown and low < floor:
-                # what it left below may have been overwritten by a durable piece that is not shown again
-                low, data = floor, data[floor - low :]
-            if all_cuts and all_cuts[-1][0] > id_:
-                limit = min((at for cut, at in all_cuts if cut > id_), default=1 << 62)
-                data = data[: max(limit - low, 0)]
-            if data:
-                overlay.write(low, data)
+            self._write_zeros(overlay, file, event, min(at for _, at in cuts), base_size, size)
+        shown, floor = self._shown_again(file, event, base_size, size, cuts)
+        all_cuts = sorted(cuts + file.cuts(event))
+        for id_ in sorted(shown.union(data)):
+            # what a shown piece left below the floor may have been overwritten by one that is not shown again
+            low, left = self._left_of(id_, all_cuts, floor if id_ in shown else 0)
+            if left:
+                overlay.write(low, left)
         writes = overlay.runs(size)
         if exists and size == old_size and not writes:
             return None
         return FilePatch(graph.trace.files[file.number].path, True, size, writes)
+
+    def _cuts_among(self, steps: list[int]) -> list[tuple[int, int]]:
+        """(piece, size) of the size steps that shrink the file."""
+        sizes = ((self.graph.whole(id_)[0], self.graph.size_after(id_)) for id_ in steps)
+        return [(id_, at) for id_, at in sizes if at < int(self.graph.old_size[id_])]
+
+    def _write_zeros(self, overlay: _Overlay, file: _File, event: int, floor: int, base_size: int, size: int) -> None:
+        """Zeros for all that the first image and durable data left from `floor` on."""
+        graph = self.graph
+        for low, high in self.first.data(file.number, floor, min(base_size, size)):
+            overlay.write(low, bytes(high - low))
+        for id_ in file.durable_data(event, floor):
+            low = max(int(graph.offset[id_]), floor)
+            high = min(int(graph.offset[id_] + graph.size[id_]), size)
+            if high > low:
+                overlay.write(low, bytes(high - low))
+
+    def _shown_again(
+        self, file: _File, event: int, base_size: int, size: int, cuts: list[tuple[int, int]]
+    ) -> tuple[set[int], int]:
+        """Durable data pieces that show again, and the offset from which on they do."""
+        shown: set[int] = set()
+        floor = base_size
+        if size > base_size:
+            shown.update(file.durable_data(event, base_size))
+        if cuts:
+            first_cut = min(id_ for id_, _ in cuts)
+            floor = min(floor, min(at for _, at in cuts))
+            shown.update(id_ for id_ in file.durable_data(event, floor) if id_ > first_cut)
+        return shown, floor
+
+    def _left_of(self, id_: int, all_cuts: list[tuple[int, int]], floor: int) -> tuple[int, bytes]:
+        """(offset, bytes) that a data piece wrote from `floor` on and no later cut took away. `all_cuts` ascends."""
+        low, data = int(self.graph.offset[id_]), self.graph.data(id_)
+        if low < floor:
+            low, data = floor, data[floor - low :]
+        if all_cuts and all_cuts[-1][0] > id_:
+            limit = min(at for cut, at in all_cuts if cut > id_)
+            data = data[: max(limit - low, 0)]
+        return low, data
 
 
 class _File:

@@ -70,31 +70,12 @@ def product_of(content: Content, exposure: MutantStates, common: CommonSpace, cl
         return "sizes or names of files are among what may be lost"
     found: list[tuple[OpenGranule, int, tuple[Ids, ...]]] = []
     for place, (losses, all_) in enumerate(zip(exposure.losses_at(clock), exposure.whole_at(clock), strict=True)):
-        patches = [_writes(content, point, lost) for lost in (losses[1:] if losses is not None else (all_,))]
-        touched = [(path, at, at + len(data)) for patch in patches for path, at, data in patch]
-        if not touched:
-            continue
-        paths = {path for path, _, _ in touched}
-        if len(paths) > 1:
-            return "a line or page belongs to several files"
-        (path,) = paths
-        low = min(at for _, at, _ in touched) // _LINE * _LINE
-        if max(end for _, _, end in touched) - low > MOST_BYTES:
-            return f"more than {MOST_BYTES} bytes are lost or kept in order"
-        with (pool / path).open("rb") as file:
-            file.seek(low)
-            base = file.read(-(-max(end for _, _, end in touched) // _LINE) * _LINE - low)
-        by_content: dict[bytes, Ids] = {base: ()}
-        if losses is not None:
-            for lost, patch in zip(losses[1:], patches, strict=True):
-                data = bytearray(base)
-                for _, at, new in patch:
-                    data[at - low : at - low + len(new)] = new
-                by_content.setdefault(bytes(data), lost)
-            if len(by_content) == 1:
-                continue
-        contents = tuple(by_content) if losses is not None else ()
-        found.append((OpenGranule(path, low, len(base), contents), place, tuple(by_content.values())))
+        opened = _opened(content, point, pool, losses, all_)
+        if isinstance(opened, str):
+            return opened
+        if opened is not None:
+            granule, lost = opened
+            found.append((granule, place, lost))
     found.sort(key=lambda each: (each[0].path, each[0].offset))
     if len(found) > MOST_GRANULES:
         return f"more than {MOST_GRANULES} lines or pages are open at once"
@@ -102,6 +83,42 @@ def product_of(content: Content, exposure: MutantStates, common: CommonSpace, cl
         if one.path == two.path and one.offset + one.length > two.offset:
             return "lines or pages that are lost apart lie across each other"
     return Product(clock, point, *(tuple(column) for column in zip(*found, strict=True)) if found else ((), (), ()))
+
+
+def _opened(
+    content: Content, point: int, pool: Path, losses: Sequence[Ids] | None, all_: Ids
+) -> tuple[OpenGranule, tuple[Ids, ...]] | str | None:
+    """A granule with its contents, and what is lost of it for each of them; or why it cannot be opened.
+
+    None if its content is the same whatever is lost. `losses`: None where there are too many to list; `all_`: all that
+    it may lose.
+    """
+    patches = [_writes(content, point, lost) for lost in (losses[1:] if losses is not None else (all_,))]
+    touched = [(path, at, at + len(data)) for patch in patches for path, at, data in patch]
+    if not touched:
+        return None
+    paths = {path for path, _, _ in touched}
+    if len(paths) > 1:
+        return "a line or page belongs to several files"
+    (path,) = paths
+    low = min(at for _, at, _ in touched) // _LINE * _LINE
+    high = max(end for _, _, end in touched)
+    if high - low > MOST_BYTES:
+        return f"more than {MOST_BYTES} bytes are lost or kept in order"
+    with (pool / path).open("rb") as file:
+        file.seek(low)
+        base = file.read(-(-high // _LINE) * _LINE - low)
+    if losses is None:
+        return OpenGranule(path, low, len(base), ()), ((),)
+    by_content: dict[bytes, Ids] = {base: ()}
+    for lost, patch in zip(losses[1:], patches, strict=True):
+        data = bytearray(base)
+        for _, at, new in patch:
+            data[at - low : at - low + len(new)] = new
+        by_content.setdefault(bytes(data), lost)
+    if len(by_content) == 1:
+        return None
+    return OpenGranule(path, low, len(base), tuple(by_content)), tuple(by_content.values())
 
 
 def _writes(content: Content, point: int, lost: Ids) -> list[tuple[str, int, bytes]]:

@@ -120,7 +120,7 @@ class Executor:
         self._short_s = seconds if seconds < self.workers.limits.timeout_s else None
 
     def aside(self) -> AbstractContextManager[None]:
-        """While a failing state is looked into, keep the worker that runs its relatives free of other states."""
+        """While a failing state is explained, keep the worker that runs its relatives free of other states."""
         return self.workers.aside()
 
     def _submit(self, state: CrashState, timeout_s: float | None, *, urgent: bool = False) -> int:

@@ -100,7 +100,7 @@ class OutputEquivalence:
             outcome=Outcome.FAIL if plain.passed else plain.outcome,
             exit_code=plain.exit_code,
             signal=plain.signal,
-            output=self._told(plain, printed, standing, legal, ended),
+            output=self._compared(plain, printed, standing, legal, ended),
             output_truncated=False,
             seconds=plain.seconds,
             signs=self._signs(plain, printed, legal, ended),
@@ -158,7 +158,9 @@ class OutputEquivalence:
 
     # -- telling
 
-    def _told(self, plain: Verdict, printed: Printed, standing: Standing, legal: list[Reference], ended: Ended) -> str:
+    def _compared(
+        self, plain: Verdict, printed: Printed, standing: Standing, legal: list[Reference], ended: Ended
+    ) -> str:
         operations = self.operations
         rest = operations.rest(standing)
         where = "in " + _named(standing.open, operations) if standing.open else "between operations"
@@ -259,7 +261,7 @@ def _named(ordinals: tuple[int, ...], operations: Operations) -> str:
 
 
 def _history(reference: Reference, operations: Operations) -> str:
-    """Which operations a reference is made of, told by what it leaves out."""
+    """Which operations a reference is made of, named by what it leaves out."""
     history = reference.history
     present = {*history.before, *history.rest}
     missing = tuple(ordinal for ordinal in range(1, len(operations) + 1) if ordinal not in present)

@@ -85,7 +85,7 @@ class Tails:
     """
 
     def __init__(self, ended: Ended, names: Mapping[str, str], kept_bytes: int, operations: int) -> None:
-        """`kept_bytes`: outputs that are longer are told by their digests."""
+        """`kept_bytes`: outputs that are longer are compared by their digests."""
         self._raw = ended.output
         self._names = names
         self._masks = masked(self._raw, names) != self._raw

@@ -162,26 +162,26 @@ class Failures:
         return self._add(self._classifier.decide(state, verdict))
 
     def _fails_before(self, piece: int) -> bool:
-        """Whether nothing after a lost piece is needed to fail, nor any promise made since: a prefix fails already."""
+        """Whether the program fails just before a lost piece, so that nothing after it is needed to fail."""
         return not self._verdicts.verdict(self._subject.prefix(self._subject.event_of(piece))).passed
 
     def _explained(
         self, state: CrashState, verdict: Verdict, known: list[tuple[DraftFinding, tuple[int, ...]]]
     ) -> tuple[DraftFinding | None, CrashState, Verdict]:
-        """The known finding that a state is one more instance of; else the state to look into further.
+        """The known finding that explains a state; else the state to explain further.
 
         With all that the known findings blame persisted as well, does it pass? Then the first that suffices
-        alone, or else the first, explains it. If it still fails, that smaller state is looked into instead.
+        alone, or else the first, explains it. If it still fails, that smaller state is explained instead.
         """
         if not known:
             return None, state, verdict
         pieces = [piece for _, mine in known for piece in mine]
-        mended = self.register.with_persisted(state, pieces)
-        after = self._verdicts.verdict(mended)
-        if not after.passed and self._subject.space.lost(mended):
-            whole = self._classifier.whole_fails(mended.point)
+        smaller = self.register.with_persisted(state, pieces)
+        after = self._verdicts.verdict(smaller)
+        if not after.passed and self._subject.space.lost(smaller):
+            whole = self._classifier.whole_fails(smaller.point)
             if whole is None or not after.shows_no_more_than(whole):
-                return None, mended, after
+                return None, smaller, after
         if len(known) > 1:
             for draft, mine in known:
                 if self._verdicts.verdict(self.register.with_persisted(state, mine)).passed:

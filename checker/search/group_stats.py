@@ -1,4 +1,4 @@
-"""What became of each group's states: counted while a search runs, told in rows at its end."""
+"""What became of each group's states: counted while a search runs, listed in rows at its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_EVENTS = 200_000  # a behaviour that lasts longer is drawn without edges
 
 
 class GroupStats:
-    """Answers by group. Choices are told by their place in the order in which the plan made them."""
+    """Verdicts by group. Choices are named by their place in the order in which the plan made them."""
 
     def __init__(self) -> None:
         self._executed: Counter[int] = Counter()

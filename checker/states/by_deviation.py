@@ -59,11 +59,11 @@ def states_of_deviation(space: StateSpace, d: int) -> Iterator[CrashState]:
             sweep = Sweep(space)
             while sweep.advance():
                 sweep.add()
-                if sweep.factors >= d and (sweep.has_new or _told(space, sweep)):
+                if sweep.factors >= d and (sweep.has_new or _all_new(space, sweep)):
                     yield from _at(space, sweep, d, lost=lost, inside=inside)
 
 
-def _told(space: StateSpace, sweep: Sweep) -> bool:
+def _all_new(space: StateSpace, sweep: Sweep) -> bool:
     """Every state of the point is new: the outside world knows more, or all of them hold something new."""
     return bool(space.points.acknowledged_more[sweep.point]) or sweep.all_new
 
@@ -72,15 +72,15 @@ def _ends(space: StateSpace) -> Iterator[CrashState]:
     sweep = Sweep(space)
     while sweep.advance():
         sweep.add()
-        told = _told(space, sweep)
-        if told or sweep.has_new:
+        all_new = _all_new(space, sweep)
+        if all_new or sweep.has_new:
             yield space.full(sweep.point)
-        if told and sweep.factors:
+        if all_new and sweep.factors:
             yield space.empty(sweep.point)
 
 
 def _at(space: StateSpace, sweep: Sweep, d: int, *, lost: bool, inside: bool) -> Iterator[CrashState]:
-    since = 0 if _told(space, sweep) else sweep.since
+    since = 0 if _all_new(space, sweep) else sweep.since
     ideals = sweep.all_ideals()
     for ids, cut_inside in _choices(space.graph, ideals, d, since, lost=lost, inside=inside):
         # granules cut on the other side: those left alone, and those cut inside

@@ -23,16 +23,16 @@ class CanonicalStates:
         newest = np.concatenate([np.full(1, -1, dtype=np.int64), np.maximum.accumulate(space.finite)])
         durable = np.searchsorted(graph.durable_from[space.finite], points.event, side="right")
         self._newest: Ints = newest[durable]
-        told = np.flatnonzero(points.acknowledged_more)
-        self._run: Ints = told[np.searchsorted(told, np.arange(len(points)), side="right") - 1]
-        self.told: Ints = np.flatnonzero(
+        acknowledging = np.flatnonzero(points.acknowledged_more)
+        self._run: Ints = acknowledging[np.searchsorted(acknowledging, np.arange(len(points)), side="right") - 1]
+        self.acknowledgements: Ints = np.flatnonzero(
             np.isin(graph.trace.events["kind"], np.array([Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
         )
 
-    def told_after(self, event: int) -> int:
+    def acknowledgement_after(self, event: int) -> int:
         """The first acknowledgement after an event, as an event; past the last event if there is none."""
-        at = int(np.searchsorted(self.told, event, side="right"))
-        return int(self.told[at]) if at < len(self.told) else len(self.space.graph.trace.events)
+        at = int(np.searchsorted(self.acknowledgements, event, side="right"))
+        return int(self.acknowledgements[at]) if at < len(self.acknowledgements) else len(self.space.graph.trace.events)
 
     def state(self, point: int, kept: set[int]) -> CrashState:
         """The state that holds what is durable at a point and `kept`, pending pieces that are an ideal."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
@@ -10,7 +11,7 @@ from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.checker.states.ideals import Ideals, Ids
 from crashcheck.interruption import KeepOn, always
 
-_MOST_CHOICES = 1_024  # contents of one granule that are told apart; most lines have a dozen
+_MOST_CHOICES = 1_024  # contents of one granule that are listed; most lines have a dozen
 _DRAWN_FROM = 256  # choices of one granule
 
 
@@ -65,11 +66,11 @@ class Granule:
         self._exposed = exposed
         self.newest = newest
         if self._choices.listed:
-            told = [(self.exposes(lost), self.drops(lost)) for lost in self._choices]
-            self.all = 1 + len(told)
-            self.alike = 1 + sum(not exposes for exposes, _ in told)
-            self.older = sum(drops for _, drops in told) if newest else self.all
-            self.older_alike = sum(drops and not exposes for exposes, drops in told) if newest else self.alike
+            kinds = [(self.exposes(lost), self.drops(lost)) for lost in self._choices]
+            self.all = 1 + len(kinds)
+            self.alike = 1 + sum(not exposes for exposes, _ in kinds)
+            self.older = sum(drops for _, drops in kinds) if newest else self.all
+            self.older_alike = sum(drops and not exposes for exposes, drops in kinds) if newest else self.alike
         else:
             older = frozenset(ids) - newest
 
@@ -113,21 +114,33 @@ def together(some: Sequence[Granule], many: int, begun: bool = False, keep_on: K
     """
     last = max(at for at, each in enumerate(some) if each.all > each.alike)
     newest = 0 if begun else sum(bool(each.newest) for each in some)
+    return _Together(some, last, newest, keep_on).choose(0, many, False, 0)
 
-    def choose(start: int, left: int, exposing: bool, dropped: int) -> Iterator[Ids]:
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """The choices of `together`. `last`: the last granule that can expose something; `newest`: how many hold some."""
+
+    some: Sequence[Granule]
+    last: int
+    newest: int
+    keep_on: KeepOn
+
+    def choose(self, start: int, left: int, exposing: bool, dropped: int) -> Iterator[Ids]:
+        """What `left` granules from `start` on may lose, after others that expose something or not."""
         if not left:
             yield ()
             return
-        for at in range(start, len(some) - left + 1):
-            if not exposing and at > last:
-                return
-            for lost in some[at]:
-                keep_on()
-                exposes = exposing or some[at].exposes(lost)
-                drops = dropped + some[at].drops(lost)
-                if (not exposes and (left == 1 or at == last)) or (newest and drops == newest):
-                    continue
-                for others in choose(at + 1, left - 1, exposes, drops):
-                    yield lost + others
+        stop = len(self.some) - left + 1
+        for at in range(start, stop if exposing else min(stop, self.last + 1)):
+            for lost in self.some[at]:
+                self.keep_on()
+                exposes = exposing or self.some[at].exposes(lost)
+                drops = dropped + self.some[at].drops(lost)
+                if self._may_be(at, left, exposes, drops):
+                    for others in self.choose(at + 1, left - 1, exposes, drops):
+                        yield lost + others
 
-    return choose(0, many, False, 0)
+    def _may_be(self, at: int, left: int, exposes: bool, drops: int) -> bool:
+        """Whether the rest can still expose something, and some of the newest is held."""
+        return (exposes or (left > 1 and at < self.last)) and not (self.newest and drops == self.newest)

@@ -32,9 +32,9 @@ class CrashPoints(Sequence[CrashPoint]):
     def __init__(self, graph: PersistenceGraph) -> None:
         events = graph.trace.events
         kinds = events["kind"]
-        told = np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
+        marks = np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
         self.event: Ints = np.unique(
-            np.concatenate([graph.obligations, np.flatnonzero(told), np.array([len(events)])])
+            np.concatenate([graph.obligations, np.flatnonzero(marks), np.array([len(events)])])
         ).astype(np.int64)
 
         def before(kind: Kind) -> Ints:

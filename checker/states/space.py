@@ -15,7 +15,7 @@ from crashcheck.checker.states.points import CrashPoints
 
 @dataclass(frozen=True, slots=True)
 class CrashState:
-    """A crash point and an order ideal of its pending pieces, told by its smaller side.
+    """A crash point and an order ideal of its pending pieces, named by its smaller side.
 
     `pieces` ascends: the pending pieces that were lost if `dropped`, else those that persisted. A part of an
     extension (PersistenceGraph) stands for the extension persisted up to that part, on either side.

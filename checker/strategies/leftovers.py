@@ -19,7 +19,7 @@ _LINES = 8  # of an origin that are lost one by one
 class _Origin:
     """The carried pieces of one static site, ascending; `first` and `last`: of each, the boundaries that it reaches.
 
-    A *boundary* is a crash point at which the world has just been told more; a piece is carried from the second
+    A *boundary* is a crash point at which something has just been acknowledged; a piece is carried from the second
     one after it was issued on.
     """
 
@@ -41,10 +41,10 @@ class Leftovers:
         points = self._space.points
         self._boundaries = np.flatnonzero(points.acknowledged_more)
         graph = found.graph
-        told = canonical.told
-        at = np.searchsorted(told, graph.event, side="right")
-        carried = np.flatnonzero(at < len(told))
-        own_end = np.searchsorted(points.event, told[at[carried]], side="right")
+        acknowledged = canonical.acknowledgements
+        at = np.searchsorted(acknowledged, graph.event, side="right")
+        carried = np.flatnonzero(at < len(acknowledged))
+        own_end = np.searchsorted(points.event, acknowledged[at[carried]], side="right")
         after = np.searchsorted(self._boundaries, own_end, side="right")
         latest = np.searchsorted(points.event, graph.durable_from[carried], side="left") - 1
         before = np.searchsorted(self._boundaries, latest, side="right") - 1

@@ -21,7 +21,7 @@ class Pathfinder:
     one store persisted, one line cut back; pairs; what operations left unpersisted; all sets.
 
     So a group with very many states holds up no other. `facts` give types and canonical; without them, behaviours
-    are told by call stack alone.
+    are distinguished by call stack alone.
     """
 
     facts: Facts | None = None

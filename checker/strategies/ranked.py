@@ -61,7 +61,7 @@ class Ranked:
     """Phases by WEIGHTS, each from the likeliest group to the least likely; docs/search.md says why in this order.
 
     Run to its end, it has given exactly the states of the exhaustive search. `infer` gives likely invariants,
-    `deviance` says which behaviours are unusual, `changed` which sites are new; without facts, behaviours are told by
+    `deviance` says which behaviours are unusual, `changed` which sites are new; without facts, behaviours are named by
     call stack.
     """
 

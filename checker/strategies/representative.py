@@ -94,7 +94,7 @@ class _Moment:
 class Representative:
     """The crash states of one behaviour, family by family. Each family goes through the behaviour's crash points.
 
-    `near` are the points at which its updates are pending up to the first that the world is told of after the last of
+    `near` are the points at which its updates are pending up to the first acknowledgement after the last of
     them; `later` those after it that are the first to follow an acknowledgement: what an operation left unpersisted.
     Parts of extensions of a file (crash-model.md, page-cache rule 5) are not varied.
     """
@@ -109,7 +109,7 @@ class Representative:
         until = int(space.graph.durable_from[rows].max())
         first = int(np.searchsorted(events, behaviour.first, side="right"))
         stop = int(np.searchsorted(events, until, side="left"))
-        last = int(np.searchsorted(events, canonical.told_after(behaviour.last), side="right")) + 1
+        last = int(np.searchsorted(events, canonical.acknowledgement_after(behaviour.last), side="right")) + 1
         self.near = range(first, min(stop, last))
         self.later = tuple(
             (np.flatnonzero(space.points.acknowledged_more[last:stop]) + last).tolist() if last < stop else ()

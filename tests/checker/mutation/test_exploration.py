@@ -25,7 +25,14 @@ from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.common_space import CommonSpace
 from crashcheck.checker.mutation.mutant_states import MutantStates
 from crashcheck.checker.mutation.mutants import mutants, persists
-from crashcheck.checker.mutation.product_exploration import Covering, Outcome, Product, _contents, matching, product_of
+from crashcheck.checker.mutation.product_exploration import (
+    Covering,
+    Product,
+    ProductEnd,
+    _contents,
+    matching,
+    product_of,
+)
 from crashcheck.checker.states.granules import Granule, together
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState
@@ -453,8 +460,8 @@ def test_a_check_that_reads_the_file_by_a_system_call_is_not_explored(ledger: Ca
     assert "reads or changes the file by a system call" in result.because
 
 
-def says_all_pass(self: Covering, exposure: MutantStates, clocks: list[int], timeout_s: float) -> list[Outcome]:
-    return [Outcome("", False, 1) for _ in clocks]
+def says_all_pass(self: Covering, exposure: MutantStates, clocks: list[int], timeout_s: float) -> list[ProductEnd]:
+    return [ProductEnd("", False, 1) for _ in clocks]
 
 
 def test_states_that_are_run_between_what_is_explored_find_what_that_has_not_shown(
