@@ -33,9 +33,10 @@ test: $(READY_DEV) ## the tests, under 10 minutes; PYTEST_ARGS="-k name" picks s
 test-slow: $(READY_DEV) ## the tests that build other people's programs: see tests/real/README.md
 	$(IN) $(PY) -m pytest -m slow $(PYTEST_ARGS)
 
-lint: $(READY_DEV) ## ruff, mypy --strict, the C under gcc and clang with -Werror
+lint: $(READY_DEV) ## ruff, mypy --strict, the words of documents and templates, the C under gcc and clang with -Werror
 	$(IN) ruff check .
 	$(IN) mypy
+	@$(IN) $(PY) docs/phrases.py
 	@flags="$$($(PY) -c 'from crashcheck.runtime.build import FLAGS; print(*FLAGS)')" || exit 1; checked=; \
 	for cc in gcc "$$($(PY) -c 'from crashcheck.analyzer.compile.driver.toolchain import find_compiler as f; print("" if f().zig else f().path)')"; do \
 		[ -n "$$cc" ] && command -v "$$cc" >/dev/null || continue; checked="$$checked $$cc"; \

@@ -62,6 +62,7 @@ def test_every_path_that_the_architecture_names_exists() -> None:
 def test_the_architecture_names_every_room() -> None:
     files = [path for wing in WINGS for path in (ROOT / wing).rglob("*") if path.suffix not in (".pyc", "")]
     rooms = {path.parent.relative_to(ROOT).as_posix() for path in files} - {"analyzer", "checker", "reports"}
+    rooms = {room for room in rooms if not room.startswith("runtime/include/")}  # these mirror the rooms of the C
     assert sorted(rooms - set(in_backticks("architecture.md"))) == []
 
 
