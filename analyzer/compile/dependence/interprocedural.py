@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from crashcheck.analyzer.compile.dependence import codec
 from crashcheck.analyzer.compile.dependence.summaries import (
@@ -23,7 +24,7 @@ from crashcheck.analyzer.compile.dependence.summaries import (
     CallSummary,
     FunctionDependences,
 )
-from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.analyzer.compile.facts import ProgramFacts, UnitFacts
 from crashcheck.errors import CrashcheckError
 
 _SORT = (1 << SORT_BITS) - 1
@@ -64,7 +65,7 @@ class SiteDependence:
 
 
 class _Reads:
-    """Sets of reads by kind of path, and of the function's parameters likewise: a bit each."""
+    """Sets of reads by kind of path, and sets of the function's parameters by the same kinds: one bit per member."""
 
     __slots__ = ("address", "control", "on_address", "on_control", "on_value", "value")
 
@@ -113,7 +114,7 @@ class _Function:
 
 
 class Dependences:
-    """All dependences of a program, kept as sets of bits and told apart when asked for."""
+    """All dependences of a program, kept as sets of bits; one access's are listed when asked for."""
 
     def __init__(self, reads: list[SiteRef], sets: dict[SiteRef, tuple[int, int, int, int]]) -> None:
         self._reads = reads
@@ -154,48 +155,59 @@ def site_dependences(facts: ProgramFacts, indirect: Mapping[SiteRef, frozenset[s
     return _Closure(facts, indirect).run()
 
 
+def _name_in_source(summary: FunctionDependences, unit: UnitFacts) -> str:
+    """The function's qualified name, as the first of its sites that is there has it."""
+    for index in [*(one.site for one in summary.sites), *(call.site for call in summary.calls)]:
+        if 0 <= index < len(unit.sites):
+            return unit.sites[index].positions[-1].function
+    return ""
+
+
 class _Closure:
+    """A program's functions, linked by their calls; closed in two phases: from callees up, then from callers down."""
+
     def __init__(self, facts: ProgramFacts, indirect: Mapping[SiteRef, frozenset[str]]) -> None:
         self.functions: list[_Function] = []
         self.reads: list[SiteRef] = []
         self.bit_of: dict[SiteRef, int] = {}
         self.at_home: dict[tuple[int, str], list[_Function]] = {}
         self.anywhere: dict[str, list[_Function]] = {}
-        by_name: dict[str, list[_Function]] = {}
+        self.by_name: dict[str, list[_Function]] = {}  # by symbol, and by the name in the source
         for key in sorted(facts.units):
-            unit = facts.units[key]
-            try:
-                summaries = codec.unpack(unit.dependences)
-            except ValueError as error:
-                raise CrashcheckError(
-                    "facts-corrupt", f"{unit.source}: {error}", "rebuild the program with crashcheck-cc"
-                ) from error
-            for summary in summaries:
-                function = _Function(key, summary)
-                self.functions.append(function)
-                symbol, moved, _ = summary.symbol.partition(_MOVED)
-                if summary.internal and not moved:
-                    self.at_home.setdefault((key, symbol), []).append(function)
-                else:
-                    self.anywhere.setdefault(symbol, []).append(function)
-                names = {symbol}
-                for index in [*(one.site for one in summary.sites), *(call.site for call in summary.calls)]:
-                    if 0 <= index < len(unit.sites):
-                        names.add(unit.sites[index].positions[-1].function)
-                        break
-                for name in names:
-                    by_name.setdefault(name, []).append(function)
+            self._add_unit(key, facts.units[key])
         for function in self.functions:
-            for number, call in enumerate(function.summary.calls):
-                if call.callee:
-                    callees = self.at_home.get((function.unit, call.callee)) or self.anywhere.get(call.callee, [])
-                else:
-                    seen = indirect.get(SiteRef(function.unit, call.site), frozenset())
-                    found = {id(one): one for name in sorted(seen) for one in by_name.get(name, ())}
-                    callees = list(found.values())
-                function.callees.append(callees)
-                for callee in callees:
-                    callee.callers.append((function, call, number))
+            self._link(function, indirect)
+
+    def _add_unit(self, key: int, unit: UnitFacts) -> None:
+        try:
+            summaries = codec.unpack(unit.dependences)
+        except ValueError as error:
+            raise CrashcheckError(
+                "facts-corrupt", f"{unit.source}: {error}", "rebuild the program with crashcheck-cc"
+            ) from error
+        for summary in summaries:
+            function = _Function(key, summary)
+            self.functions.append(function)
+            symbol, moved, _ = summary.symbol.partition(_MOVED)
+            if summary.internal and not moved:
+                self.at_home.setdefault((key, symbol), []).append(function)
+            else:
+                self.anywhere.setdefault(symbol, []).append(function)
+            for name in {symbol, _name_in_source(summary, unit) or symbol}:
+                self.by_name.setdefault(name, []).append(function)
+
+    def _link(self, function: _Function, indirect: Mapping[SiteRef, frozenset[str]]) -> None:
+        """Find the callees of a function's calls."""
+        for number, call in enumerate(function.summary.calls):
+            if call.callee:
+                callees = self.at_home.get((function.unit, call.callee)) or self.anywhere.get(call.callee, [])
+            else:
+                seen = indirect.get(SiteRef(function.unit, call.site), frozenset())
+                found = {id(one): one for name in sorted(seen) for one in self.by_name.get(name, ())}
+                callees = list(found.values())
+            function.callees.append(callees)
+            for callee in callees:
+                callee.callers.append((function, call, number))
 
     # -- inside a function -------------------------------------------------------------------------------------
 
@@ -217,20 +229,21 @@ class _Closure:
                 result.on_value |= 1 << number
             elif sort == REGION:
                 result.add_control(function.regions[number])
-            elif sort == OUT:
-                call, argument = divmod(number, MOST_ARGUMENTS)
-                if not function.callees[call]:
-                    self._unknown(function, call, result)
-                for callee in function.callees[call]:
-                    if argument in callee.outs:
-                        self._give(callee.outs[argument], function.arguments[call], result)
-            elif sort in (RESULT, THROWN):
-                if not function.callees[number] and sort == RESULT:
-                    self._unknown(function, number, result)
-                for callee in function.callees[number]:
-                    ended = callee.returned if sort == RESULT else callee.thrown
-                    self._give(ended, function.arguments[number], result)
+            else:
+                self._from_call(function, sort, number, result)
         return result
+
+    def _from_call(self, function: _Function, sort: int, number: int, result: _Reads) -> None:
+        """Add what a call returns, throws or leaves behind a pointer; without facts, what its arguments depend on."""
+        call, argument = divmod(number, MOST_ARGUMENTS) if sort == OUT else (number, 0)
+        if not function.callees[call] and sort != THROWN:
+            self._unknown(function, call, result)
+        for callee in function.callees[call]:
+            ended = (
+                callee.returned if sort == RESULT else callee.thrown if sort == THROWN else callee.outs.get(argument)
+            )
+            if ended is not None:
+                self._give(ended, function.arguments[call], result)
 
     @staticmethod
     def _unknown(function: _Function, call: int, result: _Reads) -> None:
@@ -284,8 +297,8 @@ class _Closure:
     # -- the program -------------------------------------------------------------------------------------------
 
     def run(self) -> Dependences:
-        self._up()
-        self._down()
+        self._summarise()
+        self._hand_down()
         sets: dict[SiteRef, tuple[int, int, int, int]] = {}
         for function in self.functions:
             for site in function.summary.sites:
@@ -300,7 +313,7 @@ class _Closure:
                     sets[SiteRef(function.unit, site.site)] = (value, address, control, met)
         return Dependences(self.reads, sets)
 
-    def _up(self) -> None:
+    def _summarise(self) -> None:
         """Summaries from callees to callers, until none changes."""
         order = self._callees_first()
         place = {id(function): at for at, function in enumerate(order)}
@@ -312,24 +325,28 @@ class _Closure:
                     waiting.update(place[id(caller)] for caller, _, _ in order[at].callers)
 
     def _callees_first(self) -> list[_Function]:
+        """Depth first; a function of a cycle may come before one of its callees."""
         seen: set[int] = set()
         order: list[_Function] = []
         for root in self.functions:
-            if id(root) in seen:
-                continue
-            seen.add(id(root))
-            stack = [(root, iter([callee for callees in root.callees for callee in callees]))]
-            while stack:
-                function, rest = stack[-1]
-                for callee in rest:
-                    if id(callee) not in seen:
-                        seen.add(id(callee))
-                        stack.append((callee, iter([one for callees in callee.callees for one in callees])))
-                        break
-                else:
-                    stack.pop()
-                    order.append(function)
+            if id(root) not in seen:
+                self._visit(root, seen, order)
         return order
+
+    @staticmethod
+    def _visit(root: _Function, seen: set[int], order: list[_Function]) -> None:
+        """Append `root` to `order`, after what it reaches and nobody has seen."""
+        seen.add(id(root))
+        stack = [(root, chain.from_iterable(root.callees))]
+        while stack:
+            function, rest = stack[-1]
+            unseen = next((callee for callee in rest if id(callee) not in seen), None)
+            if unseen is None:
+                stack.pop()
+                order.append(function)
+            else:
+                seen.add(id(unseen))
+                stack.append((unseen, chain.from_iterable(unseen.callees)))
 
     def _inherit(self, function: _Function, kinds: _Reads) -> tuple[int, int, int]:
         """Reads by value, address and control, parameters replaced by what callers give."""
@@ -352,7 +369,7 @@ class _Closure:
                 control |= given.value | given.address | given.control
         return value, address, control
 
-    def _down(self) -> None:
+    def _hand_down(self) -> None:
         """Parameters and entries from callers to callees, until none changes."""
         order = self._callees_first()[::-1]
         place = {id(function): at for at, function in enumerate(order)}

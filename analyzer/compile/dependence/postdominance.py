@@ -57,14 +57,19 @@ def _forward(successors: Sequence[Sequence[int]]) -> list[int]:
     return order
 
 
-def postdominators(successors: Sequence[Sequence[int]]) -> list[int]:
-    """The immediate post-dominator of each block; `len(successors)`, the virtual exit, where no block is one."""
-    count = len(successors)
-    predecessors: list[list[int]] = [[] for _ in range(count)]
+def predecessors_of(successors: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The flow graph reversed."""
+    predecessors: list[list[int]] = [[] for _ in successors]
     for block, targets in enumerate(successors):
         for target in targets:
             predecessors[target].append(block)
-    order, exits = _order(successors, predecessors)
+    return predecessors
+
+
+def postdominators(successors: Sequence[Sequence[int]]) -> list[int]:
+    """The immediate post-dominator of each block; `len(successors)`, the virtual exit, where no block is one."""
+    count = len(successors)
+    order, exits = _order(successors, predecessors_of(successors))
     number = [0] * (count + 1)
     for at, block in enumerate(order):
         number[block] = at
@@ -78,21 +83,22 @@ def postdominators(successors: Sequence[Sequence[int]]) -> list[int]:
         for block in reversed(order):
             found = count if block in leaving else -1
             for target in successors[block]:
-                if parent[target] < 0:
-                    continue
-                if found < 0:
-                    found = target
-                    continue
-                other = target
-                while found != other:
-                    while number[found] < number[other]:
-                        found = parent[found]
-                    while number[other] < number[found]:
-                        other = parent[other]
+                if parent[target] >= 0:
+                    found = target if found < 0 else _common(found, target, parent, number)
             if parent[block] != found:
                 parent[block] = found
                 changed = True
     return parent[:count]
+
+
+def _common(one: int, other: int, parent: list[int], number: list[int]) -> int:
+    """The nearest block that post-dominates both."""
+    while one != other:
+        while number[one] < number[other]:
+            one = parent[one]
+        while number[other] < number[one]:
+            other = parent[other]
+    return one
 
 
 def control_dependence(successors: Sequence[Sequence[int]]) -> list[frozenset[int]]:

@@ -7,12 +7,13 @@ structs, those whose address a call gets) are one cell each, whatever the order 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 from crashcheck.analyzer.compile.dependence.equations import Equations
 from crashcheck.analyzer.compile.dependence.locals import read_locals
-from crashcheck.analyzer.compile.dependence.postdominance import control_dependence
+from crashcheck.analyzer.compile.dependence.postdominance import control_dependence, predecessors_of
 from crashcheck.analyzer.compile.dependence.summaries import (
     MOST_ARGUMENTS,
     PARAMETER,
@@ -111,6 +112,9 @@ class _Reader:
         self.outs: dict[int, int] = {}
         self.returned = 0
         self.thrown = 0
+        self.index = -1  # of the line that is read
+        self.block = 0  # that it is in
+        self.current = self.defined[0]  # what each slot holds there by now
 
     # -- sets --------------------------------------------------------------------------------------------------
 
@@ -158,93 +162,99 @@ class _Reader:
     # -- the pass ----------------------------------------------------------------------------------------------
 
     def read(self) -> FunctionDependences:
-        block = 0
-        current = self.defined[0]
-        lines = self.lines
-        count = len(lines)
-        index = -1
-        values = self.values
-        while index + 1 < count:
-            index += 1
-            line = lines[index]
+        while self.index + 1 < len(self.lines):
+            self.index += 1
+            line = self.lines[self.index]
             if line[:2] != "  ":
                 if line and line[0] != ";":
-                    colon = line.rfind(":", 0, line.find(";")) if ";" in line else line.rfind(":")
-                    block = len(self.successors)
-                    self.labels["%" + line[:colon]] = block
-                    self.successors.append([])
-                    self.conditions.append(0)
-                    current = {}
-                    self.defined.append(current)
-                continue
-            if line[2] == " ":
-                continue  # a debug record, or what goes on from the line before
-            result = ""
-            start = 2
-            if line[2] == "%":
-                start = line.index(" = ") + 3
-                result = line[2 : start - 3]
-            space = line.find(" ", start)
-            word = line[start:space] if space > 0 else line[start:]
-            if word == "load":
-                values[result] = self._load(line, index, result, block, current)
-            elif word == "store":
-                self._store(line, index, block, current)
-            elif word == "br":
-                self._jump(line, block)
-            elif word == "getelementptr" or word == "bitcast":
-                values[result] = self.names(line[start:])
-                at = line.find(" ptr ", start)
-                base = _LOCAL.findall(line[at:]) if at >= 0 else []  # a vector that is seen as another has none
-                if base and base[0] in self.bases:
-                    self.bases[result] = self.bases[base[0]]
-            elif word in ("call", "tail", "notail", "musttail", "invoke", "callbr"):
-                whole, first = line, index
-                while index + 1 < count and lines[index + 1].startswith("          "):
-                    index += 1
-                    whole += lines[index]
-                made = self._call(whole, first, block, word)
-                if result:
-                    values[result] = made
-                if word in ("invoke", "callbr"):
-                    self.successors[block] = _LABEL.findall(whole)
-            elif word == "alloca":
-                values[result] = 0
-            elif word == "phi":
-                made = self.new(0)
-                values[result] = made
-                self.phis.append((made, _INCOMING.findall(line)))
-            elif word == "ret":
-                self.returned |= self.names(line) | self.runs(block)
-            elif word == "switch":
-                while not lines[index].startswith("  ]"):
-                    index += 1
-                    line += lines[index]
-                self._jump(line, block)
-            elif word == "indirectbr":
-                self._jump(line, block)
-            elif word in ("unreachable", "unreachable,", "resume"):
-                self.thrown |= self.runs(block)
-            elif word in ("atomicrmw", "cmpxchg"):
-                values[result] = self._atomic(line, index, block)
-            elif word == "landingpad":
-                values[result] = 0
-            elif result:
-                values[result] = self.names(line[start:])
+                    self._label(line)
+            elif line[2] != " ":  # else a debug record, or what goes on from the line before
+                self._instruction(line)
         return self._finish()
 
-    def _jump(self, line: str, block: int) -> None:
+    def _label(self, line: str) -> None:
+        colon = line.rfind(":", 0, line.find(";")) if ";" in line else line.rfind(":")
+        self.block = len(self.successors)
+        self.labels["%" + line[:colon]] = self.block
+        self.successors.append([])
+        self.conditions.append(0)
+        self.current = {}
+        self.defined.append(self.current)
+
+    def _instruction(self, line: str) -> None:
+        result, start = "", 2
+        if line[2] == "%":
+            start = line.index(" = ") + 3
+            result = line[2 : start - 3]
+        space = line.find(" ", start)
+        word = line[start:space] if space > 0 else line[start:]
+        handler = self._HANDLERS.get(word)
+        if handler is not None:
+            meaning = handler(self, line, start, result)
+            if result:
+                self.values[result] = meaning
+        elif result:
+            self.values[result] = self.names(line[start:])
+
+    # A handler reads an instruction and returns what its result depends on; 0 where there is none.
+
+    def _independent(self, line: str, start: int, result: str) -> int:
+        return 0
+
+    def _address(self, line: str, start: int, result: str) -> int:
+        """A getelementptr or a cast: the result points where its base points."""
+        meaning = self.names(line[start:])
+        at = line.find(" ptr ", start)
+        base = _LOCAL.findall(line[at:]) if at >= 0 else []  # a cast of a vector has none
+        if base and base[0] in self.bases:
+            self.bases[result] = self.bases[base[0]]
+        return meaning
+
+    def _any_call(self, line: str, start: int, result: str) -> int:
+        first = self.index
+        while self.index + 1 < len(self.lines) and self.lines[self.index + 1].startswith("          "):
+            self.index += 1
+            line += self.lines[self.index]
+        ends_block = line.startswith(("invoke ", "callbr "), start)
+        meaning = self._call(line, first, self.block, ends_block)
+        if ends_block:
+            self.successors[self.block] = _LABEL.findall(line)
+        return meaning
+
+    def _phi(self, line: str, start: int, result: str) -> int:
+        meaning = self.new(0)
+        self.phis.append((meaning, _INCOMING.findall(line)))
+        return meaning
+
+    def _return(self, line: str, start: int, result: str) -> int:
+        self.returned |= self.names(line) | self.runs(self.block)
+        return 0
+
+    def _throw(self, line: str, start: int, result: str) -> int:
+        self.thrown |= self.runs(self.block)
+        return 0
+
+    def _switch(self, line: str, start: int, result: str) -> int:
+        whole = line
+        while not line.startswith("  ]"):
+            self.index += 1
+            line = self.lines[self.index]
+            whole += line
+        return self._jump(whole, start, result)
+
+    def _jump(self, line: str, start: int, result: str) -> int:
         targets = _LABEL.findall(line)
-        self.successors[block] = targets
+        self.successors[self.block] = targets
         if len(targets) > 1:
             # Metadata and constants name no local; labels are the last to be named.
-            self.conditions[block] = self.names(line[: line.index("label ")])
+            self.conditions[self.block] = self.names(line[: line.index("label ")])
+        return 0
 
     def _pointer(self, line: str, at: int) -> str:
         found = _LOCAL.match(line, at)
         return found.group() if found is not None else ""
 
-    def _load(self, line: str, index: int, result: str, block: int, current: dict[str, int]) -> int:
+    def _load(self, line: str, start: int, result: str) -> int:
         pointer = self._pointer(line, line.rfind(", ptr ") + 6)
         if pointer in self.slots:
             known = self.slot_bases.get(pointer)
@@ -252,22 +262,22 @@ class _Reader:
                 self.bases[result] = known
             if pointer in self.once:
                 return self.once[pointer]
-            local = current.get(pointer)
-            return self.reaching(block, pointer) if local is None else local
-        reads = self.reads_at.get(index)
+            local = self.current.get(pointer)
+            return self.reaching(self.block, pointer) if local is None else local
+        reads = self.reads_at.get(self.index)
         address = self.value(pointer) if pointer else 0
         if reads:
             made = 0
             for site in reads:
                 made |= self.bit(atom(SITE, site))
-                self.found.append((site, block, 0, address))
+                self.found.append((site, self.block, 0, address))
             return made
         base = self.bases.get(pointer)
         if base is not None and base[0] == "cell":
             return address | self.cells[str(base[1])]
         return address
 
-    def _store(self, line: str, index: int, block: int, current: dict[str, int]) -> None:
+    def _store(self, line: str, start: int, result: str) -> int:
         cut = line.rfind(", ptr ")
         pointer = self._pointer(line, cut + 6)
         stored = line[8:cut]
@@ -282,15 +292,16 @@ class _Reader:
             if pointer in self.once:
                 self.equations[self.once[pointer]] |= value
             else:
-                current[pointer] = value
-            return
-        site = self.site_at.get(index)
-        self._write(pointer, value, block)
+                self.current[pointer] = value
+            return 0
+        site = self.site_at.get(self.index)
+        self._write(pointer, value, self.block)
         given = self.bases.get(name)
         if given is not None and given[0] == "cell":
             value |= self.cells[str(given[1])]
         if site is not None:
-            self.found.append((site, block, value, self.value(pointer) if pointer else 0))
+            self.found.append((site, self.block, value, self.value(pointer) if pointer else 0))
+        return 0
 
     def _write(self, pointer: str, value: int, block: int) -> None:
         """Something writes `value` behind a pointer: into a cell, or into what a parameter points to."""
@@ -304,23 +315,37 @@ class _Reader:
             index = int(base[1])
             self.outs[index] = self.outs.get(index, 0) | added
 
-    def _atomic(self, line: str, index: int, block: int) -> int:
+    def _atomic(self, line: str, start: int, result: str) -> int:
         cut = line.index("ptr ")
         pointer = self._pointer(line, cut + 4)
         comma = line.index(",", cut)
         value = self.names(line[comma:])
-        self._write(pointer, value, block)
+        self._write(pointer, value, self.block)
         address = self.value(pointer) if pointer else 0
-        site = self.site_at.get(index)
+        site = self.site_at.get(self.index)
         if site is None:
             base = self.bases.get(pointer)
             return value | (self.cells[str(base[1])] if base is not None and base[0] == "cell" else address)
-        self.found.append((site, block, value, address))
+        self.found.append((site, self.block, value, address))
         return self.bit(atom(SITE, site)) | (value if "cmpxchg" in line else 0)
+
+    _HANDLERS: ClassVar[dict[str, Callable[[_Reader, str, int, str], int]]] = {
+        "load": _load,
+        "store": _store,
+        **dict.fromkeys(("br", "indirectbr"), _jump),
+        "switch": _switch,
+        **dict.fromkeys(("getelementptr", "bitcast"), _address),
+        **dict.fromkeys(("call", "tail", "notail", "musttail", "invoke", "callbr"), _any_call),
+        **dict.fromkeys(("alloca", "landingpad"), _independent),
+        "phi": _phi,
+        "ret": _return,
+        **dict.fromkeys(("unreachable", "unreachable,", "resume"), _throw),
+        **dict.fromkeys(("atomicrmw", "cmpxchg"), _atomic),
+    }
 
     # -- calls -------------------------------------------------------------------------------------------------
 
-    def _call(self, line: str, index: int, block: int, word: str) -> int:
+    def _call(self, line: str, index: int, block: int, ends_block: bool) -> int:
         found = _CALLEE.search(line)
         site = self.site_at.get(index, -1)
         if found is None or found.group(1) is None:
@@ -329,12 +354,10 @@ class _Reader:
                 self.found.append((site, block, value, value))
             return value | (self.bit(atom(SITE, site)) if site >= 0 else 0)
         callee = found.group(1)
-        inner = line[found.end() : matching(line, found.end() - 1) - 1]
         name = callee[1:].strip('"') if callee[0] == "@" else ""
         if name.startswith(_SILENT):
             return 0
-        parts = inner.split(", ") if not re.search(r'[{\[<"]|captures\(|range\(', inner) else split_commas(inner)
-        arguments = [part.rsplit(" ", 1)[-1] for part in parts]
+        arguments = _arguments(line[found.end() : matching(line, found.end() - 1) - 1])
         sets = [self.value(argument) if argument.startswith("%") else 0 for argument in arguments]
         held = [self._held(argument) for argument in arguments]
         reads = self.reads_at.get(index, ())
@@ -342,22 +365,10 @@ class _Reader:
         for number in reads:
             read |= self.bit(atom(SITE, number))
             self.found.append((number, block, 0, _union(sets)))
-        writes = site >= 0 and self.kinds[site] in ACCESSES and site not in reads
+        written = site if site >= 0 and self.kinds[site] in ACCESSES and site not in reads else -1
         if name.startswith("llvm."):
-            if name.startswith(_COPIES):
-                value = read | held[1]
-                self._write(arguments[0], value, block)
-                if writes:
-                    self.found.append((site, block, value | sets[2], sets[0]))
-                return 0
-            value = _union(sets) | read
-            if name.startswith("llvm.memset."):
-                self._write(arguments[0], sets[1], block)
-                value = sets[1] | sets[2]
-            if writes:
-                self.found.append((site, block, value, sets[0] if sets else 0))
-            return value | _union(held)
-        if writes:
+            return self._intrinsic(name, arguments, sets, held, read, written)
+        if written >= 0:
             self.found.append((site, block, _union(sets[1:]) | _union(held[1:]) | read, sets[0] if sets else 0))
         number = len(self.calls)
         is_call = site >= 0 and self.kinds[site] == "call"
@@ -367,9 +378,28 @@ class _Reader:
         for position, argument in enumerate(arguments[:MOST_ARGUMENTS]):
             if argument in self.bases:
                 self._write(argument, self.bit(out_atom(number, position)), block)
-        if word in ("invoke", "callbr"):
+        if ends_block:
             self.conditions[block] = self.bit(atom(THROWN, number))
         return self.bit(atom(RESULT, number)) | read
+
+    def _intrinsic(
+        self, name: str, arguments: list[str], sets: list[int], held: list[int], read: int, written: int
+    ) -> int:
+        """An LLVM intrinsic. `sets`, `held`: what its arguments and the locals that they point to depend on; `written`:
+        the site of what it writes, -1 if there is none."""
+        if name.startswith(_COPIES):
+            value = read | held[1]
+            self._write(arguments[0], value, self.block)
+            if written >= 0:
+                self.found.append((written, self.block, value | sets[2], sets[0]))
+            return 0
+        value = _union(sets) | read
+        if name.startswith("llvm.memset."):
+            self._write(arguments[0], sets[1], self.block)
+            value = sets[1] | sets[2]
+        if written >= 0:
+            self.found.append((written, self.block, value, sets[0] if sets else 0))
+        return value | _union(held)
 
     def _held(self, argument: str) -> int:
         """What lies in the local that an argument points to: the callee may read it."""
@@ -412,72 +442,90 @@ class _Reader:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def _finish(self) -> FunctionDependences:
-        labels = self.labels
-        successors = [list(dict.fromkeys(labels[name] for name in names)) for names in self.successors]
-        predecessors: list[list[int]] = [[] for _ in successors]
-        for block, targets in enumerate(successors):
-            for target in targets:
-                predecessors[target].append(block)
-        self._join(predecessors)
-        deciding = control_dependence(successors)
-        regions: dict[frozenset[int], int] = {}
-        order: list[frozenset[int]] = []
-
-        def numbered(key: frozenset[int]) -> int:
-            if key not in regions:
-                regions[key] = len(order)
-                order.append(key)
-            return regions[key]
-
-        def region(block: int) -> int:
-            """Number of the block's region, -1 if nothing decides it."""
-            return numbered(deciding[block]) if deciding[block] else -1
-
-        for made, incoming in self.phis:
-            meaning = 0
-            for name, label in incoming:
-                before = labels.get(label, 0)
-                meaning |= self.value(name) if name[0] == "%" else 0
-                meaning |= self.runs(before)
-                if len(successors[before]) > 1:
-                    meaning |= self.bit(atom(REGION, numbered(frozenset({before}))))
-            self.equations[made] = meaning
+        successors = [list(dict.fromkeys(self.labels[name] for name in names)) for names in self.successors]
+        self._join(predecessors_of(successors))
+        regions = _Regions(control_dependence(successors))
+        self._settle_phis(successors, regions)
         for name, made in self.awaited.items():
             self.equations[made] = self.values.get(name, 0)
         for block in list(self.block_bits):
-            number = region(block)
+            number = regions.of(block)
             self.equations[self.block_bits[block]] = 0 if number < 0 else self.bit(atom(REGION, number))
         for _, block, _, _ in self.found:
-            region(block)
+            regions.of(block)
         for _, _, block, _, _ in self.calls:
-            region(block)
-        raw: list[int] = []
-        while len(raw) < len(order):
-            meaning = 0
-            for block in sorted(order[len(raw)]):
-                meaning |= self.conditions[block]
-                number = region(block)
-                if number >= 0:
-                    meaning |= self.bit(atom(REGION, number))
-            raw.append(meaning)
+            regions.of(block)
+        raw = self._meanings(regions)
         resolve = Equations(self.atoms, self.equations, self.inner).resolve
         return FunctionDependences(
             self.name,
             False,
             tuple(resolve(bits) for bits in raw),
             tuple(
-                SiteSummary(site, region(block), resolve(value), resolve(address))
+                SiteSummary(site, regions.of(block), resolve(value), resolve(address))
                 for site, block, value, address in sorted(self.found)
                 if self.kinds[site] in ACCESSES
             ),
             tuple(
-                CallSummary(callee, site, region(block), tuple(resolve(bits) for bits in arguments), resolve(target))
+                CallSummary(
+                    callee, site, regions.of(block), tuple(resolve(bits) for bits in arguments), resolve(target)
+                )
                 for callee, site, block, arguments, target in self.calls
             ),
             resolve(self.returned),
             resolve(self.thrown),
             {index: resolve(bits) for index, bits in sorted(self.outs.items())},
         )
+
+    def _settle_phis(self, successors: list[list[int]], regions: _Regions) -> None:
+        """A phi depends on its values, and on what decides by which edge its block is reached."""
+        for made, incoming in self.phis:
+            meaning = 0
+            for name, label in incoming:
+                before = self.labels.get(label, 0)
+                meaning |= self.value(name) if name[0] == "%" else 0
+                meaning |= self.runs(before)
+                if len(successors[before]) > 1:
+                    meaning |= self.bit(atom(REGION, regions.numbered(frozenset({before}))))
+            self.equations[made] = meaning
+
+    def _meanings(self, regions: _Regions) -> list[int]:
+        """What the branches of each region depend on; regions met on the way are added."""
+        raw: list[int] = []
+        while len(raw) < len(regions.order):
+            meaning = 0
+            for block in sorted(regions.order[len(raw)]):
+                meaning |= self.conditions[block]
+                number = regions.of(block)
+                if number >= 0:
+                    meaning |= self.bit(atom(REGION, number))
+            raw.append(meaning)
+        return raw
+
+
+class _Regions:
+    """Numbers the sets of blocks whose branches decide whether other blocks run, in the order in which they are met."""
+
+    def __init__(self, deciding: list[frozenset[int]]) -> None:
+        self._deciding = deciding
+        self._numbers: dict[frozenset[int], int] = {}
+        self.order: list[frozenset[int]] = []
+
+    def numbered(self, blocks: frozenset[int]) -> int:
+        if blocks not in self._numbers:
+            self._numbers[blocks] = len(self.order)
+            self.order.append(blocks)
+        return self._numbers[blocks]
+
+    def of(self, block: int) -> int:
+        """Number of the block's region, -1 if nothing decides it."""
+        return self.numbered(self._deciding[block]) if self._deciding[block] else -1
+
+
+def _arguments(text: str) -> list[str]:
+    """The values in an argument list, without types and attributes."""
+    parts = split_commas(text) if re.search(r'[{\[<"]|captures\(|range\(', text) else text.split(", ")
+    return [part.rsplit(" ", 1)[-1] for part in parts]
 
 
 def _union(sets: list[int]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 # Options whose value is the next word.
@@ -139,7 +140,7 @@ LINK_ONLY_EXACT = frozenset(
         "--static",
     ]
 )
-# Instrumentation that clang's own passes would add; the object is emitted by another LLVM, so it cannot be had.
+# Instrumentation that clang's own passes would add; the object is emitted by another LLVM, so it is not available.
 PASS_SANITIZERS = frozenset(
     [
         "address",
@@ -213,7 +214,7 @@ class Arguments:
     """What a wrapper must know of a command line; `words` is the command line after response files."""
 
     words: list[str]
-    mode: str = "link"  # "link" | "compile" | "assemble" | "other" (nothing for us to do)
+    mode: str = "link"  # "link" | "compile" | "assemble" | "other" (left to clang)
     output: str = ""
     inputs: list[Input] = field(default_factory=list)
     level: str = "0"
@@ -225,11 +226,11 @@ class Arguments:
     dependency_target: bool = False
     static: bool = False
     shared: bool = False
-    runtime: bool = True  # whether a link takes the runtime in
+    runtime: bool = True  # whether the recorder is linked in
     foreign: str = ""  # a target that is not x86-64 Linux
     notes: list[str] = field(default_factory=list)
     dropped: set[int] = field(default_factory=set)  # indices of words that are ignored
-    outputs: set[int] = field(default_factory=set)  # indices of words that say mode and output
+    outputs: set[int] = field(default_factory=set)  # indices of words that set mode and output
     links: set[int] = field(default_factory=set)  # indices of words that only a linker reads
     dependency_words: set[int] = field(default_factory=set)  # indices of words about dependency files
     languages: set[int] = field(default_factory=set)  # indices of -x and its value
@@ -260,117 +261,187 @@ def expand(words: list[str], folder: str, depth: int = 0) -> list[str]:
     return result
 
 
+_OTHER_MODES = frozenset(
+    [
+        "-E",
+        "--preprocess",
+        "-M",
+        "-MM",
+        "-fsyntax-only",
+        "--analyze",
+        "-emit-llvm",
+        "-emit-ast",
+        "-###",
+        "-cc1",
+        "-cc1as",
+    ]
+)
+_NO_RUNTIME = ("-nostdlib", "-nodefaultlibs", "-nolibc", "-r", "-Wl,-r", "-Wl,--relocatable", "-Wl,-i")
+_NOT_DEBUG = ("-gcc-toolchain", "-gsplit-dwarf", "-gz", "-gno-", "-grecord", "-gcolumn")
+_MODES = ("other", "assemble", "compile", "link")  # the one that stops earliest first
+_DEPENDENCY_OPTIONS = ("-MD", "-MMD", "-MF", "-MT", "-MQ", "-MP", "-MG", "-MV", "-MJ", "-Wp,-M")
+
+
 def parse(words: list[str]) -> Arguments:
     """Read a command line whose response files are expanded."""
-    result = Arguments(words)
-    language = ""
-    index = 0
-    sanitizers: list[str] = []
-    while index < len(words):
-        word = words[index]
-        value = words[index + 1] if index + 1 < len(words) else ""
-        here = {index}
-        separate = word in SEPARATE
-        if separate:
-            here.add(index + 1)
-        if word == "--":
-            result.inputs += [
-                Input(path, at, language or LANGUAGES.get(os.path.splitext(path)[1], ""))
-                for at, path in enumerate(words)
-                if at > index
-            ]
-            result.dropped.add(index)
-            break
-        if word == "-" or not word.startswith("-"):
-            kind = language if language and language != "none" else LANGUAGES.get(os.path.splitext(word)[1], "")
-            if word == "-" and not kind:
-                kind = "c"
-            result.inputs.append(Input(word, index, kind))
-        elif word == "-x" or word == "--language":
-            language = value
-            result.languages |= here
-        elif word.startswith("-x") and len(word) > 2:
-            language = word[2:]
-            result.languages |= here
-        elif word == "-o" or word == "--output":
-            result.output = value
-            result.outputs |= here
-        elif word.startswith("-o") and len(word) > 2 and not word.startswith("-object"):
-            result.output = word[2:]
-            result.outputs |= here
-        elif word in ("-c", "--compile"):
-            result.mode = "other" if result.mode == "other" else "assemble" if result.mode == "assemble" else "compile"
-            result.outputs |= here
-        elif word in ("-S", "--assemble"):
-            result.mode = "other" if result.mode == "other" else "assemble"
-            result.outputs |= here
-        elif word in (
-            "-E",
-            "--preprocess",
-            "-M",
-            "-MM",
-            "-fsyntax-only",
-            "--analyze",
-            "-emit-llvm",
-            "-emit-ast",
-            "-###",
-            "-cc1",
-            "-cc1as",
-        ):
-            result.mode = "other"
-        elif word in ("-MD", "-MMD"):
-            result.dependencies = True
-        elif word == "-MF":
-            result.dependency_file = value
-        elif word.startswith("-MF") and len(word) > 3:
-            result.dependency_file = word[3:]
-        elif word.startswith(("-MT", "-MQ")):
-            result.dependency_target = True
-        elif word.startswith(("-Wp,-MD", "-Wp,-MMD")):
-            result.dependencies = True
-            result.dependency_file = word.split(",")[2] if word.count(",") > 1 else ""
-            result.dependency_target = "-MT" in word or "-MQ" in word
-        elif word.startswith("-O"):
-            result.level = _level(word[2:])
-        elif word.startswith("-g") and not word.startswith(
-            ("-gcc-toolchain", "-gsplit-dwarf", "-gz", "-gno-", "-grecord", "-gcolumn")
-        ):
-            result.debug = word not in ("-g0", "-ggdb0")
-        elif word in ("-ffunction-sections", "-fno-function-sections"):
-            result.function_sections = word == "-ffunction-sections"
-        elif word in ("-fdata-sections", "-fno-data-sections"):
-            result.data_sections = word == "-fdata-sections"
-        elif word in ("-static", "--static", "-static-pie"):
-            result.static = True
-        elif word in ("-shared", "--shared"):
-            result.shared = True
-        elif word in ("-nostdlib", "-nodefaultlibs", "-nolibc", "-r", "-Wl,-r", "-Wl,--relocatable", "-Wl,-i"):
-            result.runtime = False
-        elif word == "-m32" or word == "-mx32":
-            result.foreign = word
-        elif word in ("-target", "--target") or word.startswith("--target="):
-            triple = value if separate else word.partition("=")[2]
-            if not (triple.startswith(("x86_64", "amd64")) and "linux" in triple):
-                result.foreign = f"target {triple}"
-        elif word.startswith("-fsanitize="):
-            sanitizers.append(word)
-            wanted = word.partition("=")[2].split(",")
-            if any(name in PASS_SANITIZERS or name.startswith("cfi") for name in wanted):
-                result.dropped.add(index)
-                result.notes.append(f"{word} is ignored: hooks and sanitizers are not combined")
-        if word.startswith(("-MD", "-MMD", "-MF", "-MT", "-MQ", "-MP", "-MG", "-MV", "-MJ", "-Wp,-M")):
-            result.dependency_words |= here
+    return _Parser(words).parse()
+
+
+class _Parser:
+    """One pass over a command line. `index` is the word that is read, `here` its index and that of its value."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.words = words
+        self.result = Arguments(words)
+        self.language = ""  # what the last -x asked for
+        self.index = 0
+        self.here: set[int] = set()
+
+    def parse(self) -> Arguments:
+        while self.index < len(self.words):
+            word = self.words[self.index]
+            if word == "--":
+                self.rest_is_inputs()
+                break
+            self.here = {self.index, self.index + 1} if word in SEPARATE else {self.index}
+            if word == "-" or not word.startswith("-"):
+                self.input(word)
+            else:
+                self.option(word)
+            self.classify(word)
+            self.index += len(self.here)
+        self.result.notes = list(dict.fromkeys(self.result.notes))
+        return self.result
+
+    @property
+    def value(self) -> str:
+        """The word after this one; "" at the end."""
+        return self.words[self.index + 1] if self.index + 1 < len(self.words) else ""
+
+    # -- inputs ------------------------------------------------------------------------------------------------
+
+    def rest_is_inputs(self) -> None:
+        for at in range(self.index + 1, len(self.words)):
+            path = self.words[at]
+            self.result.inputs.append(Input(path, at, self.language_of(path)))
+        self.result.dropped.add(self.index)
+
+    def input(self, path: str) -> None:
+        kind = self.language_of(path)
+        if path == "-" and not kind:
+            kind = "c"
+        self.result.inputs.append(Input(path, self.index, kind))
+
+    # -- options -----------------------------------------------------------------------------------------------
+
+    def option(self, word: str) -> None:
+        """Do what the first row of the tables that fits `word` says."""
+        exact = _EXACT.get(word)
+        if exact is not None:
+            exact(self, word)
+            return
+        for prefix, handler in _PREFIXES:
+            if word.startswith(prefix):
+                handler(self, word)
+                return
+
+    def classify(self, word: str) -> None:
+        """Sort a word into those about dependency files, those that are ignored and those for the linker."""
+        result = self.result
+        if word.startswith(_DEPENDENCY_OPTIONS):
+            result.dependency_words |= self.here
         if word in _IGNORED or (word.startswith(_IGNORED_PREFIXES) and not word.startswith("-fno-")):
-            result.dropped |= here
+            result.dropped |= self.here
             if not word.startswith(("-flto-", "-fuse", "-fno")):
                 result.notes.append(f"{word} is ignored: each unit is instrumented and emitted on its own")
         if word in LINK_ONLY_EXACT or (
             word.startswith(LINK_ONLY) and not word.startswith("-target") and word != "-emit-llvm"
         ):
-            result.links |= here
-        index += len(here)
-    result.notes = list(dict.fromkeys(result.notes))
-    return result
+            result.links |= self.here
+
+    def set_language(self, language: str) -> None:
+        self.language = language
+        self.result.languages |= self.here
+
+    def set_output(self, path: str) -> None:
+        self.result.output = path
+        self.result.outputs |= self.here
+
+    def set_mode(self, mode: str) -> None:
+        """The mode that stops earliest wins, whatever the order of the options."""
+        self.result.mode = min(self.result.mode, mode, key=_MODES.index)
+
+    def stop_at(self, mode: str) -> None:
+        self.set_mode(mode)
+        self.result.outputs |= self.here
+
+    def set_target(self, triple: str) -> None:
+        if not (triple.startswith(("x86_64", "amd64")) and "linux" in triple):
+            self.result.foreign = f"target {triple}"
+
+    def preprocessor_dependencies(self, word: str) -> None:
+        self.result.dependencies = True
+        self.result.dependency_file = word.split(",")[2] if word.count(",") > 1 else ""
+        self.result.dependency_target = "-MT" in word or "-MQ" in word
+
+    def sanitize(self, word: str) -> None:
+        wanted = word.partition("=")[2].split(",")
+        if any(name in PASS_SANITIZERS or name.startswith("cfi") for name in wanted):
+            self.result.dropped.add(self.index)
+            self.result.notes.append(f"{word} is ignored: hooks and sanitizers are not combined")
+
+    def debug(self, word: str) -> None:
+        if not word.startswith(_NOT_DEBUG):
+            self.result.debug = word not in ("-g0", "-ggdb0")
+
+    def language_of(self, path: str) -> str:
+        """What -x asked for, else what the name ends in; "" for what only a linker reads."""
+        if self.language not in ("", "none"):
+            return self.language
+        return LANGUAGES.get(os.path.splitext(path)[1], "")
+
+
+_Handler = Callable[[_Parser, str], None]
+
+
+def _set(name: str, value: str | bool) -> _Handler:
+    """A handler that sets an attribute of the result."""
+    return lambda parser, word: setattr(parser.result, name, value)
+
+
+_EXACT: dict[str, _Handler] = {
+    **dict.fromkeys(("-x", "--language"), lambda parser, word: parser.set_language(parser.value)),
+    **dict.fromkeys(("-o", "--output"), lambda parser, word: parser.set_output(parser.value)),
+    **dict.fromkeys(("-c", "--compile"), lambda parser, word: parser.stop_at("compile")),
+    **dict.fromkeys(("-S", "--assemble"), lambda parser, word: parser.stop_at("assemble")),
+    **dict.fromkeys(_OTHER_MODES, lambda parser, word: parser.set_mode("other")),
+    **dict.fromkeys(("-MD", "-MMD"), _set("dependencies", True)),
+    "-MF": lambda parser, word: setattr(parser.result, "dependency_file", parser.value),
+    "-ffunction-sections": _set("function_sections", True),
+    "-fno-function-sections": _set("function_sections", False),
+    "-fdata-sections": _set("data_sections", True),
+    "-fno-data-sections": _set("data_sections", False),
+    **dict.fromkeys(("-static", "--static", "-static-pie"), _set("static", True)),
+    **dict.fromkeys(("-shared", "--shared"), _set("shared", True)),
+    **dict.fromkeys(_NO_RUNTIME, _set("runtime", False)),
+    **dict.fromkeys(("-m32", "-mx32"), lambda parser, word: setattr(parser.result, "foreign", word)),
+    "-target": lambda parser, word: parser.set_target(parser.value),
+    "--target": lambda parser, word: parser.set_target(""),
+}
+_PREFIXES: tuple[tuple[str, _Handler], ...] = (
+    ("-x", lambda parser, word: parser.set_language(word[2:])),
+    ("-object", lambda parser, word: None),
+    ("-o", lambda parser, word: parser.set_output(word[2:])),
+    ("-MF", lambda parser, word: setattr(parser.result, "dependency_file", word[3:])),
+    ("-MT", _set("dependency_target", True)),
+    ("-MQ", _set("dependency_target", True)),
+    ("-Wp,-MD", _Parser.preprocessor_dependencies),
+    ("-Wp,-MMD", _Parser.preprocessor_dependencies),
+    ("-O", lambda parser, word: setattr(parser.result, "level", _level(word[2:]))),
+    ("-g", _Parser.debug),
+    ("--target=", lambda parser, word: parser.set_target(word.partition("=")[2])),
+    ("-fsanitize=", _Parser.sanitize),
+)
 
 
 def _level(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from crashcheck.analyzer.compile.instrument import hooks
 from crashcheck.analyzer.compile.ir.debuginfo import unescape
-from crashcheck.analyzer.compile.ir.text import Operand, matching, operand, split_commas
+from crashcheck.analyzer.compile.ir.text import Operand, Types, matching, operand, split_commas
 
 if TYPE_CHECKING:
     from crashcheck.analyzer.compile.instrument.emitter import Emitter
@@ -22,8 +22,9 @@ _ELEMENT = re.compile(r"elementtype\(")
 _FENCES = {"sfence": hooks.SFENCE, "mfence": hooks.MFENCE}
 _FLUSHES = {"clflush": hooks.CLFLUSH, "clflushopt": hooks.CLFLUSHOPT, "clwb": hooks.CLWB}
 # With an operand-size prefix (0x66) these are newer instructions for old assemblers.
-_PREFIXED = {"clflush": "clflushopt", "xsaveopt": "clwb"}
-# Raw bytes that stand alone: pcommit is an obsolete no-op on every processor that was sold.
+_WITH_SIZE_PREFIX = {"clflush": "clflushopt", "xsaveopt": "clwb"}
+_PREFIX_BYTES = ((0x66,), (0xF0,), (0x3E,), (0xF3,))
+# Raw bytes that are an instruction: pcommit is an obsolete no-op on every processor that was sold.
 _RAW = {
     (0x0F, 0xAE, 0xF8): "sfence",
     (0x0F, 0xAE, 0xF0): "mfence",
@@ -33,7 +34,7 @@ _RAW = {
     (0x90,): "nop",
 }
 _HARMLESS = re.compile(
-    r"(?:nop[wlq]?|pause|lfence|cpuid|rdtscp?|rdpmc|rdrand[wlq]?|rdseed[wlq]?|xgetbv|prefetch\w*|hlt|ud2|int3|endbr64|serialize|tpause|"
+    r"(?:pcommit|nop[wlq]?|pause|lfence|cpuid|rdtscp?|rdpmc|rdrand[wlq]?|rdseed[wlq]?|xgetbv|prefetch\w*|hlt|ud2|int3|endbr64|serialize|tpause|"
     r"umwait|umonitor|vzeroupper|vzeroall|emms|cld|clc|stc|rdfsbase\w?|rdgsbase\w?|rdpkru|wrpkru|xbegin|xend|xabort|xtest|cpuidw|"
     r"verr|verw|lar\w?|lsl|lslw|sldt|str|sgdtl?|cmp[bwlq]?|test[bwlq]?|bt[wlq]?|ldmxcsr|fldcw|jmp[q]?|j[a-z]{1,3}|loop|"
     r"ptest|ucomis[sd]|comis[sd]|leave|popcnt[wlq]?|push[q]?|pushf[q]?|pop[q]?|popf[q]?)"
@@ -45,6 +46,8 @@ _XCHG = re.compile(r"xchg([bwlq])?$")
 _MOVE = re.compile(
     r"(?:mov|movabs|add|adc|and|dec|inc|neg|not|or|sbb|sub|xor|shl|shr|sal|sar|rol|ror|xadd|bts|btr|btc|cmpxchg)([bwlq])?$|set[a-z]+$"
 )
+# What writes a register where it has no memory operand last.
+_TO_REGISTER = re.compile(r"(?:lea|v?mov|cmov|bsf|bsr|bswap|mul|imul|div|idiv|cltq|cqto|rol|crc32|v?p)")
 _VECTOR_MOVE = {
     "movss": 4,
     "movsd": 8,
@@ -65,12 +68,13 @@ _VECTOR_MOVE = {
 _STACK = re.compile(r"-?\w*\(%+[re]?[sb]p\)")
 _NT = {"movnti": 0, "movntil": 4, "movntiq": 8, "movntq": 8, "movntdq": 16, "movntps": 16, "movntpd": 16}
 _SUFFIX = {"b": 1, "w": 2, "l": 4, "q": 8}
+_WIDTH = {"b": 1, "w": 2, "k": 4, "q": 8}  # modifiers of an operand: `${0:b}`
 _WIDE = {"x": 16, "y": 32, "z": 64}
 
 
 @dataclass(frozen=True, slots=True)
 class AsmOperand:
-    """What `$n` stands for."""
+    """An operand of the assembly: what `$n` in its template means."""
 
     constraint: str
     argument: Operand | None  # None for an output in a register
@@ -80,7 +84,7 @@ class AsmOperand:
 @dataclass(frozen=True, slots=True)
 class AsmCall:
     template: str
-    slots: tuple[AsmOperand, ...]
+    operands: tuple[AsmOperand, ...]
     clobbers: tuple[str, ...]
     intel: bool
 
@@ -114,19 +118,20 @@ def read_call(line: str, at: int) -> AsmCall:
     last = line.index('"', second + 1)
     open_at = last + 1
     arguments = [operand(part) for part in split_commas(line[open_at + 1 : matching(line, open_at) - 1])]
-    slots: list[AsmOperand] = []
+    operands: list[AsmOperand] = []
     clobbers: list[str] = []
     for constraint in split_commas_plain(unescape(line[second + 1 : last])):
         if constraint.startswith("~"):
             clobbers.append(constraint[2:-1])
         elif constraint.startswith("=") and "*" not in constraint:
-            slots.append(AsmOperand(constraint, None, ""))
+            operands.append(AsmOperand(constraint, None, ""))
         elif constraint.startswith("!"):
             continue
         else:
             argument = arguments.pop(0) if arguments else None
-            slots.append(AsmOperand(constraint, argument, _element(argument)))
-    return AsmCall(unescape(line[first + 1 : middle]), tuple(slots), tuple(clobbers), "inteldialect" in line[at:first])
+            operands.append(AsmOperand(constraint, argument, _element(argument)))
+    template, intel = unescape(line[first + 1 : middle]), "inteldialect" in line[at:first]
+    return AsmCall(template, tuple(operands), tuple(clobbers), intel)
 
 
 def split_commas_plain(text: str) -> list[str]:
@@ -153,65 +158,187 @@ def understand(call: AsmCall) -> AsmPlan:
     """Which hooks a piece of assembly needs, or that it is not understood."""
     plan = AsmPlan()
     plan.targets = [
-        slot.argument.value
-        for slot in call.slots
-        if slot.argument is not None and "*" in slot.constraint and "=" in slot.constraint
+        one.argument.value
+        for one in call.operands
+        if one.argument is not None and "*" in one.constraint and "=" in one.constraint
     ]
     statements = _statements(call.template)
-    if not statements:
-        return plan
     writes = bool(plan.targets) or "memory" in call.clobbers
-    if call.intel:
-        plan.not_understood = writes
-        return plan
-    prefix: list[int] = []
-    locked = repeat = False
-    for statement in statements:
-        found = re.match(r"(?:[\w.$]+:\s*)*(.*)$", statement, re.DOTALL)
-        rest = found.group(1).strip() if found else statement
-        if rest != statement and not rest:
-            continue  # a label
-        while rest:
-            word, _, tail = rest.partition(" ") if " " in rest else rest.partition("\t")
-            lowered = word.lower()
-            if lowered == ".byte":
-                numbers = [_integer(part) for part in tail.split(",")]
-                if None in numbers:
-                    plan.not_understood = writes
-                    return plan
-                prefix.extend(number for number in numbers if number is not None)
-                rest = ""
-            elif lowered in ("lock", "lock/"):
-                locked, rest = True, tail.strip()
-            elif lowered in ("rep", "repe", "repz", "repne", "repnz"):
-                repeat, rest = True, tail.strip()
-            elif lowered in ("data16", "data16/"):
-                prefix.append(0x66)
-                rest = tail.strip()
-            else:
-                if prefix and tuple(prefix) not in ((0x66,), (0xF0,), (0x3E,), (0xF3,)):
-                    if not _raw(plan, prefix):
-                        plan.not_understood = writes
-                        return plan
-                    prefix = []
-                if prefix == [0xF0]:
-                    locked, prefix = True, []
-                if not _statement(plan, call, lowered, _operands(tail), prefix == [0x66], locked, repeat) and writes:
-                    plan.not_understood = True
-                    return plan
-                prefix, locked, repeat, rest = [], False, False, ""
-    if (prefix and not _raw(plan, prefix)) and writes:
-        plan.not_understood = True
+    understood = not statements or (not call.intel and _Reader(call, plan, writes).read(statements))
+    plan.not_understood = writes and not understood
     return plan
 
 
-def _raw(plan: AsmPlan, numbers: list[int]) -> bool:
-    name = _RAW.get(tuple(numbers))
-    if name is None:
-        return False
-    if name in _FENCES:
-        plan.steps.append(AsmStep("fence", _FENCES[name]))
-    return True
+@dataclass(frozen=True, slots=True)
+class _Instruction:
+    """A mnemonic with its operands and prefixes."""
+
+    word: str
+    operands: list[str]
+    wide: bool  # with the operand-size prefix 0x66
+    locked: bool
+    repeated: bool
+
+    @property
+    def plain_word(self) -> str:
+        """The mnemonic without the `v` of its AVX form."""
+        return self.word.removeprefix("v")
+
+
+class _Reader:
+    """Reads statements in order and adds what they do to `plan`; prefixes may be statements of their own."""
+
+    def __init__(self, call: AsmCall, plan: AsmPlan, writes: bool) -> None:
+        self.call = call
+        self.plan = plan
+        self.writes = writes  # the compiler was told that the assembly writes memory
+        self.bytes: list[int] = []  # raw bytes and prefixes that no instruction has followed yet
+        self.locked = self.repeated = False
+
+    def read(self, statements: list[str]) -> bool:
+        """Whether all of it is understood."""
+        return all(self._statement(text) for text in statements) and (not self.bytes or self._raw())
+
+    def _statement(self, text: str) -> bool:
+        rest = re.sub(r"^(?:[\w.$]+:\s*)*", "", text).strip()  # without labels
+        while rest:
+            word, _, tail = rest.partition(" ") if " " in rest else rest.partition("\t")
+            word = word.lower()
+            if word == ".byte":
+                return self._raw_bytes(tail)
+            if word in ("lock", "lock/"):
+                self.locked = True
+            elif word in ("rep", "repe", "repz", "repne", "repnz"):
+                self.repeated = True
+            elif word in ("data16", "data16/"):
+                self.bytes.append(0x66)
+            else:
+                return self._mnemonic(word, tail)
+            rest = tail.strip()
+        return True
+
+    def _raw_bytes(self, text: str) -> bool:
+        for part in text.split(","):
+            number = _integer(part)
+            if number is None:
+                return False
+            self.bytes.append(number)
+        return True
+
+    def _raw(self) -> bool:
+        """Take the raw bytes as an instruction of their own."""
+        name = _RAW.get(tuple(self.bytes))
+        if name in _FENCES:
+            self.plan.steps.append(AsmStep("fence", _FENCES[name]))
+        return name is not None
+
+    def _mnemonic(self, word: str, tail: str) -> bool:
+        if self.bytes and tuple(self.bytes) not in _PREFIX_BYTES:
+            if not self._raw():
+                return False
+            self.bytes = []
+        locked = self.locked or self.bytes == [0xF0]
+        instruction = _Instruction(word, _operands(tail), self.bytes == [0x66], locked, self.repeated)
+        self.bytes, self.locked, self.repeated = [], False, False
+        for rule in self._RULES:
+            known = rule(self, instruction)
+            if known is not None:
+                return known or not self.writes
+        return not self.writes
+
+    # Each rule adds the hooks of its instructions. It returns whether the effect on memory is known, None if the
+    # instruction is not one of its own.
+
+    def _fence(self, one: _Instruction) -> bool | None:
+        if one.word not in _FENCES:
+            return None
+        self.plan.steps.append(AsmStep("fence", _FENCES[one.word]))
+        return True
+
+    def _flush(self, one: _Instruction) -> bool | None:
+        name = _WITH_SIZE_PREFIX.get(one.word, one.word) if one.wide else one.word
+        if name not in _FLUSHES:
+            return None
+        memory = _memory(self.call, one.operands[0]) if len(one.operands) == 1 else None
+        if memory is None:
+            return False
+        self.plan.steps.append(AsmStep("flush", _FLUSHES[name], memory[0]))
+        return True
+
+    def _harmless(self, one: _Instruction) -> bool | None:
+        directive = one.word.startswith(".") and one.word not in (".byte", ".long", ".quad")
+        return True if directive or _HARMLESS.fullmatch(one.word) else None
+
+    def _atomic(self, one: _Instruction) -> bool | None:
+        exchange, lockable = _XCHG.match(one.word), _LOCKABLE.match(one.word)
+        found = exchange or (lockable if one.locked else None)
+        text = next((text for text in one.operands if _is_memory(self.call, text)), None)
+        if found is None or text is None:
+            return not one.locked if exchange or one.locked else None
+        if _STACK.fullmatch(text.strip()):
+            self.plan.steps.append(AsmStep("locked-local"))  # the idiom of a cheap full fence
+            return True
+        memory = _memory(self.call, text)
+        if memory is None:
+            return False
+        wide = lockable.group(2) if lockable else None
+        size = int(wide) if wide else _size(self.call, found.group(1), one.operands, memory[1])
+        return self._writes(AsmStep("locked", 0, *memory, size, conditional=one.word.startswith("cmpxchg")))
+
+    def _movdir64b(self, one: _Instruction) -> bool | None:
+        if one.word != "movdir64b" or len(one.operands) != 2:
+            return None
+        destination, source = _reference(self.call, one.operands[1]), _memory(self.call, one.operands[0])
+        if destination is None or destination.argument is None or source is None:
+            return False
+        self.plan.steps.append(AsmStep("movdir64b", hooks.STORE_NT, destination.argument, "", 64, source[0]))
+        return True
+
+    def _string(self, one: _Instruction) -> bool | None:
+        if not re.fullmatch(r"(?:movs|stos)[bwlq]", one.word):
+            return None
+        copies = one.word.startswith("movs")
+        found = [_register(self.call, name) for name in ("rdi", "rcx", "rsi" if copies else "rax")]
+        target, count, source = (place.argument if place is not None else None for place in found)
+        if not one.repeated or target is None or count is None or source is None:
+            return False
+        size = _SUFFIX[one.word[-1]]
+        if not copies and size != 1 and source.value not in ("0", "zeroinitializer", "null"):
+            return False
+        self.plan.steps.append(AsmStep("copy" if copies else "fill", 0, target, "", size, source, count))
+        return True
+
+    def _no_destination(self, one: _Instruction) -> bool | None:
+        """No memory operand last: nothing is written, unless the instruction is one that we do not know."""
+        if one.operands and _is_memory(self.call, one.operands[-1]):
+            return None
+        return bool(_MOVE.match(one.word) or one.word in _VECTOR_MOVE or _TO_REGISTER.match(one.word))
+
+    def _store(self, one: _Instruction) -> bool | None:
+        memory = _memory(self.call, one.operands[-1])
+        if memory is None:
+            return False
+        flags, size = 0, 0
+        if one.plain_word in _NT:
+            flags = hooks.STORE_NT
+            size = _NT[one.plain_word] or _size(self.call, None, one.operands[:1], memory[1])
+            size = _vector_size(self.call, one.operands, size)
+        elif one.plain_word in _VECTOR_MOVE:
+            size = _VECTOR_MOVE[one.plain_word]
+            size = _vector_size(self.call, one.operands, size) if size == 16 else size
+        elif found := _MOVE.match(one.word):
+            size = 1 if one.word.startswith("set") else _size(self.call, found.group(1), one.operands[:-1], memory[1])
+        return self._writes(AsmStep("store", flags, *memory, size))
+
+    def _writes(self, step: AsmStep) -> bool:
+        """Add a step that writes to its address, if its size is known."""
+        if not step.size or step.address is None:
+            return False
+        self.plan.steps.append(step)
+        self.plan.targets.append(step.address.value)
+        return True
+
+    _RULES = (_fence, _flush, _harmless, _atomic, _movdir64b, _string, _no_destination, _store)
 
 
 def _integer(text: str) -> int | None:
@@ -227,27 +354,28 @@ def _operands(text: str) -> list[str]:
 
 def _reference(call: AsmCall, text: str) -> AsmOperand | None:
     found = re.fullmatch(r"\$\{?(\d+)(?::\w)?\}?", text.strip())
-    if found is None or int(found.group(1)) >= len(call.slots):
+    if found is None or int(found.group(1)) >= len(call.operands):
         return None
-    return call.slots[int(found.group(1))]
-
-
-_REGISTERS = {"a": "ax", "b": "bx", "c": "cx", "d": "dx", "S": "si", "D": "di"}
+    return call.operands[int(found.group(1))]
 
 
 def _register(call: AsmCall, name: str) -> AsmOperand | None:
     """The operand that lives in a hardware register: `{di}`."""
     wanted = re.sub(r"^[re]", "", name.lstrip("%"))
-    for slot in call.slots:
-        inside = slot.constraint.strip("=&+")
-        if inside == "{" + wanted + "}":
-            if slot.argument is not None:
-                return slot
-            index = str(call.slots.index(slot))  # an output whose input is tied to it
-            for other in call.slots:
-                if other.constraint == index:
-                    return other
+    for one in call.operands:
+        if one.constraint.strip("=&+") == "{" + wanted + "}":
+            found = _input_of(call, one)
+            if found is not None:
+                return found
     return None
+
+
+def _input_of(call: AsmCall, one: AsmOperand) -> AsmOperand | None:
+    """The operand that holds a register's value at the start: itself, or the input that is tied to an output."""
+    if one.argument is not None:
+        return one
+    index = str(call.operands.index(one))
+    return next((other for other in call.operands if other.constraint == index), None)
 
 
 def _memory(call: AsmCall, text: str) -> tuple[Operand, str] | None:
@@ -255,19 +383,14 @@ def _memory(call: AsmCall, text: str) -> tuple[Operand, str] | None:
     found = re.fullmatch(r"(?:0)?\(\s*(\$\{?\d+(?::\w)?\}?|%+[a-z0-9]+)\s*\)", text.strip())
     if found is not None:
         name = found.group(1)
-        slot = _reference(call, name) if name.startswith("$") else _register(call, name)
-        if slot is not None and slot.argument is None:
-            index = str(call.slots.index(slot))
-            slot = next((other for other in call.slots if other.constraint == index), None)
-        return (slot.argument, "") if slot is not None and slot.argument is not None else None
-    slot = _reference(call, text)
-    if slot is None or slot.argument is None:
+        one = _reference(call, name) if name.startswith("$") else _register(call, name)
+        one = _input_of(call, one) if one is not None else None
+        return (one.argument, "") if one is not None and one.argument is not None else None
+    one = _reference(call, text)
+    if one is None or one.argument is None:
         return None
-    if "*" in slot.constraint:
-        return slot.argument, slot.element
-    if re.search(r"\$\{\d+:a\}", text) or slot.constraint in ("p", "m"):
-        return slot.argument, slot.element
-    return None
+    is_address = "*" in one.constraint or one.constraint in ("p", "m") or re.search(r"\$\{\d+:a\}", text)
+    return (one.argument, one.element) if is_address else None
 
 
 def _is_memory(call: AsmCall, text: str) -> bool:
@@ -276,102 +399,31 @@ def _is_memory(call: AsmCall, text: str) -> bool:
 
 
 def _size(call: AsmCall, suffix: str | None, operands: list[str], element: str) -> int:
+    """Bytes that an instruction writes: by suffix, else operands, else the type behind its address; 0 if unknown."""
     if suffix:
         return _SUFFIX[suffix]
     for text in operands:
         width = re.search(r"\$\{\d+:([bwkq])\}", text)
         if width:
-            return {"b": 1, "w": 2, "k": 4, "q": 8}[width.group(1)]
-        slot = _reference(call, text)
-        kind = (
-            slot.argument.type if slot is not None and slot.argument is not None and "*" not in slot.constraint else ""
-        )
-        if kind.startswith("i") and kind[1:].isdigit():
-            return int(kind[1:]) // 8
-        if kind == "ptr" and not _is_memory(call, text):
-            return 8
-    kind = element
+            return _WIDTH[width.group(1)]
+        one = _reference(call, text)
+        if one is None or one.argument is None or "*" in one.constraint:
+            continue
+        kind = one.argument.type
+        if _is_integer(kind) or (kind == "ptr" and not _is_memory(call, text)):
+            return _bytes_of(kind)
+    return _bytes_of(element)
+
+
+def _is_integer(kind: str) -> bool:
+    return kind.startswith("i") and kind[1:].isdigit()
+
+
+def _bytes_of(kind: str) -> int:
+    """The size of a pointer or an integer type; 0 for others."""
     if kind == "ptr":
         return 8
-    return int(kind[1:]) // 8 if kind.startswith("i") and kind[1:].isdigit() else 0
-
-
-def _statement(
-    plan: AsmPlan, call: AsmCall, word: str, operands: list[str], prefixed: bool, locked: bool, repeat: bool
-) -> bool:
-    """Add the hooks of one statement; False if it may write memory in a way that is not known."""
-    if word in _FENCES:
-        plan.steps.append(AsmStep("fence", _FENCES[word]))
-        return True
-    name = _PREFIXED.get(word, word) if prefixed else word
-    if name in _FLUSHES:
-        memory = _memory(call, operands[0]) if len(operands) == 1 else None
-        if memory is None:
-            return False
-        plan.steps.append(AsmStep("flush", _FLUSHES[name], memory[0]))
-        return True
-    if (
-        word in ("pcommit",)
-        or _HARMLESS.fullmatch(word)
-        or (word.startswith(".") and word not in (".byte", ".long", ".quad"))
-    ):
-        return True
-    exchange = _XCHG.match(word)
-    lockable = _LOCKABLE.match(word)
-    if (exchange or (locked and lockable)) and any(_is_memory(call, text) for text in operands):
-        text = next(text for text in operands if _is_memory(call, text))
-        if _STACK.fullmatch(text.strip()):
-            plan.steps.append(AsmStep("locked-local"))  # the idiom of a cheap full fence
-            return True
-        memory = _memory(call, text)
-        if memory is None:
-            return False
-        wide = lockable.group(2) if lockable else None
-        found = exchange or lockable
-        assert found is not None
-        size = int(wide) if wide else _size(call, found.group(1), operands, memory[1])
-        if not size:
-            return False
-        plan.steps.append(AsmStep("locked", 0, memory[0], memory[1], size, conditional=word.startswith("cmpxchg")))
-        plan.targets.append(memory[0].value)
-        return True
-    if exchange or locked:
-        return not locked
-    if word == "movdir64b" and len(operands) == 2:
-        destination, source = _reference(call, operands[1]), _memory(call, operands[0])
-        if destination is None or destination.argument is None or source is None:
-            return False
-        plan.steps.append(AsmStep("movdir64b", hooks.STORE_NT, destination.argument, "", 64, source[0]))
-        return True
-    if re.fullmatch(r"(?:movs|stos)[bwlq]", word):
-        return _string(plan, call, word, repeat)
-    if not operands or not _is_memory(call, operands[-1]):
-        # No memory operand last: nothing is written, unless the instruction is one that we do not know.
-        return bool(
-            _MOVE.match(word)
-            or word in _VECTOR_MOVE
-            or re.match(r"(?:lea|v?mov|cmov|bsf|bsr|bswap|mul|imul|div|idiv|cltq|cqto|rol|crc32|v?p)", word)
-        )
-    memory = _memory(call, operands[-1])
-    if memory is None:
-        return False
-    flags = 0
-    if word.removeprefix("v") in _NT:
-        flags = hooks.STORE_NT
-        size = _NT[word.removeprefix("v")] or _size(call, None, operands[:1], memory[1])
-        size = _vector_size(call, operands, size)
-    elif word.removeprefix("v") in _VECTOR_MOVE:
-        size = _VECTOR_MOVE[word.removeprefix("v")]
-        size = _vector_size(call, operands, size) if size == 16 else size
-    elif found := _MOVE.match(word):
-        size = 1 if word.startswith("set") else _size(call, found.group(1), operands[:-1], memory[1])
-    else:
-        return False
-    if not size:
-        return False
-    plan.steps.append(AsmStep("store", flags, memory[0], memory[1], size))
-    plan.targets.append(memory[0].value)
-    return True
+    return int(kind[1:]) // 8 if _is_integer(kind) else 0
 
 
 def _vector_size(call: AsmCall, operands: list[str], size: int) -> int:
@@ -379,73 +431,87 @@ def _vector_size(call: AsmCall, operands: list[str], size: int) -> int:
     found = re.search(r"%+([xyz])mm\d", operands[0])
     if found:
         return _WIDE[found.group(1)]
-    slot = _reference(call, operands[0])
-    if slot is not None and slot.argument is not None and slot.argument.type.startswith("<"):
-        from crashcheck.analyzer.compile.ir.text import Types
-
-        return Types({}).store_size(slot.argument.type) or size
+    one = _reference(call, operands[0])
+    if one is not None and one.argument is not None and one.argument.type.startswith("<"):
+        return Types({}).store_size(one.argument.type) or size
     return size
-
-
-def _string(plan: AsmPlan, call: AsmCall, word: str, repeat: bool) -> bool:
-    target, count = _register(call, "rdi"), _register(call, "rcx")
-    if target is None or target.argument is None or not repeat or count is None or count.argument is None:
-        return False
-    size = _SUFFIX[word[-1]]
-    if word.startswith("movs"):
-        source = _register(call, "rsi")
-        if source is None or source.argument is None:
-            return False
-        plan.steps.append(AsmStep("copy", 0, target.argument, "", size, source.argument, count.argument))
-        return True
-    value = _register(call, "rax")
-    if value is None or value.argument is None:
-        return False
-    if size != 1 and value.argument.value not in ("0", "zeroinitializer", "null"):
-        return False
-    plan.steps.append(AsmStep("fill", 0, target.argument, "", size, value.argument, count.argument))
-    return True
 
 
 def emit_before(emitter: Emitter, line: str, plan: AsmPlan) -> list[Callable[[], None]]:
     """Emit the hooks that precede the assembly; returns those that follow it."""
-    after: list[Callable[[], None]] = []
-    for step in plan.steps:
-        if step.what == "fence":
-            emitter.fence(line, step.kind)
-            continue
-        if step.what == "locked-local":
-            emitter.locked_elsewhere(line, True)
-            continue
-        assert step.address is not None
-        pointer = _as_pointer(emitter, step.address)
-        if step.what == "flush":
-            emitter.flush(line, pointer, step.kind)
-        elif step.what == "locked":
-            after.append(emitter.locked_assembly(line, pointer, step.size, step.conditional))
-        elif step.what == "store":
-            finish = emitter.assembly_store(line, pointer, step.size, step.kind)
-            if finish is not None:
-                after.append(finish)
-        elif step.what == "movdir64b":
-            assert step.source is not None
-            emitter.store_from(line, pointer, _as_pointer(emitter, step.source), str(step.size), step.kind)
-        else:
-            assert step.source is not None
-            assert step.count is not None
-            count = emitter.wide(_as_integer(emitter, step.count))
-            if step.size > 1:
-                scaled = emitter.fresh()
-                emitter.emit(f"  {scaled} = mul i64 {count}, {step.size}")
-                count = scaled
-            if step.what == "copy":
-                emitter.copy(line, pointer, _as_pointer(emitter, step.source), Operand("i64", count))
-            else:
-                emitter.fill(line, pointer, _as_byte(emitter, step.source), Operand("i64", count))
-    return after
+    after = [_EMIT[step.what](emitter, line, step) for step in plan.steps]
+    return [finish for finish in after if finish is not None]
 
 
-def _as_pointer(emitter: Emitter, value: Operand) -> str:
+_Finish = Callable[[], None] | None  # what is emitted after the assembly
+
+
+def _emit_fence(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
+    emitter.fence(line, step.kind)
+    return None
+
+
+def _emit_locked_local(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
+    emitter.locked_elsewhere(line, True)
+    return None
+
+
+def _emit_flush(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
+    emitter.flush(line, _as_pointer(emitter, step.address), step.kind)
+    return None
+
+
+def _emit_locked(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
+    return emitter.locked_assembly(line, _as_pointer(emitter, step.address), step.size, step.conditional)
+
+
+def _emit_store(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
+    return emitter.assembly_store(line, _as_pointer(emitter, step.address), step.size, step.kind)
+
+
+def _emit_movdir64b(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
+    pointer = _as_pointer(emitter, step.address)
+    emitter.store_from(line, pointer, _as_pointer(emitter, step.source), str(step.size), step.kind)
+    return None
+
+
+def _emit_copy(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
+    pointer, count = _as_pointer(emitter, step.address), _byte_count(emitter, step)
+    emitter.copy(line, pointer, _as_pointer(emitter, step.source), count)
+    return None
+
+
+def _emit_fill(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
+    pointer, count = _as_pointer(emitter, step.address), _byte_count(emitter, step)
+    emitter.fill(line, pointer, _as_byte(emitter, step.source), count)
+    return None
+
+
+_EMIT: dict[str, Callable[[Emitter, str, AsmStep], _Finish]] = {
+    "fence": _emit_fence,
+    "locked-local": _emit_locked_local,
+    "flush": _emit_flush,
+    "locked": _emit_locked,
+    "store": _emit_store,
+    "movdir64b": _emit_movdir64b,
+    "copy": _emit_copy,
+    "fill": _emit_fill,
+}
+
+
+def _byte_count(emitter: Emitter, step: AsmStep) -> Operand:
+    """The bytes that a repeated string instruction writes."""
+    assert step.count is not None
+    count = emitter.wide(_as_integer(emitter, step.count))
+    if step.size > 1:
+        scaled = emitter.fresh()
+        emitter.emit(f"  {scaled} = mul i64 {count}, {step.size}")
+        count = scaled
+    return Operand("i64", count)
+
+
+def _as_pointer(emitter: Emitter, value: Operand | None) -> str:
+    assert value is not None
     if value.type == "ptr":
         return value.value
     name = emitter.fresh()
@@ -461,7 +527,8 @@ def _as_integer(emitter: Emitter, value: Operand) -> Operand:
     return Operand("i64", name)
 
 
-def _as_byte(emitter: Emitter, value: Operand) -> str:
+def _as_byte(emitter: Emitter, value: Operand | None) -> str:
+    assert value is not None
     if value.type == "i8":
         return value.value
     if not value.type.startswith("i"):

@@ -1,6 +1,7 @@
-"""Which instruction gets which hook: one pass over a unit's IR text.
+"""The instrumentation pass: walks once over a unit's IR text and puts a call before what the recorder must know of.
 
-Rules: crash-model.md (what an update, a flush and a fence is) and runtime/include/hooks.h (what the recorder is told).
+Stores, flushes, fences, atomic operations and calls get hooks; everything else is copied. The rules are in
+docs/crash-model.md (what an update, a flush and a fence is) and runtime/include/hooks.h (what the recorder receives).
 New values have names, so that the numbering of unnamed ones stays; no block is split in text, because the
 helpers of `hooks` are inlined afterwards.
 """
@@ -9,18 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from crashcheck.analyzer.compile.facts import Site, UnhookedConstruct
 from crashcheck.analyzer.compile.instrument import hooks, inline_asm, libc_effects
 from crashcheck.analyzer.compile.instrument.emitter import DBG, Emitter, Function
 from crashcheck.analyzer.compile.instrument.intrinsics import INTRINSICS, Intrinsic
 from crashcheck.analyzer.compile.instrument.symbol_wrapping import wrapped
-from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
+from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, SourcePosition
 from crashcheck.analyzer.compile.ir.text import (
     NAME,
     IRSyntaxError,
+    ModuleText,
     matching,
     operand,
     split_commas,
@@ -38,6 +41,8 @@ _GROUPS = re.compile(r"#(\d+)")
 _STORE = re.compile(r"  store (atomic )?(volatile )?")
 _LOAD = re.compile(r" load (atomic )?(volatile )?")
 _ATOMIC_TAIL = re.compile(r'(?: syncscope\("([^"]*)"\))? (\w+)(?: (\w+))?, align (\d+)')
+_DEFINING = frozenset({"getelementptr", "bitcast", "alloca", "load"})  # what the way to an address leads through
+_JUMPS = frozenset({"br", "switch", "indirectbr", "unreachable", "resume"})
 _OPAQUE_LINKAGE = re.compile(r"^define (?:weak|linkonce|extern_weak|available_externally|common)\b")
 
 
@@ -57,95 +62,32 @@ class Instrumented:
 class Rewriter(Emitter):
     """Rewrites one unit. `models`: functions that the runtime wraps; `keep_debug`: the user asked for -g."""
 
+    def __init__(self, module: ModuleText, debug: DebugInfo, models: frozenset[str], keep_debug: bool) -> None:
+        super().__init__(module, debug, models, keep_debug)
+        self._lines = module.body.split("\n")
+        self._index = 0  # of the next line
+        self._first = 0  # of the function's first line
+        self._inside = False  # a function
+        self._in_entry = False  # before its first instruction that is no alloca
+        self._after_pad = False  # the instruction before was a landing pad
+
     # -- the pass ----------------------------------------------------------------------------------------------
 
     def run(self) -> Instrumented:
         """Raises IRSyntaxError with the line that could not be read."""
-        body = self.module.body
-        lines = body.split("\n")
-        handlers: dict[str, Callable[[str], None]] = {
-            "store": self._store,
-            "load": self._load,
-            "call": self._call,
-            "tail": self._call,
-            "notail": self._call,
-            "musttail": self._call,
-            "atomicrmw": self._atomicrmw,
-            "cmpxchg": self._cmpxchg,
-            "fence": self._fence,
-            "ret": self._ret,
-        }
-        keep = frozenset({"getelementptr", "bitcast", "alloca", "load"})
-        jumps = frozenset({"br", "switch", "indirectbr", "unreachable", "resume"})
-        out = self.out
-        inside = False
-        in_entry = False
-        pad = False
-        index, count = 0, len(lines)
-        first = 0
-        while index < count:
-            line = lines[index]
-            index += 1
+        while self._index < len(self._lines):
+            line = self._lines[self._index]
+            self._index += 1
             if line[:2] != "  ":
-                if line.startswith("define "):
-                    end = lines.index("}", index)
-                    if self._begin_function(line, lines[index:end]):
-                        inside = in_entry = True
-                        first = index
-                    else:
-                        out.append(line)
-                        out.extend(lines[index:end])
-                        index = end
-                        continue
-                elif line == "}":
-                    inside = False
-                out.append(line)
-                continue
-            if not inside:
-                out.append(line)
-                continue
-            third = line[2]
-            if third == " ":
-                if self.keep_debug or "#dbg_" not in line:
-                    out.append(line)
-                continue
-            if pad:
-                self._leave_here(False)
-                pad = False
-            if third == "%":
-                start = line.index(" = ") + 3
-                word = line[start : line.find(" ", start)]
-                if word in keep:
-                    self.definitions[line[2 : start - 3]] = line
-                    if word == "alloca":
-                        out.append(line)
-                        continue
-            else:
-                space = line.find(" ", 2)
-                word = line[2:space] if space > 0 else line[2:]
-            if in_entry:
-                in_entry = False
-                self.function.entry = len(out)
-                out.append("")
-            handler = handlers.get(word)
-            if handler is not None:
-                self._line = index - 1 - first
-                handler(line)
-            elif word in ("invoke", "callbr"):
-                self._line = index - 1 - first
-                following = []
-                while lines[index].startswith("          "):
-                    following.append(lines[index])
-                    index += 1
-                self._invoke(line, following)
-            else:
-                if word == "landingpad":
-                    pad = True
-                elif word in jumps:
-                    self._give_turn()
-                out.append(line)
+                self._outer_line(line)
+            elif not self._inside:
+                self.out.append(line)
+            elif line[2] != " ":
+                self._instruction(line)
+            elif self.keep_debug or "#dbg_" not in line:
+                self.out.append(line)
         self._resolve_calls()
-        text = "\n".join(piece for piece in out if piece)
+        text = "\n".join(piece for piece in self.out if piece)
         if not self.keep_debug:
             text = _DEFINED.sub("", _ATTACHED.sub("", text))
         return Instrumented(
@@ -156,6 +98,50 @@ class Rewriter(Emitter):
             {function.name: function.sites for function in self._functions},
             {function.name: function.reads for function in self._functions},
         )
+
+    def _outer_line(self, line: str) -> None:
+        """A line that is no instruction: a label, a function's first or last line, or no function's at all."""
+        if line.startswith("define "):
+            end = self._lines.index("}", self._index)
+            body = self._lines[self._index : end]
+            self._inside = self._in_entry = self._begin_function(line, body)
+            self._first = self._index
+            if not self._inside:
+                self.out += [line, *body]
+                self._index = end
+                return
+        elif line == "}":
+            self._inside = False
+        self.out.append(line)
+
+    def _instruction(self, line: str) -> None:
+        if self._after_pad:
+            self._leave_here(False)
+            self._after_pad = False
+        if line[2] == "%":
+            start = line.index(" = ") + 3
+            word = line[start : line.find(" ", start)]
+            if word in _DEFINING:
+                self.definitions[line[2 : start - 3]] = line
+                if word == "alloca":
+                    self.out.append(line)
+                    return
+        else:
+            space = line.find(" ", 2)
+            word = line[2:space] if space > 0 else line[2:]
+        if self._in_entry:
+            self._in_entry = False
+            self.function.entry = len(self.out)
+            self.out.append("")
+        handler = self._HANDLERS.get(word)
+        if handler is not None:
+            self._line = self._index - 1 - self._first
+            handler(self, line)
+            return
+        if word in _JUMPS:
+            self._give_turn()
+        self._after_pad = word == "landingpad"
+        self.out.append(line)
 
     def _begin_function(self, line: str, body: list[str]) -> bool:
         found = _HEADER.match(line)
@@ -191,46 +177,56 @@ class Rewriter(Emitter):
 
     def _resolve_calls(self) -> None:
         """Decide which calls push a frame: those that may reach a hook or code that nobody knows."""
-        by_name = {function.name: function for function in self._functions}
-        callers: dict[str, list[str]] = {}
-        noisy: list[str] = []
-        for function in self._functions:
-            loud = function.hooked or not function.certain
-            for _, callee, _, _ in function.calls:
-                if callee in by_name:
-                    callers.setdefault(callee, []).append(function.name)
-                else:
-                    loud = True
-            if loud:
-                noisy.append(function.name)
-        loud_names = set(noisy)
-        while noisy:
-            for caller in callers.get(noisy.pop(), ()):
-                if caller not in loud_names:
-                    loud_names.add(caller)
-                    noisy.append(caller)
+        known = {function.name for function in self._functions}
+        loud = self._loud_functions(known)
         for function in self._functions:
             self.function = function
             pushed: list[tuple[int, int, str]] = []
             for place, callee, dbg, line in function.calls:
-                if callee not in by_name or callee in loud_names:
+                if callee not in known or callee in loud:
                     at = f", !dbg !{dbg}" if dbg and self.keep_debug else ""
                     function.sites[line] = site = self._site("call", dbg, None, callee)
                     pushed.append((place, site, at))
             for place in function.accesses:
                 self.out[place] = self.out[place].replace(hooks.FRAME, str(int(bool(pushed))), 1)
-            if function.entry < 0 or not (pushed or function.deep):
-                continue
-            if not pushed:
+            if function.entry >= 0:
+                self._write_frames(function, pushed)
+
+    def _loud_functions(self, known: set[str]) -> set[str]:
+        """Functions of the unit that may reach a hook or code of others, by themselves or by what they call."""
+        callers: dict[str, list[str]] = {}
+        waiting: list[str] = []
+        for function in self._functions:
+            callees = [callee for _, callee, _, _ in function.calls]
+            for callee in callees:
+                if callee in known:
+                    callers.setdefault(callee, []).append(function.name)
+            if function.hooked or not function.certain or not known.issuperset(callees):
+                waiting.append(function.name)
+        loud = set(waiting)
+        while waiting:
+            for caller in callers.get(waiting.pop(), ()):
+                if caller not in loud:
+                    loud.add(caller)
+                    waiting.append(caller)
+        return loud
+
+    def _write_frames(self, function: Function, pushed: list[tuple[int, int, str]]) -> None:
+        """Fill in the places where a function takes its depth, makes its frame and leaves it.
+
+        `pushed`: for each call with a frame its place in the output, its site and its `!dbg`.
+        """
+        if not pushed:
+            if function.deep:
                 self.out[function.entry] = f"  %cc.depth = call i32 {self.hooks.enter()}()"
-                continue
-            self.out[function.entry] = f"  %cc.depth = call i32 {self.hooks.enter_frame()}(i64 {pushed[0][1]})"
-            if len(pushed) > 1:
-                for place, site, at in pushed:
-                    self.out[place] = f"  call void {self.hooks.push()}(i32 %cc.depth, i64 {site}){at}"
-            for place, left in function.leaves:
-                helper = self.hooks.leave() if left else self.hooks.again()
-                self.out[place] = f"  call void {helper}(i32 %cc.depth)"
+            return
+        self.out[function.entry] = f"  %cc.depth = call i32 {self.hooks.enter_frame()}(i64 {pushed[0][1]})"
+        if len(pushed) > 1:
+            for place, site, at in pushed:
+                self.out[place] = f"  call void {self.hooks.push()}(i32 %cc.depth, i64 {site}){at}"
+        for place, left in function.leaves:
+            helper = self.hooks.leave() if left else self.hooks.again()
+            self.out[place] = f"  call void {helper}(i32 %cc.depth)"
 
     # -- plain and atomic stores -------------------------------------------------------------------------------
 
@@ -301,8 +297,9 @@ class Rewriter(Emitter):
                 self.load_hook(line, line[prefix.end() : end], pointer, flags)
         self._plain(line)
 
-    def _plain(self, line: str) -> None:
-        self.out.append(line)
+    def _plain(self, line: str, following: Sequence[str] = ()) -> None:
+        """The instruction itself, unchanged."""
+        self.out += [line, *following]
 
     def _bracket(
         self, line: str, type_text: str, pointer: str, locked: bool, stored: str, read: int = hooks.ATOMIC_READ
@@ -375,43 +372,49 @@ class Rewriter(Emitter):
     def _call(self, line: str) -> None:
         self._any_call(line, [])
 
-    def _invoke(self, line: str, following: list[str]) -> None:
+    def _invoke(self, line: str) -> None:
+        """An invoke or callbr, with the lines that it goes on in."""
+        following = []
+        while self._lines[self._index].startswith("          "):
+            following.append(self._lines[self._index])
+            self._index += 1
         self._any_call(line, following)
 
     def _any_call(self, line: str, following: list[str]) -> None:
-        whole = "".join([line, *following])
         found = _CALLEE.search(line)
         if found is not None and found.group(1) is None:
             self._assembly(line, following, found.end())
             return
+        parenthesis = found.end() - 1 if found else 0
         callee = found.group(1)[1:].strip('"') if found is not None and found.group(1)[0] == "@" else ""
         if callee.startswith("llvm."):
-            self._intrinsic(line, following, callee, found.end() - 1 if found else 0)
+            self._intrinsic(line, following, callee, parenthesis)
             return
-        musttail = "musttail call " in line
-        if callee not in libc_effects.READS and not callee.startswith("llvm."):
+        if callee not in libc_effects.READS:
             self._give_turn()
-        if callee in libc_effects.READS and callee in self.module.declared:
-            self.read_by(line, callee, found.end() - 1 if found else 0)
+        elif callee in self.module.declared:
+            self.read_by(line, callee, parenthesis)
+        musttail = "musttail call " in line
+        self._before_call(line, "".join([line, *following]), callee, parenthesis, musttail)
+        self._plain(line, following)
+        if musttail:
+            self.turn = False  # nothing may come before the return
+        if self._twice and not following and self._twice & set(_GROUPS.findall(line[line.rfind(")") :])):
+            self._leave_here(False)
+
+    def _before_call(self, line: str, whole: str, callee: str, parenthesis: int, musttail: bool) -> None:
+        """What a library model or the shadow stack needs before a call."""
         if callee in self.models:
-            site = self.site("model", whole, self._destination(line, callee, found.end() - 1 if found else 0), callee)
+            site = self.site("model", whole, self._destination(line, callee, parenthesis), callee)
             self.hook(f"  call void {self.hooks.at()}(i32 {site}, i32 %cc.depth)", whole)
-            if musttail:
-                self._leave_here(True)
         elif musttail:
-            self.function.hooked = True  # its callee may be anything, and no frame stands for this call
-            self._leave_here(True)
+            self.function.hooked = True  # its callee may be anything, and this call has no frame
         elif callee not in libc_effects.QUIET or callee not in self.module.declared:
             dbg = DBG.search(whole)
             self.function.calls.append((len(self.out), callee, dbg.group(1) if dbg else "", self._line))
             self.out.append("")
-        self._plain(line)
         if musttail:
-            self.turn = False  # nothing may stand before the return
-        for more in following:
-            self._plain(more)
-        if self._twice and not following and self._twice & set(_GROUPS.findall(line[line.rfind(")") :])):
-            self._leave_here(False)
+            self._leave_here(True)
 
     def _destination(self, line: str, callee: str, parenthesis: int) -> Target | None:
         """What a library call writes to, for its name; the recorder is told by the model itself where that lies."""
@@ -439,15 +442,11 @@ class Rewriter(Emitter):
         if handler is None:
             if callee.startswith("llvm.x86.") and "ptr" in line[parenthesis:]:
                 self._unknown_intrinsic(line, callee, parenthesis)
-            self._plain(line)
-            for more in following:
-                self._plain(more)
+            self._plain(line, following)
             return
         arguments = [operand(part) for part in split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])]
         handler(self, "".join([line, *following]), callee, arguments)
-        self._plain(line)
-        for more in following:
-            self._plain(more)
+        self._plain(line, following)
 
     def _unknown_intrinsic(self, line: str, callee: str, parenthesis: int) -> None:
         if re.search(r"load|gather|maskload|prefetch|ldmxcsr|\.rd|monitor|fxrstor|xrstor", callee):
@@ -467,15 +466,22 @@ class Rewriter(Emitter):
         if plan.not_understood:
             if not (plan.targets and all(self.is_local(pointer) for pointer in plan.targets)):
                 self.unknown(whole, call.template)
-            self._plain(line)
-            for more in following:
-                self._plain(more)
+            self._plain(line, following)
             return
         after = [] if following else inline_asm.emit_before(self, whole, plan)
         if following and plan.steps:
             self.unknown(whole, call.template)
-        self._plain(line)
-        for more in following:
-            self._plain(more)
+        self._plain(line, following)
         for step in after:
             step()
+
+    _HANDLERS: ClassVar[dict[str, Callable[[Rewriter, str], None]]] = {
+        "store": _store,
+        "load": _load,
+        **dict.fromkeys(("call", "tail", "notail", "musttail"), _call),
+        **dict.fromkeys(("invoke", "callbr"), _invoke),
+        "atomicrmw": _atomicrmw,
+        "cmpxchg": _cmpxchg,
+        "fence": _fence,
+        "ret": _ret,
+    }

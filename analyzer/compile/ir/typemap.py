@@ -37,7 +37,7 @@ class Target:
 
 @dataclass(slots=True)
 class LocalUses:
-    """How a function uses its locals: made at the first question, for the whole body."""
+    """How a function uses its locals; computed for the whole body when first asked."""
 
     body: str
     stored: dict[str, list[str]] = field(default_factory=dict)
@@ -96,6 +96,121 @@ class _Access:
     offset: int  # bytes, -1 if the index is not constant
 
 
+@dataclass(slots=True)
+class _Name:
+    """A variable's name while it is put together, from its outermost struct inwards."""
+
+    variable: str = ""
+    steps: list[TypeStep] = field(default_factory=list)  # outermost first
+
+    def begin(self, type_name: str) -> None:
+        self.variable = self.variable or type_name
+
+    def add_element(self) -> None:
+        if self.variable and not self.variable.endswith("[]"):
+            self.variable += "[]"
+
+    def add_unknown(self, type_name: str, access: _Access, size: int) -> None:
+        """A member that debug metadata does not name."""
+        self.steps.append(TypeStep(type_name, f"#{access.index}", access.offset, size))
+        self.variable += f".#{access.index}"
+
+    def add_member(self, owner: str, member: Member) -> None:
+        self.steps.append(TypeStep(owner, member.name, member.offset // 8, max(member.size // 8, 1)))
+        if member.name and not member.inherited:
+            self.variable += f".{member.name}"
+
+
+class _Walk:
+    """The way from an address back to its struct instance: casts, getelementptrs, single-store locals."""
+
+    def __init__(
+        self, types: TypeMap, target: str, definitions: dict[str, str], uses: LocalUses, fresh: Callable[[], str]
+    ) -> None:
+        self._types = types
+        self._definitions = definitions
+        self._uses = uses
+        self._fresh = fresh
+        self.current = target  # where the walk is now
+        self.accesses: list[_Access] = []  # innermost first
+        self.instance, self.prelude, self.delta = "null", "", -1  # as in Target
+        self._anchor, self._crossed = target, False  # the value of the first local that was crossed
+        self._shift: int | None = 0  # bytes from the anchor down to `current`; None if not static
+        self._reach: int | None = 0  # bytes from `current` up to the target, until a local is crossed; None likewise
+
+    def ends_local(self) -> bool:
+        """Walk as far as possible; whether the end is a stack slot or a variable of the program's image."""
+        for _ in range(_MAX_CHAIN):
+            if not self.current.startswith("%"):
+                return self.current.startswith("@")
+            definition = self._definitions.get(self.current)
+            if definition is None:
+                return False
+            start = definition.index(" = ") + 3
+            if definition.startswith(("alloca ", "call "), start):
+                return True
+            if not self._step(definition, start):
+                return False
+        return False
+
+    def _step(self, definition: str, start: int) -> bool:
+        """Follow one definition; False where the walk ends."""
+        if definition.startswith("bitcast ptr ", start):
+            self.current = definition[start + 12 : definition.index(" to ", start)]
+            return True
+        if definition.startswith("load ptr, ptr %", start):
+            return self._cross_local(definition[start + 14 : definition.index(",", start + 14)])
+        return definition.startswith("getelementptr ", start) and self._cross_gep(definition)
+
+    def _cross_local(self, local: str) -> bool:
+        value = self._uses.only_value(local) if " = alloca " in self._definitions.get(local, "") else None
+        if value is None:
+            return False
+        if not self._crossed:
+            self._anchor, self._shift, self._crossed = self.current, 0, True
+        self.current = value
+        return True
+
+    def _cross_gep(self, definition: str) -> bool:
+        source, base, indices = self._types.gep(definition)
+        levels = self._types.levels(source, indices)
+        if levels is None:
+            return False
+        total = sum(level.offset for level in levels) if all(level.offset >= 0 for level in levels) else None
+        self.accesses.extend(reversed(levels))
+        if self._crossed:
+            self._shift = None if self._shift is None or total is None else self._shift + total
+        if any(level.index >= 0 for level in levels):
+            if not self._crossed:
+                self._instance_is_base(source, base, indices, levels)
+            elif not self._instance_is_below_anchor():
+                return False
+        self._reach = None if self._reach is None or total is None else self._reach + total
+        self.current = base
+        return True
+
+    def _instance_is_base(self, source: str, base: str, indices: tuple[str, ...], levels: list[_Access]) -> None:
+        """A leading index steps over whole structs: the instance is the one stepped to."""
+        first_zero = indices[0].split(" ", 1)[1] == "0"
+        self.instance, self.prelude, self.delta = base, "", -1
+        within = [level.offset for level in (levels if first_zero else levels[1:])]
+        if self._reach is not None and min(within) >= 0:
+            self.delta = self._reach + sum(within)
+        if not first_zero:
+            self.instance = self._fresh()
+            self.prelude = f"  {self.instance} = getelementptr {source}, ptr {base}, {indices[0]}"
+
+    def _instance_is_below_anchor(self) -> bool:
+        """False if how far below is not static."""
+        if self._shift is None:
+            return False
+        self.instance, self.prelude, self.delta = self._anchor, "", self._shift
+        if self._shift:
+            self.instance = self._fresh()
+            self.prelude = f"  {self.instance} = getelementptr i8, ptr {self._anchor}, i64 -{self._shift}"
+        return True
+
+
 class TypeMap:
     """Resolves the targets of one unit."""
 
@@ -120,14 +235,14 @@ class TypeMap:
             if line.startswith(("alloca ", "call "), start):
                 return True  # the only calls among definitions give the address of a thread's variable
             if line.startswith("getelementptr ", start):
-                target = self._gep(line)[1]
+                target = self.gep(line)[1]
             elif line.startswith("bitcast ptr ", start):
                 target = line[start + 12 : line.index(" to ", start)]
             else:
                 return False
         return False
 
-    def global_of(self, target: str, definitions: dict[str, str], slots: LocalUses) -> str:
+    def global_of(self, target: str, definitions: dict[str, str], uses: LocalUses) -> str:
         """The global that an address is in, by its getelementptr chain and single-store locals; "" if not known."""
         for _ in range(_MAX_CHAIN):
             if target.startswith("@"):
@@ -138,12 +253,12 @@ class TypeMap:
             line = definitions.get(target, "")
             start = line.find(" = ") + 3
             if line.startswith("getelementptr ", start):
-                target = self._gep(line)[1]
+                target = self.gep(line)[1]
             elif line.startswith("bitcast ptr ", start):
                 target = line[start + 12 : line.index(" to ", start)]
             elif line.startswith("load ptr, ptr %", start):
                 slot = line[start + 14 : line.index(",", start + 14)]
-                target = (slots.only_value(slot) if " = alloca " in definitions.get(slot, "") else None) or ""
+                target = (uses.only_value(slot) if " = alloca " in definitions.get(slot, "") else None) or ""
             else:
                 return ""
         return ""
@@ -152,87 +267,27 @@ class TypeMap:
         self,
         target: str,
         definitions: dict[str, str],
-        slots: LocalUses,
+        uses: LocalUses,
         stored: str,
         line: str,
         fresh: Callable[[], str],
     ) -> Target:
         """Describe `target`; `stored` is the type of the value, `line` the instruction (for its TBAA tag)."""
-        accesses: list[_Access] = []  # innermost first
-        current = target
-        anchor, crossed = target, False
-        shift: int | None = 0  # bytes from the anchor down to where the chain is now; None if not static
-        instance, prelude, delta = "null", "", -1
-        reach: int | None = 0  # bytes from where the chain is now up to the target, until it crosses a local
-        for _ in range(_MAX_CHAIN):
-            if not current.startswith("%"):
-                if current.startswith("@"):
-                    return Target(local=True)
-                break
-            definition = definitions.get(current)
-            if definition is None:
-                break
-            start = definition.index(" = ") + 3
-            if definition.startswith(("alloca ", "call "), start):
-                return Target(local=True)
-            if definition.startswith("bitcast ptr ", start):
-                current = definition[start + 12 : definition.index(" to ", start)]
-                continue
-            if definition.startswith("load ptr, ptr %", start):
-                slot = definition[start + 14 : definition.index(",", start + 14)]
-                value = slots.only_value(slot) if " = alloca " in definitions.get(slot, "") else None
-                if value is None:
-                    break
-                if not crossed:
-                    anchor, shift, crossed = current, 0, True
-                current = value
-                continue
-            if not definition.startswith("getelementptr ", start):
-                break
-            source, base, indices = self._gep(definition)
-            levels = self._levels(source, indices)
-            if levels is None:
-                break
-            total = sum(level.offset for level in levels) if all(level.offset >= 0 for level in levels) else None
-            if crossed and total is None and shift is not None:
-                shift = None
-            accesses.extend(reversed(levels))
-            if crossed:
-                if shift is None or total is None:
-                    shift = None
-                else:
-                    shift += total
-            if any(level.index >= 0 for level in levels):
-                if not crossed:
-                    # A leading index steps over whole structs: the instance is the one stepped to.
-                    first_zero = indices[0].split(" ", 1)[1] == "0"
-                    instance, prelude, delta = base, "", -1
-                    within = [level.offset for level in (levels if first_zero else levels[1:])]
-                    if reach is not None and min(within) >= 0:
-                        delta = reach + sum(within)
-                    if not first_zero:
-                        instance = fresh()
-                        prelude = f"  {instance} = getelementptr {source}, ptr {base}, {indices[0]}"
-                elif shift is not None:
-                    instance, prelude, delta = anchor, "", shift
-                    if shift:
-                        instance = fresh()
-                        prelude = f"  {instance} = getelementptr i8, ptr {anchor}, i64 -{shift}"
-                else:
-                    break
-            reach = None if reach is None or total is None else reach + total
-            current = base
+        walk = _Walk(self, target, definitions, uses, fresh)
+        if walk.ends_local():
+            return Target(local=True)
+        accesses = walk.accesses
         while accesses and accesses[-1].index < 0:
             accesses.pop()
         if accesses:
             variable, steps = self._name(tuple(accesses), stored)
-            return Target(False, variable, steps, instance, prelude, delta)
+            return Target(False, variable, steps, walk.instance, walk.prelude, walk.delta)
         found = self._from_tbaa(target, line, stored, fresh)
-        return found if found.variable else self._from_declaration(target, current, definitions, slots)
+        return found if found.variable else self._from_declaration(target, walk.current, definitions, uses)
 
     # -- IR ----------------------------------------------------------------------------------------------------
 
-    def _gep(self, line: str) -> tuple[str, str, tuple[str, ...]]:
+    def gep(self, line: str) -> tuple[str, str, tuple[str, ...]]:
         """Source type, base pointer and typed indices of a getelementptr."""
         at = line.index("getelementptr ") + 14
         while found := _FLAGS.match(line, at):
@@ -243,8 +298,8 @@ class TypeMap:
         parts = split_commas(rest if cut < 0 else rest[:cut])
         return line[at:end], operand(parts[0]).value, tuple(parts[1:])
 
-    def _levels(self, source: str, indices: tuple[str, ...]) -> list[_Access] | None:
-        """Outermost first; None if the getelementptr does not tell a place in a type."""
+    def levels(self, source: str, indices: tuple[str, ...]) -> list[_Access] | None:
+        """Outermost first; None if the getelementptr does not name a place in a type."""
         levels: list[_Access] = []
         current = source
         first = indices[0].rsplit(" ", 1)[1]
@@ -294,47 +349,38 @@ class TypeMap:
         return known
 
     def _compute_name(self, accesses: tuple[_Access, ...], stored: str) -> tuple[str, tuple[TypeStep, ...]]:
-        steps: list[TypeStep] = []
-        variable = ""
+        name = _Name()
         composite: int | None = None
         ordered = accesses[::-1]
-        stored_size = self._types.store_size(stored) or 0
         for position, access in enumerate(ordered):
             if access.index < 0:
-                if variable and not variable.endswith("[]"):
-                    variable += "[]"
-                continue
-            fields = self._types.fields(access.type)
-            assert fields is not None
-            inner_type = fields[access.index][0]
-            inner_layout = self._types.layout(inner_type)
-            inner_size = self._types.store_size(inner_type) or 0
-            last = not any(later.index >= 0 for later in ordered[position + 1 :])
-            if composite is None or not self._fits(composite, access.type):
-                composite = self._root(access.type)
-            type_name = self._debug.name_of(composite) if composite is not None else plain_type(access.type)
-            if not variable:
-                variable = type_name
-            if composite is None:
-                steps.append(TypeStep(type_name, f"#{access.index}", access.offset, inner_size))
-                variable += f".#{access.index}"
-                continue
-            found, composite = self._descend(
-                composite,
-                access.offset * 8,
-                inner_layout.size if inner_layout else 0,
-                stored if last else "",
-                stored_size,
-                self._next_struct(ordered, position),
-            )
-            if not found:
-                steps.append(TypeStep(type_name, f"#{access.index}", access.offset, inner_size))
-                variable += f".#{access.index}"
-            for owner, member in found:
-                steps.append(TypeStep(owner, member.name, member.offset // 8, max(member.size // 8, 1)))
-                if member.name and not member.inherited:
-                    variable += f".{member.name}"
-        return variable, tuple(reversed(steps))
+                name.add_element()
+            else:
+                following = self._next_struct(ordered, position)
+                composite = self._add_member(name, composite, access, "" if following else stored, stored, following)
+        return name.variable, tuple(reversed(name.steps))
+
+    def _add_member(
+        self, name: _Name, composite: int | None, access: _Access, last: str, stored: str, following: str
+    ) -> int | None:
+        """Name one struct level; returns the type of its member. `last`: what is stored, if nothing follows."""
+        fields = self._types.fields(access.type)
+        assert fields is not None
+        inner_type = fields[access.index][0]
+        if composite is None or not self._fits(composite, access.type):
+            composite = self._root(access.type)
+        type_name = self._debug.name_of(composite) if composite is not None else plain_type(access.type)
+        name.begin(type_name)
+        found: list[tuple[str, Member]] = []
+        if composite is not None:
+            layout = self._types.layout(inner_type)
+            span, size = layout.size if layout else 0, self._types.store_size(stored) or 0
+            found, composite = self._descend(composite, access.offset * 8, span, last, size, following)
+        if not found:
+            name.add_unknown(type_name, access, self._types.store_size(inner_type) or 0)
+        for owner, member in found:
+            name.add_member(owner, member)
+        return composite
 
     def _next_struct(self, ordered: tuple[_Access, ...], position: int) -> str:
         for later in ordered[position + 1 :]:
@@ -373,45 +419,30 @@ class TypeMap:
     def _member(
         self, composite: int, offset: int, span: int, stored: str, stored_size: int, following: str
     ) -> Member | None:
-        members = [
-            m
-            for m in self._debug.members(composite)
-            if m.offset <= offset < m.offset + max(m.size, 1) and not m.bitfield
-        ]
-        if not members:
-            bits = [
-                m
-                for m in self._debug.members(composite)
-                if m.bitfield and m.offset < offset + max(span, 1) * 8 and offset < m.offset + m.size
-            ]
-            if not bits:
-                return None
-            names = "|".join(m.name for m in bits if m.name)
-            return Member(names, bits[0].type, offset, span * 8, True, False)
-        if len(members) == 1:
-            return members[0]
+        """The member at `offset` (in bits); of a union the one that fits best what is stored or comes next."""
+        members = self._debug.members(composite)
+        here = [m for m in members if m.offset <= offset < m.offset + max(m.size, 1) and not m.bitfield]
+        if not here:
+            return _bit_fields(members, offset, span)
+        # The first of equals: max keeps it.
+        return max(here, key=lambda member: self._score(member, offset, stored, stored_size, following))
 
-        def score(member: Member) -> tuple[int, int]:
-            inner = self._debug.strip(member.type)
-            points = 0
-            if member.offset == offset:
-                points += 1
-            if following:
-                points += (
-                    4 if self._debug.is_composite(inner) and inner is not None and self._fits(inner, following) else 0
-                )
-            elif stored:
-                points += 4 if member.size == stored_size * 8 and not self._debug.is_composite(inner) else 0
-                points += 2 if self._debug.is_pointer(inner) == (stored == "ptr") else 0
-            return points, -members.index(member)
+    def _score(self, member: Member, offset: int, stored: str, stored_size: int, following: str) -> int:
+        inner = self._debug.strip(member.type)
+        composite = self._debug.is_composite(inner)
+        points = 1 if member.offset == offset else 0
+        if following:
+            points += 4 if composite and inner is not None and self._fits(inner, following) else 0
+        elif stored:
+            points += 4 if member.size == stored_size * 8 and not composite else 0
+            points += 2 if self._debug.is_pointer(inner) == (stored == "ptr") else 0
+        return points
 
-        return max(members, key=score)
-
-    def _from_declaration(self, target: str, base: str, definitions: dict[str, str], slots: LocalUses) -> Target:
+    def _from_declaration(self, target: str, base: str, definitions: dict[str, str], uses: LocalUses) -> Target:
         """A whole struct behind a pointer variable: the variable's declared type names it."""
         definition = definitions.get(base, "")
         found = re.search(r" = load ptr, ptr (%[-\w.$]+),", definition)
-        number = slots.variable(found.group(1)) if found else None
+        number = uses.variable(found.group(1)) if found else None
         pointer = self._debug.strip(self._debug.reference(number, "type")) if number is not None else None
         if pointer is None or not self._debug.is_pointer(pointer):
             return Target()
@@ -447,6 +478,14 @@ class TypeMap:
             instance = fresh()
             prelude = f"  {instance} = getelementptr i8, ptr {target}, i64 -{offset}"
         return Target(False, ".".join([self._debug.name_of(composite), *names]), steps, instance, prelude, offset)
+
+
+def _bit_fields(members: tuple[Member, ...], offset: int, span: int) -> Member | None:
+    """The bit-fields that `span` bytes at `offset` hold, as one member."""
+    bits = [m for m in members if m.bitfield and m.offset < offset + max(span, 1) * 8 and offset < m.offset + m.size]
+    if not bits:
+        return None
+    return Member("|".join(m.name for m in bits if m.name), bits[0].type, offset, span * 8, True, False)
 
 
 def plain_type(type_text: str) -> str:
