@@ -100,7 +100,7 @@ class UnitFacts:
     not_understood: tuple[UnhookedConstruct, ...] = ()
     not_instrumented: str = ""  # why the unit has no hooks, else empty
     notes: tuple[str, ...] = ()  # flags that were ignored
-    dependences: str = ""  # packed; what dependence_text.unpack reads when somebody asks
+    dependences: str = ""  # packed; read by dependence.codec.unpack when needed
     layouts: tuple[TypeLayout, ...] = ()  # of types that its sites name, and of their parts; sorted by name
     key: int = 0
 

@@ -1,1 +1,5 @@
-"""Static dependences: which accesses of a program depend on which reads, inside a function and across calls."""
+"""Static dependences: which accesses of a program depend on which reads, inside a function and across calls.
+
+`reader.read_functions` hands on a unit's summaries, kept in its facts; `interprocedural.site_dependences` those of all
+units, closed over calls.
+"""

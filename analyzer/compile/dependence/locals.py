@@ -28,7 +28,7 @@ class Locals:
 
 
 def read_locals(text: str) -> Locals:
-    """Those of a function's lines, each of which begins with a line break; in the order in which they stand there."""
+    """Those of a function's lines, each of which begins with a line break; in the order of the text."""
     kept = dict.fromkeys(_ALLOCA.findall(text), 0)  # → uses that are no load or store
     if not kept:
         return Locals(frozenset(), (), ())

@@ -1,4 +1,4 @@
-"""The small front of the compilers: configure probes go straight to clang, real work to a resident worker.
+"""The small front of the compilers: configure probes go straight to clang, real work to the compile server.
 
 A configure run starts the compiler hundreds of times, so this module imports next to nothing. A call is a probe, and
 is neither instrumented nor linked with the recorder, when
@@ -128,7 +128,7 @@ def main(words: list[str], cxx: bool) -> int:
         return run_plain(words, cxx)
     if is_probe(words, folder):
         return run_plain(words, cxx)
-    if os.environ.get("CRASHCHECK_WORKER", "1") != "0":
+    if server_setting("", "1") != "0":
         code = _ask(words, cxx, folder)
         if code is not None:
             return code
@@ -137,11 +137,17 @@ def main(words: list[str], cxx: bool) -> int:
     return run(words, cxx)
 
 
-# -- the worker ------------------------------------------------------------------------------------------------
+# -- the compile server ----------------------------------------------------------------------------------------
+
+
+def server_setting(suffix: str, default: str) -> str:
+    """CRASHCHECK_COMPILE_SERVER<suffix>, else its older spelling CRASHCHECK_WORKER<suffix>, else `default`."""
+    older = os.environ.get("CRASHCHECK_WORKER" + suffix, default)
+    return os.environ.get("CRASHCHECK_COMPILE_SERVER" + suffix, older)
 
 
 def socket_path() -> str:
-    """Where the worker of this user, interpreter and version of the tool listens; "" if there is no safe place."""
+    """Where the compile server of this user, interpreter and version listens; "" if there is no safe place."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     if not base or not os.access(base, os.W_OK | os.X_OK):
         base = os.environ.get("TMPDIR", "/tmp")
@@ -188,7 +194,7 @@ def encode_request(words: list[str], cxx: bool, folder: str) -> bytes:
 
 
 def _ask(words: list[str], cxx: bool, folder: str) -> int | None:
-    """Let the worker do it; None if there is no worker to be had."""
+    """Let the compile server do it; None if there is none and none can be started."""
     path = socket_path()
     if not path:
         return None
@@ -217,7 +223,7 @@ def _ask(words: list[str], cxx: bool, folder: str) -> int | None:
     except OSError:
         answer = b""
     if not answer:
-        print("crashcheck-cc: error: the compile worker went away [worker-died]", file=sys.stderr)
+        print("crashcheck-cc: error: the compile server ended before it answered [worker-died]", file=sys.stderr)
         return 1
     return int(answer)
 
@@ -233,7 +239,7 @@ def _connect(path: str) -> socket | None:
 
 
 def _start(path: str) -> socket | None:
-    """Start a worker, one at a time; wait until it listens."""
+    """Start a compile server, one at a time; wait until it listens."""
     import fcntl
 
     lock = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -241,7 +247,7 @@ def _start(path: str) -> socket | None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         connection = _connect(path)
         if connection is not None:
-            return connection  # somebody else has just started it
+            return connection  # another client has just started it
         import subprocess
 
         reader, writer = os.pipe()

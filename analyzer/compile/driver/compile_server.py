@@ -1,4 +1,4 @@
-"""The resident worker: LLVM loaded once, a forked child for each compiler command, gone after an idle time.
+"""The compile server: LLVM loaded once, a forked child for each compiler command, ended after an idle time.
 
 It listens on a socket that only its user can reach, holds no descriptor of its clients, and each child takes the
 client's descriptors, environment, working directory and umask. A client that goes away takes its child along.
@@ -15,6 +15,7 @@ import socket
 import sys
 from dataclasses import dataclass, field
 
+from crashcheck.analyzer.compile.driver.client import server_setting
 from crashcheck.errors import CrashcheckError
 
 IDLE_SECONDS = 600.0
@@ -31,7 +32,7 @@ class _Client:
 
 
 class CompileServer:
-    """Serves requests until nobody asked for `idle_s` seconds, or its socket was replaced."""
+    """Serves requests until no request came for `idle_s` seconds, or its socket was replaced."""
 
     def __init__(self, path: str, idle_s: float) -> None:
         self.path = path
@@ -39,7 +40,7 @@ class CompileServer:
         self.selector = selectors.DefaultSelector()
         self.running = 0
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Only the holder of the lock file starts a worker, so a socket that is there is a dead one's.
+        # Only the holder of the lock file starts a server, so a socket that exists belongs to one that ended.
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -189,7 +190,7 @@ def main() -> int:
     """`python -m crashcheck.analyzer.compile.driver.compile_server SOCKET READY_FD`: detach, load LLVM, listen."""
     path, ready = sys.argv[1], int(sys.argv[2])
     if os.fork():
-        return 0  # the starter must not wait for the worker
+        return 0  # the starter must not wait for the server
     from crashcheck.analyzer.compile.driver import toolchain, wrapper  # noqa: F401 - loaded before the first client asks
     from crashcheck.analyzer.compile.instrument import unit
 
@@ -200,10 +201,10 @@ def main() -> int:
         toolchain.find_compiler().description()
         toolchain.runtime()
     except CrashcheckError:
-        pass  # each client is told
+        pass  # each client reports it
     gc.collect()
     gc.freeze()
-    idle = os.environ.get("CRASHCHECK_WORKER_IDLE_S", "")
+    idle = server_setting("_IDLE_S", "")
     try:
         server = CompileServer(path, float(idle) if idle else IDLE_SECONDS)
     except (OSError, ValueError):

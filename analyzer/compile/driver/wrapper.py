@@ -1,4 +1,4 @@
-"""crashcheck-cc and crashcheck-c++: a drop-in compiler whose objects tell the recorder what they do.
+"""crashcheck-cc and crashcheck-c++: drop-in compilers whose objects report to the recorder.
 
 A command line is taken apart only as far as needed: each C or C++ source becomes an instrumented object, everything
 else is clang's own work with clang's own arguments.
@@ -278,7 +278,7 @@ class _Build:
                 continue
             item = next((other for other in arguments.inputs if other.index == index), None)
             if item is not None and objects and item.language:
-                # -x was taken out for the objects: say it again for what clang still compiles (assembler).
+                # -x was removed for the objects: repeat it for what clang still compiles (assembler).
                 result += ["-x", item.language, word, "-x", "none"]
                 continue
             result.append(word)

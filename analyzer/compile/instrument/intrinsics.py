@@ -12,7 +12,7 @@ from crashcheck.analyzer.compile.ir.typemap import Target
 if TYPE_CHECKING:
     from crashcheck.analyzer.compile.instrument.emitter import Emitter
 
-# (emitter, line, name of the intrinsic, arguments): emits what stands before the call.
+# (emitter, line, name of the intrinsic, arguments): emits the hooks that precede the call.
 Intrinsic = Callable[["Emitter", str, str, list[Operand]], None]
 
 
@@ -112,7 +112,7 @@ def _movdir64b(emitter: Emitter, line: str, name: str, arguments: list[Operand])
 
 
 def _state(size: int) -> Intrinsic:
-    """An instruction that stores `size` bytes known only after it ran is not followed: it is named."""
+    """An instruction that stores `size` bytes known only after it ran is not followed: it is reported by name."""
 
     def emit(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
         if not emitter.is_local(arguments[0].value):

@@ -417,7 +417,7 @@ class Rewriter(Emitter):
             self._leave_here(True)
 
     def _destination(self, line: str, callee: str, parenthesis: int) -> Target | None:
-        """What a library call writes to, for its name; the recorder is told by the model itself where that lies."""
+        """What a library call writes to, for its name; the model itself reports the address."""
         index = libc_effects.destination(callee)
         arguments = split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])
         if index is None or index >= len(arguments):

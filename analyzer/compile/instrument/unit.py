@@ -69,7 +69,7 @@ def binding_version() -> str:
 
 
 def warm_up() -> None:
-    """Compile a line, so that what LLVM and Python load lazily is loaded before a worker forks."""
+    """Compile a line, so that what LLVM and Python load lazily is loaded before the compile server forks."""
     options = UnitOptions("warm-up.c", "/", "clang")
     context = llvm.create_context()
     text = f'target triple = "{llvm.get_default_triple()}"\n'
@@ -144,7 +144,7 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
 
 
 def _function_section(found: re.Match[str]) -> str:
-    """A section stands before comdat, align, gc, prefix, prologue, personality and metadata."""
+    """A section comes before comdat, align, gc, prefix, prologue, personality and metadata."""
     line = found.group()
     name = found.group(1).strip('"')
     place = re.compile(r" (?:partition|comdat|align|gc|prefix|prologue|personality|!\w+|\{$)").search(

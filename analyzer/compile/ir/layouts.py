@@ -15,7 +15,7 @@ ANONYMOUS = "(anonymous)"
 def layouts_of(debug: DebugInfo, sites: Iterable[Site]) -> tuple[TypeLayout, ...]:
     """Of the types that sites name, and of those that are their members or are pointed to by these, by name.
 
-    A name that stands for two layouts (templates, types of functions) is left out: nobody could tell which is meant. At
+    A name of two layouts (templates, types of functions) is left out: which one is meant is not known. At
     most 1024 types of at most 256 fields.
     """
     wanted: dict[str, None] = {}

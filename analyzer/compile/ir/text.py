@@ -89,7 +89,7 @@ def split_commas(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A typed value: `i64 %3`; `attributes` is what stands between (e.g. `noundef align 8`)."""
+    """A typed value: `i64 %3`; `attributes` is what lies between (e.g. `noundef align 8`)."""
 
     type: str
     value: str

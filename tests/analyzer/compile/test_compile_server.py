@@ -1,4 +1,4 @@
-"""The resident worker does what the compiler in one process does, and gets out of the way."""
+"""The compile server does what the compiler in one process does, and gets out of the way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SERVER = b"crashcheck.analyzer.compile.driver.compile_server"
 
 @pytest.fixture
 def home(tmp_path: Path, environment: dict[str, str], stub: Path) -> Iterator[dict[str, str]]:
-    """An environment whose worker is this test's own; it is ended afterwards."""
+    """An environment whose compile server is this test's own; it is ended afterwards."""
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
     (tmp_path / "a.c").write_text(SOURCE)
@@ -27,13 +27,13 @@ def home(tmp_path: Path, environment: dict[str, str], stub: Path) -> Iterator[di
         **environment,
         "XDG_RUNTIME_DIR": str(runtime),
         "CRASHCHECK_RUNTIME": str(stub),
-        "CRASHCHECK_WORKER_IDLE_S": "30",
+        "CRASHCHECK_COMPILE_SERVER_IDLE_S": "30",
     }
-    for process in workers(runtime):
+    for process in servers(runtime):
         os.kill(process, signal.SIGTERM)
 
 
-def workers(runtime: Path) -> list[int]:
+def servers(runtime: Path) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -50,7 +50,7 @@ def compile_with(home: dict[str, str], folder: Path, *words: str) -> subprocess.
     return subprocess.run(["crashcheck-cc", *words], cwd=folder, env=home, capture_output=True, text=True, check=False)
 
 
-def test_one_worker_serves_calls_with_their_own_folder_and_environment(tmp_path: Path, home: dict[str, str]) -> None:
+def test_one_server_answers_calls_with_their_own_folder_and_environment(tmp_path: Path, home: dict[str, str]) -> None:
     for name in ("one", "two"):
         folder = tmp_path / name
         folder.mkdir()
@@ -60,7 +60,7 @@ def test_one_worker_serves_calls_with_their_own_folder_and_environment(tmp_path:
         done = compile_with({**home, **extra}, folder, "-include", "greet.h", "a.c", "-o", "a")
         assert (done.returncode, done.stderr) == (0, "")
         assert subprocess.run([folder / "a"], capture_output=True, text=True, check=True).stdout == name + "\n"
-    assert len(workers(tmp_path / "run")) == 1
+    assert len(servers(tmp_path / "run")) == 1
 
 
 def test_errors_and_codes_come_through(tmp_path: Path, home: dict[str, str]) -> None:
@@ -71,9 +71,9 @@ def test_errors_and_codes_come_through(tmp_path: Path, home: dict[str, str]) -> 
 
 def test_a_stale_socket_is_replaced(tmp_path: Path, home: dict[str, str]) -> None:
     assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
-    (worker,) = workers(tmp_path / "run")
-    os.kill(worker, signal.SIGKILL)
-    descriptor = os.pidfd_open(worker) if worker in workers(tmp_path / "run") else -1
+    (server,) = servers(tmp_path / "run")
+    os.kill(server, signal.SIGKILL)
+    descriptor = os.pidfd_open(server) if server in servers(tmp_path / "run") else -1
     if descriptor >= 0:
         import select
 
@@ -81,7 +81,7 @@ def test_a_stale_socket_is_replaced(tmp_path: Path, home: dict[str, str]) -> Non
         os.close(descriptor)
     done = compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c")
     assert (done.returncode, done.stderr) == (0, "")
-    assert worker not in workers(tmp_path / "run")
+    assert server not in servers(tmp_path / "run")
 
 
 def test_without_a_safe_folder_the_compiler_works_alone(tmp_path: Path, home: dict[str, str]) -> None:
@@ -90,28 +90,31 @@ def test_without_a_safe_folder_the_compiler_works_alone(tmp_path: Path, home: di
     folder.chmod(0o777)
     assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
     assert list(folder.iterdir()) == []
-    assert workers(tmp_path / "run") == []
+    assert servers(tmp_path / "run") == []
 
 
-def test_the_worker_can_be_switched_off(tmp_path: Path, home: dict[str, str]) -> None:
-    done = compile_with({**home, "CRASHCHECK_WORKER": "0"}, tmp_path, '-DGREETING="x"', "-c", "a.c")
-    assert done.returncode == 0
-    assert workers(tmp_path / "run") == []
+def test_the_server_can_be_switched_off_by_either_spelling(tmp_path: Path, home: dict[str, str]) -> None:
+    for name in ("CRASHCHECK_COMPILE_SERVER", "CRASHCHECK_WORKER"):
+        done = compile_with({**home, name: "0"}, tmp_path, '-DGREETING="x"', "-c", "a.c")
+        assert done.returncode == 0
+        assert servers(tmp_path / "run") == []
 
 
-def test_the_worker_ends_after_its_idle_time_and_takes_its_socket_along(tmp_path: Path, home: dict[str, str]) -> None:
+def test_the_server_ends_after_its_idle_time_and_takes_its_socket_along(tmp_path: Path, home: dict[str, str]) -> None:
     runtime = tmp_path / "run"
     assert (
-        compile_with({**home, "CRASHCHECK_WORKER_IDLE_S": "0.5"}, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode
+        compile_with(
+            {**home, "CRASHCHECK_COMPILE_SERVER_IDLE_S": "0.5"}, tmp_path, '-DGREETING="x"', "-c", "a.c"
+        ).returncode
         == 0
     )
-    for process in workers(runtime):
+    for process in servers(runtime):
         import select
 
         descriptor = os.pidfd_open(process)
         select.select([descriptor], [], [], 60)
         os.close(descriptor)
-    assert workers(runtime) == []
+    assert servers(runtime) == []
     assert [path for path in (runtime / f"crashcheck-{os.getuid()}").iterdir() if path.suffix != ".lock"] == []
 
 
@@ -123,7 +126,7 @@ def test_nonsense_on_the_socket_disturbs_nobody(tmp_path: Path, home: dict[str, 
             connection.connect(str(path))
             connection.sendall(data)
     assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
-    assert len(workers(tmp_path / "run")) == 1
+    assert len(servers(tmp_path / "run")) == 1
 
 
 def test_standard_input_is_the_clients(tmp_path: Path, home: dict[str, str]) -> None:
