@@ -48,7 +48,7 @@
     const wrap = sched.querySelector(".tablewrap");
     const sites = sched.querySelectorAll(".sites > li");
     const site = sched.querySelector(".site");
-    const last = marks.length + 1; /* the crash stands at marks.length, what the check says after it */
+    const last = marks.length + 1; /* the crash is at marks.length, the verdict of the check after it */
     const walk = sched.querySelector(".walk");
     const lines = [...sched.querySelectorAll(".walk .l[data-at]")].map(line => ({ line, note: line.querySelector("em"), steps: line.dataset.at.split(" ").map(Number) }));
     const columns = new Map([...board.querySelectorAll("section")].map(column => [column.dataset.c, column]));
