@@ -1,4 +1,4 @@
-"""What is done with columns: rows sorted, distinct, numbered, counted."""
+"""Operations on parallel arrays: sort, number and count their rows; distinct rows. A column is one of the arrays."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _BITS = 63  # of a number that is not negative
 
 
 def take_rows(rows: Ints, *columns: Ints) -> tuple[Ints, ...]:
+    """These rows of each column."""
     return tuple(column[rows] for column in columns)
 
 
@@ -25,9 +26,9 @@ def ranges(first: Ints, many: Ints) -> Ints:
 
 
 def sort_rows(*columns: NDArray[Any]) -> tuple[Ints, NDArray[np.bool_]]:
-    """What sorts the rows by the columns, and which sorted rows differ from the one before. Equal rows stay in order.
+    """The order that sorts the rows, and which sorted rows differ from the one before. Equal rows stay in order.
 
-    Sorting numbers is many times as fast as finding the order that sorts them: columns become one number a row, with
+    Sorting numbers is many times as fast as finding the order that sorts them: columns become one number per row, with
     the row in its low bits.
     """
     bits = len(columns[0]).bit_length()
@@ -53,7 +54,7 @@ def _span(column: NDArray[Any]) -> tuple[int, int]:
 
 
 def _shifted(column: NDArray[Any]) -> tuple[Ints, int]:
-    """Numbers from 0 on that sort the same way, and their bits."""
+    """Numbers from 0 on that sort as the column does, and their bits."""
     low, width = _span(column)
     return _places(column) if width > _BITS else (_from(low, column), width)
 
@@ -65,7 +66,7 @@ def _from(low: int, column: NDArray[Any]) -> Ints:
 
 
 def _joined(key: Ints, width: int, column: Ints, bits: int) -> tuple[Ints, int]:
-    """One number a row that sorts as two do."""
+    """One number per row that sorts as the two do."""
     if width + bits > _BITS:
         key, width = _places(key)
     if width + bits > _BITS:
@@ -74,7 +75,7 @@ def _joined(key: Ints, width: int, column: Ints, bits: int) -> tuple[Ints, int]:
 
 
 def _places(column: NDArray[Any]) -> tuple[Ints, int]:
-    """Of each value how many smaller ones there are, each counted once; and the bits of that."""
+    """For each value the number of distinct smaller ones; and the bits of that."""
     order = np.argsort(column)
     fresh = _fresh(column[order])
     place = np.empty(len(order), dtype=np.int64)

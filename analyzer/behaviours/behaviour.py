@@ -21,7 +21,7 @@ from crashcheck.runtime.trace_format import Kind
 class Behaviour:
     """One update behaviour (definition 3.1).
 
-    `type` names a struct, or in parentheses the function whose call stack stands for an unknown type. `file` is the
+    `type` names a struct, or in parentheses the function at whose call stack an unknown type was written. `file` is the
     path of the file that holds the instance ("" for a call stack), `start` the byte where it begins there. `pieces` are
     its updates' pieces, ascending; `first` and `last` the events of its first and last update; `operation` the ordinal
     of the marked operation under way at the first, 0 before any.

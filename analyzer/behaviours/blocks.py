@@ -1,6 +1,6 @@
 """Blocks: memory that a fill or a copy made ready, for updates of it that have no type.
 
-They stand for allocations: a persistent allocator is a function of the program's own, which the trace does not know. It
+They are a substitute for allocations: a persistent allocator is a function of the program's own, which the trace does not know. It
 knows what was written as a whole before it was written in parts.
 """
 
@@ -35,7 +35,7 @@ def find_blocks(updates: AccessColumns, untyped: NDArray[np.bool_], bulk: NDArra
 
     A bulk update begins one, unless it lies within a larger one. Any other untyped update belongs to the block of the
     latest bulk update before it that wrote its first and its last word, if it lies in that block as a whole. The
-    same bytes filled anew are a new generation. Blocks that no other untyped update writes are left out.
+    same bytes filled again are a new generation. Blocks that no other untyped update writes are left out.
     """
     low, high = updates.offset, updates.offset + updates.size
     whole = np.flatnonzero(bulk & (updates.size >= LEAST_BYTES) & (updates.size <= MOST_BYTES))

@@ -1,4 +1,4 @@
-"""Generations of instances: memory that is used anew holds another instance."""
+"""Generations of instances: reused memory holds another instance."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
 from crashcheck.runtime.trace_format import NO_INSTANCE
 
-_LARGEST_EVIDENCE = 64  # bytes: a wider typed update says nothing about the types of its words
+_LARGEST_EVIDENCE = 64  # bytes: a wider typed update is no evidence of the types of its words
 PADDING = "(padding)"  # what a copy of a struct word by word writes between its fields
 _SHAPES = 256  # distinct ranges of one bulk site whose fields are named one by one
 
@@ -39,7 +39,7 @@ class Instances:
     """Parallel arrays. `type`, `file`, `start` (byte in the file) and `generation` are of each instance; `row_*` are
     memberships, sorted by instance and event: an update writes a field of an instance, in a node.
 
-    Memory that is used anew is another instance: a later generation. What has no type and
+    Reused memory is another instance: a later generation. What has no type and
     overlaps none has the call stack for its type: `start` is the stack's id, `file` 0.
     """
 
@@ -82,7 +82,7 @@ class Objects:
 
 
 class Memberships:
-    """Collects which update, or other access, writes which field of which object: what static types say."""
+    """Collects which update, or other access, writes which field of which object, by static types."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []  # update, type, file, start, field
@@ -121,7 +121,7 @@ def find_instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, s
       has a type: of those of the same object.
     * A site without static type: the types of the last typed update of each word before it, else of the first after it;
       for a fill (memory made ready for use) the other way round.
-    * An element of an array whose index was computed, so that the site cannot tell where the struct begins: the one
+    * An element of an array whose index was computed, so that the site does not know where the struct begins: the one
       instance of that struct that lies around it.
     * What lies in an instance of a declared type, at a word that no typed update ever writes: that type's field, or
       the padding between.
@@ -272,7 +272,7 @@ def _joined(parts: list[_Part], names: FieldNumbers, stacked: int) -> Instances:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateTraits:
-    """What the site of each update says of it, and the types of the program."""
+    """What the site of each update shows of it, and the types of the program."""
 
     gives_types: NDArray[np.bool_]  # it shows which types its words have
     needs_types: NDArray[np.bool_]  # other updates, or the layout, have to show them
@@ -284,7 +284,7 @@ class UpdateTraits:
 def place_by_type(
     trace: Trace, facts: Facts | None, updates: AccessColumns, names: FieldNumbers, rows: Memberships
 ) -> UpdateTraits:
-    """Add to `rows` what static types say of updates, or of other accesses in the same columns."""
+    """Add to `rows` the memberships of updates by static types, or those of other accesses in the same columns."""
     known: dict[int, Site] = {}
     members: dict[int, Ints] = {}
     order, fresh = sort_rows(updates.site)
@@ -365,7 +365,7 @@ def _innermost_first(run: _Run, objects: Objects, update: Ints) -> tuple[list[in
 
 
 def _declared(trace: Trace, facts: Facts | None) -> list[TypeLayout]:
-    """Types that the units of a run declare; not those whose name stands for several."""
+    """Types that the units of a run declare; not those that share a name."""
     found: dict[str, TypeLayout] = {}
     twice: set[str] = set()
     for key in sorted({unit.key for unit in trace.units}) if facts is not None else ():
@@ -432,7 +432,7 @@ def _located(placed: list[_Placed], updates: AccessColumns, layout: ProgramTypes
     """Elements of an array whose index was computed: in the instance of the array's struct that lies around them.
 
     Such a site knows the type, and not how far it is from where the struct begins; other sites know where its instances
-    begin. Where these overlap, as when memory was used anew, none is taken.
+    begin. Where these overlap, as when memory was reused, none is taken.
     """
     known = _starts(placed, updates)
     for one in placed:

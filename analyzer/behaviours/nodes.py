@@ -14,7 +14,7 @@ from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """Parallel arrays, a row a node, sorted by event.
+    """Parallel arrays, one row per node, sorted by event.
 
     Node u persists before node v (all of u before any of v) if durable_from[u] <= event[v], or if they share a
     granule, u is older, and both are `ordered`. An update that spans granules is several nodes of one static site.

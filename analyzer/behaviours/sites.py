@@ -1,4 +1,4 @@
-"""Static sites: an update's instruction, with enough of its callers to tell the uses of a wrapper apart."""
+"""Static sites: an update's instruction, with enough of its callers to distinguish the uses of a wrapper."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
 
-HEADER_CALLERS = 3  # at most so many callers tell the uses of a function in a header apart
-UNTYPED_CALLERS = 2  # and so many those of an instruction that writes through an untyped pointer
-TYPED_CALLERS = 1  # and those of any other: a `commit` that two operations share is not one site
+HEADER_CALLERS = 3  # the most callers that distinguish the uses of a function in a header
+UNTYPED_CALLERS = 2  # callers of an instruction that writes through an untyped pointer
+TYPED_CALLERS = 1  # callers of any other: a `commit` that two operations share is not one site
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class StaticSites:
 
 
 class UnitSources:
-    """Where the units of a trace say that their source is."""
+    """The source file of each unit of a trace."""
 
     def __init__(self, trace: Trace, facts: Facts | None) -> None:
         self.trace = trace
@@ -74,8 +74,8 @@ def find_static_sites(trace: Trace, facts: Facts | None, events: Ints) -> Static
     """The static sites of `events` (indices).
 
     An instruction in the unit's own source that writes a known type takes TYPED_CALLERS: the paper's site is the
-    program location alone, but a helper that one operation uses rightly and another wrongly would then be tested in
-    the former only. One in a header takes its callers up to the first in a source, at most HEADER_CALLERS; one
+    program location alone, but a helper that one operation uses rightly and another wrongly might then be tested in
+    the right use only. One in a header takes its callers up to the first in a source, at most HEADER_CALLERS; one
     that knows no type takes UNTYPED_CALLERS: it may be a wrapper of memcpy. One that the trace cannot name takes its
     callers, too.
     """

@@ -1,4 +1,4 @@
-"""Types by overlap: what typed updates say of the memory that untyped and bulk updates write (Pathfinder §4.2.1)."""
+"""Types by overlap: what typed updates show of the memory that untyped and bulk updates write (Pathfinder §4.2.1)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class TypedUpdates:
     """Typed updates in the order of (word, event): what lies, at some time, at some place."""
 
     def __init__(
-        self, updates: AccessColumns, tells: NDArray[np.bool_], update: Ints, instance: Ints, field: Ints
+        self, updates: AccessColumns, gives_types: NDArray[np.bool_], update: Ints, instance: Ints, field: Ints
     ) -> None:
         self.updates = updates
         self.update, self.instance, self.field = update, instance, field  # memberships, sorted by update
         self._members = unique(update * (int(instance.max(initial=0)) + 1) + instance)
-        which = np.flatnonzero(tells)
+        which = np.flatnonzero(gives_types)
         first = updates.offset[which] // WORD_BYTES
         many = (updates.offset[which] + updates.size[which] - 1) // WORD_BYTES - first + 1
         owner = np.repeat(which, many)
@@ -72,8 +72,8 @@ class TypedUpdates:
         return FieldRows(*distinct_rows(np.repeat(node, many), self.instance[rows], self.field[rows]))
 
     def taken_over(self) -> list[tuple[Ints, Ints]]:
-        """(instance, event): a word of the instance, written by a typed update at the event, is then written by a
-        typed update of this instance, to which the former has no relation."""
+        """(instance, event): a typed update of the instance writes a word that the typed update at the event wrote
+        before it, and the two share no instance."""
         if len(self.key) < 2:
             return []
         same = self.word[1:] == self.word[:-1]

@@ -1,4 +1,4 @@
-"""Anticipating invariants: which accesses of other threads passing runs show just before each access (AI §2)."""
+"""Anticipating invariants: the accesses of other threads that passing runs show just before each access (AI §2)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class AnticipatingInvariants:
         return Judged(tuple(violations), tuple(unjudged[name] for name in sorted(unjudged)))
 
     def _holds(self, site: NamedSite, run: Observed) -> bool:
-        """Whether the code that a learned name speaks of is not known to have changed."""
+        """Whether none of the functions in a learned site's name is known to have changed."""
         return all(
             run.codes.get(function, self.codes.get(function)) == self.codes[function] for function in site.functions
         )
@@ -145,7 +145,7 @@ class AnticipatingInvariants:
     # -- the file ----------------------------------------------------------------------------------------------
 
     def encode(self) -> str:
-        """JSON, equal for equal contents, with a line a site."""
+        """JSON, equal for equal contents, with one line per site."""
         head = {"format": FORMAT, "version": VERSION, "runs": self.runs}
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
         codes = [f"  {json.dumps(function)}: {json.dumps(code)}" for function, code in sorted(self.codes.items())]
@@ -190,7 +190,7 @@ class AnticipatingInvariants:
             named = {name for one in sites.values() for name in one.before if name is not None}
             functions = {function for one in sites.values() for function in one.site.functions}
             if not named <= sites.keys() or not functions <= learned.codes.keys():
-                raise ValueError("it speaks of sites or functions that it does not have")
+                raise ValueError("it names sites or functions that it does not define")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CrashcheckError("learned-corrupt", f"{origin} is damaged: {error!r}.", _HINT) from error
         return learned
@@ -206,7 +206,7 @@ def observe(trace: Trace, facts: Facts | None, folder: Path) -> Observed:
     for pair in run.pairs:
         site, before = names[pair.label], names[pair.before] if pair.before != NIL else None
         key = site.name, before.name if before is not None else None
-        if key in merged:  # places that nothing tells apart
+        if key in merged:  # places with the same name
             merged[key] = replace(merged[key], many=merged[key].many + pair.many)
         else:
             merged[key] = Seen(site, before, int(found.seq[pair.first]), int(found.thread[pair.first]), pair.many)

@@ -15,15 +15,15 @@ from crashcheck.analyzer.trace.reader import Facts, Trace, calls_of
 from crashcheck.runtime.trace_format import Kind
 
 NIL = -1  # no instruction of another thread accessed the variable before
-_ROWS = 8 << 20  # accesses of variables that are looked at together
+_ROWS = 8 << 20  # accesses of variables in one batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryAccesses:
     """Parallel arrays, a row an access to memory that outlives a function's frame, in the order of the run.
 
-    `space` tells address spaces apart: watched files, and each process's memory. `label` is a place in `sites`: an
-    instruction's number in the trace, and the calls that tell the uses of a function in a header apart.
+    `space` numbers address spaces: watched files, and each process's memory. `label` is a place in `sites`: an
+    instruction's number in the trace, and the calls that distinguish the uses of a function in a header.
     """
 
     seq: Ints
@@ -81,7 +81,7 @@ def find_interleavings(found: MemoryAccesses) -> Interleavings:
 
     The remote predecessor of an access of thread A is the latest earlier access to the same variable by another thread;
     later accesses of A itself do not count. There is none (nil) if no other thread accessed it before. Reads and
-    writes are alike. A variable is a run of bytes that every access covers as a whole or not at all: an access that
+    writes are treated the same. A variable is a run of bytes that every access covers as a whole or not at all: an access that
     spans several has a remote predecessor for each.
     """
     pairs: dict[tuple[int, int], tuple[int, int]] = {}
@@ -118,13 +118,13 @@ def find_interleavings(found: MemoryAccesses) -> Interleavings:
 
 
 def _rows(found: MemoryAccesses) -> Iterator[tuple[Ints, Ints]]:
-    """(access, variable), so many rows at a time that memory stays bounded; all rows of a variable come together."""
+    """(access, variable) in batches of bounded size; all rows of a variable are in one batch."""
     if not len(found):
         return
     low, high = found.offset, found.offset + found.size
     span = int(high.max()) + 1
     if span > (1 << 62) // (int(found.space.max()) + 1):  # addresses of other processes may need all 48 bits
-        raise OverflowError("more address spaces than 64 bits can tell apart")
+        raise OverflowError("more address spaces than 64 bits can number")
     bounds = np.unique(np.concatenate([found.space * span + low, found.space * span + high]))
     first = np.searchsorted(bounds, found.space * span + low)
     last = np.searchsorted(bounds, found.space * span + high)

@@ -20,7 +20,7 @@ _NAMED = 4  # so many predecessors a sentence names
 
 @dataclass(frozen=True, eq=False)
 class Predecessors:
-    """The predecessor set of every node of every behaviour, stored once for behaviours that look alike.
+    """The predecessor set of every node of every behaviour, stored once for behaviours that are equal node by node.
 
     Behaviour i has pattern `pattern[i]`. The nodes of pattern p are rows start[p] to start[p + 1] - 1: the k-th is the
     k-th node of each behaviour of the pattern, at static site `label`, and sets[chosen] is before it. `again` is true
@@ -49,7 +49,7 @@ class Deviance:
     c of them have the set of this one, and m the usual (most frequent) set, its surprise is ln(m / c). `value` of a
     behaviour is the largest surprise among its entries divided by ln(M), M being the largest m of the run. So
     values lie in [0, 1]: 0 is "as usual", 1 "seen once, where most is known". A set seen once beside a usual one seen
-    twice says less than one beside a usual one seen two hundred times.
+    twice weighs less than one beside a usual one seen two hundred times.
     """
 
     found: Behaviours
@@ -86,7 +86,7 @@ class Deviance:
         return int(sets[at]), int(many[at]), int(many[low:high].sum())
 
     def _names(self, labels: Iterable[int]) -> Callable[..., str]:
-        """How a sentence that speaks of `labels` calls each."""
+        """The name of each of `labels` in a sentence that has them all."""
         sites = self.found.sites.sites
 
         def short(label: int) -> str:
@@ -139,7 +139,7 @@ def measure_deviance(found: Behaviours) -> Deviance:
 def _predecessors(found: Behaviours) -> tuple[Predecessors, Ints]:
     """All predecessor sets, and the type of each pattern.
 
-    Behaviours are alike if they agree, node by node, on the static site, on how many nodes of the behaviour were issued
+    Behaviours have one pattern if they agree, node by node, on the static site, on how many nodes of the behaviour were issued
     before it had persisted, on the first node of its granule, and on the update's boundaries: the persist order
     follows from these (`Nodes`). Equal hashes of 128 bits are taken for equal.
     """

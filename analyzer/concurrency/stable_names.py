@@ -21,7 +21,7 @@ class NamedSite:
     """A site, stably named: "queue.c:pop:load:2" is the second load of pop, whatever its line. Calls that lead to it
     follow, innermost first: "lock.h:take:atomic:1 < queue.c:pop:call:1".
 
-    `functions` are the functions ("queue.c:pop") that the name speaks of: it holds as long as their code is the same.
+    `functions` are the functions ("queue.c:pop") in the name: it holds as long as their code is the same.
     `where` ("queue.c:41"), `function` and `variable` ("queue.head") are for readers; empty if not known.
     """
 
@@ -46,7 +46,7 @@ class Namer:
         self._tables: dict[int, tuple[list[tuple[str, int]], dict[str, str]]] = {}
 
     def named(self, site: int, callers: tuple[int, ...]) -> NamedSite:
-        """A site (the trace's number) with the call sites that tell it from other uses."""
+        """A site (the trace's number) with the call sites that distinguish it from other uses."""
         chain = [self._name(at) for at in (site, *callers)]
         name = " < ".join(text for text, _ in chain)
         functions = tuple(dict.fromkeys(function for _, function in chain if function))

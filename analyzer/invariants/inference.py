@@ -48,7 +48,7 @@ _HOW = {CONTROL: "control", ADDRESS: "address", VALUE: "value"}
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """What a run says of likely invariants, the strongest first. `note`: why there are none; else empty.
+    """The likely invariants of a run, the strongest first. `note`: why there are none; else empty.
 
     `queries` are the states that would violate one, as far as the model lets updates persist in that order; they can
     be asked for again and again.
@@ -64,7 +64,7 @@ def infer(
 ) -> Inferred:
     """The likely invariants of a run whose loads were recorded. `facts` are those of its program (ProgramFacts).
 
-    `reads`: what the check was seen to read, which is evidence for what must persist before what as well. `keep_on` is
+    `reads`: what the check read; it is evidence for what must persist before what as well. `keep_on` is
     called now and then; what it raises ends the inference.
     """
     trace = found.graph.trace
@@ -121,7 +121,7 @@ def infer_from(
         joint([draft.pairs.then for draft in drafts]),
         np.repeat(np.arange(1, len(drafts) + 1), sizes),
     )
-    note = "" if invariants else "no likely invariants: no update that some read speaks of"
+    note = "" if invariants else "no likely invariants: no recorded update is one that a read depends on"
     return Inferred(invariants, asked, note)
 
 
@@ -230,7 +230,7 @@ def _weight(rule: int, how: Ints, sites: int, shared: bool) -> float:
     """How much an invariant is believed before it is held against the updates.
 
     A test before a read is made on purpose (RO3); what is written from a value rests on it (RO1); a condition or an
-    address may be met by chance. Several places of evidence, and one instance, speak for it.
+    address may be met by chance. Several places of evidence, and one instance, raise it.
     """
     if RULES[rule] == "RO3":
         own = 3.0

@@ -1,7 +1,7 @@
 """Updates of two fields that belong together, and which of them a crash may leave in the wrong order (Witcher 4.4).
 
 A run has thousands of pairs of fields, and most of them have many updates of the one and few of the other. All pairs
-are gone through together, and of each the shorter list, so that what a pair costs is what it has to say.
+are gone through together, and of each the shorter list, so that a pair costs no more than its shorter list is long.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from crashcheck.analyzer.invariants.rules import JoinedInstances
 from crashcheck.analyzer.persistence.pieces import Ints
 
 _MOST = 256  # pairs with equal static sites that are kept of two fields
-_BLOCK = 1 << 18  # updates of joined instances that are looked at for two fields
-_CHUNK = 1 << 18  # updates that are looked at together
+_BLOCK = 1 << 18  # updates of joined instances that are compared for two fields
+_CHUNK = 1 << 18  # updates in one batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +77,7 @@ class _Lists:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Windows:
-    """How far from an update one must look, by row: no pair across them says anything.
+    """How far from an update one must look, by row: no pair across them is evidence.
 
     `reach` is the first update after its operation and after it is durable, `since` the first of its operation, and
     `lasting` are those updates that are not durable when their operation ends.

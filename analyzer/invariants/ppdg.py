@@ -20,7 +20,7 @@ from crashcheck.runtime.trace_format import Kind
 
 Bools = NDArray[np.bool_]
 
-MOST = 1024  # accesses of one site and call stack that are looked at, evenly spaced: they are alike
+MOST = 1024  # accesses of one site and call stack that are followed, evenly spaced: they resemble each other
 _HOPS = 3  # writes of volatile memory in a row that are followed
 _WIDE = 64  # words of a volatile write that are followed
 _TABLE = 1 << 24  # numbers up to which a table of them is faster than sorting
@@ -338,9 +338,9 @@ def _packed(access: Ints, on: Ints, how: Ints | int) -> Ints:
 
 
 def keep_informative(rows: Accesses, joined: Edges) -> tuple[Accesses, Edges]:
-    """Without the loads that are in no edge, but for the first and the last of those that look alike.
+    """Without the loads that are in no edge, but for the first and the last of those that are equal.
 
-    These say what lies where (keys.py), and the rest, by far the most of a run, say nothing more.
+    These show what lies where (variables.py); the rest, by far the most of a run, show nothing more.
     """
     keep = ~rows.load & ~rows.volatile
     keep[joined.access] = keep[joined.on] = True
@@ -409,7 +409,7 @@ def _one_hop(
 def _joined(near: Ints, far: int) -> Ints:
     """What kinds of path there are, given those from an access to a volatile read, and from its writer on.
 
-    A path through the place that the writer chose is one through data, but does not hand on the value.
+    A path through the place that the writer chose is one through data, but does not carry the value.
     """
     control = (near & CONTROL > 0) | bool(far & CONTROL)
     if not far & (ADDRESS | VALUE):

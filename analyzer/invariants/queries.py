@@ -17,8 +17,8 @@ from crashcheck.analyzer.persistence.pieces import IN_ORDER, WORD_BYTES, Ints
 from crashcheck.runtime.trace_format import Kind
 
 _NEAR = 8  # updates of guardians before one that it is compared with
-_MEMBERS = 1 << 15  # updates of guardians that are looked at together
-_AT_ONCE = 1024  # queries that are made together
+_MEMBERS = 1 << 15  # updates of guardians in one batch
+_AT_ONCE = 1024  # queries in one batch
 _COMPARED = 1 << 20  # granules of two updates that are compared at a time: two pages make thousands of pairs
 
 
@@ -27,7 +27,7 @@ class StateQuery:
     """A state that would violate invariant number `invariant`: the pieces `persisted` did, `unpersisted` did not.
 
     To be looked for at the crash points after `event`, while `unpersisted` are pending. Queries of one `signature`,
-    the rule and the static sites of both updates, are alike.
+    the rule and the static sites of both updates, are equivalent.
     """
 
     persisted: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Which groups of update behaviours to test first: one score each, with the reasons for it."""
+"""The order in which groups of update behaviours are tested: a score for each, with the reasons for it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from crashcheck.analyzer.invariants.queries import StateQuery
 from crashcheck.analyzer.invariants.rules import LikelyInvariant
 from crashcheck.analyzer.persistence.pieces import Ints
 
-QUERIES = 50_000  # that are looked at: they come in the order of their weight
+QUERIES = 50_000  # that count: they come in the order of their weight
 _CHANGED, _VIOLATES, _DEVIATES, _SMALL = 4.0, 2.0, 0.25, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class RankedGroup:
-    """`score`: the higher, the sooner it is tested. `because`: the reasons, the weightiest first."""
+    """`score`: the higher, the earlier it is tested. `because`: the reasons, the weightiest first."""
 
     group: BehaviourGroup
     score: float
@@ -37,10 +37,10 @@ def rank_groups(
     deviance: Deviance | None = None,
     changed: Callable[[StaticSite], bool] | None = None,
 ) -> tuple[RankedGroup, ...]:
-    """`made` from the likeliest to fail to the least likely, numbered anew from 1.
+    """`made` from the likeliest to fail to the least likely, numbered again from 1.
 
     The score is 4 c + 2 v + d / 4 + s, each of them in [0, 1]:
-    c: the part of the representative's sites that `changed` says are new;
+    c: the part of the representative's sites that are new by `changed`;
     v: 1 - the product of (1 - w / 2) over the likely invariants that a feasible state of a member violates, where w is
        how often the run held the invariant, of all times that it met it;
     d: the largest deviance of a member. It weighs little: in programs that are wrong wherever they do a thing, what is

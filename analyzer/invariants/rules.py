@@ -1,4 +1,4 @@
-"""Witcher's meta-rules: what a dependence between accesses says must persist before what (Witcher 4.3.1, Table 1)."""
+"""Witcher's meta-rules: the orders that a dependence between accesses requires (Witcher 4.3.1, Table 1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crashcheck.analyzer.invariants.variables import AccessedVariables, Variable
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
 RULES = ("RO1", "RO2", "RO3", "RA1")
-_CHUNK = 1 << 17  # edges that are looked at together
+_CHUNK = 1 << 17  # edges in one batch
 BOUND = 4096  # pairs of instances of two fields that are kept
 _PAIRS = 64  # pairs of fields that two copies may have in common; beyond, their innermost ones
 
@@ -117,10 +117,10 @@ JoinedInstances = dict[tuple[int, int], tuple[Ints, Ints]]
 
 
 def met_conditions(rows: Accesses, keys: AccessedVariables, edges: Edges) -> tuple[Conditions, JoinedInstances]:
-    """What each edge says, by Table 1: RO1 of a store by data, RO2 of a store by control, RO3 of a load by control.
+    """The conditions that each edge meets, by Table 1: RO1 of a store by data, RO2 of a store by control, RO3 of a load by control.
 
     Of the fields that the two accesses touch those of the innermost instance that both belong to; without such, each
-    one's innermost. An access that depends on what it reads or writes itself says nothing. Also, by the fields
+    one's innermost. An access that depends on what it reads or writes itself is left out. Also, by the fields
     (first, then) of different instances, which instances the edges joined, at most BOUND of them.
     """
     parts, bounds = [], []

@@ -1,4 +1,4 @@
-"""What an invariant speaks about: the field of a type that an access reads or writes, or a place in a file."""
+"""The variables of invariants: the field of a type that an access reads or writes, or a word of a file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
 
-_WORDS = 64  # words of an access without a type whose types are looked up
+_WORDS = 64  # words of an access without a type whose types are searched
 _NESTED = 4  # structs around a struct that are looked for
-_PLACE = ""  # the type of what has none
+_NO_TYPE = ""  # of a variable that is a word of a file
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -99,7 +99,7 @@ def find_variables(trace: Trace, facts: Facts | None, rows: Accesses) -> Accesse
 
 
 def _watched_columns(trace: Trace, facts: Facts | None, rows: Accesses, watched: Ints) -> AccessColumns:
-    """The accesses to watched memory; without the site where that says nothing of what is read."""
+    """The accesses to watched memory; without the site where its type is not that of what is read."""
     columns = rows.columns
     site = columns.site[watched]
     for number in unique(site[rows.load[watched]]).tolist():
@@ -127,7 +127,7 @@ def _by_place(
     file, word = columns.file[rest], columns.offset[rest] // WORD_BYTES
     place, heads = number_rows(file, word)
     named = [
-        Variable(_PLACE, "", trace.files[number].path, at * WORD_BYTES)
+        Variable(_NO_TYPE, "", trace.files[number].path, at * WORD_BYTES)
         for number, at in zip(file[heads].tolist(), word[heads].tolist(), strict=True)
     ]
     return FieldRows(rest, place + instances, place + fields), named

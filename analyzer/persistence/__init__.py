@@ -1,4 +1,4 @@
-"""What may survive a crash: the models of docs/crash-model.md, one file each. Takes a trace and hands on a
+"""What may survive a crash: the models of docs/crash-model.md, one file each. A trace becomes a
 `PersistenceGraph`: the atomic pieces of updates, and which of them must persist before which.
 """
 

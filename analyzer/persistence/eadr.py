@@ -1,7 +1,7 @@
 """eadr: caches are in the persistence domain (crash-model.md, `eadr`).
 
 One granule: ordinary stores persist in the order in which they became visible, wide ones in unordered pieces. A visible
-store *has* persisted, so at a given instant little is open; but a crash point stands for every instant since the
+store *has* persisted, so at a given instant little is open; but a crash point represents every instant since the
 outside world last learned something, and a crash at an earlier instant leaves a prefix. So pieces are
 durable from the next mark, output or change of a file's size on, and until then the states are the prefixes.
 

@@ -82,10 +82,10 @@ class PersistenceGraph:
     event < k and *durable* if durable_from <= k; the others issued are *pending*.
 
     Why two numbers per piece and an order within granules are the whole graph: every rule of crash-model.md
-    that orders pieces of different granules says "A persists before any update recorded after event t,
+    that orders pieces of different granules has the form "A persists before any update recorded after event t,
     and has persisted at any crash point after t" (a fence, a clflush, the return of a sync). Let
     durable_from[A] = t + 1. At a crash point k > t, A is durable, so every set of pieces that holds the
-    durable ones satisfies the rule. At k <= t no update recorded after t is issued, so the rule says nothing.
+    durable ones satisfies the rule. At k <= t no update recorded after t is issued, so the rule forbids nothing.
     Hence at one crash point the rules reduce to "hold the durable pieces" plus the order within each
     granule: the states are the product of the order ideals of the granules' pending pieces, and
     u persists before v iff they are ordered within their granule or durable_from[u] <= event[v].
@@ -93,12 +93,12 @@ class PersistenceGraph:
     needs this one), so the durable set is an ideal at every point.
 
     Extensions of a file over several blocks have *parts*: ids from len(graph) on, one for each block
-    boundary strictly between the old and the new size, never stored. A part stands for its extension
+    boundary strictly between the old and the new size, never stored. A part is its extension
     persisted up to that boundary.
 
     `extra` and `component` are for models of file systems. Their journals and delayed allocation order pieces of
     different granules (a file's data before its size, a rename after both) with no event that makes the earlier one
-    durable, which durable_from cannot say. No model of today adds such an order: `extra` is empty, and `component` is
+    durable, which durable_from cannot express. No model of today adds such an order: `extra` is empty, and `component` is
     the granule.
     """
 

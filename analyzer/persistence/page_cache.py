@@ -5,7 +5,7 @@ and its existence (rule 5). An update is what one event changes in one granule. 
 nothing (rule 6).
 
 Shrinking a file is an update of its data too: the rest of the page in which it ends is zeroed, and a page
-that lay wholly beyond comes back as zeros with the next write to it.
+that lay beyond it becomes zeros with the next write to it.
 
 A failed sync leaves its pages clean and perhaps lost (rule 2): what was issued before it returned is covered
 by a later success only if the page was written again before that began. Metadata are not lost in this way: an
@@ -53,7 +53,7 @@ def _with_zeroed_pages(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDAr
     if not len(shrinks):
         return pieces, fresh
     added: list[tuple[int, int, int, int]] = []  # event, file, offset, size
-    whole: set[int] = set()  # pieces that begin their page anew
+    whole: set[int] = set()  # pieces that begin their page again, from zeros
     for file in np.unique(pieces.file[shrinks]).tolist():
         shrinking = _Shrinking(pieces, file, granule_bytes)
         for row in np.flatnonzero(pieces.file == file).tolist():
@@ -85,14 +85,14 @@ def _with_zeroed_pages(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDAr
 
 
 class _Shrinking:
-    """One pass over the pieces of a file that shrinks at times, with the pages that begin anew."""
+    """One pass over the pieces of a file that shrinks at times, with the pages that begin again, from zeros."""
 
     def __init__(self, pieces: Pieces, file: int, granule_bytes: int) -> None:
         self.pieces = pieces
         self.file = file
         self.granule_bytes = granule_bytes
         self.added: list[tuple[int, int, int, int]] = []  # event, file, offset, size of pieces that shrinking adds
-        self.renewing: set[int] = set()  # pieces that begin their page anew
+        self.renewing: set[int] = set()  # pieces that begin their page again, from zeros
         self.cuts: list[tuple[int, int]] = []  # (first page cut off, row), rows ascending
         self.renewed: dict[int, tuple[int, int]] = {}  # page: row and event of its last renewal
 

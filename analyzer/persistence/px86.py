@@ -5,8 +5,8 @@ Pieces are 8-byte words of stores, granules are cache lines. Ordinary stores kee
 takes note of what is on its line and the next fence of its thread makes that durable (rules 3, 6); clflush
 does so at once (rule 4); a sync makes everything earlier on its pages durable when it returns (rule 7).
 
-A flush does not cover non-temporal stores: they wait in write-combining buffers, not in the line (rule 4 says
-it of clflush; the same holds for clwb). File sizes and existence are durable at once: the files of this model
+A flush does not cover non-temporal stores: they wait in write-combining buffers, not in the line (rule 4 is
+about clflush; the same holds for clwb). File sizes and existence are durable at once: the files of this model
 are mapped from persistent memory by a DAX file system, whose metadata a crash-consistency bug in *stores* does not
 depend on; varying them would report the setup of every pool as a bug.
 """

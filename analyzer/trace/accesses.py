@@ -71,7 +71,7 @@ def renumber_loads(
         rows["stack"] = stack_of[np.minimum(rows["stack"], len(stack_of) - 1)]
         rows["thread"] = thread_of[np.minimum(rows["thread"], len(thread_of) - 1)]
         result.append(rows)
-    # loads and gaps of one thread may share a number: the place says which came first
+    # loads and gaps of one thread may share a number: the offset shows which was first
     result[2]["offset"] = np.cumsum(kinds == Kind.LOAD)[kinds == Kind.LOAD_GAP]
     return result[0], result[1], result[2]
 

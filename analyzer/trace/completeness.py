@@ -1,4 +1,4 @@
-"""Does the trace explain the final image? What differs was written behind our back (crash-model.md, last section)."""
+"""Compares the final image with what the trace makes of the first: other bytes were written unrecorded (crash-model.md)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def check(trace: Trace, first: Path, final: Path) -> Completeness:
 
 
 class _Replay:
-    """A file as the trace says it became: the first image, cut at `kept`, with changed blocks on top."""
+    """A file as the trace makes it: the first image, cut at `kept`, with changed blocks on top."""
 
     def __init__(self, file: WatchedFile, first: Path) -> None:
         self.file = file

@@ -26,7 +26,7 @@ def lines(trace: Trace, facts: Facts | None = None, loads: bool = False) -> Iter
     """First what the trace is about, then its events in order.
 
     An event is `seq T<thread> <what happened>`, followed by ` @ file:line function` where `facts` know
-    the site and ` < caller < …` for its stack. With `loads`, reads and accesses to other memory stand before the event
+    the site and ` < caller < …` for its stack. With `loads`, reads and accesses to other memory are printed before the event
     that has their number.
     """
     yield f"# crashcheck trace, version {fmt.VERSION}: {len(trace)} events, {len(trace.files)} files"
@@ -60,7 +60,7 @@ def lines(trace: Trace, facts: Facts | None = None, loads: bool = False) -> Iter
 def _others(trace: Trace) -> Events:
     """Loads, other memory and gaps between loads, in order."""
     rows = np.concatenate([trace.gaps, trace.loads, trace.elsewhere])
-    # among loads of one number a gap stands where its offset says
+    # among loads of one number a gap is at its offset
     rank = np.concatenate(
         [
             2 * trace.gaps["offset"].astype(np.int64),

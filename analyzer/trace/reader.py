@@ -43,7 +43,7 @@ def calls_of(rows: NDArray[np.void]) -> NDArray[np.uint64]:
 class Trace:
     """A recorded run. `events` is sorted by `seq`; an event's *index* is its place in that array.
 
-    `truncated` says why the trace ends early, or is empty. Nothing here is copied from the blob
+    `truncated` is why the trace ends early, or empty. Nothing here is copied from the blob
     chunks: payloads are read from the mapped file when they are asked for.
 
     `loads` are the reads of watched files, `elsewhere` accesses to other memory (`offset` is the address), both in
@@ -149,7 +149,7 @@ def read(path: Path | str) -> Trace:
         name = os.fsdecode(trace.data(int(index)))
         existed = bool(event["flags"] & 1)
         number = int(event["file"])
-        # the first definition counts: it says what the file was before the first update
+        # the first definition counts: it has the size before the first update
         files.setdefault(number, WatchedFile(number, name, existed, int(event["offset"]) if existed else 0))
     _check_files(path, events, files)
     units = units_of(raw, events)

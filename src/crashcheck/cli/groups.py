@@ -26,7 +26,7 @@ _LEFT = (2, 6)  # columns of text
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "groups",
-        help="list the groups of update behaviours, the likeliest to fail first",
+        help="list the groups of update behaviours, the most likely to fail first",
         description="Builds, records, and lists the groups of update behaviours in the order in which the ranked "
         "search tests them, with the reasons. The check is run once, for what it reads, and on no crash state.",
     )
@@ -82,7 +82,7 @@ def lines(config: Config, graph: Path | None = None, number: int = 1) -> Iterato
 def write_graph(
     graph: PersistenceGraph, provenance: Provenance, planned: Sequence[Planned], number: int, path: Path
 ) -> str:
-    """Write the persistence graph of a group's representative, and say so in a line.
+    """Write the persistence graph of a group's representative, and return the line to print.
 
     Raises CrashcheckError: bad-option for a number that no group has, graph-unwritable.
     """

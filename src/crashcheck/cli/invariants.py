@@ -1,4 +1,4 @@
-"""`crashcheck invariants`: what the program's own reads say must persist before what."""
+"""`crashcheck invariants`: the orders of updates that the program's own reads rely on."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _sampled(trace: Trace) -> str:
 
 
 def lines(inferred: Inferred, chosen: list[LikelyInvariant], tree: SourceTree) -> Iterator[str]:
-    """A line an invariant, below it a line for each of its reads."""
+    """One line per invariant, below it one line per read."""
     if inferred.note:
         yield inferred.note
     many = len(inferred.invariants)

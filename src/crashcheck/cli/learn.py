@@ -48,7 +48,7 @@ def main(args: argparse.Namespace) -> int:
     path = Path(args.file) if args.file else config.folder / LEARNED
     if args.check:
         checked = check(config, path, relax=args.relax)
-        for line in told(checked):
+        for line in report_lines(checked):
             print(line)
         return EXIT_FINDINGS if checked.judged.violations or checked.failure else EXIT_CLEAN
     learning = learn(config, path, args.runs or RUNS, lambda line: print(line, flush=True))
@@ -71,7 +71,7 @@ class Learning:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A run held against what was learned. `failure` says how the run failed, "" if it passed; `added` is what was
+    """A run held against what was learned. `failure` is how the run failed, "" if it passed; `added` is what was
     learned from it, -1 if nothing was asked for."""
 
     judged: Judged
@@ -99,7 +99,7 @@ def learn(config: Config, path: Path, runs: int, tell: Callable[[str], None] | N
                 raise CrashcheckError(
                     "learn-run-failed",
                     f"run {number} of {runs}: {error.message}",
-                    "Nothing was kept: passing runs alone are learned from. `crashcheck learn --check` says how a run "
+                    "Nothing was kept: passing runs alone are learned from. `crashcheck learn --check` shows how a run "
                     "differs from what was learned before.",
                 ) from error
             before = learned.many
@@ -133,7 +133,7 @@ def check(config: Config, path: Path, *, relax: bool = False) -> Checked:
 
 @contextmanager
 def _runs(config: Config) -> Iterator[Callable[..., tuple[Observed, Recording]]]:
-    """Builds, and hands on what runs the workload once (number, must_succeed) and observes it."""
+    """Build, and give the function that runs the workload once (number, must_succeed) and observes it."""
     from crashcheck.analyzer.compile.facts import ProgramFacts
     from crashcheck.analyzer.concurrency.anticipating import observe
     from crashcheck.analyzer.trace.reader import read
@@ -178,8 +178,8 @@ def summary(learning: Learning, path: Path) -> str:
     return f"{text}\n{path}"
 
 
-def told(checked: Checked) -> Iterator[str]:
-    """The report of --check."""
+def report_lines(checked: Checked) -> Iterator[str]:
+    """The lines that --check prints."""
     violations = checked.judged.violations
     yield from (f"not learned: {violation}" for violation in violations)
     if checked.judged.unjudged:

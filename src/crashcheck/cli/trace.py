@@ -8,9 +8,9 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("trace", help="look at a recorded trace")
+    parser = subparsers.add_parser("trace", help="show a recorded trace")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    dump = actions.add_parser("dump", help="print a trace as text, one event a line")
+    dump = actions.add_parser("dump", help="print a trace as text, one event per line")
     dump.add_argument("file", type=Path, help="a trace file (trace.cct)")
     dump.add_argument("--loads", action="store_true", help="recorded reads and accesses to other memory, too")
 
