@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import mix_hash, number_rows
 from crashcheck.analyzer.behaviours.epochs import split_epochs
 from crashcheck.analyzer.behaviours.instances import Instances, find_instances
 from crashcheck.analyzer.behaviours.nodes import Nodes, build_nodes
@@ -46,6 +48,35 @@ class Behaviour:
         return f"{self.file}+{self.start}" + (f" #{self.generation}" if self.generation > 1 else "")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PersistOrder:
+    """What orders the nodes of each behaviour, a value per row of `Behaviours.row_node`. Places count from 0 within the
+    behaviour.
+
+    A node persists before a later one of its behaviour whose place is at least `reach`, or that has the same `chain`.
+    """
+
+    owner: Ints  # the behaviour
+    place: Ints
+    reach: Ints  # how many of the behaviour's nodes were issued before this one has persisted
+    chain: Ints  # the place of the behaviour's first node in the granule, where order is kept in it; else the own place
+    same_update: NDArray[np.bool_]  # of the same update as the node before it
+
+
+def _persist_order(found: Behaviours) -> PersistOrder:
+    start, node = found.start[:-1], found.row_node
+    owner = np.repeat(np.arange(len(start)), np.diff(found.start))
+    event, durable = found.nodes.event[node], found.nodes.durable_from[node]
+    latest = int(found.nodes.event[-1]) + 2
+    place = np.arange(len(node)) - start[owner]
+    reach = np.searchsorted(owner * latest + event, owner * latest + np.minimum(durable, latest - 1)) - start[owner]
+    granule = np.where(found.nodes.ordered[node], found.nodes.granule[node], -1 - place)
+    same, heads = number_rows(owner, granule)
+    same_update = np.zeros(len(node), dtype=np.bool_)
+    same_update[1:] = (owner[1:] == owner[:-1]) & (event[1:] == event[:-1])
+    return PersistOrder(owner, place, reach, place[heads][same], same_update)
+
+
 @dataclass(frozen=True, eq=False)
 class Behaviours:
     """All update behaviours of a run as parallel arrays, and single ones as values.
@@ -83,6 +114,21 @@ class Behaviours:
         events = self.graph.trace.events
         begins = np.flatnonzero(events["kind"] == Kind.MARK_BEGIN)
         return begins, events["aux"][begins].astype(np.int64)
+
+    @cached_property
+    def order(self) -> PersistOrder:
+        """The persist order within each behaviour."""
+        return _persist_order(self)
+
+    def hashes(self, *columns: Ints | NDArray[np.bool_]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """128 bits per behaviour, in two halves: equal if its nodes have equal values in the columns (by row_node)."""
+        halves = []
+        for half in range(2):
+            mixed = np.full(len(self.row_node), 0x9E3779B97F4A7C15 + half, dtype=np.uint64)
+            for column in columns:
+                mixed = mix_hash(mixed ^ column.astype(np.uint64))
+            halves.append(np.add.reduceat(mixed, self.start[:-1]))
+        return halves[0], halves[1]
 
     def nodes_of(self, behaviour: int) -> Ints:
         return self.row_node[int(self.start[behaviour]) : int(self.start[behaviour + 1])]

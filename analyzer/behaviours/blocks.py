@@ -1,7 +1,7 @@
 """Blocks: memory that a fill or a copy made ready, for updates of it that have no type.
 
-They are a substitute for allocations: a persistent allocator is a function of the program's own, which the trace does not know. It
-knows what was written as a whole before it was written in parts.
+They are a substitute for allocations: a persistent allocator is a function of the program's own, which the trace does
+not know. It knows what was written as a whole before it was written in parts.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import distinct_rows, mix_hash, number_rows, sort_rows
+from crashcheck.analyzer.arrays import distinct_rows, number_rows, sort_rows
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours
 from crashcheck.analyzer.behaviours.represents import Signature, group_represented
 from crashcheck.analyzer.behaviours.sites import StaticSite
@@ -143,29 +143,10 @@ def signature_of(found: Behaviours, behaviour: int) -> Signature:
 
 def _patterns(found: Behaviours) -> _Patterns:
     """Hashes every behaviour at once: equal hashes (128 bits) are equal patterns."""
-    start = found.start[:-1]
-    sizes = np.diff(found.start)
-    owner = np.repeat(np.arange(len(start)), sizes)
-    node = found.row_node
-    event, durable = found.nodes.event[node], found.nodes.durable_from[node]
-    latest = int(found.nodes.event[-1]) + 2
-    place = np.arange(len(node)) - start[owner]
-    # how many of the behaviour's nodes are older than the moment at which this one has persisted
-    key = owner * latest + event
-    reach = np.searchsorted(key, owner * latest + np.minimum(durable, latest - 1)) - start[owner]
-    # the first node of the behaviour in the same granule, where order is kept in it
-    granule = np.where(found.nodes.ordered[node], found.nodes.granule[node], -1 - place)
-    same, heads = number_rows(owner, granule)
-    meets = place[heads][same]
-    again = np.zeros(len(node), dtype=np.int64)  # of the same update as the node before it
-    again[1:] = (owner[1:] == owner[:-1]) & (event[1:] == event[:-1])
-    kept = (durable <= found.acknowledged[node]).astype(np.int64)
-    of = []
-    for column in range(2):
-        mixed = np.full(len(node), 0x9E3779B97F4A7C15 + column, dtype=np.uint64)
-        for part in (found.label[node], place, reach, meets, again * 2 + kept):
-            mixed = mix_hash(mixed ^ part.astype(np.uint64))
-        of.append(np.add.reduceat(mixed, start))
+    order = found.order
+    kept = found.nodes.durable_from[found.row_node] <= found.acknowledged[found.row_node]
+    ends = order.same_update * 2 + kept.astype(np.int64)
+    of = found.hashes(found.label[found.row_node], order.place, order.reach, order.chain, ends)
     number, heads = number_rows(*of)
     many = np.bincount(number, minlength=len(heads))
     rank = _ranks(found)

@@ -27,7 +27,7 @@ class AccessColumns:
 
 
 class FieldRows(NamedTuple):
-    """Memberships: `row` (an update, an access or a node, as documented where it is made) writes a field of an instance."""
+    """Memberships: `row`, an update, an access or a node, writes or reads a field of an instance."""
 
     row: Ints
     instance: Ints

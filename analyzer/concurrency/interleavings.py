@@ -81,8 +81,8 @@ def find_interleavings(found: MemoryAccesses) -> Interleavings:
 
     The remote predecessor of an access of thread A is the latest earlier access to the same variable by another thread;
     later accesses of A itself do not count. There is none (nil) if no other thread accessed it before. Reads and
-    writes are treated the same. A variable is a run of bytes that every access covers as a whole or not at all: an access that
-    spans several has a remote predecessor for each.
+    writes are treated the same. A variable is a run of bytes that every access covers as a whole or not at all: an
+    access that spans several has a remote predecessor for each.
     """
     pairs: dict[tuple[int, int], tuple[int, int]] = {}
     shared: set[int] = set()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import mix_hash, number_rows, ranges
+from crashcheck.analyzer.arrays import number_rows, ranges
 from crashcheck.analyzer.behaviours import Behaviour, Behaviours
 from crashcheck.analyzer.persistence.pieces import Ints
 
@@ -139,8 +139,8 @@ def measure_deviance(found: Behaviours) -> Deviance:
 def _predecessors(found: Behaviours) -> tuple[Predecessors, Ints]:
     """All predecessor sets, and the type of each pattern.
 
-    Behaviours have one pattern if they agree, node by node, on the static site, on how many nodes of the behaviour were issued
-    before it had persisted, on the first node of its granule, and on the update's boundaries: the persist order
+    Behaviours have one pattern if they agree, node by node, on the static site, on how many nodes of the behaviour were
+    issued before it had persisted, on the first node of its granule, and on the update's boundaries: the persist order
     follows from these (`Nodes`). Equal hashes of 128 bits are taken for equal.
     """
     start, node = found.start[:-1], found.row_node
@@ -148,40 +148,27 @@ def _predecessors(found: Behaviours) -> tuple[Predecessors, Ints]:
         none = np.zeros(0, dtype=np.int64)
         return Predecessors(none, np.zeros(1, dtype=np.int64), none, none.astype(np.bool_), none, ()), none
     sizes = np.diff(found.start)
-    owner = np.repeat(np.arange(len(start)), sizes)
-    event, durable = found.nodes.event[node], found.nodes.durable_from[node]
-    latest = int(found.nodes.event[-1]) + 2
-    place = np.arange(len(node)) - start[owner]
-    reach = np.searchsorted(owner * latest + event, owner * latest + np.minimum(durable, latest - 1)) - start[owner]
-    granule = np.where(found.nodes.ordered[node], found.nodes.granule[node], -1 - place)
-    same, heads = number_rows(owner, granule)
-    chain = place[heads][same]
-    again = np.zeros(len(node), dtype=np.bool_)
-    again[1:] = (owner[1:] == owner[:-1]) & (event[1:] == event[:-1])
-    type_ = found.instances.type[found.instance]
-    hashes = []
-    for column in range(2):
-        mixed = np.full(len(node), 0x9E3779B97F4A7C15 + column, dtype=np.uint64)
-        for part in (type_[owner], found.label[node], place, reach, chain, again):
-            mixed = mix_hash(mixed ^ part.astype(np.uint64))
-        hashes.append(np.add.reduceat(mixed, start))
+    order, type_ = found.order, found.instances.type[found.instance]
+    columns = order.place, order.reach, order.chain, order.same_update
+    hashes = found.hashes(type_[order.owner], found.label[node], *columns)
     pattern, first = number_rows(*hashes)
     # numbered by their first behaviour: the order of hashes means nothing
-    order = np.argsort(first)
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    first = first[order]
+    by_first = np.argsort(first)
+    rank = np.empty(len(by_first), dtype=np.int64)
+    rank[by_first] = np.arange(len(by_first))
+    first = first[by_first]
     rows = ranges(start[first], sizes[first])
     begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes[first])])
     label = found.label[node[rows]]
     sets: dict[frozenset[int], int] = {}
     chosen: list[int] = []
-    labels, reaches, chains = label.tolist(), reach[rows].tolist(), chain[rows].tolist()
+    labels, reaches, chains = label.tolist(), order.reach[rows].tolist(), order.chain[rows].tolist()
     for low, high in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
         for one in immediate_predecessors(labels[low:high], reaches[low:high], chains[low:high]):
             chosen.append(sets.setdefault(one, len(sets)))
     numbers = np.array(chosen, dtype=np.int64)
-    return Predecessors(rank[pattern], begins, label, again[rows], numbers, tuple(sets)), type_[first]
+    same_update = order.same_update[rows]
+    return Predecessors(rank[pattern], begins, label, same_update, numbers, tuple(sets)), type_[first]
 
 
 def immediate_predecessors(label: Sequence[int], reach: Sequence[int], chain: Sequence[int]) -> list[frozenset[int]]:

@@ -30,8 +30,8 @@ from crashcheck.analyzer.invariants.rules import (
     Conditions,
     JoinedInstances,
     LikelyInvariant,
-    Place,
     ReadEvidence,
+    SourcePlace,
     by_invariant,
     find_guardians,
     met_conditions,
@@ -171,9 +171,9 @@ class _Draft:
         )
 
 
-def _place(trace: Trace, facts: ProgramFacts, site: int) -> Place:
+def _place(trace: Trace, facts: ProgramFacts, site: int) -> SourcePlace:
     known = trace.site(site, facts) if site else None
-    return Place(known.file, known.line, known.function) if known is not None else Place("", 0, "")
+    return SourcePlace(known.file, known.line, known.function) if known is not None else SourcePlace("", 0, "")
 
 
 def _ordered(

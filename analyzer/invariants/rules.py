@@ -20,8 +20,8 @@ _PAIRS = 64  # pairs of fields that two copies may have in common; beyond, their
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A source place: file, line and function; "" and 0 where unknown."""
+class SourcePlace:
+    """A place in the source: file, line and function; "" and 0 where unknown."""
 
     file: str
     line: int
@@ -36,8 +36,8 @@ class Place:
 class ReadEvidence:
     """The access at `access` depended on the read at `on`, `times` times; `how`: "control", "value" or "address"."""
 
-    access: Place
-    on: Place
+    access: SourcePlace
+    on: SourcePlace
     how: str
     times: int
 
@@ -73,22 +73,22 @@ class LikelyInvariant:
             claim = f"{first} and {then} must persist together"
         else:
             claim = f"{first} must persist before {then}"
-        why = f": {_because(self)}" if self.reads else ""
+        why = f": {_because(self, first, then)}" if self.reads else ""
         seen = f"held {_times(self.held)}, may be violated {_times(self.violated)}"
         return f"{claim}{why} ({self.rule}; {seen})"
 
 
-def _because(invariant: LikelyInvariant) -> str:
+def _because(invariant: LikelyInvariant, first: str, then: str) -> str:
     most = invariant.reads[0]
     if invariant.rule == "RO3":
-        return f"{most.access.text} reads the former only after {most.on.text} has tested the latter"
+        return f"{most.access.text} reads {first} only after {most.on.text} has tested {then}"
     if invariant.rule == "RA1":
         return f"{most.on.text} and {invariant.reads[-1].on.text} test them before they read what they guard"
     if most.how == "control":
-        return f"{most.access.text} writes the latter after {most.on.text} has tested the former"
+        return f"{most.access.text} writes {then} after {most.on.text} has tested {first}"
     if most.how == "address":
-        return f"{most.access.text} finds the latter by what {most.on.text} reads of the former"
-    return f"{most.access.text} writes the latter from what {most.on.text} reads of the former"
+        return f"{most.access.text} finds {then} by what {most.on.text} reads of {first}"
+    return f"{most.access.text} writes {then} from what {most.on.text} reads of {first}"
 
 
 def _times(many: int) -> str:
@@ -117,7 +117,8 @@ JoinedInstances = dict[tuple[int, int], tuple[Ints, Ints]]
 
 
 def met_conditions(rows: Accesses, keys: AccessedVariables, edges: Edges) -> tuple[Conditions, JoinedInstances]:
-    """The conditions that each edge meets, by Table 1: RO1 of a store by data, RO2 of a store by control, RO3 of a load by control.
+    """The conditions that each edge meets, by Table 1: RO1 of a store by data, RO2 of a store by control, RO3 of a load
+    by control.
 
     Of the fields that the two accesses touch those of the innermost instance that both belong to; without such, each
     one's innermost. An access that depends on what it reads or writes itself is left out. Also, by the fields
@@ -262,8 +263,8 @@ __all__ = [
     "Conditions",
     "JoinedInstances",
     "LikelyInvariant",
-    "Place",
     "ReadEvidence",
+    "SourcePlace",
     "by_invariant",
     "find_guardians",
     "met_conditions",

@@ -1,4 +1,4 @@
-"""Compares the final image with what the trace makes of the first: other bytes were written unrecorded (crash-model.md)."""
+"""Compares the final image with what the trace makes of the first: other bytes were written unrecorded."""
 
 from __future__ import annotations
 

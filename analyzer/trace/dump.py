@@ -26,8 +26,8 @@ def lines(trace: Trace, facts: Facts | None = None, loads: bool = False) -> Iter
     """First what the trace is about, then its events in order.
 
     An event is `seq T<thread> <what happened>`, followed by ` @ file:line function` where `facts` know
-    the site and ` < caller < …` for its stack. With `loads`, reads and accesses to other memory are printed before the event
-    that has their number.
+    the site and ` < caller < …` for its stack. With `loads`, reads and accesses to other memory are printed before the
+    event that has their number.
     """
     yield f"# crashcheck trace, version {fmt.VERSION}: {len(trace)} events, {len(trace.files)} files"
     for number in sorted(trace.files):

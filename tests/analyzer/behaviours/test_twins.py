@@ -69,8 +69,8 @@ def test_groups_are_listed_a_row_each_with_their_sites(copies: Path, environment
     done = subprocess.run(command, cwd=copies / "level-hash", env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     invariant = (
-        "`bucket.valid[]` must persist before `bucket.entry[].key`: buggy.c:41 writes the latter after buggy.c:39 has "
-        "tested the former (RO2; held 20 times, may be violated 24 times) and 1 more"
+        "`bucket.valid[]` must persist before `bucket.entry[].key`: buggy.c:41 writes `bucket.entry[].key` after "
+        "buggy.c:39 has tested `bucket.valid[]` (RO2; held 20 times, may be violated 24 times) and 1 more"
     )
     sites = [
         "      buggy.c:41 insert_into bucket.entry[].key",

@@ -68,7 +68,7 @@ def test_a_workload_that_reads_no_entry_teaches_only_what_its_writes_depend_on(
 def test_the_list_is_the_same_each_time(tmp_path: Path, environment: dict[str, str]) -> None:
     first = shown(tmp_path, "output-equivalence", "buggy", environment)
     assert first == shown(tmp_path, "output-equivalence", "buggy", environment)
-    assert "`bucket.entry[].key` must persist before `bucket.used`: table.h:35 reads the former" in first
+    assert "`bucket.entry[].key` must persist before `bucket.used`: table.h:35 reads `bucket.entry[].key`" in first
 
 
 def test_only_those_that_may_be_violated_are_listed_on_demand(tmp_path: Path, environment: dict[str, str]) -> None:

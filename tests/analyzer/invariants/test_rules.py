@@ -252,8 +252,8 @@ def test_text_says_what_why_and_how_often(tmp_path: Path) -> None:
     made.at(STORE_X, X, delta=X)
     (one,) = made.inferred().invariants
     assert one.text == (
-        "`box.y` must persist before `box.x`: program.c:11 reads the former only after program.c:10 has tested the "
-        "latter (RO3; held 0 times, may be violated 1 time)"
+        "`box.y` must persist before `box.x`: program.c:11 reads `box.y` only after program.c:10 has tested "
+        "`box.x` (RO3; held 0 times, may be violated 1 time)"
     )
     assert one.shared == "box"
     assert (one.number, one.times) == (1, 1)
