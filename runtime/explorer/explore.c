@@ -1,4 +1,4 @@
-/* Runs a check on many crash images at once, each of which may hold other bytes in some granules (explore.h).
+/* Runs a check on many crash images at once, which differ in the bytes of some granules (explore.h).
  *
  * The pages of those granules are closed. An instruction that touches one, whoever's it is, faults; where it reads bytes
  * that differ between the contents that the granule may still have, the process forks: a child for each content of
@@ -9,7 +9,7 @@
  * Writes to shared mappings stay in the process (the mappings are made private), and so do its output and its places in
  * files. A system call that would carry anything from one process to another, or read the granules, ends it all.
  *
- * Everything here lies in a section of its own: only system calls from there do what they say at once. */
+ * Everything here lies in a section of its own: only system calls from there are let through at once. */
 #ifdef CC_SHARED
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "exploring.h"
+#include "explorer/exploration.h"
+#include "explorer/handlers.h"
+#include "explorer/section.h"
+#include "explorer/state.h"
 
 struct exploration cc_run;
 uintptr_t cc_explore_resume, cc_explore_kept, cc_explore_stack;
@@ -77,6 +80,19 @@ HERE void cc_explore_ends(int32_t status)
     cc_run.table->ends++;
     first_is_done();
     cc_explore_leave();
+}
+
+/* Closes the pages of a mapping that hold something untouched, and opens the others. */
+HERE void cc_explore_close_pages(const struct mapping *in)
+{
+    raw3(SYS_mprotect, (long)in->start, (long)(in->end - in->start), in->protection);
+    for (uint32_t i = 0; i < cc_run.table->granules; i++) {
+        uintptr_t at = address_of(in, &cc_run.granules[i]);
+        if (!at || !cc_run.state_of[i].unknown)
+            continue;
+        uintptr_t first = at & ~(PAGE - 1), last = (at + cc_run.granules[i].length - 1) & ~(PAGE - 1);
+        raw3(SYS_mprotect, (long)first, (long)(last - first + PAGE), PROT_NONE);
+    }
 }
 
 INLINE const unsigned char *content_of(const struct cc_explore_granule *granule, uint32_t which)
@@ -262,7 +278,7 @@ static struct sock_filter filter[] = {
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
 };
 
-/* From now on a system call from elsewhere comes by `asked`. */
+/* From now on a system call from other code is handled by cc_explore_asked. */
 HERE static void filter_calls(void)
 {
     uint64_t first = (uintptr_t)__start_cc_explore, last = (uintptr_t)__stop_cc_explore;
@@ -277,7 +293,6 @@ HERE static void filter_calls(void)
         cc_explore_refuse(CC_EXPLORE_SETUP, 7);
 }
 
-/* `path`: of the table. */
 HERE void cc_explore_start(const char *path)
 {
     struct stat state;

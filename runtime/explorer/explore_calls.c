@@ -1,4 +1,5 @@
-/* System calls of a check that is explored: performed where that changes nothing for other processes (explore.c). */
+/* The system calls of an explored check: those whose effect stays in the process are made or imitated, any other ends the
+ * exploration (explorer/explore.c). */
 #ifdef CC_SHARED
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +9,10 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
-#include "exploring.h"
+#include "explorer/exploration.h"
+#include "explorer/handlers.h"
+#include "explorer/section.h"
+#include "explorer/state.h"
 
 /* Whether a descriptor's file is one whose granules are open, or is mapped: then its bytes are not in the file. */
 HERE static bool is_ours(long fd)
@@ -46,11 +50,11 @@ HERE static long read_at_place(long number, const long *a)
     return got;
 }
 
-HERE static long seek(const long *a)
+HERE static long seek(long number, const long *a)
 {
     struct stat state;
     if (a[0] < 0 || a[0] >= PLACES)
-        cc_explore_refuse(CC_EXPLORE_CALL, SYS_lseek);
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
     long now = raw3(SYS_lseek, a[0], 0, SEEK_CUR);
     if (raw_failed(now))
         return now;
@@ -60,7 +64,7 @@ HERE static long seek(const long *a)
     if (a[2] == SEEK_END && !raw_failed(raw3(SYS_fstat, a[0], (long)&state, 0)))
         base = state.st_size;
     else if (a[2] != SEEK_SET && a[2] != SEEK_CUR)
-        cc_explore_refuse(CC_EXPLORE_CALL, SYS_lseek);
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
     if (base + a[1] < 0)
         return -EINVAL;
     cc_run.places[a[0]] = (uint64_t)(base + a[1]);
@@ -98,54 +102,38 @@ HERE static bool crosses_an_end(const struct mapping *in)
     return false;
 }
 
-HERE static long maps(const long *a)
+/* A private mapping shows what the file holds until it is written to, so no file may be mapped in both ways, or twice. */
+HERE static void refuse_if_mapped(const struct stat *state, bool followed)
 {
-    long flags = a[3];
-    bool anonymous = flags & MAP_ANONYMOUS, shared = (flags & MAP_TYPE) != MAP_PRIVATE;
-    bool fixed = flags & MAP_FIXED;
-    if (fixed)
-        for (uint32_t i = 0; i < cc_run.mapped; i++)
-            if (!cc_run.mappings[i].gone && (uintptr_t)a[0] < cc_run.mappings[i].end && (uintptr_t)(a[0] + a[1]) > cc_run.mappings[i].start)
-                cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
-    if (shared)
-        flags = (flags & ~(MAP_TYPE | MAP_SYNC)) | MAP_PRIVATE;
-    bool known = !anonymous && is_ours(a[4]);
-    if (shared && !anonymous) { /* whether the kernel would: it may not write to the file, or not know MAP_SYNC of it */
-        long tried = raw6(SYS_mmap, 0, a[1], a[2], a[3] & ~(MAP_FIXED | MAP_FIXED_NOREPLACE), a[4], a[5]);
-        if (raw_failed(tried))
-            return tried;
-        raw3(SYS_munmap, tried, a[1], 0);
-    }
-    long result = raw6(SYS_mmap, a[0], a[1], a[2], flags, a[4], a[5]);
-    if (raw_failed(result) || anonymous)
-        return result;
-    struct stat state;
-    if (raw_failed(raw3(SYS_fstat, a[4], (long)&state, 0)))
-        cc_explore_refuse(CC_EXPLORE_SETUP, 3);
     for (uint32_t i = 0; i < cc_run.mapped; i++)
-        if (cc_run.mappings[i].device == state.st_dev && cc_run.mappings[i].inode == state.st_ino)
+        if (cc_run.mappings[i].device == state->st_dev && cc_run.mappings[i].inode == state->st_ino)
             cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
-    /* What the file holds is seen through a private mapping too, until that is written to. */
     for (uint32_t i = 0; i < cc_run.copies; i++)
-        if ((shared || known) && cc_run.copy_of[i][0] == state.st_dev && cc_run.copy_of[i][1] == state.st_ino)
+        if (followed && cc_run.copy_of[i][0] == state->st_dev && cc_run.copy_of[i][1] == state->st_ino)
             cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
-    if (!(shared || known)) {
-        if (cc_run.copies == PLACES)
-            cc_explore_refuse(CC_EXPLORE_ROOM, 5);
-        cc_run.copy_of[cc_run.copies][0] = state.st_dev;
-        cc_run.copy_of[cc_run.copies++][1] = state.st_ino;
-        return result;
-    }
+}
+
+HERE static void note_copy(const struct stat *state)
+{
+    if (cc_run.copies == PLACES)
+        cc_explore_refuse(CC_EXPLORE_ROOM, 5);
+    cc_run.copy_of[cc_run.copies][0] = state->st_dev;
+    cc_run.copy_of[cc_run.copies++][1] = state->st_ino;
+}
+
+/* Follows a mapping from now on: its pages that hold granules are closed. */
+HERE static void follow(uintptr_t start, const long *a, const struct stat *state)
+{
     if (cc_run.mapped == MAPPINGS)
         cc_explore_refuse(CC_EXPLORE_ROOM, 5);
-    uint64_t there = (uint64_t)state.st_size > (uint64_t)a[5] ? (uint64_t)state.st_size - (uint64_t)a[5] : 0;
+    uint64_t there = (uint64_t)state->st_size > (uint64_t)a[5] ? (uint64_t)state->st_size - (uint64_t)a[5] : 0;
     uint64_t size = there < (uint64_t)a[1] ? there : (uint64_t)a[1];
     struct mapping *in = &cc_run.mappings[cc_run.mapped++];
-    in->start = (uintptr_t)result;
-    in->end = in->start + ((size + PAGE - 1) & ~(PAGE - 1));
+    in->start = start;
+    in->end = start + ((size + PAGE - 1) & ~(PAGE - 1));
     in->offset = (uint64_t)a[5];
-    in->device = state.st_dev;
-    in->inode = state.st_ino;
+    in->device = state->st_dev;
+    in->inode = state->st_ino;
     in->protection = (int)a[2];
     in->gone = false;
     uint64_t all = 0;
@@ -156,17 +144,53 @@ HERE static long maps(const long *a)
     if (crosses_an_end(in))
         cc_explore_refuse(CC_EXPLORE_MAPPED_IN_PART, SYS_mmap);
     cc_explore_close_pages(in);
+}
+
+/* Whether the kernel would allow this mapping: it may not write to the file, or not know MAP_SYNC of it. */
+HERE static long try_mapping(const long *a)
+{
+    long tried = raw6(SYS_mmap, 0, a[1], a[2], a[3] & ~(MAP_FIXED | MAP_FIXED_NOREPLACE), a[4], a[5]);
+    if (!raw_failed(tried))
+        raw3(SYS_munmap, tried, a[1], 0);
+    return tried;
+}
+
+HERE static long maps(long number, const long *a)
+{
+    long flags = a[3];
+    bool anonymous = flags & MAP_ANONYMOUS, shared = (flags & MAP_TYPE) != MAP_PRIVATE;
+    if ((flags & MAP_FIXED) && lies_in_file((uintptr_t)a[0], (size_t)a[1]))
+        cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, (uint32_t)number);
+    if (shared)
+        flags = (flags & ~(MAP_TYPE | MAP_SYNC)) | MAP_PRIVATE;
+    bool followed = shared || (!anonymous && is_ours(a[4]));
+    if (shared && !anonymous) {
+        long tried = try_mapping(a);
+        if (raw_failed(tried))
+            return tried;
+    }
+    long result = raw6(SYS_mmap, a[0], a[1], a[2], flags, a[4], a[5]);
+    if (raw_failed(result) || anonymous)
+        return result;
+    struct stat state;
+    if (raw_failed(raw3(SYS_fstat, a[4], (long)&state, 0)))
+        cc_explore_refuse(CC_EXPLORE_SETUP, 3);
+    refuse_if_mapped(&state, followed);
+    if (followed)
+        follow((uintptr_t)result, a, &state);
+    else
+        note_copy(&state);
     return result;
 }
 
-HERE static long unmaps(const long *a)
+HERE static long unmaps(long number, const long *a)
 {
     for (uint32_t i = 0; i < cc_run.mapped; i++) {
         struct mapping *in = &cc_run.mappings[i];
         if (in->gone || (uintptr_t)a[0] >= in->end || (uintptr_t)(a[0] + a[1]) <= in->start)
             continue;
         if ((uintptr_t)a[0] > in->start || (uintptr_t)(a[0] + a[1]) < in->end)
-            cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_munmap);
+            cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, (uint32_t)number);
         in->gone = true;
     }
     return raw3(SYS_munmap, a[0], a[1], 0);
@@ -174,6 +198,8 @@ HERE static long unmaps(const long *a)
 
 HERE static long opens_file(long number, const long *a)
 {
+    if (is_mapped((uintptr_t)a[number == SYS_openat]))
+        cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
     const long *rest = number == SYS_openat ? a + 1 : a;
     long folder = number == SYS_openat ? a[0] : AT_FDCWD;
     if (rest[1] & (O_TRUNC | __O_TMPFILE))
@@ -188,11 +214,16 @@ HERE static long opens_file(long number, const long *a)
     return fd;
 }
 
-HERE static long resizes(const long *a)
+HERE static long syncs(long number, const long *a)
+{
+    return raw3(number, a[0], a[1], a[2]);
+}
+
+HERE static long resizes(long number, const long *a)
 {
     struct stat state;
     if (raw_failed(raw3(SYS_fstat, a[0], (long)&state, 0)) || state.st_size != a[1])
-        cc_explore_refuse(CC_EXPLORE_FILE_READ, SYS_ftruncate);
+        cc_explore_refuse(CC_EXPLORE_FILE_READ, (uint32_t)number);
     return 0;
 }
 
@@ -221,13 +252,13 @@ HERE static long kills(long number, const long *a)
 }
 
 /* No signal has a handler but ours, which the program does not see. */
-HERE static long acts(const long *a)
+HERE static long acts(long number, const long *a)
 {
     bool mine = a[0] == SIGSEGV || a[0] == SIGBUS || a[0] == SIGFPE || a[0] == SIGILL || a[0] == SIGTRAP || a[0] == SIGSYS;
     if (lies_in_file((uintptr_t)a[1], sizeof(struct kernel_action)) || lies_in_file((uintptr_t)a[2], sizeof(struct kernel_action)))
-        cc_explore_refuse(CC_EXPLORE_PASSED, SYS_rt_sigaction);
+        cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
     if (a[1] && ((const struct kernel_action *)a[1])->handler)
-        cc_explore_refuse(CC_EXPLORE_CALL, SYS_rt_sigaction);
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
     if (!mine)
         return raw4(SYS_rt_sigaction, a[0], a[1], a[2], a[3]);
     if (a[2])
@@ -235,118 +266,184 @@ HERE static long acts(const long *a)
     return 0;
 }
 
-/* How many arguments a call has that may be addresses; 0: it is not followed. Of these nothing but results is seen. */
-HERE static unsigned arguments_of(long number)
+HERE static long ends(long number, const long *a)
 {
-    switch (number) {
-    case SYS_close: case SYS_brk: case SYS_fsync: case SYS_fdatasync: case SYS_flock: case SYS_getuid: case SYS_geteuid:
-    case SYS_getgid: case SYS_getegid: case SYS_sched_yield: case SYS_uname: case SYS_sysinfo: case SYS_set_tid_address:
-        return 1;
-    case SYS_fstat: case SYS_stat: case SYS_lstat: case SYS_access: case SYS_getcwd: case SYS_nanosleep: case SYS_statfs:
-    case SYS_fstatfs: case SYS_gettimeofday: case SYS_clock_gettime: case SYS_clock_getres: case SYS_set_robust_list:
-    case SYS_getrlimit:
-        return 2;
-    case SYS_readlink: case SYS_getrandom: case SYS_sched_getaffinity: case SYS_faccessat:
-        return 3;
-    case SYS_newfstatat: case SYS_readlinkat: case SYS_clock_nanosleep: case SYS_fadvise64:
-        return 4;
-    case SYS_statx:
-        return 5;
+    (void)number;
+    cc_explore_ends((int32_t)(a[0] & 0xff) << 8);
+}
+
+HERE static long reads(long number, const long *a)
+{
+    if (lies_in_file((uintptr_t)a[1], (size_t)a[2]))
+        cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
+    return read_at_place(number, a);
+}
+
+HERE static long writes(long number, const long *a)
+{
+    return prints(number, a[0], (const void *)a[1], (size_t)a[2]);
+}
+
+HERE static long writes_parts(long number, const long *a)
+{
+    const struct iovec *parts = (const struct iovec *)a[1];
+    long all = 0;
+    if (lies_in_file((uintptr_t)a[1], (size_t)a[2] * sizeof *parts))
+        cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
+    for (long i = 0; i < a[2]; i++)
+        all += prints(number, a[0], parts[i].iov_base, parts[i].iov_len);
+    return all;
+}
+
+HERE static long protects(long number, const long *a)
+{
+    if (!(a[2] & PROT_WRITE) || lies_in_file((uintptr_t)a[0], (size_t)a[1]))
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
+    return raw3(SYS_mprotect, a[0], a[1], a[2]);
+}
+
+/* Advice that concerns the memory of this process only. Others concern other memory in the children, or another time. */
+HERE static bool is_followed_advice(long advice)
+{
+    switch (advice) {
+    case MADV_DONTNEED: case MADV_NORMAL: case MADV_RANDOM: case MADV_SEQUENTIAL: case MADV_WILLNEED: case MADV_HUGEPAGE:
+    case MADV_NOHUGEPAGE: case MADV_DONTDUMP:
+        return true;
     default:
-        return 0;
+        return false;
     }
 }
 
+HERE static long advises(long number, const long *a)
+{
+    if (!is_followed_advice(a[2]))
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
+    if (lies_in_file((uintptr_t)a[0], (size_t)a[1]))
+        cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
+    return raw3(SYS_madvise, a[0], a[1], a[2]);
+}
+
+HERE static long remaps(long number, const long *a)
+{
+    if (lies_in_file((uintptr_t)a[0], (size_t)a[1]) || (a[3] & ~MREMAP_MAYMOVE))
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
+    return raw6(SYS_mremap, a[0], a[1], a[2], a[3], 0, 0);
+}
+
+HERE static long identifies(long number, const long *a)
+{
+    (void)number;
+    (void)a;
+    return cc_run.first_process;
+}
+
+HERE static long reads_limit(long number, const long *a)
+{
+    if (a[2])
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
+    return raw4(SYS_prlimit64, a[0], a[1], 0, a[3]);
+}
+
+HERE static long wakes(long number, const long *a)
+{
+    if ((a[1] & FUTEX_CMD_MASK) != FUTEX_WAKE)
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
+    return 0; /* there is no other thread */
+}
+
+HERE static long controls(long number, const long *a)
+{
+    bool followed = number == SYS_ioctl ? a[1] == TCGETS : a[1] == F_GETFD || a[1] == F_SETFD || a[1] == F_GETFL;
+    if (!followed)
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
+    return raw3(number, a[0], a[1], a[2]);
+}
+
+/* What a system call does here. `plain`: it is made as it is, unless one of its first `plain` arguments, those that may be
+ * addresses, lies in the file; of these calls only the result is seen. */
+struct followed {
+    long (*performs)(long number, const long *arguments);
+    unsigned plain;
+};
+
+static const struct followed followed[] = {
+    [SYS_exit] = {ends, 0},
+    [SYS_exit_group] = {ends, 0},
+    [SYS_read] = {reads, 0},
+    [SYS_pread64] = {reads, 0},
+    [SYS_lseek] = {seek, 0},
+    [SYS_write] = {writes, 0},
+    [SYS_writev] = {writes_parts, 0},
+    [SYS_open] = {opens_file, 0},
+    [SYS_openat] = {opens_file, 0},
+    [SYS_mmap] = {maps, 0},
+    [SYS_munmap] = {unmaps, 0},
+    [SYS_msync] = {syncs, 0},
+    [SYS_mprotect] = {protects, 0},
+    [SYS_madvise] = {advises, 0},
+    [SYS_mremap] = {remaps, 0},
+    [SYS_ftruncate] = {resizes, 0},
+    [SYS_getpid] = {identifies, 0},
+    [SYS_gettid] = {identifies, 0},
+    [SYS_kill] = {kills, 0},
+    [SYS_tkill] = {kills, 0},
+    [SYS_tgkill] = {kills, 0},
+    [SYS_rt_sigaction] = {acts, 0},
+    [SYS_prlimit64] = {reads_limit, 0},
+    [SYS_futex] = {wakes, 0},
+    [SYS_ioctl] = {controls, 0},
+    [SYS_fcntl] = {controls, 0},
+    [SYS_close] = {NULL, 1},
+    [SYS_brk] = {NULL, 1},
+    [SYS_fsync] = {NULL, 1},
+    [SYS_fdatasync] = {NULL, 1},
+    [SYS_flock] = {NULL, 1},
+    [SYS_getuid] = {NULL, 1},
+    [SYS_geteuid] = {NULL, 1},
+    [SYS_getgid] = {NULL, 1},
+    [SYS_getegid] = {NULL, 1},
+    [SYS_sched_yield] = {NULL, 1},
+    [SYS_uname] = {NULL, 1},
+    [SYS_sysinfo] = {NULL, 1},
+    [SYS_set_tid_address] = {NULL, 1},
+    [SYS_fstat] = {NULL, 2},
+    [SYS_stat] = {NULL, 2},
+    [SYS_lstat] = {NULL, 2},
+    [SYS_access] = {NULL, 2},
+    [SYS_getcwd] = {NULL, 2},
+    [SYS_nanosleep] = {NULL, 2},
+    [SYS_statfs] = {NULL, 2},
+    [SYS_fstatfs] = {NULL, 2},
+    [SYS_gettimeofday] = {NULL, 2},
+    [SYS_clock_gettime] = {NULL, 2},
+    [SYS_clock_getres] = {NULL, 2},
+    [SYS_set_robust_list] = {NULL, 2},
+    [SYS_getrlimit] = {NULL, 2},
+    [SYS_readlink] = {NULL, 3},
+    [SYS_getrandom] = {NULL, 3},
+    [SYS_sched_getaffinity] = {NULL, 3},
+    [SYS_faccessat] = {NULL, 3},
+    [SYS_newfstatat] = {NULL, 4},
+    [SYS_readlinkat] = {NULL, 4},
+    [SYS_clock_nanosleep] = {NULL, 4},
+    [SYS_fadvise64] = {NULL, 4},
+    [SYS_statx] = {NULL, 5},
+};
+
 HERE static long performs(ucontext_t *context, long number, const long *a)
 {
-    uint32_t plain = (uint32_t)number;
-    switch (number) {
-    case SYS_exit:
-    case SYS_exit_group:
-        cc_explore_ends((int32_t)(a[0] & 0xff) << 8);
-    case SYS_read:
-    case SYS_pread64:
-        if (lies_in_file((uintptr_t)a[1], (size_t)a[2]))
-            cc_explore_refuse(CC_EXPLORE_PASSED, plain);
-        return read_at_place(number, a);
-    case SYS_lseek:
-        return seek(a);
-    case SYS_write:
-        return prints(number, a[0], (const void *)a[1], (size_t)a[2]);
-    case SYS_writev: {
-        const struct iovec *parts = (const struct iovec *)a[1];
-        long all = 0;
-        if (lies_in_file((uintptr_t)a[1], (size_t)a[2] * sizeof *parts))
-            cc_explore_refuse(CC_EXPLORE_PASSED, plain);
-        for (long i = 0; i < a[2]; i++)
-            all += prints(number, a[0], parts[i].iov_base, parts[i].iov_len);
-        return all;
-    }
-    case SYS_open:
-    case SYS_openat:
-        if (is_mapped((uintptr_t)a[number == SYS_openat]))
-            cc_explore_refuse(CC_EXPLORE_PASSED, plain);
-        return opens_file(number, a);
-    case SYS_mmap:
-        return maps(a);
-    case SYS_munmap:
-        return unmaps(a);
-    case SYS_msync:
-        return raw3(SYS_msync, a[0], a[1], a[2]);
-    case SYS_mprotect:
-        if (!(a[2] & PROT_WRITE) || lies_in_file((uintptr_t)a[0], (size_t)a[1]))
-            cc_explore_refuse(CC_EXPLORE_CALL, plain);
-        return raw3(SYS_mprotect, a[0], a[1], a[2]);
-    case SYS_madvise: /* others are of another memory in the children, or at another time */
-        if (a[2] != MADV_DONTNEED && a[2] != MADV_NORMAL && a[2] != MADV_RANDOM && a[2] != MADV_SEQUENTIAL &&
-            a[2] != MADV_WILLNEED && a[2] != MADV_HUGEPAGE && a[2] != MADV_NOHUGEPAGE && a[2] != MADV_DONTDUMP)
-            cc_explore_refuse(CC_EXPLORE_CALL, plain);
-        if (lies_in_file((uintptr_t)a[0], (size_t)a[1]))
-            cc_explore_refuse(CC_EXPLORE_PASSED, plain);
-        return raw3(SYS_madvise, a[0], a[1], a[2]);
-    case SYS_mremap:
-        if (lies_in_file((uintptr_t)a[0], (size_t)a[1]) || (a[3] & ~MREMAP_MAYMOVE))
-            cc_explore_refuse(CC_EXPLORE_CALL, plain);
-        return raw6(SYS_mremap, a[0], a[1], a[2], a[3], 0, 0);
-    case SYS_ftruncate:
-        return resizes(a);
-    case SYS_getpid:
-    case SYS_gettid:
-        return cc_run.first_process;
-    case SYS_kill:
-    case SYS_tkill:
-    case SYS_tgkill:
-        return kills(number, a);
-    case SYS_rt_sigprocmask:
+    if (number == SYS_rt_sigprocmask)
         return masks(context, a);
-    case SYS_rt_sigaction:
-        return acts(a);
-    case SYS_prlimit64:
-        if (a[2])
-            cc_explore_refuse(CC_EXPLORE_CALL, plain);
-        return raw4(SYS_prlimit64, a[0], a[1], 0, a[3]);
-    case SYS_futex:
-        if ((a[1] & FUTEX_CMD_MASK) != FUTEX_WAKE)
-            cc_explore_refuse(CC_EXPLORE_CALL, plain);
-        return 0; /* there is nobody else */
-    case SYS_ioctl:
-        if (a[1] != TCGETS)
-            cc_explore_refuse(CC_EXPLORE_CALL, plain);
-        return raw3(SYS_ioctl, a[0], a[1], a[2]);
-    case SYS_fcntl:
-        if (a[1] != F_GETFD && a[1] != F_SETFD && a[1] != F_GETFL)
-            cc_explore_refuse(CC_EXPLORE_CALL, plain);
-        return raw3(SYS_fcntl, a[0], a[1], a[2]);
-    default: {
-        unsigned arguments = arguments_of(number);
-        if (!arguments)
-            cc_explore_refuse(CC_EXPLORE_CALL, plain);
-        for (unsigned i = 0; i < arguments; i++)
-            if (is_mapped((uintptr_t)a[i]))
-                cc_explore_refuse(CC_EXPLORE_PASSED, plain);
-        return raw6(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-    }
-    }
+    bool listed = number >= 0 && number < (long)(sizeof followed / sizeof *followed);
+    const struct followed *call = listed ? &followed[number] : NULL;
+    if (call && call->performs)
+        return call->performs(number, a);
+    if (!call || !call->plain)
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
+    for (unsigned i = 0; i < call->plain; i++)
+        if (is_mapped((uintptr_t)a[i]))
+            cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
+    return raw6(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 HERE void cc_explore_asked(int number, siginfo_t *info, void *given)

@@ -1,9 +1,12 @@
-/* The state of a process whose check is explored: all that what it does next depends on (explore.c). */
+/* The state of an explored process, hashed: registers, memory, positions in files and the results of its system calls. What
+ * it does next depends on nothing else (explorer/explore.c). */
 #ifdef CC_SHARED
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "exploring.h"
+#include "explorer/exploration.h"
+#include "explorer/section.h"
+#include "explorer/state.h"
 
 HERE void cc_explore_stir_bytes(uint64_t hash[2], const void *from, size_t size)
 {
@@ -43,19 +46,6 @@ HERE static void stir_range(uint64_t hash[2], uintptr_t start, uintptr_t end)
     }
 }
 
-/* Closes the pages of a mapping that hold something untouched, and opens the others. */
-HERE void cc_explore_close_pages(const struct mapping *in)
-{
-    raw3(SYS_mprotect, (long)in->start, (long)(in->end - in->start), in->protection);
-    for (uint32_t i = 0; i < cc_run.table->granules; i++) {
-        uintptr_t at = address_of(in, &cc_run.granules[i]);
-        if (!at || !cc_run.state_of[i].unknown)
-            continue;
-        uintptr_t first = at & ~(PAGE - 1), last = (at + cc_run.granules[i].length - 1) & ~(PAGE - 1);
-        raw3(SYS_mprotect, (long)first, (long)(last - first + PAGE), PROT_NONE);
-    }
-}
-
 HERE static void stir_mapping(uint64_t hash[2], const struct mapping *in)
 {
     raw3(SYS_mprotect, (long)in->start, (long)(in->end - in->start), PROT_READ | PROT_WRITE);
@@ -89,8 +79,8 @@ INLINE const char *hexadecimal(const char *text, uintptr_t *value)
     }
 }
 
-/* All memory that may differ from what it was when the process began, and which memory there is. */
-HERE static void stir_memory(uint64_t hash[2], uintptr_t stack)
+/* The kernel's list of this process's memory, ended by a zero byte. */
+HERE static const char *read_maps(void)
 {
     long fd = raw3(SYS_open, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
     if (raw_failed(fd))
@@ -106,30 +96,51 @@ HERE static void stir_memory(uint64_t hash[2], uintptr_t stack)
     }
     raw3(SYS_close, fd, 0, 0);
     cc_run.maps_text[size] = 0;
-    for (const char *line = cc_run.maps_text; *line;) {
-        uintptr_t start, end;
-        const char *at = hexadecimal(line, &start);
-        at = hexadecimal(at + 1, &end);
-        const char *flags = at + 1; /* "rw-p 00000000 00:00 0    name" */
-        at = flags + 5;
-        for (int spaces = 0; spaces < 3 && *at && *at != '\n'; at++)
-            spaces += *at == ' ';
-        while (*at == ' ')
-            at++;
-        bool named = *at == '/', special = *at == '[' && at[1] == 'v';
-        while (*at && *at != '\n')
-            at++;
-        line = *at ? at + 1 : at;
-        if (flags[0] != 'r' || special || (flags[1] != 'w' && named))
+    return cc_run.maps_text;
+}
+
+struct range {
+    uintptr_t start, end;
+    bool counts; /* it can be read, and may differ from what it was when the process began */
+};
+
+/* Reads one line, as "5500-5600 rw-p 00000000 00:00 0    name"; returns the next. */
+HERE static const char *read_range(const char *line, struct range *range)
+{
+    const char *at = hexadecimal(line, &range->start);
+    at = hexadecimal(at + 1, &range->end);
+    const char *flags = at + 1;
+    at = flags + 5;
+    for (int spaces = 0; spaces < 3 && *at && *at != '\n'; at++)
+        spaces += *at == ' ';
+    while (*at == ' ')
+        at++;
+    bool named = *at == '/', of_kernel = *at == '[' && at[1] == 'v'; /* vdso, vvar */
+    range->counts = flags[0] == 'r' && !of_kernel && (flags[1] == 'w' || !named);
+    while (*at && *at != '\n')
+        at++;
+    return *at ? at + 1 : at;
+}
+
+HERE static bool is_of_mapping(const struct range *range)
+{
+    for (uint32_t i = 0; i < cc_run.mapped; i++)
+        if (!cc_run.mappings[i].gone && range->start < cc_run.mappings[i].end && cc_run.mappings[i].start < range->end)
+            return true;
+    return false;
+}
+
+/* All memory that may differ from what it was when the process began, and which memory there is. */
+HERE static void stir_memory(uint64_t hash[2], uintptr_t stack)
+{
+    struct range range;
+    for (const char *line = read_maps(); *line;) {
+        line = read_range(line, &range);
+        if (!range.counts || is_of_mapping(&range))
             continue;
-        bool known = false;
-        for (uint32_t i = 0; i < cc_run.mapped && !known; i++)
-            known = !cc_run.mappings[i].gone && start < cc_run.mappings[i].end && cc_run.mappings[i].start < end;
-        if (known)
-            continue;
-        if (start <= stack && stack < end)
-            start = stack - RED_ZONE > start ? stack - RED_ZONE : start;
-        stir_range(hash, start, end);
+        if (range.start <= stack && stack < range.end && stack - RED_ZONE > range.start)
+            range.start = stack - RED_ZONE;
+        stir_range(hash, range.start, range.end);
     }
     for (uint32_t i = 0; i < cc_run.mapped; i++)
         if (!cc_run.mappings[i].gone)
@@ -179,7 +190,6 @@ HERE void cc_explore_hash_state(uint64_t hash[2], const ucontext_t *context, uin
         hash[0] = 1;
 }
 
-/* Whether a process was in this state before; if not, now one was. */
 HERE bool cc_explore_met(const uint64_t hash[2])
 {
     struct cc_explore_node *nodes = (struct cc_explore_node *)(void *)((char *)cc_run.table + cc_run.table->first_node);

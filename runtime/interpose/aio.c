@@ -2,13 +2,14 @@
 #include <aio.h>
 #include <errno.h>
 
-#include "internal.h"
-#include "models.h"
+#include "interpose/model.h"
+#include "recorder/events.h"
+#include "recorder/file_ids.h"
 
 static void starts(where at, int fd)
 {
     int saved = errno;
-    uint16_t file = cc_watched_fd(fd);
+    uint16_t file = cc_pool_file(fd);
     if (file)
         cc_unmodelled(at, file, "aio_write");
     errno = saved;

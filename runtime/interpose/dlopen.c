@@ -1,7 +1,8 @@
 /* Libraries that a program loads and unloads while it runs; a file of its own, so that a static program that does
  * not do so is not linked with the loader. */
-#include "internal.h"
-#include "models.h"
+#include "interpose/model.h"
+#include "recorder/events.h"
+#include "recorder/stacks.h"
 
 MODEL(int, dlclose, (void *library), REAL(dlclose)(library), (cc_stacks_forget(), REAL(dlclose)(library)))
 

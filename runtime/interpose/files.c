@@ -9,9 +9,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "internal.h"
-#include "models.h"
-#include "streams.h"
+#include "interpose/model.h"
+#include "interpose/streams.h"
+#include "recorder/events.h"
+#include "recorder/file_ids.h"
+#include "recorder/marks.h"
+#include "recorder/pool_files.h"
+#include "recorder/regions.h"
+#include "recorder/sequence.h"
 
 #define MOST_PARTS 1024
 
@@ -44,7 +49,7 @@ static void opened(where at, int fd, int flags, const struct opening *before)
         uint16_t file = 0;
         if (creates || (flags & O_ACCMODE) != O_RDONLY) {
             cc_forget_inode(state.device, state.inode); /* the number of a deleted file may have come back */
-            file = cc_watched_state(fd, &state, !creates, resized ? before->before.size : state.size);
+            file = cc_pool_file_of(fd, &state, !creates, resized ? before->before.size : state.size);
         }
         if (file && creates)
             cc_event_at(at, (struct cc_event){.kind = CC_CREATE, .file = file});
@@ -161,7 +166,7 @@ static struct writing writing(int fd, int call_flags)
     int saved = errno;
     if (cc_state_of_fd(fd, &state)) {
         now.output = cc_is_output(&state);
-        now.file = cc_watched_state(fd, &state, true, state.size);
+        now.file = cc_pool_file_of(fd, &state, true, state.size);
         if (now.file) {
             long flags = raw3(SYS_fcntl, fd, F_GETFL, 0);
             now.flags = raw_failed(flags) ? 0 : (int)flags;
@@ -187,34 +192,44 @@ static uint64_t where_written(int fd, const struct writing *now, uint64_t offset
     return offset;
 }
 
+/* The parts that were written, numbered as one call: the first takes its number. */
+static void parts_written(where at, const struct writing *now, const struct iovec *parts, int count, uint64_t start, uint64_t size)
+{
+    uint8_t flags = (uint8_t)((now->append ? CC_WRITE_APPEND : 0) | (now->flags & O_DIRECT ? CC_WRITE_DIRECT : 0));
+    uint64_t seq = now->seq, done = 0;
+    for (int i = 0; i < count && done < size; i++) {
+        uint64_t part = parts[i].iov_len < size - done ? parts[i].iov_len : size - done;
+        if (!part)
+            continue;
+        cc_write_event(at, seq, now->file, start + done, parts[i].iov_base, part, flags);
+        done += part;
+        seq = 0;
+    }
+}
+
+/* The sync that O_DSYNC makes of a write. It begins when the write does; after its other parts if it has several. */
+static void written_durably(where at, const struct writing *now, int count, uint64_t start, uint64_t size)
+{
+    uint32_t kind = (now->flags & O_SYNC) == O_SYNC ? CC_OSYNC : CC_ODSYNC;
+    uint32_t range = size > UINT32_MAX ? 0 : (uint32_t)size;
+    uint64_t begin = cc_event_at(at, (struct cc_event){.kind = CC_SYNC_BEGIN,
+                                                       .seq = count > 1 ? 0 : now->seq + 1,
+                                                       .aux = kind,
+                                                       .file = now->file,
+                                                       .offset = start,
+                                                       .size = range});
+    cc_sync_end(at, begin, kind, now->file, start, range, false);
+}
+
 static void written(where at, int fd, const struct writing *now, const struct iovec *parts, int count, uint64_t offset,
                     bool positioned, ssize_t result)
 {
     int saved = errno;
     if (now->file && result > 0) {
-        uint64_t size = (uint64_t)result, start = where_written(fd, now, offset, size, positioned), done = 0;
-        uint8_t flags = (uint8_t)((now->append ? CC_WRITE_APPEND : 0) | (now->flags & O_DIRECT ? CC_WRITE_DIRECT : 0));
-        uint64_t seq = now->seq;
-        for (int i = 0; i < count && done < size; i++) {
-            uint64_t part = parts[i].iov_len < size - done ? parts[i].iov_len : size - done;
-            if (!part)
-                continue;
-            cc_write_event(at, seq, now->file, start + done, parts[i].iov_base, part, flags);
-            done += part;
-            seq = 0;
-        }
-        if (now->flags & O_DSYNC) {
-            uint32_t kind = (now->flags & O_SYNC) == O_SYNC ? CC_OSYNC : CC_ODSYNC;
-            uint32_t range = size > UINT32_MAX ? 0 : (uint32_t)size;
-            /* Begins when the write does; after its other parts if it has several. */
-            uint64_t begin = cc_event_at(at, (struct cc_event){.kind = CC_SYNC_BEGIN,
-                                                               .seq = count > 1 ? 0 : now->seq + 1,
-                                                               .aux = kind,
-                                                               .file = now->file,
-                                                               .offset = start,
-                                                               .size = range});
-            cc_sync_end(at, begin, kind, now->file, start, range, false);
-        }
+        uint64_t size = (uint64_t)result, start = where_written(fd, now, offset, size, positioned);
+        parts_written(at, now, parts, count, start, size);
+        if (now->flags & O_DSYNC)
+            written_durably(at, now, count, start, size);
     }
     if (now->output)
         cc_output(at);
@@ -261,7 +276,7 @@ MODEL(ssize_t, pwritev64v2, (int fd, const struct iovec *parts, int count, off64
 static void copies_into(where at, int fd, const char *name, ssize_t result)
 {
     int saved = errno;
-    uint16_t file = result > 0 ? cc_watched_fd(fd) : 0;
+    uint16_t file = result > 0 ? cc_pool_file(fd) : 0;
     if (file)
         cc_unmodelled(at, file, name);
     errno = saved;
@@ -373,7 +388,7 @@ static struct sizing sizing(int fd)
 {
     struct sizing now = {0};
     struct file_state state;
-    if (cc_state_of_fd(fd, &state) && (now.file = cc_watched_state(fd, &state, true, state.size))) {
+    if (cc_state_of_fd(fd, &state) && (now.file = cc_pool_file_of(fd, &state, true, state.size))) {
         now.before = state.size;
         now.seq = cc_number(1);
     }
@@ -441,7 +456,7 @@ static int sync_file(where at, int fd, uint32_t kind, int (*call)(int))
     int saved = errno;
     if (cc_state_of_fd(fd, &state)) {
         folder = (state.mode & S_IFMT) == S_IFDIR && cc_in_pool(fd, relative);
-        file = folder ? 0 : cc_watched_state(fd, &state, true, state.size);
+        file = folder ? 0 : cc_pool_file_of(fd, &state, true, state.size);
     }
     errno = saved;
     if (!file && !folder)
@@ -449,7 +464,7 @@ static int sync_file(where at, int fd, uint32_t kind, int (*call)(int))
     uint64_t name = 0;
     if (folder) {
         kind = CC_DIRSYNC;
-        name = cc_hash(CC_HASH_START, relative);
+        name = raw_hash(RAW_HASH_START, relative);
     }
     uint64_t begin = cc_sync_begin(at, kind, file, name, 0);
     int result = call(fd);
@@ -482,7 +497,7 @@ MODEL(void, sync, (void), REAL(sync)(), (void)sync_all(at, 0, NULL, REAL(sync)))
 static int sync_range(where at, int fd, off64_t offset, off64_t size, unsigned flags)
 {
     int saved = errno;
-    uint16_t file = cc_watched_fd(fd);
+    uint16_t file = cc_pool_file(fd);
     uint32_t range = size > UINT32_MAX ? 0 : (uint32_t)size;
     uint64_t begin = file ? cc_sync_begin(at, CC_SYNC_RANGE, file, (uint64_t)offset, range) : 0;
     errno = saved;

@@ -5,8 +5,15 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "internal.h"
-#include "models.h"
+#include "interpose/model.h"
+#include "recorder/addresses.h"
+#include "recorder/events.h"
+#include "recorder/file_ids.h"
+#include "recorder/marks.h"
+#include "recorder/notes.h"
+#include "recorder/pool_files.h"
+#include "recorder/regions.h"
+#include "recorder/trace.h"
 
 #define PARTS 64u
 
@@ -36,73 +43,115 @@ static void unmap_events(where at, const struct region *gone, size_t parts)
         map_event(at, CC_UNMAP, &gone[i]);
 }
 
-/* The mapping and what is known of it change together, so that a store by another thread to the new mapping
- * of an old address is never taken for the old file's. */
-static long map(where at, void *address, size_t length, int protection, int flags, int fd, off64_t offset)
+/* A call of mmap, and what is known of its file. */
+struct mapping {
+    void *address;
+    size_t length;
+    int protection, flags, fd;
+    off64_t offset;
+    uint16_t file;             /* id, if stores to the mapping reach a pool file while recording */
+    bool place;                /* in the address table */
+    char relative[PATH_ROOM];  /* of a pool file, inside the pool */
+};
+
+static long map_plainly(const struct mapping *new)
+{
+    return raw6(SYS_mmap, (long)new->address, (long)new->length, new->protection, new->flags, new->fd, new->offset);
+}
+
+static long map_in_place(const struct mapping *new)
+{
+    return cc_place(new->length, new->protection, new->flags, new->fd, (uint64_t)new->offset, new->relative);
+}
+
+/* Why stores to a mapping of a regular file will not be recorded. */
+static void note_unrecorded(const struct mapping *new, bool shared)
+{
+    char path[PATH_ROOM];
+    if (!(new->protection & PROT_WRITE))
+        return;
+    if (new->file && !shared) {
+        cc_note("private", new->relative);
+    } else if (cc_recording && !new->file && shared && !cc_in_pool(new->fd, path)) {
+        cc_real_path(new->fd, path);
+        cc_note("outside", path);
+    }
+}
+
+static void identify(struct mapping *new)
 {
     struct file_state state;
-    uint16_t file = 0;
-    bool shared = (flags & MAP_TYPE) != MAP_PRIVATE, anonymous = flags & MAP_ANONYMOUS, writable = protection & PROT_WRITE;
-    bool fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE);
-    char relative[PATH_ROOM];
-    bool watched = false;
-    if (!anonymous && cc_state_of_fd(fd, &state) && (state.mode & S_IFMT) == S_IFREG) {
-        if (cc_recording)
-            file = cc_watched_state(fd, &state, true, state.size);
-        watched = (file || !cc_recording) && cc_in_pool(fd, relative) && cc_matches(relative);
-        if (file && !shared) {
-            if (writable)
-                cc_note("private", relative);
-            file = 0;
-        } else if (cc_recording && !file && shared && writable && !cc_in_pool(fd, relative)) {
-            char path[PATH_ROOM];
-            cc_real_path(fd, path);
-            cc_note("outside", path);
-        }
-        watched &= shared;
-    }
-    bool place = watched && cc_places_files && !fixed && !(flags & MAP_32BIT) && (!address || !cc_recording);
-    bool replaces = (flags & MAP_FIXED) && cc_region_overlaps((uintptr_t)address, (uintptr_t)address + pages(length));
-    if (!file && !replaces) {
-        if (place) {
-            long placed = cc_place(length, protection, flags, fd, (uint64_t)offset, relative);
-            if (!raw_failed(placed))
-                return placed;
-        }
-        return raw6(SYS_mmap, (long)address, (long)length, protection, flags, fd, offset);
-    }
+    bool shared = (new->flags & MAP_TYPE) != MAP_PRIVATE, fixed = new->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE);
+    if ((new->flags & MAP_ANONYMOUS) || !cc_state_of_fd(new->fd, &state) || (state.mode & S_IFMT) != S_IFREG)
+        return;
+    if (cc_recording)
+        new->file = cc_pool_file_of(new->fd, &state, true, state.size);
+    bool of_pool = (new->file || !cc_recording) && cc_in_pool(new->fd, new->relative) && cc_matches(new->relative);
+    note_unrecorded(new, shared);
+    if (!shared)
+        new->file = 0;
+    new->place = of_pool && shared && cc_places_files && !fixed && !(new->flags & MAP_32BIT) && (!new->address || !cc_recording);
+}
+
+static void restore(const struct region *gone, size_t parts)
+{
+    for (size_t i = 0; i < parts; i++)
+        cc_region_add(&gone[i]);
+}
+
+/* Maps a file that is not recorded, over no region. */
+static long map_unrecorded(const struct mapping *new)
+{
+    long placed = new->place ? map_in_place(new) : -ENOMEM;
+    return raw_failed(placed) ? map_plainly(new) : placed;
+}
+
+/* The mapping and what is known of it change together, so that a store by another thread to the new mapping
+ * of an old address is never taken for the old file's. */
+static long map_recorded(where at, const struct mapping *new, bool replaces)
+{
     struct region gone[PARTS];
-    size_t parts = 0;
+    uintptr_t start = (uintptr_t)new->address;
     uint64_t signals = cc_regions_lock();
-    if (replaces)
-        parts = cc_region_cut((uintptr_t)address, (uintptr_t)address + pages(length), gone, PARTS);
-    long result = -ENOMEM;
-    bool placed = false;
-    if (place) {
-        result = cc_place(length, protection, flags, fd, (uint64_t)offset, relative);
-        placed = !raw_failed(result);
-    }
+    size_t parts = replaces ? cc_region_cut(start, start + pages(new->length), gone, PARTS) : 0;
+    long result = new->place ? map_in_place(new) : -ENOMEM;
+    bool placed = new->place && !raw_failed(result);
     if (!placed)
-        result = raw6(SYS_mmap, (long)address, (long)length, protection, flags, fd, offset);
+        result = map_plainly(new);
     struct region region = {.start = (uintptr_t)result,
-                            .end = (uintptr_t)result + pages(length),
-                            .offset = (uint64_t)offset,
-                            .file = file,
-                            .flags = (uint8_t)(CC_MAP_SHARED | (writable ? CC_MAP_WRITE : 0))};
+                            .end = (uintptr_t)result + pages(new->length),
+                            .offset = (uint64_t)new->offset,
+                            .file = new->file,
+                            .flags = (uint8_t)(CC_MAP_SHARED | (new->protection & PROT_WRITE ? CC_MAP_WRITE : 0))};
     if (raw_failed(result)) {
-        for (size_t i = 0; i < parts; i++)
-            cc_region_add(&gone[i]);
+        restore(gone, parts);
         parts = 0;
-    } else if (file) {
+    } else if (new->file) {
         if (!placed && cc_places_files)
-            cc_placed(region.start, length, region.offset, relative);
+            cc_placed(region.start, new->length, region.offset, new->relative);
         cc_region_add(&region);
     }
     cc_regions_unlock(signals);
     unmap_events(at, gone, parts);
-    if (file && !raw_failed(result))
+    if (new->file && !raw_failed(result))
         map_event(at, CC_MAP, &region);
     return result;
+}
+
+static long map(where at, void *address, size_t length, int protection, int flags, int fd, off64_t offset)
+{
+    struct mapping new;
+    new.address = address;
+    new.length = length;
+    new.protection = protection;
+    new.flags = flags;
+    new.fd = fd;
+    new.offset = offset;
+    new.file = 0;
+    new.place = false;
+    identify(&new);
+    bool replaces = (flags & MAP_FIXED) && cc_region_overlaps((uintptr_t)address, (uintptr_t)address + pages(length));
+    return new.file || replaces ? map_recorded(at, &new, replaces) : map_unrecorded(&new);
 }
 
 static long unmap(where at, void *address, size_t length)
@@ -115,8 +164,7 @@ static long unmap(where at, void *address, size_t length)
     size_t parts = cc_region_cut(start, end, gone, PARTS);
     long result = raw3(SYS_munmap, (long)address, (long)length, 0);
     if (raw_failed(result)) {
-        for (size_t i = 0; i < parts; i++)
-            cc_region_add(&gone[i]);
+        restore(gone, parts);
         parts = 0;
     }
     cc_regions_unlock(signals);
@@ -140,11 +188,9 @@ static long remap(where at, void *old, size_t old_length, size_t new_length, int
     bool stays = raw_failed(result) || end == start;
     struct region moved = {0};
     if (stays)
-        for (size_t i = 0; i < parts; i++)
-            cc_region_add(&gone[i]);
+        restore(gone, parts);
     if (raw_failed(result)) {
-        for (size_t i = 0; i < covered; i++)
-            cc_region_add(&over[i]);
+        restore(over, covered);
         covered = 0;
     } else if (parts) {
         moved = gone[0];
@@ -227,31 +273,40 @@ struct sync_part {
     uint64_t offset, size, begin;
 };
 
+/* The part of writer->last from `address` to `end`. */
+static struct sync_part part_of_region(const struct writer *writer, uintptr_t address, uintptr_t end)
+{
+    uint64_t size = (writer->last.end < end ? writer->last.end : end) - address;
+    if (size > UINT32_MAX)
+        size = UINT32_MAX & ~(PAGE - 1);
+    return (struct sync_part){writer->last.file, writer->last.offset + (address - writer->last.start), size, 0};
+}
+
+/* Finds the regions in a range of addresses; how many parts of files they are. */
+static size_t find_sync_parts(uintptr_t address, uintptr_t end, struct sync_part part[PARTS])
+{
+    size_t parts = 0;
+    WITH_WRITER (writer) {
+        for (uintptr_t next = 0; address < end && parts < PARTS;) {
+            if (cc_region(writer, address, &next)) {
+                part[parts] = part_of_region(writer, address, end);
+                address += part[parts++].size;
+            } else {
+                address = next ? next : end;
+            }
+        }
+    }
+    return parts;
+}
+
 static int sync_mapping(where at, void *address, size_t length, int flags)
 {
     if (!cc_range_in_window(address, length))
         return REAL(msync)(address, length, flags);
     uint32_t kind = flags & MS_SYNC ? CC_MSYNC : CC_MSYNC_ASYNC;
     struct sync_part part[PARTS];
-    size_t parts = 0;
     int saved = errno;
-    WITH_WRITER (writer) {
-        uintptr_t at_address = (uintptr_t)address, end = at_address + pages(length), next = 0;
-        while (at_address < end && parts < PARTS) {
-            if (!cc_region(writer, at_address, &next)) {
-                if (!next || next >= end)
-                    break;
-                at_address = next;
-                continue;
-            }
-            uint64_t size = (writer->last.end < end ? writer->last.end : end) - at_address;
-            if (size > UINT32_MAX)
-                size = UINT32_MAX & ~(PAGE - 1);
-            part[parts++] = (struct sync_part){
-                writer->last.file, writer->last.offset + (at_address - writer->last.start), size, 0};
-            at_address += size;
-        }
-    }
+    size_t parts = find_sync_parts((uintptr_t)address, (uintptr_t)address + pages(length), part);
     for (size_t i = 0; i < parts; i++)
         part[i].begin = cc_sync_begin(at, kind, part[i].file, part[i].offset, (uint32_t)part[i].size);
     errno = saved;

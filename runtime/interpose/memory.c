@@ -2,8 +2,11 @@
  * their target after. */
 #include <errno.h>
 
-#include "internal.h"
-#include "models.h"
+#include "interpose/model.h"
+#include "recorder/events.h"
+#include "recorder/loads.h"
+#include "recorder/regions.h"
+#include "recorder/sequence.h"
 
 #define BULK (CC_STORE_BULK | CC_STORE_LIBRARY)
 

@@ -2,8 +2,10 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "internal.h"
-#include "models.h"
+#include "interpose/model.h"
+#include "recorder/events.h"
+#include "recorder/loads.h"
+#include "recorder/regions.h"
 
 /* Everybody else's calls are interposed under libpmem's version, and not as its default: so only what was linked with
  * libpmem finds them. A weak reference of what was not has no version, and must stay null. The tools that make the

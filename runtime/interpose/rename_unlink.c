@@ -2,15 +2,17 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "internal.h"
-#include "models.h"
+#include "interpose/model.h"
+#include "recorder/events.h"
+#include "recorder/file_ids.h"
+#include "recorder/pool_files.h"
 
 /* A watched name that changes hands is reported, and its inodes are identified anew at their next use. */
 static void names_change(where at, const char *call, int old_folder, const char *old_path, int new_folder, const char *new_path)
 {
     char relative[PATH_ROOM];
-    bool old_watched = old_path && cc_watched_name(old_folder, old_path, relative);
-    bool new_watched = new_path && cc_watched_name(new_folder, new_path, relative);
+    bool old_watched = old_path && cc_names_pool_file(old_folder, old_path, relative);
+    bool new_watched = new_path && cc_names_pool_file(new_folder, new_path, relative);
     if (!old_watched && !new_watched)
         return;
     struct file_state state;

@@ -6,9 +6,12 @@
 #include <stdio_ext.h>
 #include <sys/file.h>
 
-#include "internal.h"
-#include "models.h"
-#include "streams.h"
+#include "interpose/model.h"
+#include "interpose/streams.h"
+#include "recorder/events.h"
+#include "recorder/file_ids.h"
+#include "recorder/marks.h"
+#include "recorder/sequence.h"
 
 #undef fwrite_unlocked /* a macro of libc's when it optimises */
 
@@ -21,7 +24,7 @@ static FILE *_Atomic open_streams[STREAMS_MOST];
 void cc_stream_opened(FILE *stream)
 {
     int saved = errno;
-    if (stream && cc_watched_fd(fileno(stream)))
+    if (stream && cc_pool_file(fileno(stream)))
         for (uint32_t i = 0; i < STREAMS_MOST; i++) {
             FILE *none = NULL;
             if (atomic_compare_exchange_strong(&open_streams[i], &none, stream))
@@ -52,7 +55,7 @@ static struct streaming streaming(FILE *stream)
     struct streaming now = {0};
     int saved = errno;
     int fd = fileno(stream);
-    if (fd >= 0 && (now.file = cc_watched_fd(fd))) {
+    if (fd >= 0 && (now.file = cc_pool_file(fd))) {
         flockfile(stream); /* so that the buffer's fill is this call's doing; the lock is recursive */
         now.pending = __fpending(stream);
         now.seq = cc_number(1);
@@ -204,7 +207,7 @@ PRINTS_TO(__fprintf_chk, (FILE * stream, int flag, const char *format, ...), for
 static int prints_to_fd(where at, int fd, int length, uint64_t seq)
 {
     int saved = errno;
-    uint16_t file = length > 0 ? cc_watched_fd(fd) : 0;
+    uint16_t file = length > 0 ? cc_pool_file(fd) : 0;
     if (file)
         wrote_before_position(at, seq, file, fd, (uint64_t)length);
     cc_output(at);

@@ -5,7 +5,8 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 
-#include "internal.h"
+#include "recorder/addresses.h"
+#include "recorder/locks.h"
 
 /* Below position-independent programs and libraries without ASLR (0x5555... and 0x7fff...), and in memory that
  * AddressSanitizer leaves to the program. */
@@ -137,52 +138,87 @@ static bool try_map(uint64_t address, size_t length, int protection, int flags, 
     return false;
 }
 
-/* Maps the file where the table has it, else in the first free place of its own: -errno if no place is free. */
+static uint64_t round_up(uint64_t value, uint64_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+static bool is_place(uint64_t address)
+{
+    return address >= PLACES_START && address < PLACES_END;
+}
+
+/* A mapping to be made, and what the table says about its file. */
+struct request {
+    size_t length;
+    int protection, flags, fd;
+    uint64_t offset;
+    const char *relative;
+    uint64_t place;            /* of the file; 0: none */
+    uint64_t first_free;       /* place that no file has */
+};
+
+static bool try_request(const struct request *wanted, uint64_t address, long *result)
+{
+    return try_map(address, wanted->length, wanted->protection, wanted->flags, wanted->fd, wanted->offset, result);
+}
+
+/* Reads the table, and maps the file where a line has it. */
+static bool map_where_listed(const struct table *table, struct request *wanted, long *result)
+{
+    const char *end = table->text + table->size;
+    struct line line;
+    for (const char *at = table->text; at < end;) {
+        at = read_line(at, end, &line);
+        uint64_t line_end = line.address - line.offset + round_up(line.offset + line.length, PLACE_BYTES);
+        if (is_place(line.address) && line_end > wanted->first_free)
+            wanted->first_free = PLACES_START + round_up(line_end - PLACES_START, PLACE_BYTES);
+        if (!is_path(&line, wanted->relative))
+            continue;
+        if (!wanted->place && is_place(line.address))
+            wanted->place = PLACES_START + (line.address - PLACES_START) / PLACE_BYTES * PLACE_BYTES;
+        if (line.offset <= wanted->offset && wanted->offset < line.offset + line.length &&
+            try_request(wanted, line.address + (wanted->offset - line.offset), result))
+            return true;
+    }
+    return false;
+}
+
+/* Maps the file in its place, or the first free one, and adds that to the table. */
+static bool map_in_new_place(const struct table *table, const struct request *wanted, long *result)
+{
+    uint64_t whole = round_up(wanted->offset + wanted->length, PAGE), step = round_up(whole, 1ul << 30);
+    uint64_t place = wanted->place && whole <= PLACE_BYTES ? wanted->place : wanted->first_free;
+    for (uint64_t i = 0; i < TRIES && place + whole <= PLACES_END; i++) {
+        uint64_t address = place + i * step + wanted->offset;
+        if (i && (i + 1) * step > PLACE_BYTES)
+            return false;
+        if (try_request(wanted, address, result)) {
+            add_line(table, address, wanted->offset, wanted->length, wanted->relative);
+            return true;
+        }
+        if (*result != -EEXIST)
+            return false;
+    }
+    return false;
+}
+
+/* Maps the file where the table has it, else in the first free place of its own: -ENOMEM if no place is free. */
 long cc_place(size_t length, int protection, int flags, int fd, uint64_t offset, const char *relative)
 {
     struct table table;
     if (!length || !open_table(&table))
         return -ENOMEM;
-    const char *end = table.text + table.size;
-    uint64_t place = 0, first_free = PLACES_START;
+    struct request wanted = {length, protection, flags, fd, offset, relative, 0, PLACES_START};
     long result = -ENOMEM;
-    bool done = false;
-    struct line line;
-    for (const char *at = table.text; at < end && !done;) {
-        at = read_line(at, end, &line);
-        uint64_t line_end = line.address - line.offset + (line.offset + line.length + PLACE_BYTES - 1) / PLACE_BYTES * PLACE_BYTES;
-        if (line.address >= PLACES_START && line.address < PLACES_END && line_end > first_free)
-            first_free = PLACES_START + (line_end - PLACES_START + PLACE_BYTES - 1) / PLACE_BYTES * PLACE_BYTES;
-        if (!is_path(&line, relative))
-            continue;
-        if (!place && line.address >= PLACES_START && line.address < PLACES_END)
-            place = PLACES_START + (line.address - PLACES_START) / PLACE_BYTES * PLACE_BYTES;
-        if (line.offset <= offset && offset < line.offset + line.length)
-            done = try_map(line.address + (offset - line.offset), length, protection, flags, fd, offset, &result);
-    }
-    if (!done && !cc_learns_places && !cc_recording) {
-        close_table(&table);
-        return -ENOMEM;
-    }
-    uint64_t whole = (offset + length + PAGE - 1) & ~(PAGE - 1);
-    uint64_t step = (whole + (1ul << 30) - 1) & ~((1ul << 30) - 1);
-    if (!done && !(place && whole <= PLACE_BYTES))
-        place = first_free;
-    for (uint32_t i = 0; !done && i < TRIES && place + whole <= PLACES_END; i++) {
-        uint64_t address = place + (uint64_t)i * step + offset;
-        if (i && (uint64_t)(i + 1) * step > PLACE_BYTES)
-            break;
-        done = try_map(address, length, protection, flags, fd, offset, &result);
-        if (done)
-            add_line(&table, address, offset, length, relative);
-        else if (result != -EEXIST)
-            break;
-    }
+    bool done = map_where_listed(&table, &wanted, &result);
+    if (!done && (cc_learns_places || cc_recording))
+        done = map_in_new_place(&table, &wanted, &result);
     close_table(&table);
     return done ? result : -ENOMEM;
 }
 
-/* Notes a place that the program or the kernel chose. */
+/* Adds a place that the program or the kernel chose. */
 void cc_placed(uintptr_t address, size_t length, uint64_t offset, const char *relative)
 {
     struct table table;

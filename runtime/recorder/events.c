@@ -1,5 +1,12 @@
 /* The calls of instrumented code: stores, atomics, flushes and fences become records. */
-#include "internal.h"
+#include "recorder/events.h"
+#include "recorder/loads.h"
+#include "recorder/locks.h"
+#include "recorder/process.h"
+#include "recorder/regions.h"
+#include "recorder/sequence.h"
+#include "recorder/stacks.h"
+#include "recorder/trace.h"
 
 #define NODE_NONE CC_NO_INSTANCE
 #define STRIPES 256u
@@ -240,44 +247,83 @@ void cc_atomic_begin(const void *target)
     thread->atomic_elsewhere = cc_all_memory && !seq;
 }
 
+/* The end of a bracket around memory that is no file's. */
+static void end_elsewhere(where at, const void *target, uint32_t size, uint32_t locked, uint32_t done)
+{
+    if (locked && cc_fence_wanted)
+        cc_fence_at(at, CC_LOCKED);
+    if (!cc_thread.atomic_elsewhere || !cc_recording)
+        return;
+    if (done & CC_ATOMIC_READ)
+        cc_load_at(at, 0, target, size, 0, CC_STORE_ATOMIC);
+    if (done & CC_ATOMIC_STORED)
+        cc_wrote_elsewhere(at, target, size, CC_STORE_ATOMIC);
+}
+
+/* The fence of a locked instruction, if there is anything that it could order. */
+static void fence_in_bracket(struct writer *writer, where at, uint64_t seq)
+{
+    if (!cc_fence_wanted && !cc_thread.touched)
+        return;
+    struct cc_event event = {.kind = CC_FENCE, .aux = CC_LOCKED, .seq = seq, .instance_delta = NODE_NONE};
+    locate(writer, at, &event);
+    cc_put(writer, &event);
+    cc_fence_wanted = 0;
+    cc_thread.touched = 0;
+}
+
+/* What the bracket reserved, from `seq` on: a unit's definition, a fence, a read if it needs a number, a store. */
+static void record_atomic(where at, uint64_t seq, const void *target, uint32_t size, uint32_t locked, uint32_t done,
+                          uint64_t instance)
+{
+    WITH_WRITER (writer) {
+        if (!__atomic_load_n(&at.unit->site_base, __ATOMIC_ACQUIRE))
+            cc_unit_meet(writer, at.unit, seq);
+        if (locked)
+            fence_in_bracket(writer, at, seq + 1);
+        if (done & CC_ATOMIC_STORED)
+            update(writer, at, seq + (cc_all_memory ? 3 : 2), (uintptr_t)target, target, 0, size, CC_STORE_ATOMIC, instance);
+    }
+    if (cc_loads && cc_recording && (done & CC_ATOMIC_READ))
+        cc_load_at(at, seq + 2, target, size, instance, CC_STORE_ATOMIC);
+}
+
 void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t done, uint64_t instance,
                    struct cc_unit *unit, uint32_t index, uint32_t depth)
 {
     struct thread *thread = &cc_thread;
-    uint64_t seq = thread->atomic_seq;
     where at = {unit, index, depth};
-    if (!seq) {
-        if (locked && cc_fence_wanted)
-            cc_fence_at(at, CC_LOCKED);
-        if (thread->atomic_elsewhere && cc_recording) {
-            if (done & CC_ATOMIC_READ)
-                cc_load_at(at, 0, target, size, 0, CC_STORE_ATOMIC);
-            if (done & CC_ATOMIC_STORED)
-                cc_wrote_elsewhere(at, target, size, CC_STORE_ATOMIC);
-        }
+    if (!thread->atomic_seq) {
+        end_elsewhere(at, target, size, locked, done);
         return;
     }
     if (cc_recording)
-        WITH_WRITER (writer) {
-            if (!__atomic_load_n(&unit->site_base, __ATOMIC_ACQUIRE))
-                cc_unit_meet(writer, unit, seq);
-            if (locked && (cc_fence_wanted || thread->touched)) {
-                struct cc_event event = {.kind = CC_FENCE, .aux = CC_LOCKED, .seq = seq + 1, .instance_delta = NODE_NONE};
-                locate(writer, at, &event);
-                cc_put(writer, &event);
-                cc_fence_wanted = 0;
-                thread->touched = 0;
-            }
-            if (done & CC_ATOMIC_STORED)
-                update(writer, at, seq + (cc_all_memory ? 3 : 2), (uintptr_t)target, (const unsigned char *)target, 0, size, CC_STORE_ATOMIC,
-                       instance);
-        }
-    if (cc_loads && cc_recording && (done & CC_ATOMIC_READ))
-        cc_load_at(at, seq + 2, target, size, instance, CC_STORE_ATOMIC);
+        record_atomic(at, thread->atomic_seq, target, size, locked, done, instance);
     thread->atomic_seq = 0;
     uint32_t stripe = thread->atomic_stripe - 1;
     thread->atomic_stripe = 0;
     cc_unlock(&stripes[stripe], thread->atomic_signals);
+}
+
+/* A flush of the part of writer->last that begins at `target`; how many bytes it covers. */
+static uint64_t flush_region(struct writer *writer, where at, uintptr_t target, uint64_t size, uint32_t kind)
+{
+    uint64_t part = writer->last.end - target < size ? writer->last.end - target : size;
+    if (part > LONGEST_UPDATE)
+        part = LONGEST_UPDATE;
+    struct cc_event event = {.kind = CC_FLUSH,
+                             .aux = kind,
+                             .file = writer->last.file,
+                             .offset = writer->last.offset + (target - writer->last.start),
+                             .size = (uint32_t)part,
+                             .instance_delta = NODE_NONE};
+    locate(writer, at, &event);
+    event.seq = cc_number(1);
+    cc_put(writer, &event);
+    cc_thread.touched = 1;
+    if (kind != CC_CLFLUSH)
+        cc_fence_wanted = 1;
+    return part;
 }
 
 void cc_flush_at(where at, const void *address, uint64_t size, uint32_t kind)
@@ -286,28 +332,15 @@ void cc_flush_at(where at, const void *address, uint64_t size, uint32_t kind)
         return;
     WITH_WRITER (writer) {
         uintptr_t target = (uintptr_t)address;
-        struct cc_event event = {.kind = CC_FLUSH, .aux = kind, .instance_delta = NODE_NONE};
         while (size) {
             uintptr_t next = 0;
             uint64_t part;
-            if (cc_region(writer, target, &next)) {
-                part = writer->last.end - target < size ? writer->last.end - target : size;
-                if (part > LONGEST_UPDATE)
-                    part = LONGEST_UPDATE;
-                event.file = writer->last.file;
-                event.offset = writer->last.offset + (target - writer->last.start);
-                event.size = (uint32_t)part;
-                locate(writer, at, &event);
-                event.seq = cc_number(1);
-                cc_put(writer, &event);
-                cc_thread.touched = 1;
-                if (kind != CC_CLFLUSH)
-                    cc_fence_wanted = 1;
-            } else {
-                if (!next || next - target >= size)
-                    break;
+            if (cc_region(writer, target, &next))
+                part = flush_region(writer, at, target, size, kind);
+            else if (next && next - target < size)
                 part = next - target;
-            }
+            else
+                break;
             target += part;
             size -= part;
         }

@@ -1,7 +1,14 @@
 /* Reads of persistent memory, and accesses to all other: recorded without touching what events are called. */
 #include <sys/mman.h>
 
-#include "internal.h"
+#include "recorder/header.h"
+#include "recorder/loads.h"
+#include "recorder/process.h"
+#include "recorder/regions.h"
+#include "recorder/registers.h"
+#include "recorder/sequence.h"
+#include "recorder/stacks.h"
+#include "recorder/trace.h"
 
 #define SEEN_SLOTS 2048u
 /* A thread's first reads are all recorded, then every 17th burst of them, later every 65th. A gap ends early at a read of
@@ -27,13 +34,11 @@ struct load_writer {
     struct seen seen[SEEN_SLOTS];
 };
 
-bool cc_loads, cc_all_memory;
 uint8_t cc_load_on;
 /* How many more reads this thread leaves out; and by a hash of its site how many were recorded, up to MET_ENOUGH. Threads share
  * the counts, and may lose some. */
 HIDDEN __thread uint32_t cc_load_left_out TLS_MODEL;
 HIDDEN uint8_t cc_load_met[SITES_MET];
-uintptr_t cc_load_window_start, cc_load_window_bytes;
 
 void cc_loads_start(const char *loads, const char *memory)
 {

@@ -4,7 +4,12 @@
 #pragma GCC visibility push(default)
 #include "crashcheck.h"
 #pragma GCC visibility pop
-#include "internal.h"
+#include "recorder/events.h"
+#include "recorder/header.h"
+#include "recorder/marks.h"
+#include "recorder/notes.h"
+#include "recorder/pool_files.h"
+#include "recorder/process.h"
 
 static uint64_t output_device, output_inode;
 

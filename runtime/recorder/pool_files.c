@@ -1,39 +1,20 @@
-/* Which files are watched: their ids, found again by device and inode, and why other files are not. */
+/* Which files are recorded: paths inside the pool folder, and the patterns that they must match. */
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "internal.h"
+#include "recorder/pool_files.h"
 
-#define INODES 4096u            /* cache of what is known of an inode; a lost entry is found again by path */
 #define PATTERNS_ROOM 8192u
 
 static char pool[PATH_ROOM];
 static size_t pool_length;
-static struct file_state pool_state;
+struct file_state cc_pool_state;
 static char patterns[PATTERNS_ROOM];
-static char files_path[PATH_ROOM + 8], notes_path[PATH_ROOM + 8];
-static struct watched inodes[INODES];
-static struct quiet_lock lock;
 
-void cc_file_locks_reset(void)
+void cc_pool_files_start(const char *folder, const char *globs)
 {
-    atomic_store(&lock.held, 0);
-}
-
-static size_t append(char *to, size_t room, const char *text)
-{
-    size_t length = raw_length(text);
-    if (length >= room)
-        length = room - 1;
-    raw_move(to, text, length);
-    to[length] = 0;
-    return length;
-}
-
-void cc_watch_start(const char *folder, const char *globs)
-{
-    pool_length = append(pool, sizeof pool, folder);
+    pool_length = raw_append(pool, sizeof pool, folder);
     while (pool_length > 1 && pool[pool_length - 1] == '/')
         pool[--pool_length] = 0;
     long fd = raw3(SYS_open, (long)pool, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
@@ -41,8 +22,8 @@ void cc_watch_start(const char *folder, const char *globs)
         pool_length = cc_real_path((int)fd, pool);
         raw3(SYS_close, fd, 0, 0);
     }
-    append(patterns, sizeof patterns, globs);
-    cc_state_of_path(AT_FDCWD, pool, 0, &pool_state);
+    raw_append(patterns, sizeof patterns, globs);
+    cc_state_of_path(AT_FDCWD, pool, 0, &cc_pool_state);
 }
 
 const char *cc_pool(size_t *length)
@@ -114,36 +95,46 @@ static const char *in_set(const char *pattern, const char *end, uint32_t c, bool
     return pattern < end ? pattern + 1 : NULL;
 }
 
+/* Whether the pattern's first character, any other than `*`, matches `text`; then both move on. */
+static bool match_one(const char **pattern, const char *end, const char **text)
+{
+    bool set = **pattern == '[', any = **pattern == '?', inside = false;
+    uint32_t wanted = next_char(pattern, end), c = next_char(text, NULL);
+    const char *after = set ? in_set(*pattern, end, c, &inside) : NULL;
+    if (after) {
+        *pattern = after;
+        return inside && c != '/';
+    }
+    return any ? c != '/' : c == wanted;
+}
+
+static bool glob(const char *pattern, const char *end, const char *text);
+
+/* The same for a pattern that begins with `*`: that stands for the rest of `text`, or less. */
+static bool glob_star(const char *pattern, const char *end, const char *text)
+{
+    bool deep = ++pattern < end && *pattern == '*';
+    if (deep) {
+        pattern++;
+        if (pattern < end && *pattern == '/' && glob(pattern + 1, end, text))
+            return true;
+    }
+    for (;; text++) {
+        if (glob(pattern, end, text))
+            return true;
+        if (!*text || (!deep && *text == '/'))
+            return false;
+    }
+}
+
 /* `*` and `?` stay within a folder, `**` crosses folders, `[a-z]` and `[!a-z]` are sets: as runtime/patterns.py. */
 static bool glob(const char *pattern, const char *end, const char *text)
 {
     while (pattern < end) {
-        if (*pattern == '*') {
-            bool deep = ++pattern < end && *pattern == '*';
-            if (deep) {
-                pattern++;
-                if (pattern < end && *pattern == '/' && glob(pattern + 1, end, text))
-                    return true;
-            }
-            for (;; text++) {
-                if (glob(pattern, end, text))
-                    return true;
-                if (!*text || (!deep && *text == '/'))
-                    return false;
-            }
-        }
-        if (!*text)
+        if (*pattern == '*')
+            return glob_star(pattern, end, text);
+        if (!*text || !match_one(&pattern, end, &text))
             return false;
-        bool set = *pattern == '[', any = *pattern == '?', inside = false;
-        uint32_t wanted = next_char(&pattern, end), c = next_char(&text, NULL);
-        const char *after = set ? in_set(pattern, end, c, &inside) : NULL;
-        if (after) {
-            if (!inside || c == '/')
-                return false;
-            pattern = after;
-        } else if (any ? c == '/' : c != wanted) {
-            return false;
-        }
     }
     return !*text;
 }
@@ -200,7 +191,7 @@ bool cc_in_pool(int fd, char *relative)
 }
 
 /* The folder part is resolved by the kernel (an O_PATH descriptor), the last name is taken as it is. */
-bool cc_watched_name(int folder, const char *path, char *relative)
+bool cc_names_pool_file(int folder, const char *path, char *relative)
 {
     char parent[PATH_ROOM];
     size_t length = raw_length(path), cut = length;
@@ -224,171 +215,4 @@ bool cc_watched_name(int folder, const char *path, char *relative)
         relative[at++] = '/';
     raw_move(relative + at, path + cut, length - cut + 1);
     return relative[at] && cc_matches(relative);
-}
-
-/* notes --------------------------------------------------------------------------------------------- */
-
-#define NOTED 256u
-
-/* 64-bit FNV-1a; `hash` is CC_HASH_START or that of what came before. */
-uint64_t cc_hash(uint64_t hash, const char *text)
-{
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 1099511628211ull;
-    return hash;
-}
-
-/* True if this was noted before; forgets when it has much to remember. */
-static bool was_noted(const char *reason, const char *path)
-{
-    static _Atomic uint64_t noted[NOTED];
-    uint64_t hash = cc_hash(cc_hash(CC_HASH_START, reason), path);
-    return atomic_exchange(&noted[hash >> 56], hash) == hash;
-}
-
-/* A line a fact for whoever asks why nothing was recorded: reason, tab, path. */
-void cc_note(const char *reason, const char *path)
-{
-    if (was_noted(reason, path))
-        return;
-    if (!notes_path[0])
-        append(notes_path + append(notes_path, sizeof notes_path, cc_trace_path), 8, ".notes");
-    char line[PATH_ROOM + 64];
-    size_t length = append(line, 48, reason);
-    line[length++] = '\t';
-    length += append(line + length, PATH_ROOM, path);
-    for (size_t i = 0; i < length; i++)
-        if (line[i] == '\n')
-            line[i] = '?';
-    line[length++] = '\n';
-    long fd = raw3(SYS_open, (long)notes_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (raw_failed(fd))
-        return;
-    raw3(SYS_write, fd, (long)line, (long)length);
-    raw3(SYS_close, fd, 0, 0);
-}
-
-/* ids ----------------------------------------------------------------------------------------------- */
-
-static struct watched *slot_of(uint64_t device, uint64_t inode)
-{
-    return &inodes[(inode * 0x9e3779b97f4a7c15ull + device) >> 52];
-}
-
-/* What the cache knows: the id, 0 for a file that is not watched, UINT32_MAX for nothing. */
-static uint32_t cached(uint64_t device, uint64_t inode)
-{
-    uint64_t signals = cc_lock(&lock);
-    struct watched *slot = slot_of(device, inode);
-    uint32_t known = slot->inode == inode && slot->device == device && inode ? slot->file : UINT32_MAX;
-    cc_unlock(&lock, signals);
-    return known;
-}
-
-static void remember(uint64_t device, uint64_t inode, uint16_t file)
-{
-    uint64_t signals = cc_lock(&lock);
-    *slot_of(device, inode) = (struct watched){device, inode, file};
-    cc_unlock(&lock, signals);
-}
-
-void cc_forget_inode(uint64_t device, uint64_t inode)
-{
-    uint64_t signals = cc_lock(&lock);
-    struct watched *slot = slot_of(device, inode);
-    if (slot->inode == inode && slot->device == device)
-        *slot = (struct watched){0, 0, 0};
-    cc_unlock(&lock, signals);
-}
-
-/* The id that `path` has in the whole run: all processes share a list beside the trace, one path a line, and the
- * line number is the id. The definition is recorded while the list is locked, so that it precedes every use. */
-static uint16_t id_of_path(const char *path, bool existed, uint64_t size)
-{
-    if (!files_path[0])
-        append(files_path + append(files_path, sizeof files_path, cc_trace_path), 8, ".files");
-    long fd = raw3(SYS_open, (long)files_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (raw_failed(fd)) {
-        cc_stop(CC_STATUS_DISK_FULL);
-        return 0;
-    }
-    uint64_t signals = cc_block_signals(); /* a handler that wanted the list would wait for its own thread */
-    raw3(SYS_flock, fd, LOCK_EX, 0);
-    char buffer[1024];
-    size_t length = raw_length(path), matched = 0;
-    uint32_t lines = 0, id = 0;
-    bool same = true;
-    long got;
-    while (!id && (got = raw3(SYS_read, fd, (long)buffer, sizeof buffer)) > 0) {
-        for (long i = 0; i < got && !id; i++) {
-            if (buffer[i] == 0) {
-                lines++;
-                if (same && matched == length)
-                    id = lines;
-                matched = 0;
-                same = true;
-            } else {
-                same = same && matched < length && buffer[i] == path[matched];
-                matched++;
-            }
-        }
-    }
-    if (!id) {
-        if (lines >= UINT16_MAX) {
-            cc_stop(CC_STATUS_TOO_MANY);
-        } else {
-            id = lines + 1;
-            __atomic_store_n(&cc_header->next_file, id + 1, __ATOMIC_RELAXED);
-            cc_event_bytes(cc_from_outside(),
-                           (struct cc_event){.kind = CC_FILE_DEF, .file = (uint16_t)id, .flags = existed, .offset = size},
-                           NULL, 0, path, length);
-            raw3(SYS_write, fd, (long)path, (long)length + 1);
-        }
-    }
-    raw3(SYS_flock, fd, LOCK_UN, 0);
-    raw3(SYS_close, fd, 0, 0);
-    cc_restore_signals(signals);
-    return (uint16_t)id;
-}
-
-static bool ends_with(const char *text, const char *tail)
-{
-    size_t length = raw_length(text), most = raw_length(tail);
-    return length >= most && raw_same(text + length - most, tail, most);
-}
-
-/* The id of the open file; a new one is defined with what is said of its first state. Why a file in the pool
- * does not count is noted once. */
-uint16_t cc_watched_state(int fd, const struct file_state *state, bool existed, uint64_t first_size)
-{
-    if ((state->mode & S_IFMT) != S_IFREG || state->device != pool_state.device)
-        return 0;
-    uint32_t known = cached(state->device, state->inode);
-    if (known != UINT32_MAX)
-        return (uint16_t)known;
-    char relative[PATH_ROOM];
-    uint16_t id = 0;
-    if (cc_in_pool(fd, relative)) {
-        if (ends_with(relative, " (deleted)"))
-            cc_note("deleted", relative);
-        else if (cc_matches(relative))
-            id = id_of_path(relative, existed, first_size);
-        else
-            cc_note("pattern", relative);
-    }
-    if (cc_recording)
-        remember(state->device, state->inode, id);
-    return id;
-}
-
-uint16_t cc_watched_fd(int fd)
-{
-    struct file_state state;
-    return cc_state_of_fd(fd, &state) ? cc_watched_state(fd, &state, true, state.size) : 0;
-}
-
-uint16_t cc_known_inode(uint64_t device, uint64_t inode)
-{
-    uint32_t known = cached(device, inode);
-    return known == UINT32_MAX ? 0 : (uint16_t)known;
 }

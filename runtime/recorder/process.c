@@ -9,50 +9,31 @@
 #include <dlfcn.h>
 #endif
 
-#include "internal.h"
-#include "models.h"
-#include "streams.h"
+#include "explorer/exploration.h"
+#include "interpose/model.h"
+#include "interpose/streams.h"
+#include "recorder/addresses.h"
+#include "recorder/events.h"
+#include "recorder/file_ids.h"
+#include "recorder/header.h"
+#include "recorder/loads.h"
+#include "recorder/locks.h"
+#include "recorder/marks.h"
+#include "recorder/notes.h"
+#include "recorder/pool_files.h"
+#include "recorder/regions.h"
+#include "recorder/sequence.h"
+#include "recorder/snapshot.h"
+#include "recorder/stacks.h"
+#include "recorder/trace.h"
 
 __thread struct thread cc_thread TLS_MODEL;
 uint32_t cc_pid;
 _Atomic uint32_t cc_started;
 static uint64_t always_alive = 1;
 volatile uint64_t *cc_alive = &always_alive;
+bool cc_loads, cc_all_memory;
 static pthread_key_t thread_key;
-
-#define KERNEL_BLOCKABLE (~0ull & ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGFPE - 1) | 1ull << (SIGILL - 1) | 1ull << (SIGTRAP - 1)))
-
-uint64_t cc_block_signals(void)
-{
-    uint64_t blocked = KERNEL_BLOCKABLE, old = 0;
-    raw4(SYS_rt_sigprocmask, SIG_BLOCK, (long)&blocked, (long)&old, sizeof old);
-    return old;
-}
-
-void cc_restore_signals(uint64_t mask)
-{
-    raw4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof mask);
-}
-
-uint64_t cc_lock(struct quiet_lock *lock)
-{
-    uint64_t signals = cc_block_signals();
-    for (uint32_t turns = 0;; turns++) {
-        uint32_t free = 0;
-        if (atomic_compare_exchange_weak_explicit(&lock->held, &free, 1, memory_order_acquire, memory_order_relaxed))
-            return signals;
-        if (turns < 100)
-            __builtin_ia32_pause();
-        else
-            raw3(SYS_sched_yield, 0, 0, 0);
-    }
-}
-
-void cc_unlock(struct quiet_lock *lock, uint64_t signals)
-{
-    atomic_store_explicit(&lock->held, 0, memory_order_release);
-    cc_restore_signals(signals);
-}
 
 #ifdef CC_SHARED
 /* The function that the program would have called without this library. */
@@ -81,6 +62,17 @@ void *cc_real(void **slot, const char *name)
     return found;
 }
 #endif
+
+/* Recording ends for this process, and for others when they need their next chunk; the program goes on. */
+void cc_stop(uint32_t status)
+{
+    __atomic_fetch_or(&cc_header->status, status, __ATOMIC_RELAXED);
+    cc_recording = 0;
+    cc_window_bytes = 0;
+    cc_mapped_bytes = 0;
+    cc_load_on = CC_LOADS_OFF;
+    cc_load_window_bytes = 0;
+}
 
 static void thread_ends(void *unused)
 {
@@ -135,7 +127,7 @@ void cc_child(void)
     cc_turn_reset();
     cc_regions_reset_lock();
     cc_stripes_reset();
-    cc_file_locks_reset();
+    cc_file_ids_reset_lock();
     *cc_alive = 1;
 }
 
@@ -147,7 +139,7 @@ static void start(void)
     if (!pool || !*pool)
         return;
     const char *patterns = getenv("CRASHCHECK_FILES");
-    cc_watch_start(pool, patterns ? patterns : "*");
+    cc_pool_files_start(pool, patterns ? patterns : "*");
     if (addresses && *addresses)
         cc_addresses_start(addresses);
     cc_learns_places = getenv("CRASHCHECK_LEARN_ADDRESSES") != NULL;
@@ -164,6 +156,7 @@ static void start(void)
         raw3(SYS_write, 2, (long)text, sizeof text - 1);
         return;
     }
+    cc_notes_start(trace);
     cc_loads_start(getenv("CRASHCHECK_LOADS"), getenv("CRASHCHECK_MEMORY"));
     if (!cc_stacks_start() || pthread_key_create(&thread_key, thread_ends)) {
         cc_stop(CC_STATUS_TOO_MANY);
@@ -172,7 +165,7 @@ static void start(void)
     uint32_t none = 0;
     __atomic_compare_exchange_n(&cc_header->main_pid, &none, cc_pid, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     watch_for_forks();
-    cc_order_start();
+    cc_sequence_start();
     cc_snapshot_start(getenv("CRASHCHECK_SNAPSHOT_SEQ"), getenv("CRASHCHECK_SNAPSHOT_DIR"));
     cc_output_start(getenv("CRASHCHECK_STDOUT"));
     cc_recording = 1;

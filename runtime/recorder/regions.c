@@ -1,13 +1,17 @@
 /* Which addresses are persistent: the shared mappings of watched files, and the smallest window that holds them. */
 #include <sys/mman.h>
 
-#include "internal.h"
+#include "recorder/locks.h"
+#include "recorder/notes.h"
+#include "recorder/process.h"
+#include "recorder/regions.h"
 
 #define REGIONS_MOST 4096u
 
 uintptr_t cc_window_start;
 uintptr_t cc_window_bytes;
 uintptr_t cc_mapped_start, cc_mapped_bytes;
+uintptr_t cc_load_window_start, cc_load_window_bytes;
 _Atomic uint64_t cc_region_version = 1; /* odd: stable; even: being changed */
 
 /* Sorted, disjoint. Readers take no lock: they read the version before and after. */
@@ -66,7 +70,7 @@ static void write_region(uint32_t index, const struct region *from)
     __atomic_store_n(&table[index].flags, from->flags, __ATOMIC_RELAXED);
 }
 
-bool cc_region_slow(struct writer *writer, uintptr_t address, uintptr_t *next)
+bool cc_region_find(uintptr_t address, struct region *found, uint64_t *valid_at, uintptr_t *next)
 {
     for (;;) {
         uint64_t version = atomic_load_explicit(&cc_region_version, memory_order_acquire);
@@ -76,19 +80,19 @@ bool cc_region_slow(struct writer *writer, uintptr_t address, uintptr_t *next)
         }
         uint32_t used = atomic_load_explicit(&count, memory_order_relaxed);
         uint32_t index = first_ending_after(address, used);
-        struct region found = {0};
+        struct region nearest = {0};
         if (index < used)
-            read_region(index, &found);
+            read_region(index, &nearest);
         atomic_thread_fence(memory_order_acquire);
         if (atomic_load_explicit(&cc_region_version, memory_order_relaxed) != version)
             continue;
-        if (index < used && found.start <= address) {
-            writer->last = found;
-            writer->region_version = version;
+        if (index < used && nearest.start <= address) {
+            *found = nearest;
+            *valid_at = version;
             return true;
         }
         if (next)
-            *next = index < used ? found.start : 0;
+            *next = index < used ? nearest.start : 0;
         return false;
     }
 }

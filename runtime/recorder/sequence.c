@@ -1,7 +1,9 @@
 /* The one order of all events: who may take the next number, and how. */
 #include <linux/membarrier.h>
 
-#include "internal.h"
+#include "recorder/header.h"
+#include "recorder/process.h"
+#include "recorder/sequence.h"
 
 /* Between one owner and several: whoever needs a number waits until the owner is known to have stopped. */
 #define SETTLING (UINT32_MAX - 1)
@@ -11,7 +13,7 @@ static bool may_own; /* both needed kernel services are there */
 
 /* An owner is sound only if the kernel can make it notice others (membarrier) and a child can notice that it is
  * not its parent (the page that fork wipes). */
-void cc_order_start(void)
+void cc_sequence_start(void)
 {
     may_own = cc_notices_forks() && !raw_failed(raw3(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0));
 }
@@ -20,7 +22,7 @@ void cc_order_start(void)
  * for good: `sole` is changed first, then a barrier is forced on every core, so that the owner either sees
  * the change before it takes its next number or is seen taking one. (Dekker's protocol, with all of the cost on
  * the rare side.) An owner killed halfway would be waited for in vain, hence the bound. */
-void cc_order_settle(void)
+void cc_sequence_settle(void)
 {
     struct cc_trace_header *header = cc_header;
     struct thread *thread = &cc_thread;

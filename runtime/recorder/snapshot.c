@@ -1,11 +1,14 @@
-/* A copy of the watched files as they are just before an event: what a crash of the process would leave. */
+/* A copy of the pool files as they are just before an event: what a crash of the process would leave. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "recorder/pool_files.h"
+#include "recorder/snapshot.h"
+
+#define DEEPEST 32 /* folders inside folders */
 
 uint64_t cc_snapshot_seq = NO_SNAPSHOT;
 static char folder[PATH_ROOM];
@@ -84,44 +87,54 @@ static void copy(int from_folder, const char *name, int root, const char *relati
     raw3(SYS_close, from, 0, 0);
 }
 
+static bool is_dots(const char *name)
+{
+    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
+}
+
+static void walk(int at, char *relative, size_t length, int root, int depth);
+
+/* Copies one file of the folder `at`, or walks one of its folders. */
+static void visit(int at, const char *name, char *relative, size_t length, int root, int depth)
+{
+    struct file_state state;
+    if (!cc_state_of_path(at, name, AT_SYMLINK_NOFOLLOW, &state))
+        return;
+    if ((state.mode & S_IFMT) == S_IFREG && cc_matches(relative))
+        copy(at, name, root, relative);
+    if ((state.mode & S_IFMT) != S_IFDIR || depth >= DEEPEST)
+        return;
+    long folder_at = raw4(SYS_openat, at, (long)name, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (raw_failed(folder_at))
+        return;
+    walk((int)folder_at, relative, length, root, depth + 1);
+    raw3(SYS_close, folder_at, 0, 0);
+}
+
+/* `relative`: the path of the folder `at` inside the pool, of `length` bytes; as it was when this returns. */
 static void walk(int at, char *relative, size_t length, int root, int depth)
 {
     char buffer[2048] __attribute__((aligned(8)));
     long got;
     while ((got = raw3(SYS_getdents64, at, (long)buffer, sizeof buffer)) > 0) {
-        for (long i = 0; i < got;) {
-            const struct entry *entry = (const struct entry *)(const void *)(buffer + i);
-            i += entry->length;
-            size_t name = raw_length(entry->name);
-            if (entry->name[0] == '.' && (name == 1 || (name == 2 && entry->name[1] == '.')))
-                continue;
-            size_t start = length;
-            if (start + name + 2 > PATH_ROOM)
+        const struct entry *entry;
+        for (long i = 0; i < got; i += entry->length) {
+            entry = (const struct entry *)(const void *)(buffer + i);
+            size_t name = raw_length(entry->name), start = length;
+            if (is_dots(entry->name) || start + name + 2 > PATH_ROOM)
                 continue;
             if (start)
                 relative[start++] = '/';
             raw_move(relative + start, entry->name, name + 1);
-            struct file_state state;
-            if (!cc_state_of_path(at, entry->name, AT_SYMLINK_NOFOLLOW, &state))
-                continue;
-            if ((state.mode & S_IFMT) == S_IFDIR && depth < 32) {
-                long sub = raw4(SYS_openat, at, (long)entry->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-                if (!raw_failed(sub)) {
-                    walk((int)sub, relative, start + name, root, depth + 1);
-                    raw3(SYS_close, sub, 0, 0);
-                }
-            } else if ((state.mode & S_IFMT) == S_IFREG && cc_matches(relative)) {
-                copy(at, entry->name, root, relative);
-            }
+            visit(at, entry->name, relative, start + name, root, depth);
             relative[length] = 0;
         }
     }
 }
 
 /* The first thread of any process to get there makes the copy; making the folder is how it claims it. */
-void cc_snapshot(uint64_t seq)
+void cc_snapshot(void)
 {
-    (void)seq;
     cc_snapshot_seq = NO_SNAPSHOT;
     if (raw_failed(raw3(SYS_mkdir, (long)folder, 0777, 0)))
         return;

@@ -2,7 +2,12 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "internal.h"
+#include "recorder/header.h"
+#include "recorder/notes.h"
+#include "recorder/process.h"
+#include "recorder/sequence.h"
+#include "recorder/stacks.h"
+#include "recorder/trace.h"
 
 #define NODE_SLOTS (1u << 20)  /* open addressing; more contexts than a report can tell apart */
 #define NODES_MOST (NODE_SLOTS / 4 * 3)
@@ -56,51 +61,69 @@ void cc_stacks_forget(void)
     atomic_fetch_add(&cc_stack_generation, 1);
 }
 
+/* A reader of /proc/self/maps, a character at a time: "5500-5600 r-xp 00000000 00:00 0    /path". */
+struct maps_reader {
+    uint64_t address;       /* looked for */
+    uint64_t bound[2];      /* of the line's range */
+    uint32_t field;         /* 0, 1: in the bounds; 2: after them */
+    bool here;              /* the line is the one */
+    char *path;
+    size_t length;
+};
+
+static void read_bound(struct maps_reader *line, char c)
+{
+    if (c != '-' && c != ' ') {
+        line->bound[line->field] = line->bound[line->field] * 16 + (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+        return;
+    }
+    line->field++;
+    line->here = line->field == 2 && line->address >= line->bound[0] && line->address < line->bound[1];
+}
+
+/* Whether this character ends the line that was looked for. */
+static bool read_maps_char(struct maps_reader *line, char c)
+{
+    if (c == '\n') {
+        if (line->here)
+            return true;
+        line->field = 0;
+        line->bound[0] = line->bound[1] = 0;
+        line->length = 0;
+    } else if (line->field < 2) {
+        read_bound(line, c);
+    } else if ((c == '/' || line->length) && line->length < PATH_ROOM - 1) {
+        line->path[line->length++] = c;
+    }
+    return false;
+}
+
+static bool find_in_maps(int fd, struct maps_reader *line)
+{
+    char buffer[512];
+    long got;
+    while ((got = raw3(SYS_read, fd, (long)buffer, sizeof buffer)) > 0)
+        for (long i = 0; i < got; i++)
+            if (read_maps_char(line, buffer[i]))
+                return true;
+    return line->here;
+}
+
 /* The absolute path of the module that holds `address`, from the kernel: dladdr takes a lock and gives argv[0]
- * for the program itself. */
+ * for the program itself. Its length, 0 if there is none. */
 static size_t module_of(const void *address, char *path)
 {
     long fd = raw3(SYS_open, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
     if (raw_failed(fd))
         return 0;
-    char buffer[512];
-    uint64_t number[2] = {0, 0};
-    uint32_t field = 0;
-    size_t length = 0;
-    bool here = false, done = false;
-    while (!done) {
-        long got = raw3(SYS_read, fd, (long)buffer, sizeof buffer);
-        if (got <= 0)
-            break;
-        for (long i = 0; i < got && !done; i++) {
-            char c = buffer[i];
-            if (c == '\n') {
-                done = here;
-                if (!done) {
-                    field = 0;
-                    number[0] = number[1] = 0;
-                    length = 0;
-                }
-            } else if (field < 2) {
-                if (c == '-' || c == ' ') {
-                    field++;
-                    if (field == 2)
-                        here = (uint64_t)(uintptr_t)address >= number[0] && (uint64_t)(uintptr_t)address < number[1];
-                } else {
-                    number[field] = number[field] * 16 + (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-                }
-            } else if (c == '/' || length) {
-                if (length < PATH_ROOM - 1)
-                    path[length++] = c;
-            }
-        }
-    }
+    struct maps_reader line = {.address = (uint64_t)(uintptr_t)address, .path = path};
+    bool found = find_in_maps((int)fd, &line);
     raw3(SYS_close, fd, 0, 0);
     static const char deleted[] = " (deleted)";
     size_t tail = sizeof deleted - 1;
-    if (length > tail && raw_same(path + length - tail, deleted, tail))
-        length -= tail;
-    return here ? length : 0;
+    if (line.length > tail && raw_same(path + line.length - tail, deleted, tail))
+        line.length -= tail;
+    return found ? line.length : 0;
 }
 
 /* Gives the unit its range of global site ids and records it. Two threads that meet it at once may record

@@ -5,7 +5,11 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 
-#include "internal.h"
+#include "recorder/header.h"
+#include "recorder/notes.h"
+#include "recorder/process.h"
+#include "recorder/sequence.h"
+#include "recorder/trace.h"
 
 char cc_trace_path[PATH_ROOM];
 struct cc_trace_header *cc_header;
@@ -64,17 +68,6 @@ bool cc_trace_open(const char *path)
     }
     cc_header = header;
     return true;
-}
-
-/* Recording ends for this process, and for others when they need their next chunk; the program goes on. */
-void cc_stop(uint32_t status)
-{
-    __atomic_fetch_or(&cc_header->status, status, __ATOMIC_RELAXED);
-    cc_recording = 0;
-    cc_window_bytes = 0;
-    cc_mapped_bytes = 0;
-    cc_load_on = CC_LOADS_OFF;
-    cc_load_window_bytes = 0;
 }
 
 /* Room is allocated before it is mapped, because a store to a mapped hole on a full disk is SIGBUS. The

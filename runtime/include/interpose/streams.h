@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "internal.h"
+#include "recorder/base.h"
 
 HIDDEN void cc_stream_opened(FILE *stream);
 HIDDEN void cc_stream_closes(where at, FILE *stream);

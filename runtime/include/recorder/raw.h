@@ -12,7 +12,7 @@
 #error "crashcheck records x86-64 Linux programs only"
 #endif
 
-/* Always: explore.c tells its own system calls from the program's by where they stand. */
+/* Always inlined: the explorer knows its own system calls by the section that holds them (explorer/explore.c). */
 #define RAW_INLINE static inline __attribute__((always_inline))
 
 RAW_INLINE long raw6(long number, long a, long b, long c, long d, long e, long f)
@@ -60,6 +60,26 @@ static inline size_t raw_length(const char *text)
     while (text[length])
         length++;
     return length;
+}
+
+/* Copies as much of `text` as fits `room` with its end; the length copied. */
+static inline size_t raw_append(char *to, size_t room, const char *text)
+{
+    size_t length = raw_length(text);
+    if (length >= room)
+        length = room - 1;
+    raw_move(to, text, length);
+    to[length] = 0;
+    return length;
+}
+
+/* 64-bit FNV-1a of texts, one after another: `hash` is RAW_HASH_START or that of the texts before. */
+#define RAW_HASH_START 14695981039346656037ull
+static inline uint64_t raw_hash(uint64_t hash, const char *text)
+{
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211ull;
+    return hash;
 }
 
 static inline int raw_same(const char *left, const char *right, size_t size)

@@ -1,15 +1,17 @@
-/* What the parts of the exploration tell each other (explore.c). */
-#ifndef CRASHCHECK_EXPLORING_H
-#define CRASHCHECK_EXPLORING_H
+/* One exploration: the process runs a check for many crash images at once (explorer/explore.c).
+ *
+ * The headers include only those before them: section, instructions (decoding), exploration (this), state (its hash),
+ * handlers. */
+#ifndef CRASHCHECK_EXPLORER_EXPLORATION_H
+#define CRASHCHECK_EXPLORER_EXPLORATION_H
 
 #include <signal.h>
 #include <ucontext.h>
 
 #include "explore.h"
-#include "internal.h"
+#include "explorer/section.h"
+#include "recorder/base.h"
 
-#define HERE __attribute__((section("cc_explore"), noinline))
-#define INLINE static inline __attribute__((always_inline))
 #define WIDEST 64ul            /* bytes that one access touches at most */
 #define MAPPINGS 16u
 #define OPENED 8u
@@ -74,35 +76,16 @@ struct exploration {
     uintptr_t displaced;       /* and where that instruction stands */
 };
 extern HIDDEN struct exploration cc_run;
-extern HIDDEN uintptr_t cc_explore_resume, cc_explore_kept, cc_explore_stack; /* what cc_explore_after goes by */
+extern HIDDEN uintptr_t cc_explore_resume, cc_explore_kept, cc_explore_stack; /* what cc_explore_after needs */
 
-/* explore.c */
 extern HIDDEN const char __start_cc_explore[], __stop_cc_explore[];
-HIDDEN __attribute__((noreturn)) void cc_explore_leave(void);
-HIDDEN __attribute__((noreturn)) void cc_explore_refuse(uint32_t why, uint32_t detail);
-HIDDEN __attribute__((noreturn)) void cc_explore_ends(int32_t status);
+
+HIDDEN void cc_explore_start(const char *path);                           /* `path`: of the table */
+HIDDEN __attribute__((noreturn)) void cc_explore_leave(void);             /* ends this process, without a result */
+HIDDEN __attribute__((noreturn)) void cc_explore_refuse(uint32_t why, uint32_t detail); /* ends the exploration */
+HIDDEN __attribute__((noreturn)) void cc_explore_ends(int32_t status);    /* the check has ended like this */
 HIDDEN void cc_explore_accesses(const ucontext_t *context, const struct mapping *in, uintptr_t start, uintptr_t end, bool writes);
-
-/* explore_state.c */
-HIDDEN void cc_explore_stir_bytes(uint64_t hash[2], const void *from, size_t size);
 HIDDEN void cc_explore_close_pages(const struct mapping *in);
-HIDDEN void cc_explore_hash_state(uint64_t hash[2], const ucontext_t *context, uint32_t granule);
-HIDDEN bool cc_explore_met(const uint64_t hash[2]);
-
-/* explore_access.c */
-HIDDEN void cc_explore_touched(int number, siginfo_t *info, void *given);
-HIDDEN void cc_explore_stepped(int number, siginfo_t *info, void *given);
-
-/* explore_calls.c */
-HIDDEN void cc_explore_asked(int number, siginfo_t *info, void *given);
-
-INLINE void stir(uint64_t hash[2], uint64_t word)
-{
-    uint64_t one = hash[0] ^ word, two = hash[1] + word;
-    hash[0] = (one << 29 | one >> 35) * 0x9e3779b97f4a7c15ull + 0xc2b2ae3d27d4eb4full;
-    two = (two ^ two >> 32) * 0xd6e8feb86659fd93ull;
-    hash[1] = two << 23 | two >> 41;
-}
 
 INLINE uintptr_t address_of(const struct mapping *in, const struct cc_explore_granule *granule)
 {
