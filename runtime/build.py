@@ -1,4 +1,4 @@
-"""The recorder as libraries: compiled on first use, kept in a cache under the hash of its sources."""
+"""Build the recorder as libraries, on first use; a cache keeps them under the hash of their sources."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RuntimeLibrary:
 
 
 def cache_folder() -> Path:
-    """CRASHCHECK_CACHE, else the user's cache folder; it need not exist."""
+    """Return CRASHCHECK_CACHE, else the user's cache folder; it need not exist."""
     chosen = os.environ.get("CRASHCHECK_CACHE")
     if chosen:
         return Path(chosen).absolute()
@@ -63,7 +63,7 @@ def cache_folder() -> Path:
 
 
 def find_compiler() -> tuple[str, ...]:
-    """The first of cc, gcc, clang (and its versioned names) on PATH. Raises `no-c-compiler`."""
+    """Return the first of cc, gcc, clang (and its versioned names) on PATH. Raises `no-c-compiler`."""
     for name in ("cc", "gcc", "clang", *(f"clang-{version}" for version in range(22, 12, -1))):
         found = shutil.which(name)
         if found:
@@ -76,12 +76,12 @@ def find_compiler() -> tuple[str, ...]:
 
 
 def c_sources() -> list[Path]:
-    """The recorder's C files, sorted; their names are unique across folders, as their objects share one."""
+    """Return the recorder's C files, sorted; their names are unique across folders, as their objects share one."""
     return sorted(path for folder in SOURCE_FOLDERS for path in (_HOME / folder).glob("*.c"))
 
 
 def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
-    """Compiles the recorder unless the cache has it, and tells where it is.
+    """Compile the recorder unless the cache has it, and return where it is.
 
     `compiler` is a command that takes gcc's options. Several processes may ask at once: one builds, in a
     folder that gets its name when it is complete. Raises `no-c-compiler`, `runtime-build`.

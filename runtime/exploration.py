@@ -1,7 +1,7 @@
-"""Runs a check once for many crash images, which differ in a few granules: the table of `explore.h`, and what it says.
+"""Run a check once for many crash images, which differ in a few granules, through the table of `explore.h`.
 
-As Jaaru (ASPLOS 2021) does, what the check looks at after the crash decides what is enumerated; unlike there, two runs
-that have come to the same state go on as one.
+As Jaaru (ASPLOS 2021) does, the reads of the check after the crash decide what is enumerated; unlike there, two runs
+that have reached the same state go on as one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which names in a pool are watched: the glob patterns of `[pool] files`, as the recorder reads them too."""
+"""Match the names of pool files: the glob patterns of `[pool] files`, as the recorder reads them too."""
 
 from __future__ import annotations
 

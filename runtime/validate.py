@@ -41,7 +41,7 @@ _REASONS = {
 def check_trace(
     recording: Recording, command: Sequence[str], pool_files: Sequence[str], home: Path, must_update: bool
 ) -> None:
-    """Raises a CrashcheckError if the trace is unusable; record() lists the slugs. `home`: where the command ran."""
+    """Raise a CrashcheckError if the trace is unusable; record() lists the slugs. `home`: where the command ran."""
     trace = recording.trace
     if not trace.exists() or trace.stat().st_size < HEADER_BYTES:
         if must_update:
@@ -70,7 +70,7 @@ def check_trace(
 
 
 def read_notes(trace: Path) -> list[tuple[str, str]]:
-    """The recorder's side remarks as (reason, path), each once, in order."""
+    """Return the recorder's notes as (reason, path), each once, in order."""
     path = Path(f"{trace}.notes")
     if not path.exists():
         return []
@@ -80,7 +80,7 @@ def read_notes(trace: Path) -> list[tuple[str, str]]:
 
 
 def _kinds(data: mmap.mmap) -> set[int]:
-    """Event kinds that occur, up to the first chunk that has an update."""
+    """Return the event kinds that occur, up to the first chunk that has an update."""
     found: set[int] = set()
     at = HEADER_BYTES
     while at + CHUNK_BYTES <= len(data):
@@ -126,20 +126,20 @@ def _nothing(
     instrumented: bool,
 ) -> CrashcheckError:
     said = [_REASONS[reason].format(path=path) for reason, path in notes if reason in _REASONS]
-    watched = _watched(recording.trace)
+    met = _pool_files(recording.trace)
     explained = bool(said)
     if not instrumented and not explained:
         said += [
             f"{path}: used by a program that was not built with crashcheck-cc, whose stores cannot be seen"
-            for path in watched
+            for path in met
         ]
     elif instrumented:
-        said += [_REASONS["readonly"].format(path=path) for path in watched]
+        said += [_REASONS["readonly"].format(path=path) for path in met]
     others = [path for path in regular_files(recording.pool) if not any(path in line for line in said)]
     said += [f"{path}: in the pool at the end, but never written while recording" for path in others]
     shown = said[:_MOST_NAMED] + ([f"and {len(said) - _MOST_NAMED} more"] if len(said) > _MOST_NAMED else [])
     listing = "".join(f"\n  - {line}" for line in shown) or "\n  - the workload opened no file for writing in the pool"
-    slug = "nothing-persistent" if instrumented or explained or not watched else "not-instrumented"
+    slug = "nothing-persistent" if instrumented or explained or not met else "not-instrumented"
     return CrashcheckError(
         slug,
         f"the workload wrote no persistent byte (watched: {', '.join(pool_files)} in {recording.pool}){listing}",
@@ -147,7 +147,8 @@ def _nothing(
     )
 
 
-def _watched(trace: Path) -> list[str]:
+def _pool_files(trace: Path) -> list[str]:
+    """Return the paths of the pool files that the recorder met, in the order of their ids."""
     path = Path(f"{trace}.files")
     if not path.exists():
         return []
@@ -155,7 +156,7 @@ def _watched(trace: Path) -> list[str]:
 
 
 def _is_instrumented(command: Sequence[str], home: Path) -> bool:
-    """True if some file that the command names holds the program facts that crashcheck-cc puts there."""
+    """Return whether a file that the command names holds the program facts that crashcheck-cc puts there."""
     for word in command:
         path = home / word
         if path.is_file() and path.stat().st_size:

@@ -1,5 +1,5 @@
 /* An instruction decoder for the explorer: which memory the instruction at a fault touches, and whether a copy of it may
- * be executed elsewhere. It knows what compilers and libc use; of anything else it says that it does not know. */
+ * be executed elsewhere. It knows the instructions that compilers and libc use, and reports any other as not known. */
 #include "explorer/instructions.h"
 #include "explorer/section.h"
 
@@ -12,7 +12,7 @@ struct opcode {
     enum encoding encoding;
     unsigned map;              /* 0: one byte, 1: after 0f, 2: after 0f 38, 3: after 0f 3a */
     unsigned char code;
-    unsigned char repeat;      /* 0, f2 or f3: a prefix, or what stands for it in VEX */
+    unsigned char repeat;      /* 0, f2 or f3: a prefix, or its code in VEX */
     bool narrow, wide;         /* prefix 66, REX.W */
     bool long_vector;          /* VEX.L */
     bool elsewhere;            /* a prefix that changes the operand's address */

@@ -1,5 +1,5 @@
-/* The table that `crashcheck mutate` hands to a check whose runs on many crash images are explored at once (explore.c),
- * and what the check's processes write into it. Little-endian, mapped shared by all of them; exploring.py mirrors it.
+/* The table that `crashcheck mutate` hands to a check whose runs on many crash images are explored at once (explorer/explore.c),
+ * and what the check's processes write into it. Little-endian, mapped shared by all of them; exploration.py mirrors it.
  * Bump CC_EXPLORE_VERSION when anything here changes. */
 #ifndef CRASHCHECK_EXPLORE_H
 #define CRASHCHECK_EXPLORE_H

@@ -45,7 +45,7 @@ struct cc_trace_header {
     uint32_t next_operation;     /* ordinal of the next marked operation, from 1 */
     uint32_t reserved;
     uint64_t output_bytes;       /* bytes of standard output that have been recorded */
-    uint32_t sole;               /* the recorder's: the only thread that takes numbers, see order.c */
+    uint32_t sole;               /* the recorder's: the only thread that takes numbers, see recorder/sequence.h */
     uint32_t numbering;          /* the recorder's: that thread is taking one */
     /* The same for chunks of loads, which count apart, so that events have the same numbers with and without them. */
     uint32_t next_load_site;
@@ -82,7 +82,7 @@ struct cc_chunk_header {         /* CC_CHUNK_HEADER_BYTES, padded with zeros */
  * `payload` as said beside the kind. */
 struct cc_event {
     uint64_t seq;
-    uint64_t offset;             /* byte offset in the watched file; else as said */
+    uint64_t offset;             /* byte offset in the pool file; else as said */
     uint32_t size;               /* bytes */
     uint32_t site;               /* global site id: a unit's base + index in the unit's site table */
     uint32_t stack;              /* id of the call stack (CC_STACK_DEF), the site's own frame excluded */
@@ -97,7 +97,7 @@ struct cc_event {
 #define CC_NO_INSTANCE 0xffffffffu
 
 enum cc_event_kind {
-    /* Updates of watched files. */
+    /* Updates of pool files. */
     CC_STORE = 1,        /* a store through a mapping; payload: the bytes stored; flags: cc_store_flags */
     CC_WRITE = 2,        /* write/pwrite/writev...; payload: the bytes; flags: cc_write_flags. Its sync, if any, is CC_SYNC_* */
     CC_TRUNCATE = 3,     /* ftruncate/truncate/O_TRUNC/fallocate; offset: the new size in bytes */
@@ -107,11 +107,11 @@ enum cc_event_kind {
     CC_FENCE = 6,        /* aux: cc_fence_kind. Of this thread */
     CC_SYNC_BEGIN = 7,   /* aux: cc_sync_kind; file 0 and size 0 for sync(2); size 0 = whole file */
     CC_SYNC_END = 8,     /* the same; payload: seq of its CC_SYNC_BEGIN; flags: 1 if it returned failure */
-    /* What the outside world was told. */
+    /* What the outside world has seen. */
     CC_MARK_BEGIN = 9,   /* crashcheck_op_begin; aux: ordinal of the operation, from 1 */
     CC_MARK_END = 10,    /* crashcheck_op_end; aux: the same ordinal */
     CC_OUTPUT = 11,      /* offset: bytes of standard output written so far */
-    /* Reads of watched files, and accesses to other memory; only in chunks of loads. No payload; flags: cc_store_flags. */
+    /* Reads of pool files, and accesses to other memory; only in chunks of loads. No payload; flags: cc_store_flags. */
     CC_LOAD = 12,            /* a read through a mapping, before it executes. It takes no number: `seq` is that of the next event of
                               * the run, and several may share one; within a thread their place in the chunks orders them */
     CC_VOLATILE_LOAD = 13,   /* the same of other memory; file: 0; offset: the address */
@@ -128,7 +128,7 @@ enum cc_event_kind {
     CC_EXEC = 23,        /* payload: path */
     CC_DLOPEN = 24,      /* payload: path */
     CC_EXIT = 25,        /* aux: 1 for the first process */
-    CC_UNMODELLED = 26,  /* a call on a watched file that the models do not know; payload: its name */
+    CC_UNMODELLED = 26,  /* a call on a pool file that the models do not know; payload: its name */
 };
 
 enum cc_store_flags {
@@ -159,7 +159,7 @@ enum cc_sync_kind {
     CC_OSYNC = 6,            /* the sync an O_SYNC write carries: its range, and metadata as fsync */
     CC_ODSYNC = 7,           /* likewise O_DSYNC: metadata as fdatasync */
     CC_SYNC_RANGE = 8,       /* sync_file_range: orders nothing */
-    CC_DIRSYNC = 9,          /* fsync of a directory that holds watched files; file 0; offset: 64-bit FNV-1a hash of its
+    CC_DIRSYNC = 9,          /* fsync of a directory that holds pool files; file 0; offset: 64-bit FNV-1a hash of its
                               * path relative to the pool folder ("" is the pool folder itself), 0 if unknown */
 };
 

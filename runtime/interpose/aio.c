@@ -1,4 +1,4 @@
-/* POSIX asynchronous writes: named, not followed, because nothing tells here when they happen. */
+/* POSIX asynchronous writes: reported as not modelled, because nothing here shows when they happen. */
 #include <aio.h>
 #include <errno.h>
 

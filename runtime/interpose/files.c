@@ -158,7 +158,7 @@ struct writing {
     uint64_t seq;           /* the write's, then its sync's */
 };
 
-/* The open file's own flags tell O_SYNC and O_APPEND, whichever duplicate of the descriptor set them. */
+/* The open file's own flags have O_SYNC and O_APPEND, whichever duplicate of the descriptor set them. */
 static struct writing writing(int fd, int call_flags)
 {
     struct writing now = {0};

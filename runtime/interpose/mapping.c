@@ -1,4 +1,4 @@
-/* mmap and its kin: which mappings are persistent, and msync. */
+/* mmap, munmap, mremap and msync: which mappings are of pool files, and when they are synced. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>

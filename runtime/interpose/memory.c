@@ -1,4 +1,4 @@
-/* Library functions that fill memory: what they store is taken from their source before they run, or from
+/* Library functions that write memory: what they store is taken from their source before they run, or from
  * their target after. */
 #include <errno.h>
 

@@ -1,4 +1,4 @@
-/* libpmem: its flushes, fences and copies as events; what it does inside is its own business. */
+/* libpmem: its flushes, fences and copies become events; the calls that it makes itself are not recorded. */
 #include <errno.h>
 #include <sys/mman.h>
 

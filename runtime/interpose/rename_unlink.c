@@ -1,4 +1,4 @@
-/* Names of watched files that change hands: reported, not followed. */
+/* Calls that give a pool file another name or none: reported as not modelled. */
 #include <errno.h>
 #include <fcntl.h>
 
@@ -7,13 +7,13 @@
 #include "recorder/file_ids.h"
 #include "recorder/pool_files.h"
 
-/* A watched name that changes hands is reported, and its inodes are identified anew at their next use. */
+/* Reports the call, and identifies the inodes of both names anew at their next use. */
 static void names_change(where at, const char *call, int old_folder, const char *old_path, int new_folder, const char *new_path)
 {
     char relative[PATH_ROOM];
-    bool old_watched = old_path && cc_names_pool_file(old_folder, old_path, relative);
-    bool new_watched = new_path && cc_names_pool_file(new_folder, new_path, relative);
-    if (!old_watched && !new_watched)
+    bool of_pool = old_path && cc_names_pool_file(old_folder, old_path, relative);
+    bool to_pool = new_path && cc_names_pool_file(new_folder, new_path, relative);
+    if (!of_pool && !to_pool)
         return;
     struct file_state state;
     uint16_t file = 0;

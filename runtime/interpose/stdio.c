@@ -1,5 +1,5 @@
-/* Streams: libc writes their files where no interposer sees it, so its functions are watched for what became
- * of the buffer, the file and standard output. */
+/* Streams: libc writes their files where no interposer sees it, so each call is followed by a look at the
+ * buffer, the file and standard output. */
 #define __NO_INLINE__ 1 /* keeps libc's inline bodies of the very functions defined here out */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #define STREAMS_MOST 256u
 #define UNKNOWN SIZE_MAX
 
-/* Streams on watched files that are open: exit flushes them inside libc. */
+/* Streams on pool files that are open: exit flushes them inside libc. */
 static FILE *_Atomic open_streams[STREAMS_MOST];
 
 void cc_stream_opened(FILE *stream)

@@ -1,4 +1,4 @@
-/* Where watched files are mapped: a place of their own, the same in each run, so that runs are comparable and
+/* Where pool files are mapped: at addresses of their own, the same in each run, so that runs are comparable and
  * pools that hold raw pointers reopen where they were. */
 #include <errno.h>
 #include <fcntl.h>

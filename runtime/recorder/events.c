@@ -1,4 +1,4 @@
-/* The calls of instrumented code: stores, atomics, flushes and fences become records. */
+/* The calls that instrumented code makes: its stores, atomics, flushes and fences become records of the trace. */
 #include "recorder/events.h"
 #include "recorder/loads.h"
 #include "recorder/locks.h"
@@ -369,7 +369,7 @@ void cc_fence(uint32_t fence_kind, struct cc_unit *unit, uint32_t index, uint32_
         cc_fence_at((where){unit, index, depth}, fence_kind);
 }
 
-/* Bytes given to a watched file by a system call; its number was reserved before the call (0: number it now). */
+/* Bytes given to a pool file by a system call; its number was reserved before the call (0: number it now). */
 void cc_write_event(where at, uint64_t seq, uint16_t file, uint64_t offset, const void *bytes, uint64_t size, uint8_t flags)
 {
     WITH_WRITER (writer) {

@@ -1,4 +1,5 @@
-/* Reads of persistent memory, and accesses to all other: recorded without touching what events are called. */
+/* Records of reads of pool files and, where wanted, of accesses to all other memory. The numbers of events do not depend on
+ * them. */
 #include <sys/mman.h>
 
 #include "recorder/header.h"
@@ -52,7 +53,7 @@ void cc_loads_start(const char *loads, const char *memory)
 
 /* While all memory is recorded one thread at a time accesses it: from the record of an access until its code has
  * executed. Whoever has the turn runs straight on to where it gives it up, unless a fault jumps out of that; then others
- * wait in vain, hence the bound. A signal handler in between shares the turn of the code that it interrupted. */
+ * would wait for ever, hence the bound. A signal handler in between shares the turn of the code that it interrupted. */
 #define TURNS_WAITED 20000u
 static _Atomic uint32_t turn; /* load_id of who has it */
 
@@ -393,7 +394,6 @@ void cc_access(const struct access *access, struct cc_unit *unit)
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
-/* The recorder is compiled without AVX, and x87 is not used, so this is all that it may change. */
 __asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
         "cc_access_entry:\n"
         "push %rax\n"

@@ -1,4 +1,4 @@
-/* What the outside world was told: marked operations, and how much standard output was printed. */
+/* What the outside world has seen: marked operations, and how much standard output was printed. */
 #include <sys/stat.h>
 
 #pragma GCC visibility push(default)

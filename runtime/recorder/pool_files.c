@@ -18,7 +18,7 @@ void cc_pool_files_start(const char *folder, const char *globs)
     while (pool_length > 1 && pool[pool_length - 1] == '/')
         pool[--pool_length] = 0;
     long fd = raw3(SYS_open, (long)pool, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-    if (!raw_failed(fd)) { /* the kernel will tell of its files without symbolic links */
+    if (!raw_failed(fd)) { /* the kernel reports its files by paths without symbolic links */
         pool_length = cc_real_path((int)fd, pool);
         raw3(SYS_close, fd, 0, 0);
     }
@@ -60,7 +60,7 @@ bool cc_state_of_path(int folder, const char *path, int flags, struct file_state
 
 /* patterns ------------------------------------------------------------------------------------------ */
 
-/* One character of UTF-8; a byte that is none stands for itself, as in Python's file names. */
+/* One character of UTF-8; a byte that is none is a character of its own, as in Python's file names. */
 static uint32_t next_char(const char **text, const char *end)
 {
     const unsigned char *at = (const unsigned char *)*text;
@@ -110,7 +110,7 @@ static bool match_one(const char **pattern, const char *end, const char **text)
 
 static bool glob(const char *pattern, const char *end, const char *text);
 
-/* The same for a pattern that begins with `*`: that stands for the rest of `text`, or less. */
+/* The same for a pattern that begins with `*`: `*` matches the rest of `text`, or less. */
 static bool glob_star(const char *pattern, const char *end, const char *text)
 {
     bool deep = ++pattern < end && *pattern == '*';

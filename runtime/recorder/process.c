@@ -44,7 +44,7 @@ void *cc_real(void **slot, const char *name)
         return found;
     found = dlsym(RTLD_NEXT, name);
     if (!found) {
-        /* A library that was loaded later, or that stands before this one in the search order. */
+        /* A library that was loaded later, or that precedes this one in the search order. */
         void *anywhere = dlsym(RTLD_DEFAULT, name);
         Dl_info theirs, ours;
         if (anywhere && dladdr(anywhere, &theirs) && dladdr((void *)&cc_recording, &ours) &&

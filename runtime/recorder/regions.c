@@ -1,4 +1,4 @@
-/* Which addresses are persistent: the shared mappings of watched files, and the smallest window that holds them. */
+/* Which addresses are persistent: the shared mappings of pool files, and the smallest window that holds them. */
 #include <sys/mman.h>
 
 #include "recorder/locks.h"

@@ -1,4 +1,4 @@
-/* The one order of all events: who may take the next number, and how. */
+/* The one order of all events: which thread may take the next number, and how. */
 #include <linux/membarrier.h>
 
 #include "recorder/header.h"
@@ -18,10 +18,10 @@ void cc_sequence_start(void)
     may_own = cc_notices_forks() && !raw_failed(raw3(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0));
 }
 
-/* The first thread of the run owns the order; exec keeps its id, and so its ownership. Anybody else ends that
+/* The first thread of the run owns the order; exec keeps its id, and so its ownership. Any other thread ends that
  * for good: `sole` is changed first, then a barrier is forced on every core, so that the owner either sees
  * the change before it takes its next number or is seen taking one. (Dekker's protocol, with all of the cost on
- * the rare side.) An owner killed halfway would be waited for in vain, hence the bound. */
+ * the rare side.) An owner that was killed halfway never stops, hence the bound. */
 void cc_sequence_settle(void)
 {
     struct cc_trace_header *header = cc_header;

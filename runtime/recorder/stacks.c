@@ -1,4 +1,4 @@
-/* Call stacks as nodes of one calling-context tree a process, and units as ranges of global site ids. */
+/* Call stacks, as nodes of one calling-context tree per process, and units, as ranges of site numbers. */
 #include <fcntl.h>
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-/* The trace file as the recorder writes it: its header, and chunks that one writer owns each. */
+/* The trace file as the recorder writes it: its header, and chunks that each belong to one writer. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -73,7 +73,7 @@ struct exploration {
     uint32_t vector_at[8], vector_bytes[8];
     uint32_t first_process, deep;
     unsigned char *apart;      /* where an instruction is executed while its page is open */
-    uintptr_t displaced;       /* and where that instruction stands */
+    uintptr_t displaced;       /* and the address of that instruction */
 };
 extern HIDDEN struct exploration cc_run;
 extern HIDDEN uintptr_t cc_explore_resume, cc_explore_kept, cc_explore_stack; /* what cc_explore_after needs */

@@ -1,4 +1,4 @@
-/* What the opener of streams tells their keeper. */
+/* Open streams: what the models of files report to those of stdio. */
 #ifndef CRASHCHECK_STREAMS_H
 #define CRASHCHECK_STREAMS_H
 
