@@ -13,7 +13,7 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
     """True if `path`, relative to the pool folder, matches one of `patterns`.
 
     `*` and `?` stay within a folder, `**` crosses folders (`**/` may also be nothing), `[a-z]` and
-    `[!a-z]` are sets. Names that start with a dot are like others. The same as glob() in recorder/pool_files.c.
+    `[!a-z]` are sets. Names that start with a dot are not special. The same as glob() in recorder/pool_files.c.
     """
     return any(_compiled(pattern).fullmatch(path) for pattern in patterns)
 

@@ -1,4 +1,4 @@
-"""Sparse files: which ranges hold data, and copies that keep holes, so that a pool of 1 GiB costs what it holds."""
+"""Sparse files: which ranges hold data, and copies that keep holes, so that a large pool takes no more space."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Range = tuple[int, int]  # [low, high) in bytes
 
 
 def extents(fd: int, low: int, high: int) -> list[Range]:
-    """The ranges of `[low, high)` that hold data, in order; one range where holes cannot be asked for."""
+    """The ranges of `[low, high)` that hold data, in order; the whole range where holes are not reported."""
     found: list[Range] = []
     at = low
     while at < high:
@@ -71,7 +71,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a folder of regular files, folders and symbolic links; other kinds are left out."""
+    """Copy a folder of regular files, folders and symbolic links; other kinds of files are left out."""
     target.mkdir(parents=True, exist_ok=True)
     with os.scandir(source) as entries:
         for entry in sorted(entries, key=lambda e: e.name):

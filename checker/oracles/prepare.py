@@ -1,4 +1,4 @@
-"""The oracle that [check] asks for, made ready: files of operations, and for output equivalence its references."""
+"""Prepare the oracle that [check] names: its file of operations and, for output equivalence, its references."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ from crashcheck.checker.subject import Subject
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 
-KEPT_BYTES = 64 * 1024  # of each output, to be shown; outputs are compared whole (the sockets to the workers hold two)
-OPERATIONS = "operations"  # in a run's folder: the operations that the workload was given
+KEPT_BYTES = 64 * 1024  # of each output, to be shown (a worker's socket holds two such); outputs are compared whole
+OPERATIONS = "operations"  # in a run's folder: the operations file of the workload
 
 
 def build_environment(config: Config) -> dict[str, str]:
-    """What tells crashcheck-cc which functions are operations."""
+    """Environment variables by which crashcheck-cc knows which functions are operations."""
     names = "\n".join(config.workload.operations)
     return {"CRASHCHECK_OPERATIONS": names} if names else {}
 
 
 def require_marked_operations(config: Config, facts: ProgramFacts) -> None:
-    """Raises CrashcheckError operations-not-found for a name in [workload] operations that marks no function."""
+    """Raise CrashcheckError operations-not-found if [workload] operations names a function that is not marked."""
     marked = found_operations(name for unit in facts.units.values() for name in unit.functions)
     missing = [name for name in config.workload.operations if name not in marked]
     if missing:
         raise CrashcheckError(
             "operations-not-found",
-            f"[workload] operations names {', '.join(missing)}, but no such function was compiled to be marked",
+            f"[workload] operations names {', '.join(missing)}, but crashcheck-cc compiled no such function",
             "Write a function's symbol, or its name with namespaces and classes; it must not be variadic. [build] must "
-            "compile it anew: `make` does not see that the list has changed.",
+            "compile it again: `make` does not notice that the list has changed.",
         )
 
 
 def compares_outputs(config: Config) -> bool:
+    """Whether the check is a driver whose outputs are compared, and not judged by its exit status."""
     return config.check.oracle == OutputEquivalence.name
 
 
 def copy_operations(config: Config, work: Path) -> Path | None:
-    """Put the operations, and no empty line, where the workload finds them; None if there is no such file.
+    """Copy the operations, without empty lines, to where the workload reads them; None if there is no such file.
 
     Raises CrashcheckError operations-file.
     """
@@ -65,7 +66,7 @@ def copy_operations(config: Config, work: Path) -> Path | None:
         raise CrashcheckError(
             "operations-file",
             f"[workload] operations_file: {path} holds no operation",
-            "Write one operation a line, or let `crashcheck ops` do it.",
+            "Write one operation per line, or let `crashcheck ops` do it.",
         )
     work.mkdir(parents=True, exist_ok=True)
     kept = work / OPERATIONS
@@ -74,7 +75,7 @@ def copy_operations(config: Config, work: Path) -> Path | None:
 
 
 def choose_oracle(config: Config, subject: Subject, recorded: Path) -> Oracle:
-    """The oracle. `recorded`: the recording's folder. Raises CrashcheckError operations-mismatch."""
+    """The oracle that [check] names. `recorded`: the recording's folder. Raises CrashcheckError operations-mismatch."""
     if not compares_outputs(config):
         return ExitStatus()
     operations = Operations.of((recorded / OPERATIONS).read_bytes())
@@ -84,18 +85,18 @@ def choose_oracle(config: Config, subject: Subject, recorded: Path) -> Oracle:
 
 
 def oracle_in_recovery(oracle: Oracle, point: int) -> Oracle:
-    """For crashes in the recovery from a crash at `point` of the workload."""
+    """The oracle for crashes in the recovery from a crash at `point` of the workload."""
     return oracle.recovering(point) if isinstance(oracle, OutputEquivalence) else oracle
 
 
 def use_executor(oracle: Oracle, executor: Executor) -> None:
-    """What the oracle needs run, the executor of the crash states runs as well."""
+    """Let the oracle run what it needs with the executor of the crash states."""
     if isinstance(oracle, OutputEquivalence):
         oracle.references.run_by(executor.workers)
 
 
 def prepare_oracle(oracle: Oracle, executor: Executor, tell: Callable[[str], None]) -> None:
-    """Run what must hold before anything is crashed; see references.prepare for what it raises."""
+    """Run what has to pass before any crash state is checked. Raises what references.prepare raises."""
     use_executor(oracle, executor)
     if isinstance(oracle, OutputEquivalence):
         tell("running the driver uncrashed")
@@ -105,12 +106,14 @@ def prepare_oracle(oracle: Oracle, executor: Executor, tell: Callable[[str], Non
 def check_operation_boundaries(
     oracle: Oracle, executor: Executor, subject: Subject, completeness: Completeness
 ) -> None:
-    """Run "everything persisted" between operations, where that says something.
+    """Check the images with everything persisted between operations, where the result decides something.
 
-    After operations that overlapped it tells in which order they took effect. With updates that were not traced it
-    tells whether that matters (CrashcheckError boundary-rejected): tried after some operations here, and after any
-    other before a crash state that rests on it is called a failure. Else a failing boundary is a finding, and the
-    search's business.
+    * After operations that overlapped, it decides in which order they took effect.
+    * If bytes changed that the trace does not account for, it decides whether that matters (CrashcheckError
+      boundary-rejected). Some operations are tried here; any other, before a failing state that depends on it is
+      called a failure.
+
+    Otherwise a failing image of this kind is a finding, which the search makes.
     """
     if not isinstance(oracle, OutputEquivalence):
         return
@@ -132,7 +135,7 @@ def check_operation_boundaries(
 
 
 class _Boundaries:
-    """ "Everything persisted" between operations, each tried once, where the trace does not explain everything."""
+    """Images with everything persisted between operations, each tried once, if the trace is incomplete."""
 
     def __init__(
         self, oracle: OutputEquivalence, executor: Executor, subject: Subject, unexplained: int, points: list[int]
@@ -145,7 +148,7 @@ class _Boundaries:
         self._tried: set[int] = set()
 
     def must_pass(self, ordinal: int) -> None:
-        """After so many operations, or raises CrashcheckError boundary-rejected."""
+        """Check the image after `ordinal` operations. Raises CrashcheckError boundary-rejected if it fails."""
         point = self._point_after.get(ordinal)
         if point is None or ordinal in self._tried:
             return
@@ -159,8 +162,7 @@ class _Boundaries:
             f"with everything persisted after operation {last} ({self._oracle.operations.shown(last)}), the driver "
             f"does not do what it should; {self._unexplained} bytes changed without a traced update, so "
             f"the image is wrong:\n{verdict.output.rstrip()}",
-            "Build everything that writes the files with crashcheck-cc; the report's list of what is not instrumented "
-            "says where to look.",
+            "Build everything that writes the files with crashcheck-cc; the report lists what is not instrumented.",
         )
 
 

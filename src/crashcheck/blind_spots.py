@@ -1,4 +1,4 @@
-"""Functions that look as if they update the files, and of which a run showed no update: the workload's blind spots."""
+"""Blind spots of a workload: functions that can write the files' data structures, but wrote nothing in this run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from crashcheck.checker.results import Unexercised
 from crashcheck.runtime.trace_format import Kind
 
 
-def unexercised(trace: Trace, facts: ProgramFacts, folder: Path) -> tuple[Unexercised, ...]:
-    """Functions that store to a type which the run stored to in the files, but stored nothing there themselves.
+def find_blind_spots(trace: Trace, facts: ProgramFacts, folder: Path) -> tuple[Unexercised, ...]:
+    """Functions that store to a type that is in the files, although neither they nor what they call stored to it there.
 
-    Nor did anything that they call. Nothing is said of stores through pointers whose type is not known, and where
-    the files are written by calls only. Those with the most stores come first.
+    Those with the most stores come first. Stores through pointers of unknown type do not count, and a run that writes
+    the files by system calls only has no blind spots.
     """
     project = Project(facts, folder)
     kinds = trace.events["kind"]
@@ -34,12 +34,12 @@ def unexercised(trace: Trace, facts: ProgramFacts, folder: Path) -> tuple[Unexer
             key = (site.file, site.function)
             if site.kind in STORES and key not in reached and site.line and _type(site) in types:
                 found.setdefault(key, set()).add((site.line, site.column))
-    told = [
+    spots = [
         Unexercised(function, project.file(file), min(at)[0], len(at))
         for (file, function), at in found.items()
         if project.has(file)
     ]
-    return tuple(sorted(told, key=lambda one: (-one.stores, one.file, one.line, one.function)))
+    return tuple(sorted(spots, key=lambda one: (-one.stores, one.file, one.line, one.function)))
 
 
 def _known(trace: Trace, facts: ProgramFacts, ids: Iterable[int]) -> Iterator[Site]:

@@ -1,4 +1,7 @@
-"""What a change touches of a program: its lines, and the functions that they lie in."""
+"""The code of a program that a change touches: the lines of the diff, and the functions that hold them.
+
+`diff` reads the change itself, and knows nothing of programs.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,11 @@ from crashcheck.repository import repository_of
 from crashcheck.source import SourceTree
 
 
-class Touched:
-    """A change as seen from a program. A function counts as touched from its first place in the facts to its last.
+class ChangedCode:
+    """The lines and functions of a program that a change touches.
 
-    So a fence that was taken out is a change of the function that it stood in, and of the stores there.
+    A function extends from its first line in the program facts to its last. So a fence that was deleted is a change of
+    the function that it was in, and of the stores there.
     """
 
     def __init__(self, diff: Diff, folder: Path, facts: ProgramFacts) -> None:
@@ -28,7 +32,7 @@ class Touched:
         def name(file: str) -> str:
             return repository.name(tree.relative(file)) if file else ""
 
-        self._name = name
+        self._name = name  # of a file, as the repository has it
         self._diff = diff
         extents: dict[tuple[str, str], tuple[int, int]] = {}
         for unit in facts.units.values():
@@ -44,24 +48,24 @@ class Touched:
             if any(low <= line <= high for line in diff.changed(file))
         }
 
-    def at(self, file: str, line: int, function: str) -> bool:
-        """Whether a place was changed, or its function."""
+    def holds(self, file: str, line: int, function: str) -> bool:
+        """Whether a line was changed, or its function."""
         named = self._name(file)
         return line in self._diff.changed(named) or (named, function) in self._functions
 
-    def site(self, site: StaticSite) -> bool:
-        """As `at`, of a place that updates files."""
-        return self.at(site.file, site.line, site.function)
+    def holds_site(self, site: StaticSite) -> bool:
+        """As `holds`, of a statement that updates files."""
+        return self.holds(site.file, site.line, site.function)
 
-    def finding(self, finding: Finding) -> bool:
-        """Whether a culprit of a finding was changed, or the place of the crash."""
-        return any(self.at(place.file, place.line, place.function) for place in _places(finding))
+    def holds_finding(self, finding: Finding) -> bool:
+        """Whether one of a finding's stores was changed, or the statement before which the crash happens."""
+        return any(self.holds(place.file, place.line, place.function) for place in _places(finding))
 
     def mark(self, result: RunResult) -> RunResult:
-        """`result`, with what is in the change marked."""
+        """`result`, with a mark on each finding that is in the change."""
 
         def marked(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-            return tuple(replace(finding, in_diff=self.finding(finding)) for finding in findings)
+            return tuple(replace(finding, in_diff=self.holds_finding(finding)) for finding in findings)
 
         return replace(result, findings=marked(result.findings), uncertain=marked(result.uncertain))
 

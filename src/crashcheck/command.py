@@ -1,4 +1,4 @@
-"""A command of crashcheck.toml: an argument vector or a shell's line, with placeholders to fill in."""
+"""A command of crashcheck.toml: an argument vector or a shell command, with placeholders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Characters that mean something to a shell beyond quoting; `{pool}` and its like are taken out first.
+# Characters that mean something to a shell beyond quoting; placeholders like `{pool}` are taken out first.
 _SHELL = re.compile(
     r"[|&;<>()$`*?\[\]~#\n]|^\s*[A-Za-z_]\w*=|^\s*(?:cd|exec|export|set|unset|ulimit|umask|if|for|while|!|\.|:)\s"
 )
@@ -26,13 +26,13 @@ class Command:
         return not self.words
 
     def holds(self, name: str) -> bool:
-        """Whether the placeholder `{name}` stands in it."""
+        """Whether it contains the placeholder `{name}`."""
         return name in self.placeholders()
 
     def argv(self, **values: str) -> list[str]:
         """The argument vector with each `{name}` replaced by `values[name]`.
 
-        A value is one word, whatever characters it holds: in a shell command it is quoted for the place it stands in.
+        A value is one word, whatever characters it holds: in a shell command it is quoted for the quotes around it.
         """
         if self.shell:
             return ["/bin/sh", "-c", _fill_shell(self.text, values)]
@@ -40,7 +40,7 @@ class Command:
 
     @classmethod
     def of_text(cls, text: str) -> Command:
-        """From one string: a shell's line if it holds what only a shell understands. Raises ValueError (shlex)."""
+        """From one string: a shell command if it holds what only a shell understands. Raises ValueError (shlex)."""
         if _SHELL.search(_PLACEHOLDER.sub("x", text)):
             return cls(text, ())
         return cls(text, tuple(shlex.split(text)))
@@ -55,7 +55,7 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def _fill_shell(text: str, values: Mapping[str, str]) -> str:
-    """Replaces placeholders in a shell command, each value quoted for the quotes it stands in."""
+    """Replace placeholders in a shell command, each value quoted for the quotes around it."""
     out: list[str] = []
     quote = ""
     at = 0

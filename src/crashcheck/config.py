@@ -1,4 +1,7 @@
-"""What the user asks for: crashcheck.toml and the command line's overrides of it, as one checked value."""
+"""The configuration: crashcheck.toml and the options of the command line, as one checked value.
+
+Read by hand and not by a library, because an error names the key, shows an example, or asks "did you mean".
+"""
 
 from __future__ import annotations
 
@@ -28,43 +31,53 @@ DEFAULT_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class BuildConfig:
+    """[build]: makes the programs of the project."""
+
     command: Command | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SetupConfig:
-    """Makes what the workload starts from. It runs before the recording; its result is the first image."""
+    """[setup]: makes the files that the workload starts from, the first image. It is not recorded."""
 
     command: Command | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadConfig:
+    """[workload]: what is recorded."""
+
     command: Command
     env: Mapping[str, str]
     timeout_s: float = 60.0
-    operations_file: str = ""  # one operation a line; {ops} in commands
-    operations: tuple[str, ...] = ()  # functions that are marked as operations
+    operations_file: str = ""  # one operation per line; {ops} in commands
+    operations: tuple[str, ...] = ()  # functions whose outermost calls are operations
 
 
 @dataclass(frozen=True, slots=True)
 class PoolConfig:
+    """[pool]: the files that may lose updates in a crash."""
+
     files: tuple[str, ...]  # glob patterns relative to the pool folder
 
 
 @dataclass(frozen=True, slots=True)
 class CheckConfig:
+    """[check]: decides whether the files that a crash left are consistent."""
+
     command: Command
     env: Mapping[str, str]
     oracle: str = "exit-status"
-    first: str = "check"  # "skip": the first image is not meant to pass
+    first: str = "check"  # "skip": the first image need not pass
     timeout_s: float = 10.0
     memory_mib: int = 4096  # address space of a check; 0: no limit
-    file_mib: int = 8192  # size of any one file that a check writes; 0: no limit
+    file_mib: int = 8192  # size of each file that a check writes; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
+    """[model]: which updates may survive a crash."""
+
     name: str = "px86"
     tear: int = 0  # bytes of a sector that persists on its own; 0: pages do not tear
     files: str = "ext4"  # what makes a new file's name durable (crash-model.md, page-cache rule 5)
@@ -72,13 +85,15 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class StrategyConfig:
+    """[strategy]: which crash states are checked, and in which order."""
+
     name: str = "ranked"
-    deviations: int = 2  # bounded: at most this many lines (pages) that lost, or kept, something
+    deviations: int = 2  # bounded: at most this many cache lines (pages) that lost, or kept, updates
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetConfig:
-    """Where neither is given, DEFAULT_SECONDS: most programs have more crash states than anyone can wait for."""
+    """[budget]: how long to search. DEFAULT_SECONDS if neither is given: most programs have too many states for all."""
 
     seconds: float | None = None
     states: int | None = None
@@ -86,20 +101,24 @@ class BudgetConfig:
 
 @dataclass(frozen=True, slots=True)
 class RecordConfig:
+    """[record]: how the workload is recorded."""
+
     mapping: str = "fixed"  # watched files reopen at the address where they were first mapped
     memory: str = "persistent"  # whose loads and stores are recorded: "all" includes memory that a crash loses
 
 
 @dataclass(frozen=True, slots=True)
 class ReportConfig:
-    notes: bool = False  # flushes, fences and syncs that made nothing durable
-    fixes: bool = True  # for each finding, what would mend it, tried on the recorded run
-    fail_on: str = "warning"  # the least grave level of a finding that makes the exit code 1
+    """[report]: what a run reports, and when it fails."""
+
+    notes: bool = False  # report redundant flushes, fences and syncs
+    fixes: bool = True  # suggest a fix for each finding, tried on the recorded run
+    fail_on: str = "warning"  # the lowest severity of a finding that makes the exit code 1
 
 
 @dataclass(frozen=True, slots=True)
 class SuppressConfig:
-    """Findings to live with: those of one id, or of a file pattern, or both."""
+    """[[suppress]]: findings to accept: those with this id, in these files, or both."""
 
     reason: str
     id: str = ""
@@ -127,7 +146,7 @@ class Config:
 
 
 def load(path: Path | str) -> Config:
-    """Reads and checks `path`, a crashcheck.toml or a folder that holds one.
+    """Read and check `path`, a crashcheck.toml or a folder that holds one.
 
     Raises CrashcheckError: config-missing, config-syntax, config-unknown-key, config-required, config-type,
     config-value, config-placeholder.
@@ -149,7 +168,7 @@ def load(path: Path | str) -> Config:
 
 
 def parse(text: str, path: Path) -> Config:
-    """Checks `text` as if it were read from `path`; see `load`."""
+    """Check `text` as if it were read from `path`; see `load`."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -240,7 +259,7 @@ def override(
     fixes: bool | None = None,
     fail_on: str | None = None,
 ) -> Config:
-    """`config` with what the command line said; None leaves a value as it is. `budget` is a duration ("60s").
+    """`config` with the options of the command line; None leaves a value as it is. `budget` is a duration ("60s").
 
     Raises CrashcheckError(config-value) as `load` does, naming the option.
     """
@@ -314,7 +333,9 @@ def _suppressions(path: Path, tables: object) -> tuple[SuppressConfig, ...]:
         for kind in kinds:
             if kind not in FINDING_KINDS:
                 hint = f"The kinds are {one_of(FINDING_KINDS)}."
-                raise CrashcheckError("config-value", f"{path}: {section.label('kinds')}: {kind!r} is none.", hint)
+                raise CrashcheckError(
+                    "config-value", f"{path}: {section.label('kinds')}: {kind!r} is not a kind.", hint
+                )
         out.append(SuppressConfig(reason, id_, file, kinds))
     return tuple(out)
 
@@ -335,7 +356,7 @@ def _check_operations(config: Config) -> None:
         if commands[1][1].holds("ops"):
             raise CrashcheckError(
                 "config-placeholder",
-                f"{config.path}: [check] command: {{ops}} is known only with oracle = 'output-equivalence'.",
+                f"{config.path}: [check] command: {{ops}} can be used only with oracle = 'output-equivalence'.",
             )
         return
     for label, command in commands:

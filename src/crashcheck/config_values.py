@@ -1,4 +1,4 @@
-"""The values of crashcheck.toml one by one: of the right type, of those allowed, or refused in words that help."""
+"""The values of crashcheck.toml one by one: of the right type and among those allowed, or an error with a hint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEARS = ("none", 512, 4096)
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table of the file; each method takes one key out of it, checked."""
+    """One table of the file; each method returns the checked value of one key, or raises a CrashcheckError."""
 
     path: Path
     name: str
@@ -140,12 +140,12 @@ def _check_placeholders(section: Section, key: str, command: Command, allowed: t
         where = f"{section.path}: {section.label(key)}"
         if name in known and name not in allowed:
             places = {"ops": "[workload] and [check] command", "run": "[workload] command"}.get(name, "[check] command")
-            raise CrashcheckError("config-placeholder", f"{where}: {{{name}}} is known only in {places}.")
-        # Other braces are the program's own business (awk, jq), unless they look like a slip of ours.
+            raise CrashcheckError("config-placeholder", f"{where}: {{{name}}} can be used only in {places}.")
+        # Other braces are the program's own (awk, jq), unless they look like a misspelt placeholder.
         close = difflib.get_close_matches(name, known, 1, 0.7)
         if name not in known and close:
             raise CrashcheckError(
-                "config-placeholder", f"{where}: {{{name}}} is no placeholder.", f"Did you mean {{{close[0]}}}?"
+                "config-placeholder", f"{where}: {{{name}}} is not a placeholder.", f"Did you mean {{{close[0]}}}?"
             )
 
 

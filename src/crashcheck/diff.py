@@ -1,4 +1,7 @@
-"""What a change touches: the lines of each file that a unified diff adds, borders on, and shows."""
+"""A change as a unified diff: the lines of each file that it adds, borders on, and shows.
+
+Reports need this, so it knows nothing of programs; `change` looks up what the lines are in a program.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,13 @@ UNTRACKED_MAX_FILES = 1000
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """One changed file. Lines are 1-based and of the new side.
-
-    `added`: lines that are new or altered. `gone`: lines on either side of a place where lines were taken away and
-    none put in their stead, as when a fence is deleted. `shown`: all lines that the diff's hunks hold, those around the
-    change among them: a comment on any other line is not shown on a pull request.
-    """
+    """One changed file. Line numbers start at 1 and are those of the new side."""
 
     path: str  # relative to the repository, with "/"
-    before: str  # on the old side; "" for a new file
-    added: frozenset[int]
-    gone: frozenset[int]
-    shown: frozenset[int]
+    before: str  # its path on the old side; "" for a new file
+    added: frozenset[int]  # lines that are new or changed
+    gone: frozenset[int]  # the lines before and after deleted ones, if nothing was added in their place
+    shown: frozenset[int]  # all lines in the diff's hunks; GitHub shows no comment on any other line of a pull request
 
     @property
     def changed(self) -> frozenset[int]:
@@ -133,40 +131,49 @@ class _Parser:
             )
 
     def _hunks(self, added: set[int], gone: set[int], shown: set[int]) -> None:
+        """Add the lines of a file's hunks to the three sets."""
         while self.at < len(self.lines) and (head := _HUNK.match(self.lines[self.at])):
-            old_left = int(head[2]) if head[2] is not None else 1
-            line, new_left = int(head[3]), int(head[4]) if head[4] is not None else 1
-            start = self.at + 1
-            if new_left == 0:
-                line += 1  # the head of a hunk without a new side names the line before it
-            taken = put = False  # since the last line that both sides have
-            while old_left > 0 or new_left > 0:
-                self.at += 1
-                if self.at >= len(self.lines) or (self.at == len(self.lines) - 1 and not self.lines[self.at]):
-                    raise _malformed(start, "the text ends within this hunk")
-                sign = self.lines[self.at][:1]
-                if sign == b"-":
-                    old_left -= 1
-                    taken = True
-                elif sign == b"+":
-                    added.add(line)
-                    shown.add(line)
-                    line, new_left, put = line + 1, new_left - 1, True
-                elif sign in (b" ", b"", b"\r"):  # some mailers strip the space of an empty line
-                    if taken and not put:
-                        gone |= {line - 1, line} - {0}
-                    shown.add(line)
-                    line, old_left, new_left = line + 1, old_left - 1, new_left - 1
-                    taken = put = False
-                elif sign != b"\\":  # "\ No newline at end of file"
-                    raise _malformed(self.at, "this is no line of a hunk")
-            if old_left < 0 or new_left < 0:
-                raise _malformed(start, "this hunk is longer than its head says")
-            if taken and not put and line > 1:
-                gone.add(line - 1)
+            self._hunk(head, added, gone, shown)
             self.at += 1
             while self.at < len(self.lines) and self.lines[self.at].startswith(b"\\"):
                 self.at += 1
+
+    def _hunk(self, head: re.Match[bytes], added: set[int], gone: set[int], shown: set[int]) -> None:
+        """One hunk, by the counts in its head. Ends at its last line."""
+        old_left = int(head[2]) if head[2] is not None else 1
+        line, new_left = int(head[3]), int(head[4]) if head[4] is not None else 1
+        start = self.at + 1
+        if new_left == 0:
+            line += 1  # the head of a hunk without a new side names the line before it
+        taken = put = False  # since the last line that both sides have
+        while old_left > 0 or new_left > 0:
+            sign = self._sign(start)
+            if sign == b"-":
+                old_left -= 1
+                taken = True
+            elif sign == b"+":
+                added.add(line)
+                shown.add(line)
+                line, new_left, put = line + 1, new_left - 1, True
+            elif sign in (b" ", b"", b"\r"):  # some mailers strip the space of an empty line
+                if taken and not put:
+                    gone |= {line - 1, line} - {0}
+                shown.add(line)
+                line, old_left, new_left = line + 1, old_left - 1, new_left - 1
+                taken = put = False
+            elif sign != b"\\":  # "\ No newline at end of file"
+                raise _malformed(self.at, "this is no line of a hunk")
+        if old_left < 0 or new_left < 0:
+            raise _malformed(start, "this hunk is longer than its head says")
+        if taken and not put and line > 1:
+            gone.add(line - 1)
+
+    def _sign(self, start: int) -> bytes:
+        """Go to the next line of the hunk that begins at `start`; its first character."""
+        self.at += 1
+        if self.at >= len(self.lines) or (self.at == len(self.lines) - 1 and not self.lines[self.at]):
+            raise _malformed(start, "the text ends within this hunk")
+        return self.lines[self.at][:1]
 
 
 def _malformed(index: int, why: str) -> CrashcheckError:
@@ -186,7 +193,7 @@ def _unquoted(body: bytes) -> bytes:
 
 
 def _name(text: bytes) -> bytes:
-    """A name as it stands after `+++ `, `rename to ` and the like: quoted, or with a tab and a date after it."""
+    """A name as written after `+++ `, `rename to ` and the like: quoted, or with a tab and a date after it."""
     quoted = _QUOTED.match(text)
     return _unquoted(quoted[1]) if quoted else text.split(b"\t", 1)[0]
 
@@ -308,7 +315,7 @@ _DROPPED = (
 
 
 def _try_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Runs git so that it prints alike everywhere, asks nobody, fetches nothing and starts no other program."""
+    """Run git: it prints the same everywhere, asks for no input, fetches nothing and starts no other program."""
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     environment |= {
         "LC_ALL": "C",

@@ -8,7 +8,7 @@ EXIT_FAILED = 2
 
 
 class CrashcheckError(Exception):
-    """A reason why crashcheck could not do its job.
+    """Why crashcheck failed, for its user.
 
     `slug` names the entry in docs/messages.md; `message` says what happened and with which value;
     `hint` says what to do. `exit_code` is what the process returns.

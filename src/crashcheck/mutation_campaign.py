@@ -1,15 +1,15 @@
-"""`crashcheck mutate` as a job: record a clean program once, then search each of its mutants for a state that fails."""
+"""A mutation campaign: record a correct program once, then search each mutant of it for a crash state that fails."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
-from itertools import chain, compress, islice
+from itertools import chain, islice
 from pathlib import Path
 
 from crashcheck import pipeline
@@ -22,7 +22,7 @@ from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.common_space import CommonSpace
 from crashcheck.checker.mutation.mutant_states import MutantStates, StateCount
 from crashcheck.checker.mutation.mutants import Mutant, Persist, mutants, persists, without_persists
-from crashcheck.checker.mutation.product_exploration import Covering, drawn
+from crashcheck.checker.mutation.product_exploration import Covering, ProductEnd, drawn
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.results import Location, Outcome, Verdict
@@ -39,10 +39,9 @@ from crashcheck.recording import RecordedRun, built, record_check_reads, record_
 from crashcheck.source import SourceTree
 from crashcheck.strategy_setup import strategy_of
 
-DEFAULT_SECONDS = 10.0  # for each mutant
 MOST_COUNTED = 1_000_000  # new states of a mutant
 _FEW = 5_000  # new states that are likely to be all run
-_AHEAD = 4
+_AHEAD = 4  # states submitted for each worker
 _FEW_RUN = 2_000  # new states of a mutant that are all run
 _AIMED_SHARE = 0.35  # of a mutant's seconds, for the states that the persistence graph points to
 _FEW_AT_ONCE = 16  # new states of one moment that are run rather than explored: that costs about as much
@@ -54,47 +53,44 @@ _SAMPLED = 64  # states of a mutant that nothing but explored runs decided, and 
 
 class Fate(StrEnum):
     FOUND = "found"  # a crash state failed, twice
-    EQUIVALENT = "equivalent"  # it has no crash state that the original does not have, by the persistence graph
-    HARMLESS = "harmless"  # every crash state that only the mutant has was run, or ends like one that was; none failed
-    SURVIVED = "survived"  # none failed until the budget was spent, or the strategy had no more
+    EQUIVALENT = "equivalent"  # by the persistence graph, it has no crash state that the original does not have
+    HARMLESS = (
+        "harmless"  # every crash state that only the mutant has was run, or ends as one that was run; none failed
+    )
+    SURVIVED = "survived"  # none failed before the budget was used up, or before the strategy had no more states
 
 
 @dataclass(frozen=True, slots=True)
 class MutantResult:
-    """`ran`: how often the place ran in the workload; `exposed`: updates that persist later than they did.
+    """What the search of one mutant found, and what that rests on. A new state is one that only the mutant has."""
 
-    `new`: how many crash states only the mutant has, None if more than MOST_COUNTED or if one was found before they
-    were counted; several may leave the same image. `lost`: where what they lose was written. `because`: what can be
-    said of them beyond that.
-    """
-
-    what: str
-    change: str
-    words: str
-    location: Location
-    ran: int
+    what: str  # "flush", "fence" or "sync"
+    change: str  # "deleted" or "moved"
+    words: str  # the mutation in a sentence
+    location: Location  # of the mutated statement
+    ran: int  # how often the workload ran it
     fate: Fate
-    exposed: int
-    states: int  # images that only the mutant leaves, checked; of one that was found, until then
-    new: int | None
+    exposed: int  # updates that persist later than they did
+    states: int  # images that only the mutant leaves and that were checked; of one that was found, until then
+    new: int | None  # new states, of which several may leave the same image; None: over MOST_COUNTED, or not counted
     proved: int  # new states of which each has the end of an explored run, and need not have been run itself
-    ends: int  # of explored runs
-    lost: tuple[Location, ...]
-    because: str
+    ends: int  # ends of explored runs
+    lost: tuple[Location, ...]  # where the updates were made that new states lose
+    because: str  # why this is its fate; empty if there is nothing to add
     seconds: float
-    outcome: Outcome | None
-    output: str
+    outcome: Outcome | None  # how the check failed on the state that was found
+    output: str  # what it printed then
 
 
 @dataclass(frozen=True, slots=True)
-class Mutation:
+class CampaignResult:
     """All mutants, in the order of the source."""
 
     results: tuple[MutantResult, ...]
     strategy: str
     model: str
     seconds: float
-    note: str = ""  # why some moments could not be explored, or why none counts
+    note: str = ""  # why some moments could not be explored, or why no explored run counts
 
     def count(self, fate: Fate) -> int:
         return sum(result.fate is fate for result in self.results)
@@ -108,20 +104,21 @@ def mutate(
     moves: bool = True,
     aimed: bool = True,
     explore: bool = True,
-    tell: Callable[[str], None] = lambda text: None,
+    on_phase: Callable[[str], None] = lambda text: None,
     on_result: Callable[[MutantResult], None] = lambda result: None,
-) -> Mutation:
-    """Record `config`'s program and search its mutants, each with [budget].
+) -> CampaignResult:
+    """Record the program and search each of its mutants for at most [budget].
 
-    `aimed`: first the states that the persistence graph points to (MutantStates.aimed), then all that are new; else the
-    new ones among the strategy's. `explore`: explored runs may decide many of them at once (docs/mutation.md).
+    `wanted`: which flushes, fences and syncs to mutate; `moves`: move them as well as delete them. `aimed`: first the
+    states that the persistence graph points to (MutantStates.aimed), then all that are new; else the new ones among the
+    strategy's. `explore`: explored runs may decide many of them at once (docs/mutation.md).
 
     Raises CrashcheckError: mutate-not-clean if the program fails without a mutation, mutate-nothing, and a run's.
     """
     started = time.monotonic()
     results: list[MutantResult] = []
-    with built(config, tell) as run_folder:
-        run = record_check_reads(config, record_run(config, run_folder.path, tell))
+    with built(config, on_phase) as run_folder:
+        run = record_check_reads(config, record_run(config, run_folder.path, on_phase))
         trace = run.subject.trace
         chain_of = call_chains(trace, run.facts, SourceTree(config.folder).relative)
         found = [persist for persist in persists(trace, chain_of) if wanted(persist)]
@@ -131,27 +128,27 @@ def mutate(
                 "the recording holds no flush, fence or sync to mutate, or none that was asked for",
                 "Build the program with crashcheck-cc -g, so that places in the source are known.",
             )
-        tell("searching the program as it is")
-        with _Search(config, run, run_folder.path, jobs or pipeline.cores(), explore) as search:
+        on_phase("searching the program as it is")
+        with _Campaign(config, run, run_folder.path, jobs or pipeline.cores(), explore) as campaign:
             every = (mutant for mutant in mutants(trace, found) if moves or mutant.change != "moved")
 
             def take(candidate: Candidate[Mutant], result: MutantResult) -> None:
                 results.append(result)
                 on_result(result)
 
-            Loop(_Mutants(every, search, aimed, tell), Meter(Budget())).run_through(take)
-        note, results = search.reviewed(results)
-        return Mutation(tuple(results), config.strategy.name, config.model.name, time.monotonic() - started, note)
+            Loop(_Mutants(every, campaign, aimed, on_phase), Meter(Budget())).run_through(take)
+        note, results = campaign.reviewed(results)
+        return CampaignResult(tuple(results), config.strategy.name, config.model.name, time.monotonic() - started, note)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mutants:
-    """The search over mutants: a choice is a mutant, its result what became of it (search/protocol.py)."""
+    """The mutants as something to search (search/protocol.py): a choice is a mutant, its result a MutantResult."""
 
     every: Iterator[Mutant]
-    search: _Search
+    campaign: _Campaign
     aimed: bool
-    tell: Callable[[str], None]
+    on_phase: Callable[[str], None]
 
     def choices(self) -> Iterator[Mutant]:
         return self.every
@@ -161,32 +158,36 @@ class _Mutants:
         return blake2b(repr(changed).encode(), digest_size=16).digest()
 
     def execute(self, candidate: Candidate[Mutant]) -> Awaited[MutantResult]:
-        self.tell(f"{candidate.place + 1}: {self.describe(candidate.choice)}")
-        return lambda left_s: self.search.fate(candidate.choice, self.aimed)
+        self.on_phase(f"{candidate.place + 1}: {self.describe(candidate.choice)}")
+        return lambda left_s: self.campaign.decide(candidate.choice, self.aimed)
 
     def describe(self, choice: Mutant) -> str:
         location = choice.persist.location
         return f"{location.file}:{location.line} {choice.words}"
 
 
-class _Search:
-    """The search of all mutants, by the same workers: images, references and verdicts are those of one state space."""
+_Submitted = tuple[CrashState, bytes, int | None]  # with its fingerprint, and a ticket unless its verdict is known
+
+
+class _Campaign:
+    """The search of all mutants with the same workers: images, references and verdicts are those of one state space."""
 
     def __init__(self, config: Config, run: RecordedRun, work: Path, jobs: int, explore: bool) -> None:
         self._config = config
         self._recorded = run
         self._work = work
         self._jobs = jobs
-        self._budget = Budget(config.budget.seconds, config.budget.states)
-        self._known: dict[bytes, Verdict] = {}
-        self._failed_again: set[bytes] = set()
+        self._budget = Budget(config.budget.seconds, config.budget.states)  # of each mutant
         self._may_explore = explore
+        # What changes while mutants are searched:
+        self._known: dict[bytes, Verdict] = {}  # by the fingerprint of the image
+        self._failed_again: set[bytes] = set()  # images that failed a second time
         self._unexplored = ""  # why no moment of any mutant can be explored
-        self._contradicted = ""
+        self._contradicted = ""  # how a run contradicted what explored runs showed
 
-    def __enter__(self) -> _Search:
+    def __enter__(self) -> _Campaign:
         config, run = self._config, self._recorded
-        oracle = self._must_be_clean()
+        oracle = self._require_clean()
         original = run.subject.graph
         trace = without_persists(run.subject.trace)
         space = StateSpace(build_graph(trace, original.model, original.options))
@@ -214,7 +215,7 @@ class _Search:
     def __exit__(self, *_: object) -> None:
         self._executor.close()
 
-    def _must_be_clean(self) -> Oracle:
+    def _require_clean(self) -> Oracle:
         config, run = self._config, self._recorded
         oracle = prepare.choose_oracle(config, run.subject, run.folder)
         with executor_of(config, run, self._work, self._jobs, oracle) as executor:
@@ -228,15 +229,16 @@ class _Search:
             raise CrashcheckError(
                 "mutate-not-clean",
                 f"the program fails without a mutation: {first.message}",
-                "Mend what `crashcheck run` finds first: a mutant could not be told from it.",
+                "First fix what `crashcheck run` finds: it would be found in every mutant.",
             )
         return oracle
 
-    def fate(self, mutant: Mutant, aimed: bool) -> MutantResult:
+    def decide(self, mutant: Mutant, aimed: bool) -> MutantResult:
+        """Search one mutant for a state that fails. `aimed`: as in `mutate`."""
         started = time.monotonic()
         original = self._recorded.subject.graph
         graph = build_graph(mutant.trace, original.model, original.options)
-        one = _One(mutant, graph, MutantStates(self._common, original, graph))
+        one = _MutantProgress(mutant, graph, MutantStates(self._common, original, graph))
         fate, verdict = self._search(one, aimed)
         persist = mutant.persist
         return MutantResult(
@@ -270,7 +272,7 @@ class _Search:
             for each in results
         ]
 
-    def _search(self, one: _One, aimed: bool) -> tuple[Fate, Verdict | None]:
+    def _search(self, one: _MutantProgress, aimed: bool) -> tuple[Fate, Verdict | None]:
         meter = Meter(self._budget)
         one.exposure.keep_on = within(lambda: meter.left_s)
         try:
@@ -278,7 +280,7 @@ class _Search:
         except OutOfTime:
             return Fate.SURVIVED, None
 
-    def _search_within(self, one: _One, aimed: bool, meter: Meter) -> tuple[Fate, Verdict | None]:
+    def _search_within(self, one: _MutantProgress, aimed: bool, meter: Meter) -> tuple[Fate, Verdict | None]:
         if not aimed:
             failed, spent = self._run(one, self._of_strategy(one, meter), meter)
             if failed is None and (spent or not self._is_all(one)):
@@ -303,56 +305,42 @@ class _Search:
         seconds = self._budget.seconds
         return Meter(Budget(None if seconds is None else seconds * share, self._budget.states))
 
-    def _run(self, one: _One, states: Iterator[CrashState | None], meter: Meter) -> tuple[Verdict | None, bool]:
+    def _run(
+        self, one: _MutantProgress, states: Iterator[CrashState | None], meter: Meter
+    ) -> tuple[Verdict | None, bool]:
         """The verdict of the first state that fails, twice; and whether the budget ended first."""
-        waiting: deque[tuple[CrashState, bytes, int | None]] = deque()
-        spent = ended = False
+        ahead = _Ahead(one, states, meter, self._submit, _AHEAD * self._jobs)
         try:
-            while True:
-                while not spent and not ended and len(waiting) < _AHEAD * self._jobs:
-                    if meter.out_of_seconds() or meter.out_of_states(one.states + len(waiting)):
-                        spent = True
-                        break
-                    try:
-                        state = next(states)
-                    except StopIteration:
-                        ended = True
-                        continue
-                    except OutOfTime:
-                        spent = True
-                        break
-                    if state is not None and one.first_of(fingerprint := self._common.content.fingerprint(state)):
-                        ticket = None if fingerprint in self._known else self._executor.submit(state)
-                        waiting.append((state, fingerprint, ticket))
-                if not waiting:
-                    return None, spent
-                state, fingerprint, ticket = waiting.popleft()
+            for state, fingerprint, ticket in ahead:
                 verdict = self._verdict(fingerprint, ticket)
                 one.checked(self._common.space.points[state.point])
                 if not verdict.passed and self._fails_again(state, fingerprint):
-                    return verdict, spent
+                    return verdict, ahead.spent
+            return None, ahead.spent
         finally:
-            for _, fingerprint, ticket in waiting:
+            for _, fingerprint, ticket in ahead.waiting:
                 self._verdict(fingerprint, ticket)
 
-    def _explore(self, one: _One, all_: Iterator[CrashState | None], meter: Meter) -> tuple[Verdict | None, bool]:
+    def _submit(self, one: _MutantProgress, state: CrashState) -> _Submitted | None:
+        """Have a state checked; None if its image was met before with this mutant."""
+        fingerprint = self._common.content.fingerprint(state)
+        if not one.first_of(fingerprint):
+            return None
+        return state, fingerprint, None if fingerprint in self._known else self._executor.submit(state)
+
+    def _explore(
+        self, one: _MutantProgress, all_: Iterator[CrashState | None], meter: Meter
+    ) -> tuple[Verdict | None, bool]:
         """As `_run`, of all moments: the new states of some are run, those of others decided by explored runs; between
         these some of `all_` states are run.
 
         Then `one.decided`, unless there was one that could not be.
         """
-        stretches = one.exposure.stretches()
-        many = [
-            sum(map(one.exposure.new_at, each)) > _FEW_AT_ONCE
-            or max(map(one.exposure.all_at, each)) > _FEW_TO_GO_THROUGH
-            for each in stretches
-        ]
-        large = list(compress(stretches, many))
-        small = [clock for each, is_large in zip(stretches, many, strict=True) if not is_large for clock in each]
+        large, small = _by_size(one.exposure)
         decided = True
         for first in range(0, len(large), self._jobs):
-            if self._unexplored or self._contradicted:
-                one.unexplored = self._contradicted or self._unexplored
+            one.unexplored = self._contradicted or self._unexplored or one.unexplored
+            if self._contradicted or self._unexplored:
                 return None, False
             if meter.out_of_seconds():
                 return None, True
@@ -360,15 +348,7 @@ class _Search:
             limit_s = min(_MOMENT_S, meter.left_s or _MOMENT_S)
             outcomes = self._covering.decide(one.exposure, [stretch[-1] for stretch in some], limit_s)
             for stretch, outcome in zip(some, outcomes, strict=True):
-                one.ends += outcome.ends
-                if outcome.passes:
-                    one.proved += sum(map(one.exposure.new_at, stretch))
-                    one.explored.extend(stretch)
-                else:
-                    decided = False
-                    one.unexplored = outcome.why or "an explored run failed, and no crash state that it stands for"
-                    if outcome.final:
-                        self._unexplored = outcome.why
+                decided &= self._count_explored(one, stretch, outcome)
                 suspects = (state for _, state in outcome.failing)
                 failed, spent = self._run(one, chain(suspects, islice(all_, _BESIDE)), meter)
                 if failed is not None or spent:
@@ -377,12 +357,24 @@ class _Search:
         if failed is not None or spent:
             return failed, spent
         one.decided = decided
-        failed, _ = self._run(one, self._sample(one), Meter(Budget()))  # what was shown is tried, whatever is left
+        failed, _ = self._run(one, self._sample(one), Meter(Budget()))  # whatever is left of the budget
         if failed is not None:
             self._contradicted = "a crash state failed that should have passed by that"
         return failed, False
 
-    def _sample(self, one: _One) -> Iterator[CrashState]:
+    def _count_explored(self, one: _MutantProgress, stretch: Sequence[int], outcome: ProductEnd) -> bool:
+        """Take over what explored runs showed of a stretch of moments; whether that decided it."""
+        one.ends += outcome.ends
+        if outcome.passes:
+            one.proved += sum(map(one.exposure.new_at, stretch))
+            one.explored.extend(stretch)
+            return True
+        one.unexplored = outcome.why or "an explored run failed, and no crash state that it stands for"
+        if outcome.final:
+            self._unexplored = outcome.why
+        return False
+
+    def _sample(self, one: _MutantProgress) -> Iterator[CrashState]:
         """States that explored runs decided, of each moment in turn."""
         some = [drawn(one.exposure, clock, _SAMPLED) for clock in one.explored]
         many = 0
@@ -407,15 +399,15 @@ class _Search:
             self._failed_again.add(fingerprint)
         return fingerprint in self._failed_again
 
-    def _of_strategy(self, one: _One, meter: Meter) -> Iterator[CrashState | None]:
-        """Its states; None for one that the original has as well, so that the clock is looked at in between."""
+    def _of_strategy(self, one: _MutantProgress, meter: Meter) -> Iterator[CrashState | None]:
+        """Its states; None for one that the original has as well, so that the time is checked in between."""
         space = StateSpace(one.graph)
         plan = strategy_of(self._config, self._recorded).plan(space, lambda: meter.left_s)
         one.plan = plan
         for choice in plan.choices():
             yield one.exposure.new(space, choice.state)
 
-    def _is_all(self, one: _One) -> bool:
+    def _is_all(self, one: _MutantProgress) -> bool:
         """Whether the strategy's states were all that are new."""
         if not one.count.whole:
             return False
@@ -427,27 +419,81 @@ class _Search:
         return tuple(dict.fromkeys(chain[0] for chain in chains if chain))
 
 
-class _One:
-    """A mutant being searched.
+def _by_size(exposure: MutantStates) -> tuple[list[tuple[int, ...]], list[int]]:
+    """Stretches of moments that are worth exploring, and the moments whose few new states are run instead."""
+    large: list[tuple[int, ...]] = []
+    small: list[int] = []
+    for stretch in exposure.stretches():
+        new, most = sum(map(exposure.new_at, stretch)), max(map(exposure.all_at, stretch))
+        if new > _FEW_AT_ONCE or most > _FEW_TO_GO_THROUGH:
+            large.append(stretch)
+        else:
+            small.extend(stretch)
+    return large, small
 
-    `states`: images that were checked, among them all with losses in up to `granules`, and `each`: every combination of
-    what is exposed, with all and with nothing else persisted.
-    """
+
+class _Ahead:
+    """States of a mutant, submitted before their verdicts are needed, so that no worker is idle."""
+
+    def __init__(
+        self,
+        one: _MutantProgress,
+        states: Iterator[CrashState | None],
+        meter: Meter,
+        submit: Callable[[_MutantProgress, CrashState], _Submitted | None],
+        most: int,
+    ) -> None:
+        self._one = one
+        self._states = states
+        self._meter = meter
+        self._submit = submit
+        self._most = most  # waiting at a time
+        # What changes:
+        self.waiting: deque[_Submitted] = deque()
+        self.spent = False  # the budget ended before the states did
+        self._over = False  # no more are submitted
+
+    def __iter__(self) -> Iterator[_Submitted]:
+        while True:
+            self._fill()
+            if not self.waiting:
+                return
+            yield self.waiting.popleft()
+
+    def _fill(self) -> None:
+        try:
+            while not self._over and len(self.waiting) < self._most:
+                if self._meter.out_of_seconds() or self._meter.out_of_states(self._one.states + len(self.waiting)):
+                    raise OutOfTime
+                state = next(self._states)
+                submitted = self._submit(self._one, state) if state is not None else None
+                if submitted is not None:
+                    self.waiting.append(submitted)
+        except StopIteration:
+            self._over = True
+        except OutOfTime:
+            self._over = self.spent = True
+
+
+class _MutantProgress:
+    """A mutant, and how far its search has come."""
 
     def __init__(self, mutant: Mutant, graph: PersistenceGraph, exposure: MutantStates) -> None:
         self.mutant = mutant
         self.graph = graph
         self.exposure = exposure
-        self.states = 0
-        self.granules = 0
-        self.each = False
+        # What changes during the search:
+        self.states = 0  # images that were checked
+        self.granules = 0  # among them all with losses in up to so many granules
+        self.each = False  # and every combination of what is exposed, with all and with nothing else persisted
         self.decided = False  # every new state was run, or has the end of an explored run
-        self.proved = self.ends = 0
-        self.explored: list[int] = []  # the moments of those
+        self.proved = 0  # new states that explored runs decided
+        self.ends = 0  # of explored runs
+        self.explored: list[int] = []  # the moments that these decided
         self.unexplored = ""  # why some moment was not decided
-        self.plan: Plan | None = None
-        self._seen: set[bytes] = set()
-        self._before_any = True
+        self.plan: Plan | None = None  # of the strategy, if its states are searched
+        self._seen: set[bytes] = set()  # fingerprints of images that were met
+        self._before_any = True  # every state so far is from before the first operation
         self._count: StateCount | None = None
 
     def first_of(self, fingerprint: bytes) -> bool:
@@ -462,11 +508,11 @@ class _One:
         self._before_any &= not point.begun
 
     def choices(self) -> Iterator[CrashState | None]:
-        """All new states; None where the dice give none."""
+        """All new states; None where a random draw gives none."""
         if self.count.value <= _FEW:
             yield from self._in_order()
             return
-        # Most of a strategy's states would be no news, and it would have to be told of the mutant first.
+        # Not the strategy's: most of its states are the original's, too.
         drawn = self.exposure.drawn()
         for state in chain(self._losses(), self._in_order()):
             yield state
@@ -501,12 +547,12 @@ class _One:
         if fate is Fate.FOUND:
             return ""
         if fate is Fate.SURVIVED and (self.granules or self.each or self.unexplored):
-            told = [f"not explored, as {self.unexplored}"] if self.unexplored else []
+            tried = [f"not explored, as {self.unexplored}"] if self.unexplored else []
             if self.each:
-                told.append("each new loss with all else persisted and with nothing else")
+                tried.append("each new loss with all else persisted and with nothing else")
             if self.granules:
-                told.append(f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)}")
-            return ", ".join(told) + " among them" * (self.each or self.granules > 0)
+                tried.append(f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)}")
+            return ", ".join(tried) + " among them" * (self.each or self.granules > 0)
         if fate is Fate.SURVIVED and self.plan is not None:
             return "; ".join(self.plan.notes)
         return "all of them before the first operation" if self.states and self._before_any else ""

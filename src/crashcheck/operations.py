@@ -1,4 +1,4 @@
-"""Operation files: random but repeatable insertions, updates, deletions, queries and scans, a line each."""
+"""Operation files: random but repeatable insertions, updates, deletions, queries and scans, one per line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from crashcheck.errors import CrashcheckError
 
-MIX = {"insert": 40, "update": 15, "delete": 15, "query": 25, "scan": 5}
+SHARES = {"insert": 40, "update": 15, "delete": 15, "query": 25, "scan": 5}
 TEMPLATES = {
     "insert": "{op} {key} {value}",
     "update": "{op} {key} {value}",
@@ -23,43 +23,44 @@ _FIELDS = ("op", "key", "value", "number", "count")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to generate. `reuse`: how likely, in percent, an operation takes a key that an earlier one took.
-
-    Insertions take a new key with the same likelihood. (Witcher 4.1: used keys are likelier, so that queries,
-    updates and deletions find something.)
-    """
+class OperationMix:
+    """Which operations to generate, with which keys and values."""
 
     seed: int = 1
-    length: int = 100
-    keys: int = 0  # of 1 to `keys`; 0: as many as operations
-    mix: Mapping[str, int] = field(default_factory=lambda: dict(MIX))
+    length: int = 100  # operations
+    keys: int = 0  # keys are 1 to `keys`; 0: as many as operations
+    shares: Mapping[str, int] = field(default_factory=lambda: dict(SHARES))  # how often each operation, in proportion
     value_bytes: tuple[int, int] = (8, 8)  # least and most
+    # How likely, in percent, an operation takes a key that an earlier one used; an insertion takes a new key as often.
+    # (Witcher 4.1: used keys are likelier, so that queries, updates and deletions find something.)
     reuse: int = 80
-    templates: Mapping[str, str] = field(default_factory=dict)
-    read_back: bool = False  # end with a query of every key used
+    templates: Mapping[str, str] = field(default_factory=dict)  # the line of each operation, with {fields}
+    read_back: bool = False  # end with a query of every key that was used
 
 
-def generate(plan: Plan) -> list[str]:
-    """The lines. The same plan gives the same lines, with any version of Python. CrashcheckError bad-option."""
-    templates = {**TEMPLATES, **plan.templates}
-    _check(plan, templates)
-    numbers = _Numbers(plan.seed)
-    keys = plan.keys or plan.length
+def generate(mix: OperationMix) -> list[str]:
+    """The lines of the file. The same mix gives the same lines, with any version of Python.
+
+    Raises CrashcheckError bad-option.
+    """
+    templates = {**TEMPLATES, **mix.templates}
+    _check(mix, templates)
+    numbers = _Numbers(mix.seed)
+    keys = mix.keys or mix.length
     used: list[int] = []
     seen: set[int] = set()
     out: list[str] = []
-    total = sum(plan.mix.values())
-    for _ in range(plan.length):
-        op = _choose(plan.mix, numbers.below(total))
-        likely = plan.reuse if op != "insert" else 100 - plan.reuse
+    total = sum(mix.shares.values())
+    for _ in range(mix.length):
+        op = _choose(mix.shares, numbers.below(total))
+        likely = mix.reuse if op != "insert" else 100 - mix.reuse
         key = used[numbers.below(len(used))] if used and numbers.below(100) < likely else 1 + numbers.below(keys)
         if key not in seen:
             seen.add(key)
             used.append(key)
-        out.append(_line(op, key, plan.value_bytes, templates, numbers))
-    if plan.read_back:
-        out += [_line("query", key, plan.value_bytes, templates, numbers) for key in sorted(seen)]
+        out.append(_line(op, key, mix.value_bytes, templates, numbers))
+    if mix.read_back:
+        out += [_line("query", key, mix.value_bytes, templates, numbers) for key in sorted(seen)]
     return out
 
 
@@ -75,16 +76,16 @@ def _line(op: str, key: int, sizes: tuple[int, int], templates: Mapping[str, str
     return _FIELD.sub(lambda found: values[found[1]], templates[op])
 
 
-def _choose(mix: Mapping[str, int], number: int) -> str:
-    for op, share in mix.items():
+def _choose(shares: Mapping[str, int], number: int) -> str:
+    for op, share in shares.items():
         if number < share:
             return op
         number -= share
     raise AssertionError(number)
 
 
-def _check(plan: Plan, templates: Mapping[str, str]) -> None:
-    wanted = [*plan.mix, *(["query"] if plan.read_back else [])]
+def _check(mix: OperationMix, templates: Mapping[str, str]) -> None:
+    wanted = [*mix.shares, *(["query"] if mix.read_back else [])]
     for op in wanted:
         if op not in templates:
             raise CrashcheckError(
@@ -95,7 +96,7 @@ def _check(plan: Plan, templates: Mapping[str, str]) -> None:
     for op, template in templates.items():
         unknown = [name for name in _FIELD.findall(template) if name not in _FIELDS]
         if unknown or "\n" in template or not template.strip():
-            what = f"{{{unknown[0]}}} is no field" if unknown else "it must be one line"
+            what = f"{{{unknown[0]}}} is not a field" if unknown else "it must be one line"
             raise CrashcheckError(
                 "bad-option",
                 f"--template {op}={template!r}: {what}.",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crashcheck import run_summary
-from crashcheck.change import Touched
+from crashcheck.change import ChangedCode
 from crashcheck.check_setup import check_uncrashed, executor_of, snapshots_of
 from crashcheck.checker.baseline import Known
 from crashcheck.checker.budget import Budget
@@ -60,11 +60,11 @@ def run(
         recorded = record_run(config, run_folder.path, on_phase)
         config, recorded = record_check_reads_in_budget(config, recorded)
         run_folder.register(digest(recorded.subject.trace).hex(), run_folder.path)
-        touched = Touched(change, config.folder, recorded.facts) if change is not None else None
-        found, warnings = search(config, recorded, jobs or cores(), depth, on_progress, touched)
+        changed = ChangedCode(change, config.folder, recorded.facts) if change is not None else None
+        found, warnings = search(config, recorded, jobs or cores(), depth, on_progress, changed)
         result = run_summary.summarise(config, recorded, found, warnings, time.monotonic() - started)
-        if touched is not None:
-            result = touched.mark(result)
+        if changed is not None:
+            result = changed.mark(result)
         policy = rules_of(config, recorded.facts, result)
         result = judge(result, policy.suppressions, baseline)
         proposals.save(proposals.of(result, config.folder), run_folder.path)
@@ -72,7 +72,7 @@ def run(
 
 
 def search(
-    config: Config, recorded: RecordedRun, jobs: int, depth: int, on_progress: OnProgress, touched: Touched | None
+    config: Config, recorded: RecordedRun, jobs: int, depth: int, on_progress: OnProgress, changed: ChangedCode | None
 ) -> tuple[SearchResult, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; try fixes; crash recoveries.
 
@@ -84,7 +84,7 @@ def search(
 
     subject, folder = recorded.subject, recorded.folder
     inferring = InferOnce(recorded)
-    strategy = strategy_of(config, recorded, touched, inferring)
+    strategy = strategy_of(config, recorded, changed, inferring)
     budget = Budget(config.budget.seconds, config.budget.states)
     oracle = prepare.choose_oracle(config, subject, folder)
     with executor_of(config, recorded, folder, jobs, oracle) as executor:

@@ -1,4 +1,4 @@
-"""Where the project lies in its repository, and how the repository names the project's files."""
+"""The repository of a project: its root folder, and the names of the project's files in it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A repository's root folder, and the project's folder below it ("" where they are one; else with "/")."""
+    """A repository's root folder, and the project's folder below it ("" if they are the same; else with "/")."""
 
     root: Path
     prefix: str = ""
 
     def name(self, file: str) -> str:
-        """`file`, as a finding names it, relative to the root, with "/" and links resolved; "" if it lies outside.
+        """`file`, as a finding names it, relative to the root, with "/" and links resolved; "" if it is outside.
 
-        A link that leads out of the repository, or a file that is not here, keeps the name that it has.
+        A link that leads out of the repository, or a file that does not exist, keeps the name that it has.
         """
         if not file or "\0" in file:
             return ""

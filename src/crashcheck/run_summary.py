@@ -12,7 +12,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.persistence.redundant_persists import find_redundant_persists
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.blind_spots import unexercised
+from crashcheck.blind_spots import find_blind_spots
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
 from crashcheck.checker.results import Location, Note, NotInstrumented, RunResult, TraceSummary
 from crashcheck.checker.search.crash_states import SearchResult
@@ -25,7 +25,7 @@ from crashcheck.runtime.trace_format import Kind
 from crashcheck.runtime.validate import read_notes
 from crashcheck.source import SourceTree
 
-# Libraries that every program needs, or whose updates the recorder knows by their interface (libpmem).
+# Libraries that every program needs, or whose updates the recorder records at their interface (libpmem).
 _KNOWN_LIBRARIES = (
     *("ld-linux", "libc.", "libm.", "libdl.", "librt.", "libpthread.", "libresolv.", "libutil."),
     *("libstdc++.", "libc++", "libgcc_s.", "libunwind", "libatomic.", "libcrashcheck.", "libpmem."),
@@ -73,16 +73,17 @@ def summarise(
         version=crashcheck.__version__,
         groups=found.groups,
         notes=performance_notes(run.subject, facts, config.folder) if config.report.notes else (),
-        unexercised=unexercised(trace, facts, config.folder),
+        unexercised=find_blind_spots(trace, facts, config.folder),
     )
 
 
 def not_instrumented(
     facts: ProgramFacts, trace: Trace, command: Command, folder: Path, *, unexplained: bool = False
 ) -> tuple[NotInstrumented, ...]:
-    """Units, libraries and assembly whose stores were not seen, in a stable order.
+    """Units, libraries and assembly whose stores were not recorded, in a stable order.
 
-    Where changes are `unexplained`, programs are among them, but for those of the system: a shell that starts others.
+    If bytes changed that the trace does not account for (`unexplained`), programs count, too, except the system's: a
+    shell only starts others.
     """
     unseen = [path for path in facts.without_facts if unexplained and not path.startswith(_SYSTEM)]
     out = [NotInstrumented(SourceTree(folder).relative(path), _UNSEEN) for path in unseen]
@@ -102,7 +103,7 @@ def _has_facts(library: str, facts: ProgramFacts, trace: Trace) -> bool:
 
 
 def _needed(path: str) -> Iterator[str]:
-    """Names of the shared libraries that an ELF file asks for; none if it is no such file."""
+    """Names of the shared libraries that an ELF file needs; none for any other file."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile
@@ -117,14 +118,14 @@ def _needed(path: str) -> Iterator[str]:
 
 
 def recording_warnings(facts: ProgramFacts, recording: Recording) -> tuple[str, ...]:
-    """What the compiler wrapper and the recorder want to be known."""
+    """Notes of crashcheck-cc about the program, and of the recorder about files that it did not watch."""
     notes = {f"{Path(unit.source).name}: {note}" for unit in facts.units.values() for note in unit.notes}
     silent = [_REMARKS[reason].format(path) for reason, path in read_notes(recording.trace) if reason in _REMARKS]
     return (*sorted(notes), *silent)
 
 
 def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:
-    """Counts of a trace's events, and how much of what changed they explain."""
+    """Counts of a trace's events, and how many of the bytes that changed it accounts for."""
     kinds = trace.events["kind"]
 
     def count(*wanted: Kind) -> int:
@@ -152,7 +153,10 @@ def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:
 
 
 def performance_notes(subject: Subject, facts: ProgramFacts, folder: Path) -> tuple[Note, ...]:
-    """By place in the source, outside of helpers that only flush and fence; what has no place there is left out."""
+    """Redundant flushes, fences and syncs by source line, which is the caller's for helpers that only flush and fence.
+
+    Those without a line are left out.
+    """
     chain = call_chains(subject.trace, facts, SourceTree(folder).relative)
     storing = storing_functions(subject.trace, chain)
     counts: dict[tuple[str, Location], tuple[int, int]] = {}

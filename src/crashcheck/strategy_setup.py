@@ -7,7 +7,7 @@ from crashcheck.analyzer.concurrency.predecessors import measure_deviance
 from crashcheck.analyzer.invariants import Inferred, infer
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.change import Touched
+from crashcheck.change import ChangedCode
 from crashcheck.checker.strategies import Ranked, Strategy, strategy
 from crashcheck.checker.strategies.plan import Infer
 from crashcheck.config import Config
@@ -32,14 +32,14 @@ class InferOnce:
 
 
 def strategy_of(
-    config: Config, run: RecordedRun, touched: Touched | None = None, inferring: Infer | None = None
+    config: Config, run: RecordedRun, changed: ChangedCode | None = None, inferring: Infer | None = None
 ) -> Strategy:
-    """The configured strategy. `touched`: what was changed, which ranked tries first."""
+    """The configured strategy. `changed`: code whose states ranked tries first."""
     match config.strategy.name:
         case "bounded":
             return strategy("bounded", deviations=config.strategy.deviations)
         case "ranked":
-            return ranked(run, touched, inferring)
+            return ranked(run, changed, inferring)
         case "pathfinder":
             return strategy("pathfinder", facts=run.facts)
         case "witcher":
@@ -48,7 +48,7 @@ def strategy_of(
             return strategy(name)
 
 
-def ranked(run: RecordedRun, touched: Touched | None = None, inferring: Infer | None = None) -> Ranked:
+def ranked(run: RecordedRun, changed: ChangedCode | None = None, inferring: Infer | None = None) -> Ranked:
     """The ranked strategy."""
-    changed = touched.site if touched is not None else None
-    return Ranked(run.facts, inferring or InferOnce(run), measure_deviance, changed)
+    holds_site = changed.holds_site if changed is not None else None
+    return Ranked(run.facts, inferring or InferOnce(run), measure_deviance, holds_site)

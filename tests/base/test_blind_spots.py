@@ -7,7 +7,7 @@ from pathlib import Path
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site, TypeStep, UnitFacts
 from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.blind_spots import unexercised
+from crashcheck.blind_spots import find_blind_spots
 from crashcheck.checker.results import Unexercised
 from support.tracing import TraceBuilder
 
@@ -32,7 +32,7 @@ def told(folder: Path, sites: tuple[Site, ...], *stored: tuple[int, ...]) -> tup
         t.store("p", 0, 8, 1)
     trace: Trace = t.trace()
     unit = UnitFacts(str(folder / "table.c"), str(folder), "clang", "llvmlite", sites, key=7)
-    return unexercised(trace, ProgramFacts({7: unit}, (), (), ()), folder)
+    return find_blind_spots(trace, ProgramFacts({7: unit}, (), (), ()), folder)
 
 
 def test_a_resize_that_no_operation_reached_is_told_with_its_first_store(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_init_writes_a_valid_file_and_never_overwrites(tmp_path: Path, capsys: p
     assert config.load(tmp_path).check.command.words == ("./check", "{pool}/data.db", "{acked}")
     file.write_text("mine")
     assert cli.main(["init", str(tmp_path)]) == 2
-    assert "exists already. [init-exists]" in capsys.readouterr().err
+    assert "already exists. [init-exists]" in capsys.readouterr().err
     assert file.read_text() == "mine"
 
 
@@ -47,6 +47,25 @@ def test_version_names_the_libraries_that_matter(capsys: pytest.CaptureFixture[s
     out = capsys.readouterr().out
     assert out.startswith(f"crashcheck {__version__}\n")
     assert "llvmlite " in out
+
+
+def test_version_names_the_compiler_that_would_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clang = tmp_path / "clang-16"
+    clang.write_text("#!/bin/sh\necho 'our clang version 16.0.6'\necho more\n", encoding="ascii")
+    clang.chmod(0o755)
+    monkeypatch.setenv("CRASHCHECK_CLANG", str(clang))
+    assert cli.main(["version"]) == 0
+    assert capsys.readouterr().out.endswith(f"\ncompiler {clang}: our clang version 16.0.6\n")
+
+
+def test_version_says_why_there_is_no_compiler(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRASHCHECK_CLANG", "/no/such/clang")
+    assert cli.main(["version"]) == 0
+    assert capsys.readouterr().out.endswith("\ncompiler none: CRASHCHECK_CLANG=/no/such/clang names no executable\n")
 
 
 def test_every_subcommand_module_has_the_two_functions() -> None:

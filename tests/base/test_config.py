@@ -190,11 +190,11 @@ def test_a_missing_key_is_named_with_an_example(key: str) -> None:
 def test_a_placeholder_of_the_check_is_an_error_elsewhere_and_a_slip_is_named() -> None:
     error = error_of(LEAST.replace("./program {pool}", "./program {acked}"))
     assert error.slug == "config-placeholder"
-    assert "[workload] command: {acked} is known only in [check] command" in error.message
+    assert "[workload] command: {acked} can be used only in [check] command" in error.message
     error = error_of(LEAST.replace("./check {pool}", "./check {run}"))
-    assert "[check] command: {run} is known only in [workload] command" in error.message
+    assert "[check] command: {run} can be used only in [workload] command" in error.message
     error = error_of(LEAST.replace("./check {pool}", "./check {pol}"))
-    assert "{pol} is no placeholder" in error.message
+    assert "{pol} is not a placeholder" in error.message
     assert "Did you mean {pool}?" in error.hint
 
 

@@ -1,4 +1,4 @@
-"""The command line: one file a subcommand, and the one place where errors become text and an exit code."""
+"""The command line: one file per subcommand, and the one place where errors become text and an exit code."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(
         prog="crashcheck",
-        description="Finds crash-consistency bugs in C and C++ programs that write mapped files.",
-        epilog="Exit codes: 0 clean, 1 findings that count (run --fail-on), 2 could not do its job.",
+        description="Finds crash-consistency bugs in C and C++ programs that keep data in persistent memory or files.",
+        epilog="Exit codes: 0 no findings; 1 findings (see run --fail-on); 2 failed, and the reason is printed. "
+        "`crashcheck COMMAND --help` describes a command.",
     )
     parser.add_argument("--version", action="version", version=f"crashcheck {__version__}")
     subparsers = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
@@ -45,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one subcommand; returns its exit code, or the one that a CrashcheckError carries."""
+    """Run one subcommand; return its exit code, or the one that a CrashcheckError carries."""
     from crashcheck.interruption import interruptible
 
     args = build_parser().parse_args(argv)
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with interruptible():
             return int(subcommands()[args.subcommand].main(args))
     except CrashcheckError as error:
-        _tell(f"crashcheck: {error}")
+        _print_error(f"crashcheck: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         print("crashcheck: interrupted", file=sys.stderr)
@@ -73,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
 
 
-def _tell(error: str) -> None:
+def _print_error(error: str) -> None:
     """On GitHub both outputs of a step are read for commands, and an error may quote the output of a build."""
     import os
 

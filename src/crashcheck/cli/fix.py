@@ -1,4 +1,4 @@
-"""`crashcheck fix`: the edits that would mend what the newest run found, as a diff; or in the source."""
+"""`crashcheck fix`: show the suggested fixes of the newest run as a diff, or apply them to the source."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "fix",
-        help="show or apply the edits that would mend what was found",
-        description="Prints, as a diff, the edits that would mend what the newest run found. An edit was tried on the "
-        "recorded run: that is no proof. Exit code 1: a finding has no edit that mends it, or --verify still finds it.",
+        help="show or apply suggested fixes",
+        description="Prints the suggested fixes of the newest run as a diff. Each was tried on the recorded run, which "
+        "is no proof. Exit code 1: a finding has no fix that made its failing states pass, or --verify still finds it.",
     )
-    parser.add_argument("finding", nargs="?", help="the id of one finding, or its beginning (default: all)")
+    parser.add_argument(
+        "finding", nargs="?", help="the id of a finding, or its first characters (default: all findings)"
+    )
     add_config(parser)
-    parser.add_argument("--apply", action="store_true", help="edit the source")
-    parser.add_argument("--verify", action="store_true", help="with --apply: build, record and explore anew")
+    parser.add_argument("--apply", action="store_true", help="edit the source files")
+    parser.add_argument("--verify", action="store_true", help="with --apply: then run crashcheck again")
     add_jobs(parser)
 
 
@@ -37,32 +39,33 @@ def main(args: argparse.Namespace) -> int:
     from crashcheck.reports.view.text import line
 
     if args.verify and not args.apply:
-        raise CrashcheckError("bad-option", "--verify says whether an edit helps: it needs --apply.")
+        raise CrashcheckError("bad-option", "--verify needs --apply: it checks the edited source.")
     config = load(args.config)
     known = proposals.newest(config.folder) or _run(config, args.jobs)
     wanted = proposals.chosen(known, args.finding)
     for one in wanted:
         print(f"{one.id}  {one.kind}: {line(one.message)}")
-        for told in _told(one):
-            print(f"  {line(told)}")
+        for text in _lines(one):
+            print(f"  {line(text)}")
     changed = proposals.changes(known, wanted, config.folder)
     if not changed:
-        print("no edit to make" if wanted else "the newest run found nothing")
+        print("no edit is suggested" if wanted else "the newest run has no findings")
         return EXIT_FINDINGS if wanted else EXIT_CLEAN
-    mended = [one for one in wanted if one.fix is not None and one.fix.edits and not one.fix.after_failing]
+    fixed = [one for one in wanted if one.fix is not None and one.fix.edits and not one.fix.after_failing]
     if not args.apply:
         sys.stdout.write(f"\n{diff(changed)}")
-        return EXIT_CLEAN if len(mended) == len(wanted) else EXIT_FINDINGS
+        return EXIT_CLEAN if len(fixed) == len(wanted) else EXIT_FINDINGS
     proposals.write(changed, config.folder)
     print(f"edited {', '.join(sorted(changed))}")
     if not args.verify:
-        return EXIT_CLEAN if len(mended) == len(wanted) else EXIT_FINDINGS
+        return EXIT_CLEAN if len(fixed) == len(wanted) else EXIT_FINDINGS
     return _verify(config, args.jobs, [one.id for one in wanted])
 
 
-def _told(one: Proposed) -> list[str]:
+def _lines(one: Proposed) -> list[str]:
+    """What to print of a finding's fix."""
     if one.fix is None:
-        return ["nothing is proposed"]
+        return ["no fix is suggested"]
     out = [one.fix.words]
     if one.fix.no_edit:
         out.append(f"not written as an edit: {one.fix.no_edit}")
@@ -72,7 +75,7 @@ def _told(one: Proposed) -> list[str]:
 
 
 def _verify(config: Config, jobs: int, ids: list[str]) -> int:
-    """Build, record and explore what is there now."""
+    """Run crashcheck on the edited source."""
     from crashcheck import pipeline
     from crashcheck.checker.fixes import proposals
     from crashcheck.reports.view import sentences
@@ -80,10 +83,10 @@ def _verify(config: Config, jobs: int, ids: list[str]) -> int:
 
     ran = pipeline.run(config, jobs=jobs)
     remaining = proposals.left(ids, ran.result)
-    print(f"explored anew: {sentences.headline(ran.result)}")
+    print(f"after the edit: {sentences.headline(ran.result)}")
     print(
-        f"{len(ids) - len(remaining)} of {len(ids)} mended"
-        + (f"; still there: {', '.join(remaining)}" if remaining else "")
+        f"{len(ids) - len(remaining)} of {len(ids)} fixed"
+        + (f"; still found: {', '.join(remaining)}" if remaining else "")
     )
     for other in ran.result.findings:
         if other.id not in ids:
@@ -92,7 +95,7 @@ def _verify(config: Config, jobs: int, ids: list[str]) -> int:
 
 
 def _run(config: Config, jobs: int) -> Proposals:
-    """Where no run is kept: one is made."""
+    """Run crashcheck, because no earlier run was kept."""
     from rich.console import Console
 
     from crashcheck import pipeline

@@ -10,71 +10,71 @@ from crashcheck.config import FILE_NAME
 from crashcheck.errors import CrashcheckError
 
 TEMPLATE = """\
-# What crashcheck runs. Commands run in this file's folder; a string with shell syntax goes to /bin/sh, any other
-# is split into words; a list is taken as it is. {pool} is a folder that crashcheck makes for the program's files.
+# What crashcheck runs. Commands run in the folder of this file. A string with shell syntax is run by /bin/sh; any other
+# string is split into words; a list is used as it is. {pool} is a folder that crashcheck makes for the program's files.
 
 [build]
-# Builds the program with crashcheck-cc (and crashcheck-c++), drop-in compilers that record what it writes.
+# Builds the program with crashcheck-cc and crashcheck-c++: compilers that make it report what it writes to its files.
 command = "make CC=crashcheck-cc CXX=crashcheck-c++"
 
 # [setup]
-# Makes the files that the workload starts from. Not recorded: a crash during setup is not tested.
+# Makes the files that the workload starts from. It is not recorded: crashes during setup are not tested.
 # command = "./program create {pool}/data.db"
 
 [workload]
-# What is recorded: some tens of operations, small and deterministic. Surround each with crashcheck_op_begin() and
-# crashcheck_op_end() (crashcheck.h) to tell what has been acknowledged.
+# What is recorded: a few dozen operations, the same in each run. Put crashcheck_op_begin() before each operation and
+# crashcheck_op_end() after it (crashcheck.h), so that crashcheck knows which operations have been acknowledged.
 command = "./program {pool}/data.db"
 timeout_s = 60
-# operations = ["store_put"]   # or name functions: each outermost call is an operation
+# operations = ["store_put"]   # or: names of functions; each outermost call is an operation
 # env = { PMEM_IS_PMEM_FORCE = "1" }
 
 [pool]
-# Which files in {pool} may lose updates in a crash.
+# The files in {pool} that may lose updates in a crash.
 files = ["*.db"]
 
 [check]
-# Opens the files as they are after a crash: exit 0 if they are consistent, anything else if not.
+# Opens the files as a crash left them. Exit status 0: they are consistent. Any other: they are not.
 # {acked}: how many operations had been acknowledged; {stdout}: a file with what the workload had printed.
 command = "./check {pool}/data.db {acked}"
 # oracle = "exit-status"  # "output-equivalence": compare outputs instead (docs/output-equivalence.md)
-# first = "check"        # "skip": the files before the workload are not meant to pass
+# first = "check"        # "skip": do not check the files as they are before the workload
 timeout_s = 10
-# memory_mib = 4096      # address space of a check; 0: no limit
-# file_mib = 8192        # size of any one file that it writes; 0: no limit
+# memory_mib = 4096      # address space of the check; 0: no limit
+# file_mib = 8192        # size of each file that the check writes; 0: no limit
 # env = {}
 
 [model]
-# "px86": persistent memory behind volatile caches (clwb, sfence). "eadr": caches that survive.
-# "page-cache": ordinary files through mmap and msync, or write and fsync.
+# "px86": persistent memory behind volatile caches (clwb, sfence). "eadr": persistent memory, the caches survive, too.
+# "page-cache": ordinary files, written through mmap and msync, or write and fsync.
 name = "px86"
-# tear = "none"          # page-cache: 512 or 4096 lets the sectors of a page persist one by one
-# files = "ext4"         # page-cache: "posix" asks for the directory's fsync too
+# tear = "none"          # page-cache: 512 or 4096: the sectors of a page may persist one by one
+# files = "ext4"         # page-cache: "posix": a new file's name is durable only after an fsync of its directory
 
 # [strategy]
-# name = "ranked"        # all states, the likeliest to fail first. To compare: "pathfinder", "witcher", "random",
-                         # "exhaustive" (all, but in another order), "bounded" (at most `deviations` lines or pages
-# deviations = 2         # that lost, or kept, something)
+# name = "ranked"        # every state, those that are most likely to fail first; to compare: "pathfinder", "witcher",
+                         # "random", "exhaustive" (every state, in another order), "bounded"
+# deviations = 2         # bounded: at most this many cache lines (or pages) that lost, or kept, updates
 
 # [budget]
-# seconds = 300          # of searching; the report says what was not looked at
-# states = 100000        # given alone, there is no time limit
+# seconds = 300          # time for the search; the report lists what was not covered
+# states = 100000        # crash states to check; if only this is given, there is no time limit
 
 # [record]
-# mapping = "fixed"      # files reopen at the address where they were mapped, as raw pointers in them need
-# memory = "persistent"  # or "all": volatile memory's loads and stores as well; slower
+# mapping = "fixed"      # map files at the same addresses again, as raw pointers in them need
+# memory = "persistent"  # "all": record loads and stores of volatile memory, too; slower
 
 # [report]
-# fail_on = "warning"    # the exit code is 1 from this level on: "none", "note", "warning" or "error"
+# fail_on = "warning"    # exit with 1 for findings of this severity or higher: "none", "note", "warning" or "error"
 
-# [[suppress]]           # findings to live with; also by a comment in the source (docs/policy.md)
+# [[suppress]]           # findings to accept; a comment in the source can do the same (docs/policy.md)
 # file = "third_party/*"
 # kinds = ["ordering"]
 # reason = "why"
 """
 
 
-# By the file that shows a build system: in a folder of its own, so that no object of another compiler is taken over.
+# By the file that shows a build system. A separate folder, so that no object of another compiler is reused.
 APART = "build-crashcheck"
 BUILDS = {
     "CMakeLists.txt": f"cmake -S . -B {APART} -DCMAKE_C_COMPILER=crashcheck-cc -DCMAKE_CXX_COMPILER=crashcheck-c++ "
@@ -85,8 +85,11 @@ BUILDS = {
 }
 
 
+_DESCRIPTION = f"Writes a {FILE_NAME} with comments and example commands, which you then edit."
+
+
 def template(folder: Path) -> str:
-    """TEMPLATE with the build command for the build system that `folder` shows; that of make if it shows none."""
+    """TEMPLATE with the build command for the build system that `folder` has, else that of make."""
     for file, command in BUILDS.items():
         if (folder / file).is_file():
             made = TEMPLATE.replace("make CC=crashcheck-cc CXX=crashcheck-c++", command)
@@ -95,8 +98,8 @@ def template(folder: Path) -> str:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("init", help=f"write a commented {FILE_NAME}")
-    parser.add_argument("folder", nargs="?", default=".", help="where to write it (default: here)")
+    parser = subparsers.add_parser("init", help=f"write a commented {FILE_NAME}", description=_DESCRIPTION)
+    parser.add_argument("folder", nargs="?", default=".", help="where to write it (default: the current folder)")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -106,7 +109,7 @@ def main(args: argparse.Namespace) -> int:
             file.write(template(path.parent))
     except FileExistsError:
         raise CrashcheckError(
-            "init-exists", f"{path} exists already.", "Nothing was changed. Remove it first, or edit it."
+            "init-exists", f"{path} already exists.", "Nothing was changed. Edit it, or remove it first."
         ) from None
     except OSError as error:
         raise CrashcheckError("init-unwritable", f"{path} cannot be written: {error.strerror}.") from None

@@ -1,4 +1,4 @@
-"""`crashcheck mutate`: would the check notice a missing flush, fence or sync? Takes each away and looks."""
+"""`crashcheck mutate`: would the check notice a missing flush, fence or sync? Removes each in turn and searches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.checker.mutation.mutants import Persist
-    from crashcheck.mutation_campaign import MutantResult, Mutation
+    from crashcheck.mutation_campaign import CampaignResult, MutantResult
 
 _WHATS = ("flush", "fence", "sync")
 _SCHEMA = 1
@@ -23,34 +23,36 @@ _SCHEMA = 1
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "mutate",
-        help="take each flush, fence and sync away, and see whether the check notices",
+        help="test the check: remove each flush, fence and sync in turn, and see whether a crash state fails",
         description="Deletes or moves each flush, fence and sync of a correct program, one at a time, and searches "
-        "each mutant for a crash state that fails. Exit code 1: a mutant survived.",
+        "each of these mutants for a crash state that fails. Exit code 1: none failed for some mutant.",
     )
     add_config(parser)
     add_model(parser)
-    parser.add_argument("--strategy", help=f"try its states alone: {', '.join(STRATEGIES)}")
+    parser.add_argument("--strategy", help=f"check only the states of this strategy: {', '.join(STRATEGIES)}")
     parser.add_argument("--budget", metavar="TIME", default="10s", help="how long to search each mutant (default: 10s)")
-    parser.add_argument("--states", type=int, metavar="N", help="how many states of each mutant to execute at most")
+    parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states of each mutant")
     add_jobs(parser)
-    parser.add_argument("--only", choices=_WHATS, action="append", help="flushes, fences or syncs; may be given again")
-    parser.add_argument("--at", metavar="FILE[:LINE]", help="mutants of this place alone")
-    parser.add_argument("--no-moves", action="store_true", help="only delete")
-    parser.add_argument("--no-explore", action="store_true", help="run each crash state by itself")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the results there")
+    parser.add_argument("--only", choices=_WHATS, action="append", help="mutate only these; may be repeated")
+    parser.add_argument("--at", metavar="FILE[:LINE]", help="mutate only this file, or this line")
+    parser.add_argument("--no-moves", action="store_true", help="delete only; do not move")
+    parser.add_argument(
+        "--no-explore", action="store_true", help="run the check once for each crash state, instead of once for many"
+    )
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the results to PATH as JSON")
 
 
 def main(args: argparse.Namespace) -> int:
     from crashcheck.mutation_campaign import Fate, mutate
 
     if args.jobs < 0:
-        raise CrashcheckError("bad-option", f"--jobs is {args.jobs}; the least is 0, one a core.")
+        raise CrashcheckError("bad-option", f"--jobs is {args.jobs}; it must be 0 (one per core) or more.")
     config = override(
         load(args.config), model=args.model, strategy=args.strategy, budget=args.budget, states=args.states
     )
     file, _, line = (args.at or "").partition(":")
     if line and not line.isdigit():
-        raise CrashcheckError("bad-option", f"--at {args.at!r} is no place.", "Write FILE or FILE:LINE.")
+        raise CrashcheckError("bad-option", f"--at {args.at!r} is not a line of a file.", "Write FILE or FILE:LINE.")
 
     def wanted(persist: Persist) -> bool:
         if args.only and persist.what.value not in args.only:
@@ -58,12 +60,12 @@ def main(args: argparse.Namespace) -> int:
         here = persist.location
         return not file or (Path(here.file).name == Path(file).name and (not line or here.line == int(line)))
 
-    def tell(text: str) -> None:
+    def show_phase(text: str) -> None:
         if sys.stderr.isatty():
             print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
     def show(result: MutantResult) -> None:
-        tell("")
+        show_phase("")
         print(row(result), flush=True)
 
     done = mutate(
@@ -73,10 +75,10 @@ def main(args: argparse.Namespace) -> int:
         moves=not args.no_moves,
         aimed=args.strategy is None,
         explore=not args.no_explore,
-        tell=tell,
+        on_phase=show_phase,
         on_result=show,
     )
-    tell("")
+    show_phase("")
     print(summary(done))
     if done.note:
         print(done.note)
@@ -94,13 +96,13 @@ def row(result: MutantResult) -> str:
 
     here = result.location
     many = "more than could be counted" if result.new is None else f"{result.new:,}"
-    told = {
+    found = {
         Fate.FOUND: f"after {result.states} state{'s' * (result.states != 1)}",
         Fate.EQUIVALENT: "no crash state is new",
         Fate.HARMLESS: f"all {result.states:,} new crash states pass",
         Fate.SURVIVED: f"{result.states:,} new crash states of {many} passed",
     }
-    how = told[result.fate]
+    how = found[result.fate]
     if result.proved and result.fate is Fate.HARMLESS:
         how = f"all {many} new crash states pass: {result.states:,} run, {result.proved:,} by explored runs"
     elif result.proved and result.fate is Fate.SURVIVED:
@@ -109,7 +111,7 @@ def row(result: MutantResult) -> str:
     return f"{result.fate.value:10}  {here.file}:{here.line}  {here.function}: {result.words}, {how}{why}"
 
 
-def summary(done: Mutation) -> str:
+def summary(done: CampaignResult) -> str:
     """ "10 mutants: 9 found, 1 survived  (strategy ranked, model px86)"."""
     from crashcheck.mutation_campaign import Fate
 
@@ -118,7 +120,7 @@ def summary(done: Mutation) -> str:
     return f"{many} mutant{'s' * (many != 1)}: {counts}  (strategy {done.strategy}, model {done.model})"
 
 
-def as_json(done: Mutation) -> dict[str, Any]:
+def as_json(done: CampaignResult) -> dict[str, Any]:
     from crashcheck.mutation_campaign import Fate
 
     return {

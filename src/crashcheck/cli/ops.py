@@ -1,4 +1,4 @@
-"""`crashcheck ops`: write an operation file for a driver: random, and the same for the same options."""
+"""`crashcheck ops`: write a file of random operations for a driver. The same options give the same file."""
 
 from __future__ import annotations
 
@@ -14,53 +14,67 @@ from crashcheck.errors import CrashcheckError
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "ops",
-        help="write a random operation file for a driver",
-        description=__doc__,
-        epilog="Fields of templates: {op}, {key}, {value} (letters, digits), {number} (below 2^31), {count} (1 to 8).",
+        help="write a file of random operations for a driver",
+        description="Writes a file of random operations, one per line, for a driver to run. "
+        "The same options give the same file.",
+        epilog="Fields of a template: {op}, {key}, {value} (letters, digits), {number} (below 2^31), {count} (1 to 8).",
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="another seed, another file (default: 1)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        metavar="S",
+        help="start of the random numbers: another seed gives another file (default: 1)",
+    )
     parser.add_argument("--length", type=int, default=100, metavar="N", help="how many operations (default: 100)")
-    parser.add_argument("--keys", type=int, default=0, metavar="K", help="keys are 1 to K (default: as many as N)")
+    parser.add_argument("--keys", type=int, default=0, metavar="K", help="keys are 1 to K (default: N)")
     parser.add_argument(
-        "--mix", default="", metavar="OP=SHARE,…", help="default: insert=40,update=15,delete=15,query=25,scan=5"
+        "--mix",
+        default="",
+        metavar="OP=SHARE,…",
+        help="how often each operation (default: insert=40,update=15,delete=15,query=25,scan=5)",
     )
     parser.add_argument(
-        "--value-size", default="8", metavar="BYTES", help='of each value, as "8" or "8-64" (default: 8)'
+        "--value-size", default="8", metavar="BYTES", help='length of values: "8", or "8-64" for a range (default: 8)'
     )
     parser.add_argument(
-        "--reuse", type=int, default=80, metavar="PERCENT", help="how often a key used before is taken (default: 80)"
+        "--reuse",
+        type=int,
+        default=80,
+        metavar="PERCENT",
+        help="how often an operation takes a key that was used before (default: 80)",
     )
     parser.add_argument(
         "--template",
         action="append",
         default=[],
         metavar="OP=LINE",
-        help="an operation's line: 'insert=put {key} {value}'",
+        help="how to write an operation, for example 'insert=put {key} {value}'; may be repeated",
     )
-    parser.add_argument("--read-back", action="store_true", help="end with a query of every key used")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write (default: standard output)")
+    parser.add_argument("--read-back", action="store_true", help="end with a query of every key that was used")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write (default: standard output)")
 
 
 def main(args: argparse.Namespace) -> int:
-    from crashcheck.operations import MIX, Plan, generate
+    from crashcheck.operations import SHARES, OperationMix, generate
 
     if args.length < 1 or args.keys < 0 or not 0 <= args.reuse <= 100:
         raise CrashcheckError(
             "bad-option",
-            f"--length {args.length} --keys {args.keys} --reuse {args.reuse} cannot be done.",
-            "The least are 1, 0 and 0; --reuse is a percentage.",
+            f"--length {args.length} --keys {args.keys} --reuse {args.reuse} is out of range.",
+            "--length is at least 1, --keys at least 0, --reuse 0 to 100.",
         )
-    plan = Plan(
+    mix = OperationMix(
         seed=args.seed,
         length=args.length,
         keys=args.keys,
-        mix=parse_mix(args.mix) if args.mix else MIX,
+        shares=parse_mix(args.mix) if args.mix else SHARES,
         value_bytes=parse_size(args.value_size),
         reuse=args.reuse,
         templates=parse_templates(args.template),
         read_back=args.read_back,
     )
-    text = "".join(line + "\n" for line in generate(plan))
+    text = "".join(line + "\n" for line in generate(mix))
     if args.output is None:
         sys.stdout.write(text)
         return 0
@@ -78,7 +92,7 @@ def parse_mix(text: str) -> dict[str, int]:
         name, equals, share = part.strip().partition("=")
         if not name or not equals or not share.isdecimal() or name in mix:
             raise CrashcheckError(
-                "bad-option", f"--mix {text!r}: {part!r} is no share.", "For example: insert=50,query=50"
+                "bad-option", f"--mix {text!r}: {part!r} is not OP=SHARE.", "For example: insert=50,query=50"
             )
         mix[name] = int(share)
     if not sum(mix.values()):
@@ -93,7 +107,7 @@ def parse_size(text: str) -> tuple[int, int]:
         sizes = int(least), int(most or least)
         if 1 <= sizes[0] <= sizes[1]:
             return sizes
-    raise CrashcheckError("bad-option", f"--value-size {text!r} is no size above zero.", 'Write "8" or "8-64".')
+    raise CrashcheckError("bad-option", f"--value-size {text!r} is not a size above zero.", 'Write "8" or "8-64".')
 
 
 def parse_templates(texts: Sequence[str]) -> dict[str, str]:

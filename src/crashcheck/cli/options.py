@@ -1,4 +1,4 @@
-"""Options that several subcommands have, worded once."""
+"""Options that several subcommands have, defined once."""
 
 from __future__ import annotations
 
@@ -9,17 +9,25 @@ from crashcheck.config import FILE_NAME, MODELS
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-c", "--config", default=FILE_NAME, help=f"the configuration, or its folder (default: {FILE_NAME})"
+        "-c",
+        "--config",
+        default=FILE_NAME,
+        help=f"the configuration file, or the folder that holds it (default: {FILE_NAME})",
     )
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", help=f"what may survive a crash: {', '.join(MODELS)}")
+    parser.add_argument("--model", help=f"the crash model, which decides what may survive: {', '.join(MODELS)}")
 
 
 def add_tear(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tear", help="page-cache: none, 512 or 4096")
+    parser.add_argument(
+        "--tear",
+        help="with --model page-cache: bytes of a page that persist together: none (a whole page), 512 or 4096",
+    )
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="checks at a time (default: one a core)")
+    parser.add_argument(
+        "--jobs", type=int, default=0, metavar="N", help="how many checks to run at a time (default: one per core)"
+    )

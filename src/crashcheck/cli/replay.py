@@ -1,4 +1,4 @@
-"""`crashcheck replay`: make the crash image of a finding again and run the check on it."""
+"""`crashcheck replay`: make the crash image of a finding again, and run the check on it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "replay",
-        help="see a finding again",
+        help="make the crash image of a finding again, and run the check on it",
         description="Makes the crash image of a finding again and runs the check on it. "
-        "Exit codes: 0 the check passes, 1 it fails as found, 2 could not do its job.",
+        "Exit codes: 0 the check passes; 1 it fails; 2 the image could not be made.",
     )
-    parser.add_argument("token", help="the replay token that the report gives")
+    parser.add_argument("token", help="the replay token of the finding, from the report")
     add_config(parser)
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the image in FOLDER, for a debugger")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the image in FOLDER, for a debugger")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def main(args: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
             return _replay(config, args.token, Path(folder) / "image", kept=False)
     if args.keep.exists() or _operations_of(args.keep).exists():
-        raise CrashcheckError("replay-exists", f"{args.keep} exists already.", "Name a folder that does not exist yet.")
+        raise CrashcheckError("replay-exists", f"{args.keep} already exists.", "Name a folder that does not exist yet.")
     with tempfile.TemporaryDirectory(prefix=f".{args.keep.name}-", dir=_parent(args.keep)) as folder:
         image = Path(folder) / "image"
         code = _replay(config, args.token, image, kept=True, shown=args.keep)
@@ -45,7 +45,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _operations_of(folder: Path) -> Path:
-    """Beside a kept image: the operations that the check is to run on it."""
+    """A file beside a kept image: the operations for the check to run on it."""
     return folder.with_name(folder.name + ".operations")
 
 
@@ -102,5 +102,5 @@ def _replay(config: Config, token: str, image: Path, *, kept: bool, shown: Path 
             command = command.replace("'{ops}'", "{ops}").replace("{ops}", shlex.quote(str(operations)))
         print(f"  {command}")
     else:
-        print("`--keep FOLDER` leaves the image there, for a debugger.")
+        print("`--keep FOLDER` keeps the image there, for a debugger.")
     return EXIT_CLEAN if replayed.verdict.passed else EXIT_FINDINGS

@@ -1,4 +1,4 @@
-"""`crashcheck run`: build, record, crash, and report what did not survive."""
+"""`crashcheck run`: build and record the program, check what crashes may leave of its files, and report the bugs."""
 
 from __future__ import annotations
 
@@ -15,38 +15,57 @@ if TYPE_CHECKING:
     from crashcheck.checker.search.crash_states import Progress
 
 OPENED = "report.html"  # in the run's folder, for `crashcheck open`
+_DESCRIPTION = (
+    "Builds the program, records its workload, and runs the check on files as crashes may leave them. "
+    "Each failure becomes a finding: which store may survive a crash without which other store."
+)
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("run", help="find crash-consistency bugs", description=__doc__)
+    parser = subparsers.add_parser("run", help="find crash-consistency bugs", description=_DESCRIPTION)
     add_config(parser)
     add_model(parser)
     add_tear(parser)
-    parser.add_argument("--strategy", help=f"which states to try: {', '.join(STRATEGIES)}")
+    parser.add_argument("--strategy", help=f"which crash states to check, and in which order: {', '.join(STRATEGIES)}")
     parser.add_argument(
-        "--deviations", type=int, metavar="K", help="bounded: at most K lines (pages) that lost, or kept, something"
+        "--deviations",
+        type=int,
+        metavar="K",
+        help="with --strategy bounded: at most K cache lines (or pages) that lost, or kept, updates",
     )
     parser.add_argument("--budget", metavar="TIME", help='how long to search, for example "60s" or "10m"')
-    parser.add_argument("--states", type=int, metavar="N", help="how many states to execute at most")
+    parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states")
     add_jobs(parser)
     parser.add_argument(
-        "--depth", type=int, choices=(1, 2), default=1, help="2: crash the check's own recovery as well"
-    )
-    parser.add_argument("--notes", action="store_true", help="note flushes, fences and syncs that made nothing durable")
-    parser.add_argument(
-        "--diff", metavar="BASE", help="look first at what changed since this commit or branch, and say what lies in it"
-    )
-    parser.add_argument("--baseline", metavar="FILE", help="findings that this file knows do not fail the run")
-    parser.add_argument(
-        "--update-baseline", action="store_true", help="write what was found to the baseline, drop what is fixed"
+        "--depth",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="2: also crash the recovery that the check does (default: 1)",
     )
     parser.add_argument(
-        "--fail-on", metavar="LEVEL", help=f"exit 1 from this level on: {', '.join(FAIL_ON)} (default: warning)"
+        "--notes",
+        action="store_true",
+        help="also report redundant flushes, fences and syncs: they made nothing durable",
     )
     parser.add_argument(
-        "--no-fixes", action="store_true", help="do not look for what would mend each finding (10 s at most)"
+        "--diff",
+        metavar="BASE",
+        help="check first what changed since commit or branch BASE, and mark findings in the change",
     )
-    add_format(parser, "terminal; an HTML file is kept in the run's folder anyway, for `crashcheck open`")
+    parser.add_argument("--baseline", metavar="FILE", help="findings listed in FILE do not fail the run")
+    parser.add_argument(
+        "--update-baseline",
+        action="store_true",
+        help="add new findings to the baseline FILE, and remove those that are fixed",
+    )
+    parser.add_argument(
+        "--fail-on",
+        metavar="LEVEL",
+        help=f"exit with 1 for findings of this severity or a higher one: {', '.join(FAIL_ON)} (default: warning)",
+    )
+    parser.add_argument("--no-fixes", action="store_true", help="do not try to fix each finding (takes at most 10 s)")
+    add_format(parser, "terminal; an HTML report is always kept for `crashcheck open`")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -62,7 +81,7 @@ def main(args: argparse.Namespace) -> int:
 
     wanted = [parse_format(text) for text in args.format or ()]
     if args.jobs < 0:
-        raise CrashcheckError("bad-option", f"--jobs is {args.jobs}; the least is 0, one a core.")
+        raise CrashcheckError("bad-option", f"--jobs is {args.jobs}; it must be 0 (one per core) or more.")
     config = override(
         load(args.config),
         model=args.model,
@@ -76,7 +95,7 @@ def main(args: argparse.Namespace) -> int:
         fail_on=args.fail_on,
     )
     if args.update_baseline and args.baseline is None:
-        raise CrashcheckError("bad-option", "--update-baseline needs the file.", "Name it with --baseline FILE.")
+        raise CrashcheckError("bad-option", "--update-baseline needs a baseline.", "Add --baseline FILE.")
     baseline_path = Path(args.baseline) if args.baseline is not None else None
     baseline = load_baseline(baseline_path, args.update_baseline) if baseline_path is not None else None
     change = git_diff(config.folder, args.diff) if args.diff is not None else None

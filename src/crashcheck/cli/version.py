@@ -1,4 +1,4 @@
-"""`crashcheck version`: which versions took part, for a bug report."""
+"""`crashcheck version`: the versions that matter in a bug report, and the compiler that would be used."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import platform
 from typing import Any
 
 from crashcheck import __version__
+from crashcheck.errors import CrashcheckError
 
 
 def add_parser(subparsers: Any) -> None:
-    subparsers.add_parser("version", help="show the versions of crashcheck, Python and the libraries that matter")
+    text = "show the versions of crashcheck, Python, the libraries and the compiler"
+    subparsers.add_parser("version", help=text, description=f"{text[0].upper()}{text[1:]}, for a bug report.")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -22,4 +24,17 @@ def main(args: argparse.Namespace) -> int:
             print(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             print(f"{name} not installed")
+    print(f"compiler {_compiler()}")
     return 0
+
+
+def _compiler() -> str:
+    """The clang that crashcheck-cc would use: its path and version."""
+    from crashcheck.analyzer.compile.driver.toolchain import find_compiler
+
+    try:
+        compiler = find_compiler()
+        name = "ziglang" if compiler.zig else compiler.path
+        return f"{name}: {compiler.description()}"
+    except (CrashcheckError, OSError) as error:
+        return f"none: {error.message if isinstance(error, CrashcheckError) else error}"

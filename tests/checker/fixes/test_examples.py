@@ -61,8 +61,8 @@ def test_the_edit_mends_the_bug(name: str, tmp_path: Path, environment: dict[str
         added.remove(line)
     assert tuple(added) == MENDED[name]
     assert " with this change on the recorded run" in told
-    assert "explored anew: No findings in all " in told
-    assert "1 of 1 mended" in told
+    assert "after the edit: No findings in all " in told
+    assert "1 of 1 fixed" in told
 
 
 @pytest.mark.parametrize("in_time", [True, False])
@@ -98,7 +98,7 @@ def test_where_no_flush_helps_there_is_no_edit(name: str, tmp_path: Path, enviro
     code, told, _ = crashcheck(folder, environment, "fix")
     assert code == 1
     assert NO_FLUSH_HELPS[name] in told
-    assert told.endswith("no edit to make\n")
+    assert told.endswith("no edit is suggested\n")
 
 
 def test_a_diff_can_be_applied_by_patch_and_nothing_is_changed_unasked(

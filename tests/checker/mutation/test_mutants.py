@@ -30,7 +30,7 @@ from crashcheck.checker.results import Location
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.config import load, override
 from crashcheck.interruption import KeepOn, always
-from crashcheck.mutation_campaign import Fate, _One, mutate
+from crashcheck.mutation_campaign import Fate, _MutantProgress, mutate
 from crashcheck.recording import RecordedRun, record_run
 from crashcheck.runtime.trace_format import FenceKind, Kind
 from crashcheck.source import SourceTree
@@ -336,7 +336,7 @@ def test_states_are_gone_through_once_whether_they_are_few_or_many(builder: Trac
     trace = builder.trace()
     exposure = exposure_of(trace, What.FENCE)
     mutant = next(mutants(trace, persists(trace, alone)))
-    one = _One(mutant, build(mutant.trace, "px86"), exposure)
+    one = _MutantProgress(mutant, build(mutant.trace, "px86"), exposure)
     with patch("crashcheck.mutation_campaign._FEW", 7 if few else 6):
         chosen = list(one.choices())
     every = list(exposure.all())
@@ -356,7 +356,7 @@ def test_nothing_is_said_of_the_states_of_a_mutant_that_none_was_run_of(builder:
     builder.end(1)
     trace = builder.trace()
     mutant = next(mutants(trace, persists(trace, alone)))
-    one = _One(mutant, build(mutant.trace, "px86"), exposure_of(trace, What.FENCE))
+    one = _MutantProgress(mutant, build(mutant.trace, "px86"), exposure_of(trace, What.FENCE))
     assert one.because(Fate.SURVIVED) == ""
 
 

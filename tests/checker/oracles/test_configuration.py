@@ -55,4 +55,4 @@ def test_what_is_missing_is_named(workload: str, keys: str, check: str, more: st
 def test_operations_are_no_placeholder_of_the_setup() -> None:
     with pytest.raises(CrashcheckError) as raised:
         parse(text(BOTH, FILE, BOTH, ORACLE) + '[setup]\ncommand = "./make {ops}"\n', Path("c.toml"))
-    assert raised.value.message.endswith("{ops} is known only in [workload] and [check] command.")
+    assert raised.value.message.endswith("{ops} can be used only in [workload] and [check] command.")

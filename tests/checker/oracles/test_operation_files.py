@@ -8,26 +8,26 @@ from pathlib import Path
 import pytest
 
 from crashcheck import cli
-from crashcheck.operations import Plan, generate
+from crashcheck.operations import OperationMix, generate
 
 
 def test_the_lines_of_a_seed_never_change() -> None:
-    assert generate(Plan(seed=7, length=6, keys=4)) == LINES
+    assert generate(OperationMix(seed=7, length=6, keys=4)) == LINES
 
 
 def test_another_seed_gives_other_lines() -> None:
-    assert generate(Plan(seed=8, length=20)) != generate(Plan(seed=9, length=20))
+    assert generate(OperationMix(seed=8, length=20)) != generate(OperationMix(seed=9, length=20))
 
 
 def test_the_mix_is_kept_in_the_long_run() -> None:
     mix = {"insert": 50, "update": 20, "delete": 10, "query": 15, "scan": 5}
-    counts = Counter(line.split()[0] for line in generate(Plan(length=20_000, mix=mix)))
+    counts = Counter(line.split()[0] for line in generate(OperationMix(length=20_000, shares=mix)))
     assert set(counts) == set(mix)
     assert [op for op, count in counts.items() if abs(count / 200 - mix[op]) > 1] == []
 
 
 def test_keys_stay_within_their_number() -> None:
-    keys = {int(line.split()[1]) for line in generate(Plan(length=500, keys=7))}
+    keys = {int(line.split()[1]) for line in generate(OperationMix(length=500, keys=7))}
     assert keys == set(range(1, 8))
 
 
@@ -35,7 +35,7 @@ def reused(reuse: int) -> float:
     """The share of queries for a key that an earlier line named."""
     seen: set[str] = set()
     hits = queries = 0
-    for line in generate(Plan(length=4000, keys=1_000_000, mix={"insert": 50, "query": 50}, reuse=reuse)):
+    for line in generate(OperationMix(length=4000, keys=1_000_000, shares={"insert": 50, "query": 50}, reuse=reuse)):
         op, key, *_ = line.split()
         if op == "query":
             queries += 1
@@ -49,12 +49,12 @@ def test_queries_take_used_keys_as_often_as_asked() -> None:
 
 
 def test_values_have_the_sizes_asked_for() -> None:
-    values = [line.split()[2] for line in generate(Plan(length=300, mix={"insert": 1}, value_bytes=(3, 5)))]
+    values = [line.split()[2] for line in generate(OperationMix(length=300, shares={"insert": 1}, value_bytes=(3, 5)))]
     assert {len(value) for value in values} == {3, 4, 5}
 
 
 def test_reading_back_ends_with_a_query_of_every_key_used() -> None:
-    lines = generate(Plan(length=30, keys=9, read_back=True))
+    lines = generate(OperationMix(length=30, keys=9, read_back=True))
     used = {int(line.split()[1]) for line in lines[:30]}
     assert lines[30:] == [f"query {key}" for key in sorted(used)]
 
@@ -76,13 +76,13 @@ def test_the_file_is_what_would_be_printed(tmp_path: Path, capsys: pytest.Captur
     [
         (["--length", "0"], "--length 0"),
         (["--reuse", "101"], "--reuse 101"),
-        (["--mix", "insert"], "'insert' is no share"),
+        (["--mix", "insert"], "'insert' is not OP=SHARE"),
         (["--mix", "insert=0"], "no operation at all"),
         (["--mix", "push=1"], "'push', which has no template"),
-        (["--template", "insert={op} {keys}"], "{keys} is no field"),
+        (["--template", "insert={op} {keys}"], "{keys} is not a field"),
         (["--template", "insert"], "names no operation"),
-        (["--value-size", "9-3"], "no size above zero"),
-        (["--value-size", "0"], "no size above zero"),
+        (["--value-size", "9-3"], "not a size above zero"),
+        (["--value-size", "0"], "not a size above zero"),
     ],
 )
 def test_what_cannot_be_done_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
