@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,23 +20,18 @@ from crashcheck.checker.findings import deduplicate, describe
 from crashcheck.checker.findings.classify import CUT_SHORT, GIVEN_UP, Cause
 from crashcheck.checker.findings.flushers import UsualFlushes
 from crashcheck.checker.findings.identity import AT, FindingKey, Identities, Origin
+from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, PrefixProof
 from crashcheck.checker.findings.schedule import Schedule
-from crashcheck.checker.images import sparse
 from crashcheck.checker.results import Finding, Kind, Location
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level, Token, digest
 
 KILL_SHOWS_IT = "no reordering needed: `kill -9` shows it"
-NO_SNAPSHOT = "no snapshot of the files at this point was to be had, so an update that was not traced may be the reason"
-NOT_REPLAYED = "the trace is incomplete: replayed up to this point it does not give the files as they were then"
 UNEXPLAINED = "it touches bytes that something untraced also wrote"
 
 MOST_CASES = 10_000
 _ALSO_SHOWN = 5
-
-WriteImage = Callable[[CrashState, Path], None]
-Snapshot = Callable[[int], Path | None]
 
 
 @dataclass(slots=True)
@@ -169,32 +164,18 @@ class Register:
 
     # -- what cannot be proved
 
-    def doubt(self, draft: DraftFinding, snapshot: Snapshot | None, write_image: WriteImage, folder: Path) -> None:
-        """Set `uncertain` where the trace does not carry the finding (crash-model.md, "Is the trace whole?")."""
-        culprits = [piece for piece in (draft.cause.lost, draft.cause.kept) if piece is not None]
-        if any(self.subject.is_unexplained(piece) for piece in culprits):
-            draft.uncertain = UNEXPLAINED
-        elif draft.cause.prefix:
-            draft.uncertain = self._against_snapshot(draft.cause, snapshot, write_image, folder)
+    def doubt(self, draft: DraftFinding, proof: PrefixProof | None, folder: Path) -> None:
+        """Set `uncertain` where the trace does not carry the finding (crash-model.md, "Is the trace whole?").
 
-    def _against_snapshot(self, cause: Cause, snapshot: Snapshot | None, write_image: WriteImage, folder: Path) -> str:
-        events = self.subject.trace.events
-        moment = cause.moment if cause.moment is not None else len(events)
-        if snapshot is None or moment >= len(events):
-            return NO_SNAPSHOT
-        real = snapshot(int(events["seq"][moment]))
-        if real is None:
-            return NO_SNAPSHOT
-        image = folder / "replayed"
-        write_image(cause.state, image)
-        watched = sorted({file.path for file in self.subject.trace.files.values()})
-        for path in watched:
-            replayed, there = image / path, real / path
-            if replayed.is_file() != there.is_file():
-                return NOT_REPLAYED
-            if replayed.is_file() and not sparse.equal_files(replayed, there):
-                return NOT_REPLAYED
-        return ""
+        A prefix that is proved on real files needs no trace. `folder` is empty, and may be written to.
+        """
+        cause = draft.cause
+        if cause.prefix:
+            draft.uncertain = NO_SNAPSHOT if proof is None else proof.missing(cause, folder)
+        if draft.uncertain or not cause.prefix:
+            culprits = [piece for piece in (cause.lost, cause.kept) if piece is not None]
+            if any(self.subject.is_unexplained(piece) for piece in culprits):
+                draft.uncertain = UNEXPLAINED
 
     # -- values for the reports
 

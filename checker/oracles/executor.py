@@ -6,14 +6,17 @@ Neither calls the other: this module calls both. What an oracle needs run itself
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Limits, captured
 from crashcheck.checker.execution.worker_pool import FINAL, FIRST, WorkerPool
+from crashcheck.checker.images.real_files import RealFiles, write_real_image
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.results import Verdict
@@ -56,6 +59,8 @@ class Executor:
         )
         self._oracle = oracle
         self._content = content
+        self._points = points
+        self._always = acknowledged
         # change while states are executed
         self._short_s: float | None = None  # the limit of crash states, where it is less than what the limits allow
         self.executed = 0  # states whose verdicts were asked for
@@ -109,6 +114,29 @@ class Executor:
     def run_final(self) -> Verdict:
         """Execute the check on the image after the workload, all acknowledged."""
         return self._now(self.workers.submit_uncrashed(FINAL, self._oracle.stages(FINAL)))
+
+    def run_on_files(self, real: RealFiles, point: int, acknowledged: tuple[int, int]) -> Verdict:
+        """Execute the check on files that a second run really had, at a crash point of the first, with all the time.
+
+        `acknowledged`: operations ended and bytes printed by then, if not fixed for all points. Files that are not
+        watched are as before the run.
+        """
+        setup = self.workers.setup
+        with tempfile.TemporaryDirectory(dir=self.home) as folder:
+            files = Path(folder) / "files"
+            write_real_image(setup.first, real.folder, files, setup.patterns)
+            if self._always is None:
+                setup = replace(setup, recorded_stdout=real.stdout, addresses=real.addresses)
+            workers = WorkerPool(
+                self._content,
+                self._points,
+                replace(setup, first=files),
+                limits=self.workers.limits,
+                acknowledged=self._always or acknowledged,
+            )
+            with workers:
+                run = workers.ended(workers.submit_uncrashed(FIRST, self._oracle.stages(point)))
+        return self._oracle.judge(run.ended, run.names, point)
 
     @property
     def short_s(self) -> float | None:

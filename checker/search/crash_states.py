@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from crashcheck.checker.budget import Budget, Meter
-from crashcheck.checker.findings.register import Register, Snapshot
+from crashcheck.checker.findings.register import Register
+from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.results import Finding, GroupRow, StateCounts, StopReason, Verdict

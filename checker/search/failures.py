@@ -18,7 +18,9 @@ from pathlib import Path
 
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings.classify import Cause, Classifier
-from crashcheck.checker.findings.register import MOST_CASES, DraftFinding, Register, Snapshot
+from crashcheck.checker.findings.prefix_proof import PrefixProof
+from crashcheck.checker.findings.register import MOST_CASES, DraftFinding, Register
+from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import Outcome, Verdict
@@ -51,7 +53,8 @@ class Failures:
         # constant
         self._subject = subject
         self._executor = executor
-        self._snapshot = snapshot
+        run_on, write_image = executor.run_on_files, executor.write_image
+        self._proof = PrefixProof(subject, snapshot, write_image, run_on) if snapshot is not None else None
         self._token = token
         self._on_finding = on_finding
         # changing
@@ -208,7 +211,7 @@ class Failures:
             if cause.prefix and cause.complete and cause.moment is not None and cause.kept is not None:
                 draft.cause = replace(cause, until=self._classifier.right_again(cause.moment))
             with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
-                self.register.doubt(draft, self._snapshot, self._executor.write_image, Path(folder))
+                self.register.doubt(draft, self._proof, Path(folder))
             self._on_finding()
         return draft
 

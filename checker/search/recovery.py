@@ -10,7 +10,7 @@ from pathlib import Path
 from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.findings.register import Snapshot
+from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Finding, StateCounts, StopReason

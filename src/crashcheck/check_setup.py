@@ -8,13 +8,12 @@ from pathlib import Path
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.findings.register import Snapshot
+from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.search.uncrashed import uncrashed
-from crashcheck.checker.subject import Subject
-from crashcheck.checker.token import digest
 from crashcheck.config import Config
+from crashcheck.errors import CrashcheckError
 from crashcheck.recording import RecordedRun, ended_operations, record_again
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import Recording
@@ -79,19 +78,27 @@ def snapshots_of(config: Config, run: RecordedRun, folder: Path) -> Snapshot:
     def again(seq: int, into: Path) -> Recording:
         return record_again(config, run, into, seq)
 
-    return snapshots_by(again, run.subject, folder)
+    return snapshots_by(again, folder)
 
 
-def snapshots_by(again: Callable[[int, Path], Recording], subject: Subject, folder: Path) -> Snapshot:
-    """Files copied at an event while `again` (event, folder) records once more; None if that run differs from ours."""
-    taken: dict[int, Path | None] = {}
-    own = digest(subject.trace)
+def snapshots_by(again: Callable[[int, Path], Recording], folder: Path) -> Snapshot:
+    """Files copied at an event while `again` (event, folder) records once more; None if that fails or ends before."""
+    taken: dict[int, RealFiles | None] = {}
 
-    def snapshot(seq: int) -> Path | None:
+    def snapshot(seq: int) -> RealFiles | None:
         if seq not in taken:
-            recording = again(seq, folder / f"snapshot-{seq}")
-            same = digest(read_trace(recording.trace)) == own
-            taken[seq] = recording.snapshot if same and recording.snapshot.is_dir() else None
+            taken[seq] = _real_files(again, seq, folder / f"snapshot-{seq}")
         return taken[seq]
 
     return snapshot
+
+
+def _real_files(again: Callable[[int, Path], Recording], seq: int, folder: Path) -> RealFiles | None:
+    try:
+        recording = again(seq, folder)
+        trace = read_trace(recording.trace)
+    except CrashcheckError:
+        return None
+    if not recording.snapshot.is_dir():
+        return None
+    return RealFiles(recording.snapshot, trace, recording.stdout, recording.addresses)

@@ -61,7 +61,7 @@ def recovery_search_of(
         if recording.end.exit_code != 0 or not recording.trace.exists():
             return None
         recovery = read_recording(config, recording, config.check.command)
-        snapshot = snapshots_by(lambda seq, into: record_in(into, seq), recovery.subject, below)
+        snapshot = snapshots_by(lambda seq, into: record_in(into, seq), below)
         return Recovery(recovery.subject, recording.first, snapshot)
 
     return RecoverySearch(

@@ -14,7 +14,7 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.findings.register import Snapshot
+from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.executor import Executor
@@ -124,7 +124,7 @@ class World:
         with self.executor(jobs) as executor:
             return self.search(executor, jobs=jobs, budget=budget, snapshot=snapshot)
 
-    def real_snapshot(self, seq: int) -> Path:
+    def real_snapshot(self, seq: int) -> RealFiles:
         """What the recorder would copy: the file as it was just before the event `seq`."""
         image = bytearray(FILE_BYTES)
         for index, event in enumerate(self.trace.events):
@@ -136,7 +136,7 @@ class World:
         folder = self.folder / f"snapshot-{seq}"
         folder.mkdir(exist_ok=True)
         (folder / "p").write_bytes(image)
-        return folder
+        return RealFiles(folder, self.trace, self.folder / "stdout", self.folder / "addresses")
 
 
 def without_times(found: SearchResult) -> SearchResult:

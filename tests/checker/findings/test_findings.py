@@ -14,7 +14,9 @@ from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.findings import classify
 from crashcheck.checker.findings.classify import Classifier
-from crashcheck.checker.findings.register import KILL_SHOWS_IT, NO_SNAPSHOT, NOT_REPLAYED, UNEXPLAINED, Register
+from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, NOT_REPLAYED
+from crashcheck.checker.findings.register import KILL_SHOWS_IT, UNEXPLAINED, Register
+from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.results import Finding, Kind, StopReason, Verdict
@@ -232,10 +234,10 @@ def test_a_prefix_is_uncertain_without_a_snapshot_and_if_the_files_were_otherwis
     assert only(found.uncertain).uncertain == NO_SNAPSHOT
     assert found.states.uncertain == found.states.failing == 1
 
-    def other(seq: int) -> Path:
-        folder = subject.real_snapshot(seq)
-        (folder / "p").write_bytes(b"written behind our back")
-        return folder
+    def other(seq: int) -> RealFiles:
+        real = subject.real_snapshot(seq)
+        (real.folder / "p").write_bytes(b"w" * 80)
+        return real
 
     assert only(subject.explore(snapshot=other).uncertain).uncertain == NOT_REPLAYED
 

@@ -1,0 +1,124 @@
+"""Proof that the program may not be killed at a moment: the run is recorded once more, and its real files are checked.
+
+1. What is checked are the files that the second run really had just before an event, not an image made of the trace.
+   So no crash model, and no gap in the trace, is behind a proof: it is what `kill -9` at that moment leaves.
+2. The two runs need not be identical: heap addresses, times and random numbers in the files may differ. They have to
+   be at the same place: the updates before and after the moment come from the same sites and stacks, and as many
+   operations have begun and ended.
+3. The check has to fail there as it fails on the replayed files: it ends equally, and shows nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.checker.images import sparse
+from crashcheck.checker.images.real_files import RealFiles, Snapshot
+from crashcheck.checker.subject import UPDATES, Subject
+from crashcheck.checker.token import digest
+from crashcheck.runtime.trace_format import Kind
+
+if TYPE_CHECKING:
+    from crashcheck.checker.findings.classify import Cause
+    from crashcheck.checker.results import Verdict
+    from crashcheck.checker.states.space import CrashState
+
+NO_SNAPSHOT = (
+    "the run could not be recorded a second time up to this moment, so that the check could not be tried on its real "
+    "files; an update that was not traced may be the reason"
+)
+OTHER_COURSE = (
+    "a second run was elsewhere in the program at this moment, so that the check could not be tried on its real files; "
+    "an update that was not traced may be the reason"
+)
+NOT_REPLAYED = (
+    "the trace is incomplete: on the real files of a second run at this moment the check does not fail in this way"
+)
+
+
+WriteImage = Callable[["CrashState", Path], None]
+# (files, a crash point of the first run, operations ended and bytes printed by then)
+RunOnFiles = Callable[[RealFiles, int, tuple[int, int]], "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixProof:
+    """Proves prefixes of one recorded run."""
+
+    subject: Subject
+    snapshot: Snapshot
+    write_image: WriteImage
+    run_on_files: RunOnFiles
+
+    def missing(self, cause: Cause, folder: Path) -> str:
+        """Why a failing prefix is not proved; empty if it is. `folder` is used for the replayed image."""
+        events = self.subject.trace.events
+        moment = cause.moment if cause.moment is not None else len(events)
+        if moment >= len(events):
+            return NO_SNAPSHOT
+        number = int(events["seq"][moment])
+        real = self.snapshot(number)
+        if real is None:
+            return NO_SNAPSHOT
+        there = int(np.searchsorted(real.trace.events["seq"], number))
+        if _place(self.subject.trace, moment) != _place(real.trace, there):
+            return OTHER_COURSE
+        if digest(real.trace) == digest(self.subject.trace) and self._replays(cause.state, real.folder, folder):
+            return ""  # the check has failed on these very bytes
+        point = self.subject.point_at(moment)
+        for _ in range(2):  # what passes once is flaky
+            verdict = self.run_on_files(real, point, _acknowledged(real.trace, there))
+            if verdict.passed or not verdict.shows_no_more_than(cause.verdict):
+                return NOT_REPLAYED
+        return ""
+
+    def _replays(self, state: CrashState, real: Path, folder: Path) -> bool:
+        """Whether a state's image has the same watched files as a folder."""
+        image = folder / "replayed"
+        self.write_image(state, image)
+        for path in sorted({file.path for file in self.subject.trace.files.values()}):
+            replayed, there = image / path, real / path
+            if replayed.is_file() != there.is_file():
+                return False
+            if replayed.is_file() and not sparse.equal_files(replayed, there):
+                return False
+        return True
+
+
+def _place(trace: Trace, event: int) -> tuple[object, ...]:
+    """Where in the program a run is just before an event: operations begun and ended, the updates before and after."""
+    kinds = trace.events["kind"]
+    marks = [int(np.count_nonzero(kinds[:event] == kind)) for kind in (Kind.MARK_BEGIN, Kind.MARK_END)]
+    updates = np.flatnonzero(np.isin(kinds, np.array(UPDATES, dtype=np.uint8)))
+    at = int(np.searchsorted(updates, event))
+    return (*marks, *(_call(trace, updates, index) for index in (at - 1, at)))
+
+
+def _call(trace: Trace, updates: NDArray[np.intp], index: int) -> tuple[object, ...]:
+    """The site and the stack of an update, by names that hold in each run; without a site, which update it is."""
+    if not 0 <= index < len(updates):
+        return ()
+    row = trace.events[int(updates[index])]
+    kind, site = int(row["kind"]), int(row["site"])
+    if not site:
+        return kind, index, int(row["offset"]), int(row["size"])
+    return kind, *(_site(trace, each) for each in (site, *trace.stack(int(row["stack"]))))
+
+
+def _site(trace: Trace, site: int) -> tuple[int, int]:
+    unit = trace.unit_of(site)
+    return (0, site) if unit is None else (unit.key, site - unit.base)
+
+
+def _acknowledged(trace: Trace, event: int) -> tuple[int, int]:
+    """Operations ended and bytes printed before an event."""
+    before = trace.events[:event]
+    printed = before["offset"][before["kind"] == Kind.OUTPUT]
+    return int(np.count_nonzero(before["kind"] == Kind.MARK_END)), int(printed.max()) if len(printed) else 0

@@ -1,0 +1,119 @@
+"""A moment at which the program may not be killed is proved on the real files of a second run, and only there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, NOT_REPLAYED, OTHER_COURSE
+from crashcheck.checker.findings.register import KILL_SHOWS_IT
+from crashcheck.checker.images.real_files import RealFiles
+from crashcheck.checker.search.crash_states import SearchResult
+from support.checked_worlds import World, words
+from support.flag_first import STEPS, two_steps
+from support.tracing import TraceBuilder
+
+HERE = Path(__file__).resolve().parent
+CONFIG = """\
+[build]
+command = "cc -O1 -c untraced.c && crashcheck-cc -g -O1 {flags} -o prefix prefix.c untraced.o"
+[workload]
+command = "./prefix {{pool}}/p"
+[pool]
+files = ["p"]
+[model]
+name = "page-cache"
+[check]
+command = "./prefix {{pool}}/p check"
+"""
+
+
+def run(folder: Path, environment: dict[str, str], flags: str) -> dict[str, Any]:
+    shutil.copy(HERE / "prefix.c", folder)
+    (folder / "untraced.c").write_text("void untraced(unsigned long *p) { *(volatile unsigned long *)p = 1; }\n")
+    (folder / "crashcheck.toml").write_text(CONFIG.format(flags=flags), encoding="utf-8")
+    command = ["crashcheck", "run", "--format", "json=report.json"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert (folder / "report.json").exists(), done.stdout + done.stderr
+    report: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    return report
+
+
+@pytest.mark.parametrize("flags", ["", "-DTIME"], ids=["a heap address", "the time"])
+def test_what_differs_from_run_to_run_in_the_files_is_no_reason_for_doubt(
+    flags: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    report = run(tmp_path, environment, flags)
+    assert [(one["kind"], one["uncertain"]) for one in report["findings"] + report["uncertain"]] == [("atomicity", "")]
+    assert KILL_SHOWS_IT in report["findings"][0]["note"]
+
+
+def test_an_update_that_was_not_traced_is_never_behind_a_proof(tmp_path: Path, environment: dict[str, str]) -> None:
+    report = run(tmp_path, environment, "-DUNTRACED")
+    assert report["findings"] == []
+    assert [one["uncertain"] for one in report["uncertain"]] == [NOT_REPLAYED]
+
+
+class Twin:
+    """Two steps, of which the files after the first alone are wrong; and what a second run of it shows."""
+
+    def __init__(self, folder: Path, clauses: Path, *claims: str) -> None:
+        self.world = World(folder, words([str(clauses), "{pool}/p", "{acked}", *claims]), two_steps, sites=STEPS)
+
+    def explore(self, files: bytes, **changes: object) -> SearchResult:
+        def snapshot(seq: int) -> RealFiles:
+            real = self.world.real_snapshot(seq)
+            (real.folder / "p").write_bytes(files.ljust(4096, b"\0"))
+            return replace(real, **changes)  # type: ignore[arg-type]
+
+        return self.world.explore(snapshot=snapshot)
+
+
+def word(value: int, at: int = 0) -> bytes:
+    return bytes(at) + value.to_bytes(8, "little")
+
+
+def test_real_files_on_which_the_check_fails_in_the_same_way_are_a_proof(tmp_path: Path, clauses: Path) -> None:
+    found = Twin(tmp_path, clauses, "0=64").explore(word(99))
+    assert [finding.note for finding in found.findings] == [KILL_SHOWS_IT]
+    assert found.uncertain == ()
+
+
+@pytest.mark.parametrize(
+    ("files", "why"), [(b"", "it passes"), (word(7, 128), "it dies"), (word(7, 256), "it says something else")]
+)
+def test_real_files_on_which_it_does_not_are_none(files: bytes, why: str, tmp_path: Path, clauses: Path) -> None:
+    found = Twin(tmp_path, clauses, "!128=136", "256>264", "0=64").explore(files)
+    assert found.findings == (), why
+    assert [finding.uncertain for finding in found.uncertain] == [NOT_REPLAYED]
+
+
+def test_files_of_another_place_in_the_program_are_no_proof(tmp_path: Path, clauses: Path) -> None:
+    def elsewhere(t: TraceBuilder) -> None:
+        two_steps(t)
+        t.store("p", 512, 8, 1)
+
+    def earlier(t: TraceBuilder) -> None:
+        t.site = 9
+        for _ in range(4):
+            t.store("p", 512, 8, 1)
+        two_steps(t)
+
+    twin = Twin(tmp_path, clauses, "0=64")
+    other = World(tmp_path / "other", twin.world.check, earlier, sites=STEPS)
+    found = twin.explore(word(5), trace=other.trace)
+    assert (found.findings, [finding.uncertain for finding in found.uncertain]) == ((), [OTHER_COURSE])
+    later = World(tmp_path / "later", twin.world.check, elsewhere, sites=STEPS)
+    assert len(twin.explore(word(5), trace=later.trace).findings) == 1
+
+
+def test_without_a_second_run_nothing_is_proved(tmp_path: Path, clauses: Path) -> None:
+    twin = Twin(tmp_path, clauses, "0=64")
+    found = twin.world.explore(snapshot=lambda seq: None)
+    assert [finding.uncertain for finding in found.uncertain] == [NO_SNAPSHOT]
