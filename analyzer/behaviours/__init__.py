@@ -4,7 +4,7 @@ representative is tested for the others.
 
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours, find_behaviours
 from crashcheck.analyzer.behaviours.groups import BehaviourGroup, find_groups
-from crashcheck.analyzer.behaviours.represents import Signature
+from crashcheck.analyzer.behaviours.represents import Shape
 from crashcheck.analyzer.behaviours.sites import StaticSite
 
-__all__ = ["Behaviour", "BehaviourGroup", "Behaviours", "Signature", "StaticSite", "find_behaviours", "find_groups"]
+__all__ = ["Behaviour", "BehaviourGroup", "Behaviours", "Shape", "StaticSite", "find_behaviours", "find_groups"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, sort_rows
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours
-from crashcheck.analyzer.behaviours.represents import Signature, group_represented
+from crashcheck.analyzer.behaviours.represents import Shape, group_represented
 from crashcheck.analyzer.behaviours.sites import StaticSite
 from crashcheck.analyzer.persistence.pieces import Ints
 
@@ -19,16 +19,16 @@ _WIDE = 16  # granules: beyond so many, a behaviour with more is not preferred a
 class BehaviourGroup:
     """`members` counts behaviours (one may belong to several groups); `types` are theirs, the representative's first.
 
-    `sites` are the representative's static sites in the order of its updates; `signatures` is how many different sets
-    of sites and orders the group joins. `members_by_pattern` are the members' numbers: those that are equal node by
-    node together, in the order in which they would represent, the representative's first.
+    `sites` are the representative's static sites in the order of its updates; `patterns` is how many different shapes
+    the group joins. `members_by_pattern` are the members' numbers: those that are equal node by node together, in the
+    order in which they would represent, the representative's first.
     """
 
     number: int
     representative: Behaviour
     sites: tuple[StaticSite, ...]
     members: int
-    signatures: int
+    patterns: int
     types: tuple[str, ...]
     members_by_pattern: tuple[Ints, ...] = field(default=(), compare=False, repr=False)
 
@@ -52,32 +52,27 @@ class _Patterns:
 def find_groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
     """The groups of a run, from the smallest representative to the largest: the order in which they are tested.
 
-    Among behaviours with equal signatures the one that spans most granules represents (its layout leaves most open), of
-    these the one with the fewest nodes, of these the earliest.
+    Of behaviours that represent each other the one that spans most granules represents (its layout leaves most open),
+    of these the one with the fewest nodes, of these the earliest.
     """
     if not len(found):
         return ()
     patterns = _patterns(found)
-    by_signature: dict[Signature, list[int]] = {}
-    for pattern, behaviour in enumerate(patterns.best.tolist()):
-        by_signature.setdefault(signature_of(found, behaviour), []).append(pattern)
-    rank = _ranks(found)
-    signatures = list(by_signature)
+    rank = _ranks(found)[patterns.best].tolist()
+    shapes = [shape_of(found, behaviour) for behaviour in patterns.best.tolist()]
     made = []
-    for chosen, members in group_represented(signatures):
-        equal = by_signature[signatures[chosen]]
-        best = min((int(patterns.best[p]) for p in equal), key=lambda behaviour: int(rank[behaviour]))
+    for chosen, members in group_represented(shapes, rank):
+        best = int(patterns.best[chosen])
         representative = found.behaviour(best)
-        within = [p for member in members for p in by_signature[signatures[member]]]
-        types = {found.instances.types[t] for p in within for t in patterns.types[p]}
+        types = {found.instances.types[t] for p in members for t in patterns.types[p]}
         made.append(
             (
                 representative,
                 _sites(found, representative),
-                int(patterns.many[within].sum()),
+                int(patterns.many[members].sum()),
                 len(members),
                 (representative.type, *sorted(types - {representative.type})),
-                _first(best, [patterns.members[p] for p in within]),
+                _first(best, [patterns.members[p] for p in members]),
             )
         )
     made.sort(key=lambda group: (len(group[0].nodes), len(group[0].pieces), group[0].first, group[0].id))
@@ -95,50 +90,22 @@ def _sites(found: Behaviours, behaviour: Behaviour) -> tuple[StaticSite, ...]:
     return tuple(found.sites.sites[label] for label in labels)
 
 
-def signature_of(found: Behaviours, behaviour: int) -> Signature:
-    """The behaviour's sites and their order, with one site more: the acknowledgement that follows an update.
+def shape_of(found: Behaviours, behaviour: int) -> Shape:
+    """What the represents relation sees of a behaviour.
 
-    What must have persisted by the acknowledgement precedes that site, so that a behaviour which leaves an
-    update unpersisted is not taken to be represented by one that does not. It has the number len(found.sites.sites).
+    An update is kept if it has persisted when its operation is acknowledged: a behaviour that
+    leaves one unpersisted is not represented by one that persists it.
     """
     own = found.nodes_of(behaviour)
-    label, event = found.label[own], found.nodes.event[own]
-    durable, granule = found.nodes.durable_from[own], found.nodes.granule[own]
-    ordered = found.nodes.ordered[own]
-    names, local = np.unique(label, return_inverse=True)
-    local = local.reshape(-1)
-    acknowledged = len(found.sites.sites)
-    # a site precedes another if the first to persist of the one does so before the last issued of the other
-    soonest = np.full(len(names), 1 << 62, dtype=np.int64)
-    np.minimum.at(soonest, local, durable)
-    newest = np.full(len(names), -1, dtype=np.int64)
-    np.maximum.at(newest, local, event)
-    before = soonest[:, None] <= newest[None, :]
-    # and so if they meet in a granule
-    for each in np.unique(granule[ordered]).tolist():
-        mine = ordered & (granule == each)
-        if int(mine.sum()) < 2:
-            continue
-        oldest = np.full(len(names), 1 << 62, dtype=np.int64)
-        np.minimum.at(oldest, local[mine], event[mine])
-        latest = np.full(len(names), -1, dtype=np.int64)
-        np.maximum.at(latest, local[mine], event[mine])
-        before |= oldest[:, None] < latest[None, :]
-    kept = np.zeros(len(names), dtype=np.bool_)
-    kept[local[durable <= found.acknowledged[own]]] = True
-    after = []
-    for at, name in enumerate(names.tolist()):
-        mask = 0
-        for behind in names[before[at]].tolist():
-            mask |= 1 << behind
-        if kept[at]:
-            mask |= 1 << acknowledged
-        if mask:
-            after.append((name, mask))
-    sites = 1 << acknowledged
-    for name in names.tolist():
-        sites |= 1 << name
-    return Signature(sites, tuple(after))
+    alone = -1 - np.arange(len(own))
+    durable = found.nodes.durable_from[own]
+    return Shape(
+        found.label[own],
+        found.nodes.event[own],
+        durable,
+        np.where(found.nodes.ordered[own], found.nodes.granule[own], alone),
+        durable <= found.acknowledged[own],
+    )
 
 
 def _patterns(found: Behaviours) -> _Patterns:
@@ -173,4 +140,4 @@ def _ranks(found: Behaviours) -> Ints:
     return rank
 
 
-__all__ = ["BehaviourGroup", "find_groups", "signature_of"]
+__all__ = ["BehaviourGroup", "find_groups", "shape_of"]

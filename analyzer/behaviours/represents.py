@@ -1,91 +1,127 @@
-"""The represents relation: which update behaviour can be tested on behalf of another (Pathfinder §3.4)."""
+"""The represents relation: which update behaviour can be tested on behalf of another (Pathfinder §3.4).
+
+A represents B if B's updates can be matched to updates of A, one to one and at equal static sites, so that A orders no
+two of the matched updates that B leaves unordered. Then each crash state of B has a counterpart among A's: the matched
+updates lost and kept in the same way. Without a match of single updates a short, correct run of a loop would stand for
+a longer one that forgets a flush in its last turn.
+
+1. The relation is sound: what is said to be represented is. The converse does not hold. Of all matches two are tried
+   (the oldest updates of each site, and the newest), and behaviours above `MATCHED` updates are compared by their sites
+   alone; what is missed by that founds a group of its own, and costs states, not bugs.
+2. A behaviour represents itself.
+3. What represents a behaviour comes before it in `group_represented`: representatives are maximal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
 
-@dataclass(frozen=True)
-class Signature:
-    """What the relation sees of a behaviour: its static sites, and which of them it orders.
+from crashcheck.analyzer.persistence.pieces import Ints
 
-    `sites` is a bitmask over site numbers: the nodes up to equivalence (definition 3.3). `order` holds, for each
-    site that precedes any, (site, bitmask of the sites that it precedes), ascending: the edges of the transitive
-    persist order restricted to the behaviour, up to equivalence (definition 3.4). A site may precede itself.
+MATCHED = 2048  # updates: the pairs of a larger match are not compared one by one
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """What the relation sees of a behaviour: its updates, and which of them must persist before which.
+
+    Parallel arrays, one row per update, oldest first: `site` numbers its static site, `issued` and `durable` are the
+    events at which it was stored and from which it has persisted, `line` is the granule that keeps its order (a number
+    of its own where none does), and `kept` tells whether it has persisted when its operation is acknowledged.
     """
 
-    sites: int
-    order: tuple[tuple[int, int], ...]
+    site: Ints
+    issued: Ints
+    durable: Ints
+    line: Ints
+    kept: NDArray[np.bool_]
 
-    @classmethod
-    def of(cls, labels: Sequence[int], edges: Iterable[tuple[int, int]]) -> Signature:
-        """Of nodes with the site numbers `labels`, and edges as pairs of places in `labels`."""
-        sites = 0
-        for label in labels:
-            sites |= 1 << label
-        after: dict[int, int] = {}
-        for before, behind in edges:
-            after[labels[before]] = after.get(labels[before], 0) | 1 << labels[behind]
-        return cls(sites, tuple(sorted(after.items())))
+    def __len__(self) -> int:
+        return len(self.site)
 
     @cached_property
-    def _after(self) -> dict[int, int]:
-        return dict(self.order)
+    def sites(self) -> dict[int, int]:
+        """How many updates each site has here."""
+        names, counts = np.unique(self.site, return_counts=True)
+        return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
-    def represents(self, other: Signature) -> bool:
-        """Definition 3.5: other's sites are among these, and on them this orders nothing that other does not.
+    @cached_property
+    def orders(self) -> int:
+        """How many pairs of updates are ordered, and updates kept: the fewer, the more crash states."""
+        if len(self) <= MATCHED:
+            return int(self.precedes(np.arange(len(self))).sum() + self.kept.sum())
+        return int((len(self) - np.searchsorted(self.issued, self.durable)).sum() + self.kept.sum())
 
-        That is N2 ⊆~ N1 and E(N1 image) ⊆~ E(N2), the image being this behaviour's nodes at other's sites.
-        """
-        if other.sites & ~self.sites:
+    def precedes(self, rows: Ints) -> NDArray[np.bool_]:
+        """Among `rows`: whether the first must have persisted before the second may."""
+        issued, line = self.issued[rows], self.line[rows]
+        by_fence = self.durable[rows][:, None] <= issued[None, :]
+        by_line = (line[:, None] == line[None, :]) & (issued[:, None] < issued[None, :])
+        return by_fence | by_line
+
+    def represents(self, other: Shape) -> bool:
+        """Definition 3.5, update by update: N2 ⊆~ N1 with |N1~(N2)| = |N2|, and E(N1 image) ⊆~ E(N2)."""
+        if any(count > self.sites.get(site, 0) for site, count in other.sites.items()):
             return False
-        behind = other._after
-        return all(
-            not mask & other.sites & ~behind.get(site, 0) for site, mask in self.order if other.sites >> site & 1
+        if len(other) > MATCHED:
+            return self._surely_freer(other)
+        wanted = other.precedes(np.arange(len(other)))
+        oldest = self._matched(other, newest=False)
+        matches = [oldest]
+        if any(count < self.sites[site] for site, count in other.sites.items()):
+            matches.append(self._matched(other, newest=True))
+        return any(
+            not (self.kept[match] & ~other.kept).any() and not (self.precedes(match) & ~wanted).any()
+            for match in matches
         )
 
-    @property
-    def many_sites(self) -> int:
-        return self.sites.bit_count()
+    def _matched(self, other: Shape, *, newest: bool) -> Ints:
+        """The row here that stands for each of other's rows: the i-th of a site for the i-th, from one end."""
+        mine, theirs = np.argsort(self.site, kind="stable"), np.argsort(other.site, kind="stable")
+        match = np.empty(len(other), dtype=np.int64)
+        at = 0
+        starts = np.searchsorted(self.site[mine], list(other.sites))
+        for start, (site, count) in zip(starts.tolist(), other.sites.items(), strict=True):
+            first = start + (self.sites[site] - count if newest else 0)
+            match[theirs[at : at + count]] = mine[first : first + count]
+            at += count
+        return match
 
-    @property
-    def many_orders(self) -> int:
-        return sum(mask.bit_count() for _, mask in self.order)
+    def _surely_freer(self, other: Shape) -> bool:
+        """Whether nothing is ordered here, and nothing kept, at other's sites: then any match will do."""
+        rows = np.flatnonzero(np.isin(self.site, list(other.sites)))
+        if self.kept[rows].any() or int(self.durable[rows].min()) <= int(self.issued[rows].max()):
+            return False
+        return len(np.unique(self.line[rows])) == len(rows)
 
 
-def set_bits(mask: int) -> tuple[int, ...]:
-    """The site numbers in a bitmask, ascending."""
-    out = []
-    while mask:
-        low = mask & -mask
-        out.append(low.bit_length() - 1)
-        mask ^= low
-    return tuple(out)
-
-
-def group_represented(signatures: Sequence[Signature]) -> list[tuple[int, list[int]]]:
-    """Groups of signatures: (the place of the representative, the places of all members), in the paper's way.
+def group_represented(shapes: Sequence[Shape], rank: Sequence[int] = ()) -> list[tuple[int, list[int]]]:
+    """Groups of behaviours: (the place of the representative, the places of all members), in the paper's way.
 
     From the largest to the smallest, each joins every group whose representative represents it; one that none
-    represents begins a group. "Largest" is by sites, and among equally many by how little is ordered: whatever
-    represents a signature comes before it, so that representatives are the maximal elements of the relation.
+    represents founds a group. "Largest" is by updates, and among equally many by how little is ordered; `rank` decides
+    between equals, lower first.
     """
-    order = sorted(range(len(signatures)), key=lambda at: (-signatures[at].many_sites, signatures[at].many_orders, at))
+    rank = rank or range(len(shapes))
+    order = sorted(range(len(shapes)), key=lambda at: (-len(shapes[at]), shapes[at].orders, rank[at]))
     groups: list[tuple[int, list[int]]] = []
     by_site: dict[int, list[int]] = {}  # groups with that site, so that not all are asked
     for at in order:
-        own = set_bits(signatures[at].sites)
-        candidates = min((by_site.get(site, []) for site in own), key=len, default=[])
+        shape = shapes[at]
+        candidates = min((by_site.get(site, []) for site in shape.sites), key=len, default=[])
         found = False
         for group in candidates:
             representative, members = groups[group]
-            if signatures[representative].represents(signatures[at]):
+            if shapes[representative].represents(shape):
                 members.append(at)
                 found = True
         if not found:
-            for site in own:
+            for site in shape.sites:
                 by_site.setdefault(site, []).append(len(groups))
             groups.append((at, [at]))
     return groups
