@@ -1,4 +1,4 @@
-"""Makes the path in an editable install's .pth file relative, and so ASCII wherever the checkout lies.
+"""Makes the path in an editable install's .pth file relative, and so ASCII wherever the checkout is.
 
 Python reads these files in the locale's encoding, which configure scripts set to ASCII: crashcheck-cc would not start.
 """

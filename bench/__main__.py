@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.measure import CannotMeasure
 
-# Each is a module with measure(repetitions) -> figures; what it says of itself is its heading.
+# Each is a module with measure(repetitions) -> figures; its docstring is its heading.
 PARTS = ("instrumentation", "recording", "states", "memory", "ranking", "build")
 OUTPUT = Path(__file__).resolve().parent.parent / "build" / "bench" / "speed.json"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 class CannotMeasure(RuntimeError):
-    """What this part needs is not there; the message says what."""
+    """This part needs something that is missing; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ def ratio(values: Mapping[str, Sequence[float]], name: str, base: str) -> Spread
 
 
 def run(words: Sequence[str | Path], cwd: Path | None = None) -> str:
-    """Standard output of a command. Raises CannotMeasure with what it said if it fails."""
+    """Standard output of a command. Raises CannotMeasure with its output if it fails."""
     result = subprocess.run(words, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if result.returncode != 0:
-        said = (result.stderr or result.stdout)[-2000:]
-        raise CannotMeasure(f"`{' '.join(map(str, words))}` ended with {result.returncode}: {said}")
+        output = (result.stderr or result.stdout)[-2000:]
+        raise CannotMeasure(f"`{' '.join(map(str, words))}` ended with {result.returncode}: {output}")
     return result.stdout
 
 

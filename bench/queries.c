@@ -1,7 +1,7 @@
 /* Reads of persistent structures: what recording loads costs where there is little else. `queries FILE COUNT`
  *
- * Fills a hash table and a binary search tree with COUNT / 8 keys each, and looks up COUNT keys in each. Prints the
- * nanoseconds of the look-ups.
+ * Fills a hash table and a binary search tree with COUNT / 8 keys each, and looks up COUNT keys in each. Prints
+ * the nanoseconds that reading took.
  */
 #include <fcntl.h>
 #include <stdint.h>

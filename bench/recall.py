@@ -36,7 +36,7 @@ from crashcheck.strategy_setup import strategy_of
 
 STRUCTURES = CHECKOUT / "examples" / "structures"
 OUTPUT = CHECKOUT / "build" / "bench" / "recall.json"
-_MANY = 3  # findings of one bug: not told apart from there on
+_MANY = 3  # findings of one bug: not distinguished from there on
 _MARK = re.compile(r"/\* BUG ([\d, ]+) \*/")  # ends the line of each culprit (examples/structures/README.md)
 STRATEGIES = ("ranked", "pathfinder", "witcher", "bounded", "exhaustive", "random")
 
@@ -63,8 +63,8 @@ class Bug:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a finding says. `at_culprit`: it names a line marked with the bug, or at least the bug's function."""
+class Reported:
+    """What a finding reports. `at_culprit`: it names a line marked with the bug, or at least the bug's function."""
 
     kind: str
     message: str
@@ -78,7 +78,7 @@ class Row:
     bug: Bug
     states: dict[str, int | None] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    findings: tuple[Told, ...] | None = None  # of the whole budget of `ranked`; None if that was not spent
+    findings: tuple[Reported, ...] | None = None  # of the whole budget of `ranked`; None if that was not spent
 
 
 def main() -> int:
@@ -154,21 +154,21 @@ def _measure(bug: Bug, folder: Path, operations: int, seconds: float, strategies
             executor.settle()
             row.seconds[name] = round(time.perf_counter() - started, 1)
             if isinstance(found, SearchResult):
-                told = tuple(_told(finding, bug) for finding in found.findings)
-                row.findings = (row.findings or ()) + told
-                row.states[name] = found.states.executed if told and bug.number else len(told) or None
+                reported = tuple(_reported(finding, bug) for finding in found.findings)
+                row.findings = (row.findings or ()) + reported
+                row.states[name] = found.states.executed if reported and bug.number else len(reported) or None
             else:
                 row.states[name] = found
     return row
 
 
-def _told(finding: Finding, bug: Bug) -> Told:
+def _reported(finding: Finding, bug: Bug) -> Reported:
     places = [place for place in (finding.location, finding.other) if place is not None]
     marks = {number for place in places for marked in _MARK.findall(place.text) for number in marked.split(",")}
     functions = {place.function for place in places}
     functions |= {frame.function for place in places for frame in place.stack}
     named = str(bug.number) in {number.strip() for number in marks} or bug.function in functions
-    return Told(finding.kind.value, finding.message, named)
+    return Reported(finding.kind.value, finding.message, named)
 
 
 @contextmanager
@@ -275,9 +275,9 @@ def _show(row: Row) -> None:
     cells = "  ".join(f"{name} {'-' if states is None else states}" for name, states in row.states.items())
     seconds = " ".join(f"{value:.0f}" for value in row.seconds.values())
     print(f"{bug.program:16} {bug.number:3} {bug.kind or 'fixed':18} {cells}  [{seconds} s]", flush=True)
-    for told in row.findings or ():
-        elsewhere = "" if told.at_culprit or not bug.number else "  (not at the culprit)"
-        print(f"{'':21}{told.kind}: {told.message}{elsewhere}")
+    for reported in row.findings or ():
+        elsewhere = "" if reported.at_culprit or not bug.number else "  (not at the culprit)"
+        print(f"{'':21}{reported.kind}: {reported.message}{elsewhere}")
 
 
 def _area(values: Sequence[int | None], most: int) -> float:
@@ -314,20 +314,20 @@ def _summary(rows: Sequence[Row], strategies: Sequence[str]) -> dict[str, dict[s
 
 
 def _findings(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """A row a program: how many of its bugs gave no finding, one, two, three or more, and what the findings said."""
+    """One row per program: how many of its bugs gave no finding, one, two, three or more; what the findings named."""
     known = [(row.bug, row.findings) for row in rows if row.bug.number and row.findings is not None]
     table = []
     for program in dict.fromkeys(bug.program for bug, _ in known):
-        mine = [(bug, told) for bug, told in known if bug.program == program]
-        counts = [min(len(told), _MANY) for _, told in mine]
+        mine = [(bug, reported) for bug, reported in known if bug.program == program]
+        counts = [min(len(reported), _MANY) for _, reported in mine]
         table.append(
             {
                 "program": program,
                 "bugs": len(mine),
-                "findings": sum(len(told) for _, told in mine),
+                "findings": sum(len(reported) for _, reported in mine),
                 "bugs_by_findings": [counts.count(many) for many in range(_MANY + 1)],
-                "of_the_kind": sum({one.kind for one in told} == {bug.kind} for bug, told in mine),
-                "at_the_culprit": sum(bool(told) and all(one.at_culprit for one in told) for _, told in mine),
+                "of_the_kind": sum({one.kind for one in reported} == {bug.kind} for bug, reported in mine),
+                "at_the_culprit": sum(all(one.at_culprit for one in reported) for _, reported in mine if reported),
             }
         )
     return table
@@ -361,7 +361,7 @@ def _write(output: Path, rows: Sequence[Row], strategies: Sequence[str], args: a
                 "what": row.bug.what,
                 "states": row.states,
                 "seconds": row.seconds,
-                "findings": None if row.findings is None else [asdict(told) for told in row.findings],
+                "findings": None if row.findings is None else [asdict(reported) for reported in row.findings],
             }
             for row in rows
             if row.bug.number
@@ -372,7 +372,7 @@ def _write(output: Path, rows: Sequence[Row], strategies: Sequence[str], args: a
                 "strategy": name,
                 "findings": row.states[name] or 0,
                 "seconds": row.seconds[name],
-                "told": [told.message for told in row.findings or ()],
+                "reported": [reported.message for reported in row.findings or ()],
             }
             for row in rows
             if not row.bug.number

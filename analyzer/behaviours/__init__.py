@@ -1,5 +1,6 @@
-"""Update behaviours: the updates that do one task together. Hands on `Behaviours` and `BehaviourGroup`s, whose
-representative is tested for the others.
+"""Update behaviours: the updates that do one task together.
+
+Returns `Behaviours`, and `BehaviourGroup`s: the search tests the representative of a group instead of every member.
 """
 
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours, find_behaviours

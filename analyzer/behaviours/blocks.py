@@ -16,7 +16,7 @@ from crashcheck.analyzer.behaviours.updates import AccessColumns
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
 LEAST_BYTES = 2 * WORD_BYTES
-MOST_BYTES = 4096  # what is larger is an area in which objects lie
+MOST_BYTES = 4096  # a larger block is an area that holds several objects
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,8 +33,8 @@ class Blocks:
 def find_blocks(updates: AccessColumns, untyped: NDArray[np.bool_], bulk: NDArray[np.bool_]) -> Blocks:
     """The blocks of the updates `untyped`, of which no word has a type. `bulk`: those whose own site has none.
 
-    A bulk update begins one, unless it lies within a larger one. Any other untyped update belongs to the block of the
-    latest bulk update before it that wrote its first and its last word, if it lies in that block as a whole. The
+    A bulk update begins one, unless it is inside a larger one. Any other untyped update belongs to the block of the
+    latest bulk update before it that wrote its first and its last word, if the whole update is in that block. The
     same bytes filled again are a new generation. Blocks that no other untyped update writes are left out.
     """
     low, high = updates.offset, updates.offset + updates.size

@@ -13,7 +13,7 @@ from crashcheck.analyzer.behaviours.instances import Instances
 from crashcheck.analyzer.behaviours.nodes import Nodes
 from crashcheck.analyzer.persistence.pieces import Ints
 
-_LOOK_BACK = 64  # witnesses looked at one by one: nearly always enough, and all updates at once
+_LOOK_BACK = 64  # witnesses tested one by one: nearly always enough, and all updates at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +36,7 @@ def split_epochs(instances: Instances, nodes: Nodes) -> Ints:
     1. All updates to the instance issued before I have persisted before I, and I updates a field that this epoch has
        updated already.
     2. Another instance, which I does not update, was updated since this epoch's last update, and all its updates issued
-       before I have persisted before I. (The paper does not say "since"; without it, one persisted instance anywhere
+       before I have persisted before I. (The paper does not have "since"; without it, one persisted instance anywhere
        would make every update an epoch.)
     """
     steps = _steps(instances, nodes)

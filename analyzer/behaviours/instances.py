@@ -122,14 +122,14 @@ def find_instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, s
     * A site without static type: the types of the last typed update of each word before it, else of the first after it;
       for a fill (memory made ready for use) the other way round.
     * An element of an array whose index was computed, so that the site does not know where the struct begins: the one
-      instance of that struct that lies around it.
-    * What lies in an instance of a declared type, at a word that no typed update ever writes: that type's field, or
+      instance of that struct that contains it.
+    * An update in an instance of a declared type, at a word that no typed update ever writes: that type's field, or
       the padding between.
-    * What lies in memory that an update without type wrote as a whole: that block.
-    * What is still unknown: its call stack.
+    * An update in memory that one update without type wrote as a whole: that block.
+    * If nothing else is known: its call stack.
 
     A new generation begins with a fill that covers all known fields of an instance, and with a typed update of a word
-    that was written in between through an object that neither contains the instance nor lies in it.
+    that was written in between through an object that neither contains the instance nor is part of it.
     """
     updates = update_columns(graph, nodes)
     names, memberships = FieldNumbers(), Memberships()
@@ -172,7 +172,7 @@ class _Part(NamedTuple):
 
 def _typed_rows(run: _Run, by_update: FieldRows, objects: Objects, evidence: TypedUpdates) -> FieldRows:
     """(node, instance, field): by the update's own types, by those of other updates of its words, and by the object
-    of a declared type that it lies in."""
+    of a declared type that contains it."""
     nodes = run.nodes
     needs = run.traits.needs_types[run.node_update] & nodes.data
     inherited = evidence.inherited(run.graph, nodes, run.node_update, needs, run.traits.is_fill)
@@ -318,7 +318,7 @@ def place_by_type(
 
 
 def _enclosed(run: _Run, asked: Ints, objects: Objects) -> FieldRows:
-    """(node, instance, field) for nodes at words that no typed update wrote, but that lie in instances of declared
+    """(node, instance, field) for nodes at words that no typed update wrote, but that are in instances of declared
     types; not where the innermost of these is one of several."""
     update = run.node_update[asked]
     low = run.updates.offset[update]
@@ -429,7 +429,7 @@ def _starts(placed: list[_Placed], updates: AccessColumns) -> dict[str, Ints]:
 
 
 def _located(placed: list[_Placed], updates: AccessColumns, layout: ProgramTypes) -> Iterator[_Placed]:
-    """Elements of an array whose index was computed: in the instance of the array's struct that lies around them.
+    """Elements of an array whose index was computed: in the instance of the array's struct that contains them.
 
     Such a site knows the type, and not how far it is from where the struct begins; other sites know where its instances
     begin. Where these overlap, as when memory was reused, none is taken.
@@ -457,7 +457,7 @@ def _located(placed: list[_Placed], updates: AccessColumns, layout: ProgramTypes
 
 
 def _place_outer(placed: list[_Placed], updates: AccessColumns) -> None:
-    """Further out than the recorded instance: by a fixed offset, or by an instance of the type known to lie around."""
+    """Further out than the recorded instance: by a fixed offset, or by a known instance of a type that contains it."""
     known = _starts(placed, updates)
     for one in placed:
         for number in range(1, len(one.chain)):

@@ -79,7 +79,7 @@ class ProgramTypes:
         self._extent: dict[str, int] = {}
         self._seen: dict[tuple[str, str], int] = {}
         for site in sites:
-            low, high = 0, 0  # where what is written lies in the level's struct; the whole field if it is in an array
+            low, high = 0, 0  # where in the level's struct it writes; the whole field if that is in an array
             for at, level in enumerate(enclosing_structs(site)):
                 if level.array or at == 0:
                     low, high = level.offset, level.offset + level.size
@@ -99,7 +99,7 @@ class ProgramTypes:
         return {name: layout.size for name, layout in self._declared.items()}
 
     def _known(self, type_: str) -> dict[str, tuple[int, int]]:
-        """Where each field that is not itself a struct lies; the whole array for those of its elements."""
+        """The bytes of each field that is not itself a struct; the whole array for fields of its elements."""
         fields = self._fields.setdefault(type_, {})
         if type_ not in self._whole:
             self._whole.add(type_)
@@ -163,7 +163,7 @@ class ProgramTypes:
 def recorded_struct(chain: tuple[EnclosingStruct, ...], low: int, high: int) -> int:
     """The level whose struct begins at the recorded instance, given the distances [low, high] from there; -1: none.
 
-    The recorder knows the outermost instance that the function could compute, which may lie further in than the types
+    The recorder knows the outermost instance that the function could compute, which may be further in than the types
     that the compiler could name. It is the same level at all executions of a site.
     """
     for level in range(len(chain) - 1, -1, -1):

@@ -22,7 +22,7 @@ class StaticSite:
     """A place that updates files: what makes two nodes equivalent (Pathfinder, definition 3.3).
 
     `site` is the trace's number of the instruction, 0 if unknown; `callers` are those of the call sites that count,
-    innermost first. The place is the innermost that lies in a source, or the instruction's own.
+    innermost first. The place is the innermost that is in a source, or the instruction's own.
     """
 
     number: int

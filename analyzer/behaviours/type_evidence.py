@@ -13,7 +13,7 @@ from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
 
 class TypedUpdates:
-    """Typed updates in the order of (word, event): what lies, at some time, at some place."""
+    """Typed updates in the order of (word, event): which object a word belonged to at which time."""
 
     def __init__(
         self, updates: AccessColumns, gives_types: NDArray[np.bool_], update: Ints, instance: Ints, field: Ints

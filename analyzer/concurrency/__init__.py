@@ -1,5 +1,7 @@
-"""Threads, and what usually comes just before an access or an update. Hands on `AnticipatingInvariants`, learned from
-passing runs, and `Deviance`: how unusual each update behaviour is among those of its run.
+"""Threads, and what usually happens just before an access or an update.
+
+Returns `AnticipatingInvariants`, learned from passing runs, and `Deviance`: how unusual each update behaviour is among
+those of its run.
 """
 
 from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, observe

@@ -48,7 +48,7 @@ class Deviance:
     An *entry* is an update of a behaviour with a predecessor set. Entries of one type and static site are compared: if
     c of them have the set of this one, and m the usual (most frequent) set, its surprise is ln(m / c). `value` of a
     behaviour is the largest surprise among its entries divided by ln(M), M being the largest m of the run. So
-    values lie in [0, 1]: 0 is "as usual", 1 "seen once, where most is known". A set seen once beside a usual one seen
+    values are in [0, 1]: 0 is "as usual", 1 "seen once, where most is known". A set seen once beside a usual one seen
     twice weighs less than one beside a usual one seen two hundred times.
     """
 

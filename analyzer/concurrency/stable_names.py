@@ -89,8 +89,8 @@ class Namer:
     def _table(self, facts: Any) -> tuple[list[tuple[str, int]], dict[str, str]]:
         """Of each site of a unit its function, and its place among those of its kind there; of each function the hash.
 
-        C++ facts know functions by symbols that sites do not have: there the sites themselves are hashed, and how they
-        lie to each other in the source.
+        C++ facts know functions by symbols that sites do not have: there the sites themselves are hashed, with their
+        places in the source relative to each other.
         """
         if facts.key not in self._tables:
             counts: dict[tuple[str, str], int] = {}

@@ -1,5 +1,7 @@
-"""Likely invariants: orders of updates that the reads of a run rely on (Witcher). Hands on `Inferred`, the invariants
-and the crash states that would violate them, and `RankedGroup`s, the groups in the order in which they are tested.
+"""Likely invariants: orders of updates that the reads of a run rely on (Witcher).
+
+Returns `Inferred`, the invariants and the crash states that would violate them, and `RankedGroup`s, the groups in the
+order in which they are tested.
 """
 
 from crashcheck.analyzer.invariants.inference import Inferred, infer

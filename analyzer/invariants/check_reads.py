@@ -1,4 +1,4 @@
-"""What the check reads: guards that the workload never looks at, because only recovery, or the check, does."""
+"""What the check reads: guards that the workload never tests, because only recovery or the check reads them."""
 
 from __future__ import annotations
 

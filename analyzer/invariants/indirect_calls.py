@@ -15,7 +15,7 @@ from crashcheck.analyzer.trace.reader import Trace, calls_of
 
 
 def find_indirect_calls(trace: Trace, facts: ProgramFacts) -> Mapping[SiteRef, frozenset[str]]:
-    """Of each call without a static callee, the functions that the accesses and calls right below it lie in."""
+    """The functions that each call without a static callee called: those of the accesses and calls right below it."""
     bases = {unit.base: unit for unit in trace.units}
     called: dict[SiteRef, set[str]] = {}
     pairs = unique(

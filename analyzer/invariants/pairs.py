@@ -144,7 +144,7 @@ class _Together:
         return _Windows(reach, since, lasting)
 
     def cost(self, first: Ints, then: Ints, shared: Bools) -> Ints:
-        """About how much there is to look at for each two fields."""
+        """About how many pairs of updates there are to examine for each two fields."""
         ones, others = (
             np.where(shared, self._shared.many_of[field], self._by_field.many[field]) for field in (first, then)
         )
@@ -339,7 +339,7 @@ def parted_pairs(stores: RunStores, near: Iterable[tuple[Ints, Ints, Ints]]) -> 
 def _earliest(
     stores: RunStores, relation: Ints, first: Ints, then: Ints, seen: dict[tuple[int, ...], int] | None = None
 ) -> tuple[Ints, Ints, Ints]:
-    """Of the pairs of each relation with equal static sites, the first _MOST. `seen`: how many came before; updated."""
+    """Of the pairs of each relation with equal static sites, the first _MOST. `seen`: how many there were; updated."""
     columns = relation, stores.label[first], stores.label[then]
     order, fresh = sort_rows(*columns)
     heads = np.flatnonzero(fresh)

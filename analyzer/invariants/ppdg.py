@@ -93,7 +93,7 @@ def collect_accesses(trace: Trace, stores: Ints) -> Accesses:
 
 
 def _stretches(gaps: Events, rows: Events, loads: Bools) -> NDArray[Any]:
-    """Of accesses from one array of a trace, the stretch of their thread between gaps that they lie in."""
+    """The number of the stretch of its thread, between two gaps, of each access in one array of a trace."""
     out = np.zeros(len(rows), dtype=np.int32)
     of_files = bool(loads.all()) and bool((rows["kind"] == Kind.LOAD).all())
     for thread in np.unique(gaps["thread"]).tolist():
@@ -338,9 +338,9 @@ def _packed(access: Ints, on: Ints, how: Ints | int) -> Ints:
 
 
 def keep_informative(rows: Accesses, joined: Edges) -> tuple[Accesses, Edges]:
-    """Without the loads that are in no edge, but for the first and the last of those that are equal.
+    """Without the loads that are in no edge, except the first and the last of those that are equal.
 
-    These show what lies where (variables.py); the rest, by far the most of a run, show nothing more.
+    These show which object is where (variables.py); the rest, by far the most of a run, show nothing more.
     """
     keep = ~rows.load & ~rows.volatile
     keep[joined.access] = keep[joined.on] = True

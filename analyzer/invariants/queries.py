@@ -164,7 +164,7 @@ def guardians_together(updates: RunStores, fields: Ints) -> Iterator[tuple[Ints,
     """(relation, first, then): each update of a guardian with the few before and after it in the same operation, or
     without marks while the earlier is pending. Some updates at a time, sorted by (then, first).
 
-    A relation is two guardians, as places in `fields`, and whether they lie in one instance: the number of (x, y,
+    A relation is two guardians, as places in `fields`, and whether they are in one instance: the number of (x, y,
     shared) is (x * len(fields) + y) * 2 + shared, x not above y, as (x, y) and (y, x) are one invariant.
     """
     number = np.full(max(updates.fields, 1), -1, dtype=np.int64)

@@ -37,7 +37,7 @@ def rank_groups(
     deviance: Deviance | None = None,
     changed: Callable[[StaticSite], bool] | None = None,
 ) -> tuple[RankedGroup, ...]:
-    """`made` from the likeliest to fail to the least likely, numbered again from 1.
+    """`made` from the most likely to fail to the least likely, numbered again from 1.
 
     The score is 4 c + 2 v + d / 4 + s, each of them in [0, 1]:
     c: the part of the representative's sites that are new by `changed`;

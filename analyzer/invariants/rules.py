@@ -46,7 +46,7 @@ class ReadEvidence:
 class LikelyInvariant:
     """P(first) happens before W(then); of RA1, both persist together. Numbered from 1, the strongest first.
 
-    `shared` is the type in one instance of which both lie ("" if they belong to different ones). `times` is how often
+    `shared` is the type whose one instance holds both ("" if they belong to different instances). `times` is how often
     the rule's condition was met. `held` counts updates of `then` before which a new update of `first` had persisted;
     `violated` pairs that the model lets persist the other way round (of RA1: one without the other).
     """
@@ -99,7 +99,7 @@ def _times(many: int) -> str:
 class Conditions:
     """Conditions of Table 1 that the run met, as parallel arrays, sorted by (rule, first, then, shared, …).
 
-    `rule` is a place in RULES; `first` and `then` are fields (Keys.names), `shared` whether both lay in one instance;
+    `rule` is a place in RULES; `first` and `then` are fields (Keys.names), `shared` whether both were in one instance;
     `access` and `on` sites.
     """
 

@@ -123,7 +123,7 @@ def _by_place(
     trace: Trace, columns: AccessColumns, rest: Ints, instances: int, fields: int
 ) -> tuple[FieldRows, list[Variable]]:
     """(access, instance, field) of the accesses `rest`, and the variables: each word that they begin in is one, and an
-    instance of its own. Numbers go on from `instances` and `fields`."""
+    instance of its own. Numbers begin at `instances` and `fields`."""
     file, word = columns.file[rest], columns.offset[rest] // WORD_BYTES
     place, heads = number_rows(file, word)
     named = [
@@ -150,7 +150,7 @@ def _sorted_by_access(
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Link:
-    """Some site shows that `inner` lies in `outer` by the path `prefix`: one, or an array, from `low` to `high`."""
+    """Some site shows that `outer` holds `inner` at the path `prefix`: one, or an array, from `low` to `high`."""
 
     inner: str
     outer: str
@@ -170,7 +170,7 @@ def _links(sites: Iterable[Site]) -> list[_Link]:
 
 
 def _enclosed(found: FieldRows, objects: Objects, names: FieldNumbers, links: list[_Link]) -> FieldRows:
-    """The memberships and those that follow: what lies in a struct that lies in a known instance of another.
+    """The memberships and those that follow: a field of a struct that is part of a known instance of an outer struct.
 
     A site that has only a pointer to the inner struct knows nothing of the outer; others that go through it do.
     """
@@ -190,7 +190,7 @@ def _joins_known_types(link: _Link, names: FieldNumbers) -> bool:
 
 
 def _pairs(link: _Link, objects: Objects, names: FieldNumbers) -> tuple[Ints, Ints]:
-    """(instance of the inner type, the instance of the outer type that it lies in)."""
+    """(instance of the inner type, the instance of the outer type that holds it)."""
     place = objects.file << 40 | objects.start
     inner = np.flatnonzero(objects.type == names.types[link.inner])
     outer = np.flatnonzero(objects.type == names.types[link.outer])

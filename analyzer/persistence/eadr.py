@@ -5,7 +5,7 @@ store *has* persisted, so at a given instant little is open; but a crash point r
 outside world last learned something, and a crash at an earlier instant leaves a prefix. So pieces are
 durable from the next mark, output or change of a file's size on, and until then the states are the prefixes.
 
-A non-temporal store waits for its thread's fence and a `write` for a sync; it comes after all that was visible when it
+A non-temporal store waits for its thread's fence and a `write` for a sync; it follows all that was visible when it
 was issued (that had persisted by then), and within one word everything keeps its order.
 """
 

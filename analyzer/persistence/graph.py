@@ -216,7 +216,7 @@ class PersistenceGraph:
 
     @cached_property
     def obligations(self) -> Ints:
-        """Event indices that make something durable, sorted: crash points lie just before them."""
+        """Event indices that make something durable, sorted: crash points are just before them."""
         finite = self.durable_from[self.durable_from < NEVER]
         return np.unique(finite) - 1
 
@@ -329,7 +329,7 @@ class PersistenceGraph:
         return self.local_reason()
 
     def _add_obligation_edges(self, graph: nx.DiGraph[int], ids: list[int]) -> None:
-        """u -> v where durable_from[u] <= event[v], except where another piece w lies between
+        """u -> v where durable_from[u] <= event[v], except where another piece w is between
         (durable_from[u] <= event[w] and durable_from[w] <= event[v]): that edge follows from the two."""
         rows = np.array(ids, dtype=np.int64)
         if not len(rows):

@@ -5,7 +5,7 @@ and its existence (rule 5). An update is what one event changes in one granule. 
 nothing (rule 6).
 
 Shrinking a file is an update of its data too: the rest of the page in which it ends is zeroed, and a page
-that lay beyond it becomes zeros with the next write to it.
+beyond it becomes zeros with the next write to it.
 
 A failed sync leaves its pages clean and perhaps lost (rule 2): what was issued before it returned is covered
 by a later success only if the page was written again before that began. Metadata are not lost in this way: an

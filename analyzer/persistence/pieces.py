@@ -66,7 +66,7 @@ def size_steps(trace: Trace) -> list[SizeStep]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """Parallel arrays, one row a piece, sorted by event; metadata come before the data of their event."""
+    """Parallel arrays, one row per piece, sorted by event; metadata precede the data of their event."""
 
     event: Ints
     file: Ints

@@ -1,4 +1,4 @@
-"""Reads a recorded trace. Hands on a `Trace`: the events of all threads in one order, with files, stacks and sites.
+"""Reads a recorded trace and returns a `Trace`: the events of all threads in one order, with files, stacks and sites.
 
 `dump` prints one as text; `completeness` compares what it replays to with the image that the workload left.
 """

@@ -138,7 +138,7 @@ class _Replay:
             was = np.frombuffer(self.first.read(low, low + _BLOCK).ljust(_BLOCK, b"\0"), dtype=np.uint8)
             block = self.blocks.get(number)
             said = np.frombuffer(bytes(block) if block is not None else self.original(number), dtype=np.uint8)
-            # what lies beyond the end of the replayed file is not part of it
+            # bytes beyond the end of the replayed file are not part of it
             said = np.where(np.arange(low, low + _BLOCK) < self.size, said, 0) if low + _BLOCK > self.size else said
             wrong = said != became
             explained += int(np.count_nonzero((was != became) & ~wrong))

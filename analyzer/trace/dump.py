@@ -129,8 +129,8 @@ def _bytes(data: bytes) -> str:
 
 
 def _flags(value: int, names: dict[int, str]) -> str:
-    said = [name for bit, name in names.items() if value & bit]
-    return f" [{' '.join(said)}]" if said else ""
+    present = [name for bit, name in names.items() if value & bit]
+    return f" [{' '.join(present)}]" if present else ""
 
 
 _STORE_FLAGS = {

@@ -50,9 +50,9 @@ class Trace:
     order of `seq`, and of one thread in its order. Those of `loads` took no number, unless other memory was recorded
     too: one happened before the first event with the same `seq` or a higher one. Both may be empty; `events` is the
     same with and without them. A repeated load from one place by one site and call stack may be left out, as long
-    as no other by the same site and stack came between.
+    as no other load by the same site and stack happened between.
 
-    `gaps` are the places where the recorder began to leave loads of a thread out (`aux` 1), and where it went on with
+    `gaps` are the places where the recorder began to leave loads of a thread out (`aux` 1), and where it continued with
     them (0): before the load that `offset` is the index of. Between gaps it left none out.
     """
 
@@ -296,7 +296,7 @@ def _check_chunk(path: Path, raw: NDArray[np.uint8], chunk: _Chunk) -> None:
         raise _corrupt(path, f"{where} holds events and spans {chunk.span} chunks, expected 1")
     room = chunk.span * fmt.CHUNK_BYTES - fmt.CHUNK_HEADER_BYTES
     if used > room:
-        raise _corrupt(path, f"{where} says {used} bytes are in use, expected at most {room}")
+        raise _corrupt(path, f"{where} declares {used} bytes in use, expected at most {room}")
     if chunk.start + fmt.CHUNK_HEADER_BYTES + used > len(raw):
         raise _cut_short(path, raw, f"{where} to hold {used} bytes")
 

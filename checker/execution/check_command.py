@@ -60,7 +60,7 @@ class CheckSetup:
     work: Path  # images go here if not to tmpfs
     recorded_stdout: Path | None = None  # all that the workload printed
     addresses: Path | None = None  # where files were mapped; CRASHCHECK_ADDRESSES
-    preload: Path | None = None  # the runtime, which maps files where `addresses` says
+    preload: Path | None = None  # the runtime, which maps files at the `addresses`
     patterns: tuple[str, ...] = ()  # CRASHCHECK_FILES
     env: Mapping[str, str] = field(default_factory=dict)  # added to our own environment; {pool} is filled in
 

@@ -50,7 +50,7 @@ class Ended:
 
 
 class CheckNotStarted(Exception):
-    """The command could not be started; the text says why."""
+    """The command could not be started; the text is the reason."""
 
 
 class Abandoned(Exception):
@@ -91,7 +91,7 @@ class Runner:
     ) -> Ended:
         """Run `program`, a path, to its end, or until `abandon_fd` hangs up. Raises CheckNotStarted, Abandoned.
 
-        `kept_bytes`, `timeout_s`: instead of what the limits say.
+        `kept_bytes`, `timeout_s`: instead of those of the limits.
         """
         streams = {self._read: _Capture(self.limits.kept_bytes if kept_bytes is None else kept_bytes)}
         if self.limits.apart:
@@ -178,7 +178,7 @@ class Runner:
         limit = self.limits.memory_bytes
         # A failed allocation is not reported to the parent. The peak is: a failing run that had filled most of its
         # address space in earnest met the limit. The kernel starts the count of a spawned child at its parent's
-        # own peak, so a peak that is no higher than ours says nothing.
+        # own peak, so a peak that is no higher than ours proves nothing.
         if limit is not None and peak_bytes >= limit * 3 // 4 and peak_bytes > _own_peak():
             return "memory"
         return ""

@@ -38,9 +38,9 @@ class Task:
     patches: Patches
     acked: int
     stdout_bytes: int
-    stages: tuple[bytes, ...] = ()  # files of operations for {ops}: a run each, one after another on the same image
-    kept_bytes: int | None = None  # of the output, if not what the limits say
-    timeout_s: float | None = None  # of each run, if not what the limits say
+    stages: tuple[bytes, ...] = ()  # files of operations for {ops}: one run per file, in this order, on the same image
+    kept_bytes: int | None = None  # of the output, instead of the limits' value
+    timeout_s: float | None = None  # of each run, instead of the limits' value
 
 
 @dataclass(frozen=True, slots=True)

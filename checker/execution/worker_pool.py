@@ -1,7 +1,7 @@
 """Worker processes that run the check on crash images, and give back how each run ended, by ticket.
 
 Each worker's images follow the crash points that it is asked for (worker.py). How far a base has to move is decided
-here, because only this process has the trace. What a run says about its state is for an oracle to judge (oracles).
+here, because only this process has the trace. What a run means for its state is for an oracle to judge (oracles).
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class _Ticket:
     number: int
     point: int  # or FIRST, FINAL
     state: CrashState | None
-    stages: tuple[bytes, ...]  # files of operations for {ops}: a run each
+    stages: tuple[bytes, ...]  # files of operations for {ops}: one run per file
     bare: bool  # on the initial image, which stays as it is
-    kept_bytes: int | None  # of its output, if not what the limits say
-    timeout_s: float | None  # if not what the limits say
+    kept_bytes: int | None  # of its output, instead of the limits' value
+    timeout_s: float | None  # instead of the limits' value
     run: Run | None = None  # once it has ended
 
 
@@ -92,7 +92,7 @@ class WorkerPool:
     """Submit runs, ask how they ended. A context manager: leaving it ends every worker and check, and removes images.
 
     How a run ends is a function of the state (as far as the check is), not of the worker: every pool path has the same
-    length, and `Run.names` says what to call it in outputs.
+    length, and `Run.names` has its name in outputs.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class WorkerPool:
     ) -> None:
         """`stdout_bytes`, `operations`: all that the workload printed and ended, for the final image.
 
-        `acknowledged`: (operations, bytes) that were acknowledged at every point, whatever the points say.
+        `acknowledged`: (operations, bytes) that were acknowledged at every point, instead of those of the points.
         """
         # what is run; never changes
         self.setup = setup
@@ -202,7 +202,7 @@ class WorkerPool:
     ) -> int:
         """Queue the check of a crash state; `urgent`: before anything that waits. How it ended: `ended`.
 
-        `stages`: the files of operations for {ops}; `timeout_s`: if not what the limits say.
+        `stages`: the files of operations for {ops}; `timeout_s`: instead of the limits' value.
         """
         return self._submit(state.point, state, stages, urgent=urgent, timeout_s=timeout_s)
 
@@ -213,8 +213,8 @@ class WorkerPool:
     def submit_bare(self, stages: tuple[bytes, ...], kept_bytes: int | None = None) -> int:
         """Queue runs of the check on the first image, one after another.
 
-        They have an image of their own: no base moves for them. `kept_bytes` of their output, if not what the limits
-        say; then nothing else may be under way.
+        They have an image of their own: no base moves for them. `kept_bytes` of their output, instead of the limits'
+        value; then nothing else may be under way.
         """
         return self._submit(FIRST, None, stages, bare=True, kept_bytes=kept_bytes)
 
@@ -250,7 +250,7 @@ class WorkerPool:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """While a failing state is explained, give its worker nothing else: its base would go back and forth."""
+        """While a failing state is diagnosed, give its worker nothing else: its base would move back and forth."""
         self._aside = True
         try:
             yield
@@ -312,7 +312,7 @@ class WorkerPool:
         try:
             worker.connection.send(task)
         except OSError:
-            self._receive(worker)  # says what became of it
+            self._receive(worker)  # raises with the reason why the worker ended
             raise
 
     def _task(self, worker: _Process, ticket: _Ticket) -> Task:

@@ -1,4 +1,4 @@
 """Crash images: the bytes that a crash state leaves in the files, and the folders that hold them for a check.
 
-Hands on patches from one image to the next, and fingerprints that are equal where images are.
+Returns patches from one image to the next, and fingerprints that are equal exactly where images are.
 """

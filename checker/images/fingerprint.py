@@ -336,7 +336,7 @@ class _FileTable:
         )
 
     def _write(self, pages: dict[int, bytearray], id_: int, floor: int, border: int) -> None:
-        """Lay a piece's bytes over the pages as they are, where a cut makes the table's values unusable."""
+        """Copy a piece's bytes into the pages themselves, where a cut makes the table's values unusable."""
         offset, data = int(self.graph.offset[id_]), self.graph.data(id_)
         at = max(border * WORD_BYTES - offset, 0)
         while at < len(data):
@@ -351,7 +351,7 @@ class _FileTable:
 
 
 def _below(size: int, words: Ints) -> NDArray[np.uint64]:
-    """Masks of the bytes of words that lie below file offset `size`."""
+    """Masks of the bytes of words that are below file offset `size`."""
     count = np.clip(size - words * WORD_BYTES, 0, WORD_BYTES)
     return _FIRST_BYTES[count]
 

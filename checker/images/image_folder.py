@@ -10,7 +10,7 @@ in place. Afterwards `pool` is made equal to `base` again, by the cheapest way t
   differs is copied back. Time stamps are never trusted: a write through a mapping does not move them.
 * Names, modes or folders changed, or inotify does not work here, or its queue ran over: every file
   of the folder is compared, what is missing is created again and what is extra is removed.
-* Any of this fails: the folder is thrown away and copied anew from `base` (plain copy).
+* Any of this fails: the folder is removed and copied from `base` again (plain copy).
 
 Time stamps and extended attributes are not part of an image.
 """

@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What may have changed: `written` are paths relative to the root; `everything`: look at the whole folder."""
+    """What may have changed: `written` are paths relative to the root; `everything`: compare the whole folder."""
 
     written: frozenset[str]
     everything: bool
@@ -46,7 +46,7 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        """OSError where inotify is not to be had."""
+        """Raises OSError where inotify is not available."""
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "inotify_init1")

@@ -1,4 +1,4 @@
-"""Making one sparse file equal to another, and telling whether two are; what runtime/sparse.py has is had here too."""
+"""Makes one sparse file equal to another, and compares two; re-exports runtime/sparse.py."""
 
 from __future__ import annotations
 

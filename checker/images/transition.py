@@ -22,7 +22,7 @@ class FilePatch:
     """How one file changes: its existence and size afterwards, and bytes to write once it has that size.
 
     Cut or grow the file to `size` first (what it gains reads as zeros), then write. `writes` do not overlap, ascend,
-    and lie within `size`.
+    and are within `size`.
     """
 
     path: str  # relative to the pool folder
@@ -91,8 +91,8 @@ class Content:
 
     `first` is the folder with the first image (files absent from it are taken to be zeros, or not to exist).
     The image of a set of persisted pieces is made in program order: data are written, a size step sets
-    the size and, where the file shrinks, everything beyond reads as zeros from then on; what lies beyond the
-    final size is cut off, and a file whose creation did not persist is not there.
+    the size and, where the file shrinks, everything beyond reads as zeros from then on; bytes beyond the
+    final size are cut off, and a file whose creation did not persist is not there.
     """
 
     def __init__(self, space: StateSpace, first: Path | None = None) -> None:
@@ -116,12 +116,12 @@ class Content:
         low = -1 if from_point is None else int(self.space.points.event[from_point])
         high = int(self.space.points.event[to_point])
         if high < low:
-            raise ValueError(f"crash point {to_point} lies before crash point {from_point}")
+            raise ValueError(f"crash point {to_point} is before crash point {from_point}")
         durable = self.graph.durable_from
         return self._transition(low, np.flatnonzero((durable > low) & (durable <= high)).tolist())
 
     def near_full(self, state: CrashState) -> bool:
-        """Whether `lost` can tell the state: little was lost, only data, and no size hides any of them."""
+        """Whether `lost` identifies the state: little was lost, only data, and no size hides any of them."""
         if not state.dropped:
             return False
         return self._prints().plain_loss(state)
@@ -187,7 +187,7 @@ class Content:
     def taken_back(self, from_point: int, to_point: int) -> ImagePatch | None:
         """From everything issued by one point back to everything issued by an earlier one.
 
-        None where a size or a name changes after the earlier point, or a file was ever cut: words do not tell that.
+        None where a size or a name changes after the earlier point, or a file was ever cut: words do not show that.
         """
         graph = self.graph
         low, high = np.searchsorted(graph.event, [self.space.points.event[p] for p in (to_point, from_point)]).tolist()
@@ -354,7 +354,7 @@ class _File:
     def hidden(self, step: int, size: int) -> list[tuple[int, bytes]]:
         """What was stored beyond `size` before the piece `step` and no shrinking step has cut off since, in order.
 
-        Stores to the rest of a mapped file's last page lie beyond its end until it grows.
+        Stores to the rest of a mapped file's last page are beyond its end until it grows.
         """
         graph = self.graph
         data = self.all_data

@@ -1,7 +1,7 @@
 """Crash states that a mutant of a recorded run has and the run itself does not have, each once, and how many there are.
 
 The run and its mutants have the same updates, marks and outputs; they differ in when an update becomes durable. So all
-speak here of one clock, which counts updates, marks and outputs, and of one state space: that of the run without any
+use one clock here, which counts updates, marks and outputs, and of one state space: that of the run without any
 flush, fence or sync, in which nothing has to persist, so that it has every state of every mutant (`CommonSpace`).
 
 A state is known by what it lost and by its earliest moment: just after the last update that it holds, or after the last
@@ -33,7 +33,7 @@ _NEAR = 6  # crash points tried from the first one on where an update may be los
 
 @dataclass(frozen=True, slots=True)
 class StateCount:
-    """`value`: how many new states there are, or at least so many; `whole` says which."""
+    """`value`: the number of new states; a lower bound of it unless `whole`."""
 
     value: int
     whole: bool

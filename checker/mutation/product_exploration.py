@@ -1,8 +1,8 @@
-"""New crash states that are decided without a run each: those of one moment, by runs that stand for all of them.
+"""Decides all new crash states of one moment at once, by a few runs of the check instead of one run per state.
 
-All states of a moment are one image but for what each granule has lost. The check is run on that image with every
+The images of a moment's states differ only in what each granule has lost. The check is run on that image with every
 combination of the granules' contents, explored at once (explorer/explore.c): it forks where it touches a granule, and
-two runs that come to the same state go on as one. So each image of the product ends like one of few runs.
+two runs that reach the same state continue as one. So each image of the product ends like one of few runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from crashcheck.runtime.exploration import MOST_BYTES, MOST_GRANULES, Explored, 
 
 _LINE = 64
 _TRIED = 16  # contents of a granule, for one that makes a state new
-_FAILING = 4  # ends of a moment that are looked into
+_FAILING = 4  # ends of a moment that are examined
 _Range = tuple[str, int, int]
 
 
@@ -34,7 +34,7 @@ _Range = tuple[str, int, int]
 class Product:
     """The images of a moment's states: those of `granules` in each combination, and all else as it is in one image.
 
-    `places` and `losses`: where each of them stands among the moment's granules, and what is lost of it for each of its
+    `places` and `losses`: the place of each of them among the moment's granules, and what is lost of it for each of its
     contents.
     """
 
@@ -47,7 +47,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class ProductEnd:
-    """What came of exploring a product. `why`: why it is not decided; `final`: and no other will be.
+    """The result of exploring a product. `why`: why it is not decided; `final`: and no other will be.
 
     `failing`: for the first ends that failed their verdict and, if there is one, a new state that should end so.
     """
@@ -81,7 +81,7 @@ def product_of(content: Content, exposure: MutantStates, common: CommonSpace, cl
         return f"more than {MOST_GRANULES} lines or pages are open at once"
     for (one, _, _), (two, _, _) in pairwise(found):
         if one.path == two.path and one.offset + one.length > two.offset:
-            return "lines or pages that are lost apart lie across each other"
+            return "lines or pages that are lost separately overlap"
     return Product(clock, point, *(tuple(column) for column in zip(*found, strict=True)) if found else ((), (), ()))
 
 
@@ -171,7 +171,7 @@ class Covering:
         self._passed: dict[int, list[dict[_Range, frozenset[bytes]]]] = {}
 
     def decide(self, exposure: MutantStates, clocks: Sequence[int], timeout_s: float) -> list[ProductEnd]:
-        """What comes of some moments; all in about the time of one if there are no more than jobs."""
+        """The results for some moments; all in about the time of one if there are no more than jobs."""
         folders = [self._executor.home / f"explored{number}" for number in range(len(clocks))]
         try:
             prepared = [self._prepare(exposure, *each) for each in zip(clocks, folders, strict=True)]

@@ -1,6 +1,6 @@
-"""Oracles, a file each: what a run of the check says about its crash state.
+"""Oracles, one file per oracle: what a run of the check means for its crash state.
 
-Hands on `Executor`, which has the check run on states and judged, and `VerdictCache`, which remembers its verdicts.
+Returns `Verdict`s: through `Executor`, which runs the check on states, or `VerdictCache`, which remembers verdicts.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Oracle(Protocol):
         ...
 
     def stages(self, point: int) -> tuple[bytes, ...]:
-        """Files of operations that the check is to run at a crash point (FIRST, FINAL: uncrashed), a run each."""
+        """Files of operations that the check must run at a crash point (FIRST, FINAL: uncrashed), one run per file."""
         ...
 
     def arrived(self, ended: Ended, names: Mapping[str, str], point: int) -> None:
-        """A run has ended and will be judged later: what that will need may be begun."""
+        """A run has ended and will be judged later: start other runs that this judgement needs."""
         ...
 
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
-        """`names`: paths of the worker that ran it, and what the output is to call them ("{pool}")."""
+        """`names`: paths of the worker that ran it, and how the output must name them ("{pool}")."""
         ...

@@ -148,7 +148,7 @@ class Executor:
         self._short_s = seconds if seconds < self.workers.limits.timeout_s else None
 
     def aside(self) -> AbstractContextManager[None]:
-        """While a failing state is explained, keep the worker that runs its relatives free of other states."""
+        """While a failing state is diagnosed, keep the worker that runs its relatives free of other states."""
         return self.workers.aside()
 
     def _submit(self, state: CrashState, timeout_s: float | None, *, urgent: bool = False) -> int:
@@ -171,7 +171,7 @@ class Executor:
         self.workers.write_image(state, folder)
 
     def stages(self, point: int) -> tuple[bytes, ...]:
-        """The files of operations that the check is given at a crash point, a run each."""
+        """The files of operations that the check is given at a crash point, one run per file."""
         return self._oracle.stages(point)
 
     def shown_command(self, state: CrashState, pool: str) -> str:
@@ -193,7 +193,7 @@ class Executor:
     ) -> Explored:
         """Run the check on the image in `folder`/pool with each combination of the granules' contents.
 
-        What else lies in `folder` may be overwritten. Several threads may ask at once, for one image each.
+        Other files in `folder` may be overwritten. Several threads may call this at once, each for its own image.
         """
         if len(stages) > 1:
             return Explored((), 0, 0, "it runs more than once", final=True)

@@ -12,7 +12,7 @@ from crashcheck.checker.results import Outcome, Verdict
 
 
 class ExitStatus:
-    """Tells a failing exit, a signal, a time-out and a limit apart."""
+    """Distinguishes a failing exit, a signal, a time-out and a limit."""
 
     name = "exit-status"
     notes: tuple[str, ...] = ()
@@ -40,6 +40,6 @@ class ExitStatus:
             output = output.replace(path, name)
         if ended.limit:
             output += f"\n[crashcheck: ended by the {ended.limit} limit]\n"
-        # How far a run got before it was ended from outside says nothing.
+        # How far a run got before it was ended from outside proves nothing.
         telling = signs(output.splitlines()) if outcome in (Outcome.FAIL, Outcome.SIGNAL) else frozenset()
         return Verdict(outcome, code, died_of, output, ended.output_truncated, ended.seconds, telling)

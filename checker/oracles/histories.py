@@ -32,7 +32,7 @@ class Standing:
     """Operations by ordinal, from 1.
 
     `done`: in the order in which they took effect. `open`: begun and not ended, by ordinal. `recent`: ended since there
-    was last none under way, in an order that is not known but for `before`: pairs of an operation that had ended and
+    was last none under way, in an order that is not known except `before`: pairs of an operation that had ended and
     one that began after it.
     """
 
@@ -112,7 +112,7 @@ def orders(operations: Ordinals, before: frozenset[tuple[int, int]]) -> Iterator
 
 
 class Standings:
-    """Where the operations of a recorded run stood at each crash point."""
+    """Which operations of a recorded run had begun and ended at each crash point."""
 
     def __init__(self, trace: Trace, points: Sequence[CrashPoint]) -> None:
         kinds = trace.events["kind"]
@@ -139,7 +139,7 @@ class Standings:
         return self.after(self.marks(point))
 
     def marks(self, point: int) -> int:
-        """How many of the marks came before a crash point."""
+        """How many of the marks are before a crash point."""
         if point == FIRST:
             return 0
         return len(self._marks) if point == FINAL else self._marks_before(point)

@@ -29,7 +29,7 @@ _STAGES_KEPT = 16
 
 
 class OutputEquivalence:
-    """Compares with references that it has run when they are first needed. `notes` says what it could not judge."""
+    """Compares with references, which it runs when they are first needed. `notes` lists what it could not judge."""
 
     name = "output-equivalence"
 
@@ -50,7 +50,7 @@ class OutputEquivalence:
         self.references = other.references
 
     def recovering(self, point: int) -> OutputEquivalence:
-        """The same for crashes in the recovery from a crash at `point`: operations stand where they stood then."""
+        """The same for crashes in the recovery from a crash at `point`, which decides what operations had ended."""
         other = copy(self)  # with the same references, and the same list of what could not be judged
         other._crash = point
         return other
@@ -156,7 +156,7 @@ class OutputEquivalence:
         said = ended.errors.decode("utf-8", "replace").splitlines()
         return signs(said) if plain.outcome in (Outcome.FAIL, Outcome.SIGNAL) else frozenset()
 
-    # -- telling
+    # -- texts for reports
 
     def _compared(
         self, plain: Verdict, printed: Printed, standing: Standing, legal: list[Reference], ended: Ended

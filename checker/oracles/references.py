@@ -30,7 +30,7 @@ class Printed:
     key: bytes
     kept: bytes
     packed: bool
-    whole: bool  # False: the middle was not kept, and the key alone tells
+    whole: bool  # False: the middle was not kept, and only the key identifies it
     size: int
 
     @staticmethod
@@ -203,8 +203,8 @@ class References:
         unusable = ""
         if not verdict.passed:
             which = "the rest" if ended.stage == (1 if history.before else 0) else "the operations before"
-            said = _last_line(ended)
-            unusable = f"running {which}, {how_it_ended(verdict)}" + (f": {said}" if said else "")
+            last = _last_line(ended)
+            unusable = f"running {which}, {how_it_ended(verdict)}" + (f": {last}" if last else "")
         return Reference(history, Printed.of(ended, names).pack(), ended.before_bytes, unusable)
 
 

@@ -12,7 +12,7 @@ _CHARACTERS = 200  # of a line
 
 
 def signs(lines: Iterable[str]) -> frozenset[str]:
-    """Of what a run said of itself: its lines, with what varies masked."""
+    """The lines of a run's output, with what varies between runs masked."""
     found: dict[str, None] = {}
     for line in lines:
         sign = masked(line)

@@ -1,4 +1,4 @@
-"""Asking what the check says to states near a failing one, each state once, within bounds."""
+"""Verdicts on states near a failing one: the check runs once per state, within bounds."""
 
 from __future__ import annotations
 

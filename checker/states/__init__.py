@@ -1,4 +1,4 @@
 """Crash states: the instants at which a crash is considered, and what may have persisted at each.
 
-Hands on `StateSpace` and `CrashState`, each state once: how many there are, and in which order they deviate.
+Returns a `StateSpace`, which counts its `CrashState`s and yields each once, from the least deviating on.
 """

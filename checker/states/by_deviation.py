@@ -3,10 +3,10 @@
 A granule of a state is *cut* on the lost side if it lost something, on the kept side if it kept something. A state
 belongs to the side on which fewer granules are cut (to the lost side where they are equal), and that number is
 its deviation. Counting granules, not pieces, puts the whole loss of a page with a hundred updates beside the
-loss of a page with one: which granule the medium missed is one accident, however much lay in it.
+loss of a page with one: that a granule did not persist is one accident, however much it held.
 
-Within a level come first the states whose cut granules are lost (kept) whole, at every crash point, then those
-that cut inside a granule: the former are few, and find most of what there is to find.
+Of one deviation, first are the states whose cut granules are lost (kept) whole, at every crash point. Then follow those
+that cut inside a granule. The whole ones are few, and find most of what there is to find.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from crashcheck.checker.states.sweep import Sweep
 
 # Of a granule: is it cut (0 or 1), what it lost (kept), is it cut inside (0 or 1).
 Option = tuple[int, Ids, int]
-# The options of a granule: gone through anew each time, because there may be more than memory holds.
+# The options of a granule: generated again each time, because there may be more than memory holds.
 Options = Callable[[], Iterator[Option]]
 # Of a state: what it lost (kept), and how many of its granules are cut inside.
 Cut = tuple[Ids, int]

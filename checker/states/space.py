@@ -18,7 +18,7 @@ class CrashState:
     """A crash point and an order ideal of its pending pieces, named by its smaller side.
 
     `pieces` ascends: the pending pieces that were lost if `dropped`, else those that persisted. A part of an
-    extension (PersistenceGraph) stands for the extension persisted up to that part, on either side.
+    extension (PersistenceGraph) means the extension persisted up to that part, on either side.
     """
 
     point: int
@@ -110,7 +110,7 @@ class StateSpace:
     def drop(self, point: int, pieces: Iterable[int]) -> CrashState:
         """The largest state without the given pieces: all that depend on them are lost as well.
 
-        A part given stands for the rest of its extension beyond that part.
+        A part in `pieces` means the rest of its extension beyond that part.
         """
         given = set(pieces)
         parts = {self.graph.whole(p)[0]: p for p in given if p >= len(self.graph)}
@@ -170,7 +170,7 @@ class StateSpace:
 
 
 class _Stab:
-    """Which pieces are pending at an event index, without looking at every piece of the trace."""
+    """Which pieces are pending at an event index, without a scan of every piece of the trace."""
 
     _BLOCK = 4096
 

@@ -16,7 +16,7 @@ struct entry {
     uint64_t value;
 };
 
-/* The word and the entries lie in different cache lines. */
+/* The word and the entries are in different cache lines. */
 struct bucket {
     uint64_t used __attribute__((aligned(LINE)));
     struct entry entry[SLOTS] __attribute__((aligned(LINE)));

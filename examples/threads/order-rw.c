@@ -1,4 +1,4 @@
-/* R-W: a queue should be taken away when its consumers have looked at it for the last time. */
+/* R-W: a queue should be taken away when its consumers have read it for the last time. */
 #include "schedule.h"
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* W-R: the options should be made before they are used. A look at whether they are there yet may come at any time. */
+/* W-R: the options should be made before they are used. A test whether they are there yet may happen at any time. */
 #include "schedule.h"
 
 #include <stddef.h>

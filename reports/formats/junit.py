@@ -1,6 +1,6 @@
-"""The report as JUnit XML: a failed test case a finding, for CI systems that show test results.
+"""The report as JUnit XML: one failed test case per finding, for CI systems that show test results.
 
-Groups of update behaviours are no test cases: they have no identity that survives a run, so a history of them would say
+Groups of update behaviours are not test cases: they have no identity from run to run, so a history of them would mean
 nothing.
 """
 
@@ -25,7 +25,7 @@ def render(view: RunView) -> str:
     """The document; the same view gives the same bytes.
 
     A finding that counts is a failure; one that is known, suppressed or not proved is skipped, with the reason. A test
-    case "crash states" stands for the search itself: it is an error where the search was broken off.
+    case "crash states" represents the search itself: it is an error where the search was broken off.
     """
     shown = [*view.findings, *view.uncertain]
     stopped = next((fact.value for fact in view.run if fact.label == "stopped"), "")

@@ -19,7 +19,7 @@ from crashcheck.reports.view.text import line
 
 ROWS_MAX = 200  # of the table
 STEPS_MAX = 40  # of a schedule
-OUTPUT_LINES = 15  # the last ones: a check says at its end why it fails
+OUTPUT_LINES = 15  # the last ones: a check prints at its end why it fails
 LISTED_MAX = 20  # units not instrumented, warnings and so on
 
 
@@ -51,7 +51,7 @@ def github_links(repository_url: str, commit: str, name: Callable[[str], str]) -
 
 
 def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more: str = "") -> str:
-    """The whole text; what does not fit is cut between two findings, and it says so.
+    """The whole text. If it does not fit, it ends between two findings with a line that names the number left out.
 
     `more` names where the rest is found ("the HTML report in the artifact"), as plain text.
     """
@@ -93,7 +93,7 @@ class _Room:
             self._take(text)
 
     def takes(self, text: str, then: str) -> bool:
-        """Takes `text` if it fits together with `then`, which must be said if the next one does not."""
+        """Takes `text` if it fits together with `then`, which must follow if the next one does not."""
         size = len(text.encode()) + len(then.encode()) + 4
         if len(text) + len(then) + 4 > self.characters or size > self.size_bytes:
             return False
@@ -191,7 +191,7 @@ def _cells(step: StepView, threads: bool) -> list[str]:
 
 
 def _last_output(finding: FindingView) -> tuple[str, ...]:
-    """The last lines of the check's output, and first how many stand before them."""
+    """The last lines of the check's output, after a line with the number of those left out."""
     rows = finding.output[-OUTPUT_LINES:]
     before = len(finding.output) - len(rows)
     return (f"… {sentences.plural(before, 'line')} before …", *rows) if before else rows

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from crashcheck.reports.view.text import LINE_CHARS, line
 
 _SPECIAL = re.compile(r"[\\`*_\[\]|~#]")
-# What GitHub makes a link of, or calls somebody by, wherever it stands outside of code: a mention, an issue, an
+# What GitHub makes a link of, or calls somebody by, wherever it is outside of code: a mention, an issue, an
 # address. A space without width breaks each, and is not seen.
 _REFERENCE = re.compile(r"@|#(?=\w)|\bGH(?=-\d)|(?<=:)(?=//)|\bwww(?=\.)", re.IGNORECASE)
 _GAP = "\u200b"

@@ -1,4 +1,4 @@
-"""The report as SARIF 2.1.0, for code scanning and other viewers: a rule a kind, a code flow a crash schedule."""
+"""The report as SARIF 2.1.0, for code scanning and other viewers: one rule per kind, one code flow per schedule."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _log(result: RunResult, view: RunView, name: Name, sources: Sources, flows: 
         "runs": [
             {
                 "tool": {"driver": driver},
-                # Code scanning keeps the alerts of one id apart from those of another: here, a configuration and model.
+                # Code scanning keeps the alerts of different ids apart: here, one id per configuration and model.
                 "automationDetails": {"id": f"crashcheck/{_category(result, name)}/"},
                 "originalUriBaseIds": {ROOT: {"description": {"text": "The root of the repository."}}},
                 "columnKind": "utf16CodeUnits",
@@ -148,7 +148,7 @@ def _rule(kind: Kind) -> dict[str, Any]:
 
 
 class _Paths:
-    """Artifact locations: relative to the repository where a file lies inside it."""
+    """Artifact locations: relative to the repository for files inside it."""
 
     def __init__(self, name: Name, config_path: str) -> None:
         self.name = name
@@ -302,7 +302,7 @@ def _related(finding: Finding, shown: FindingView, paths: _Paths, at_store: bool
 
 
 def _thread_flows(finding: Finding, shown: FindingView, paths: _Paths) -> list[dict[str, Any]]:
-    """The schedule, the crash and what that came before: one flow a thread."""
+    """The schedule, the crash and the steps that it prevented: one flow per thread."""
     flows: dict[int, list[dict[str, Any]]] = {}
     base = min((len(step.location.stack) for step in finding.schedule if step.location), default=0)
     pending = ""  # a mark or an output has no place of its own: it is listed with the next step

@@ -1,4 +1,4 @@
-"""Where each mark of the two pictures stands: the crash schedule (time × lines) and the persistence graph.
+"""Positions of each mark in the two pictures: the crash schedule (time × lines) and the persistence graph.
 
 Coordinates are CSS pixels from the picture's upper left corner, computed from the view alone, so that the same
 finding gives the same picture. Renderers draw them; they decide colours and shapes.
@@ -44,7 +44,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A lane's place. `y`: its upper edge; `middle`: the line that its marks stand on."""
+    """A lane's place. `y`: its upper edge; `middle`: the line that its marks are on."""
 
     label: str
     y: int
@@ -58,7 +58,7 @@ class Lane:
 class SchedulePicture:
     """The crash schedule as a picture of `width` × `height`; the crash is the line at `crash_x`.
 
-    `unreached` marks stand right of it, before `left_x`, where what is left of each lane is counted.
+    `unreached` marks are right of it, before `left_x`, where what is left of each lane is counted.
     """
 
     width: int
@@ -234,7 +234,7 @@ def graph_picture(view: GraphView) -> GraphPicture:
 
 
 def _layers(count: int, arcs: set[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Longest-path layers and a topological order; nodes of a cycle, which no model makes, come last in layer 0."""
+    """Longest-path layers and a topological order; nodes of a cycle, which no model makes, are last, in layer 0."""
     waiting = [sum(target == node for _, target in arcs) for node in range(count)]
     layer = [0] * count
     order: list[int] = []

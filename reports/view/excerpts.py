@@ -43,7 +43,7 @@ def read_sources(result: RunResult, root: Path) -> Sources:
                 path = (base / name).resolve()
                 if not path.is_relative_to(base) or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
                     continue
-                # Only "\n" ends a line for a compiler; str.splitlines also splits at form feeds and the like.
+                # Only "\n" ends a line for a compiler; str.splitlines also splits at form feeds and other separators.
                 sources[name] = tuple(path.read_bytes().decode("utf-8", "replace").split("\n"))
             except (OSError, ValueError):  # a name that is no path, a file that may not be read
                 continue

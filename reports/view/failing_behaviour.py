@@ -65,7 +65,7 @@ class LaneView:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleView:
-    """The crash schedule: `steps` in program order up to the crash, `unreached` those that it came before."""
+    """The crash schedule: `steps` in program order up to the crash, `unreached` the steps after it."""
 
     lanes: tuple[LaneView, ...]
     steps: tuple[StepView, ...]
@@ -216,7 +216,7 @@ def schedule_view(finding: Finding, tags: dict[int, str], limit: int) -> Schedul
 def _with_durability(steps: Sequence[ScheduleStep], views: Sequence[StepView]) -> list[StepView]:
     """`views` of `steps`, which end at the crash, with the step at which each update becomes pending and durable.
 
-    Durable is what the model says (ScheduleStep.durable_from), at the first step shown that is not earlier; the crash
+    Durable is by the model (ScheduleStep.durable_from), at the first step shown that is not earlier; the crash
     itself counts as a step after the last. On its way is an update from the first flush of its line, or sync of its
     file, that is shown; a non-temporal store is from the start.
     """

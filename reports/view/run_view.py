@@ -36,7 +36,7 @@ Status = Literal["clean", "partial", "findings"]
 
 @dataclass(frozen=True, slots=True)
 class FactView:
-    """One labelled figure; `note` says how to read it."""
+    """One labelled figure; `note` is how to read it."""
 
     label: str
     value: str
@@ -64,7 +64,7 @@ class PlaceView:
     variable: str
     lines: tuple[SourceLine, ...]
     stack: tuple[str, ...]
-    file: str  # as the finding names it: relative to the project where it lies inside, else absolute; unshortened
+    file: str  # as the finding names it: relative to the project for files inside it, else absolute; unshortened
     line: int  # 0 if unknown
     column: int  # 0 if unknown, or if the line has characters of several bytes: compilers count bytes
 
@@ -104,7 +104,7 @@ class FindingView:
     story: tuple[str, ...]
     outcome: str
     output: tuple[str, ...]
-    output_cut: str  # says that the output is not whole, or ""
+    output_cut: str  # a sentence if the output is not whole, or ""
     replay: str
     states: str
     notes: tuple[str, ...]
@@ -190,7 +190,7 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
     known = sentences.covered(result)
     share = percent(known, states.feasible) if states.feasible_exact else "unknown"
     put_off = FactView(
-        "put off", human(states.put_off), "similar to states on which the check hangs; not checked", "warn"
+        "postponed", human(states.put_off), "similar to states on which the check hangs; not checked", "warn"
     )
     return (
         FactView("feasible", human(states.feasible), exact or "states that the model allows, counted exactly"),

@@ -25,6 +25,7 @@ KIND_SENTENCE = {
     "durable, so a crash can lose it.",
     Kind.RECOVERY_FAILURE: "The model allows this crash image, and recovery fails on it.",
 }
+_HEADLINE_CHARS = 400
 _STOPPED = {
     StopReason.BUDGET_STATES: "The state budget ended the search",
     StopReason.BUDGET_SECONDS: "The time budget ended the search",
@@ -119,7 +120,9 @@ def headline(result: RunResult) -> str:
     if first is None or first.suppressed or not first.new:
         return counted(result)
     more = len(result.findings) - 1
-    return line(first.message, 400) + (f", and {plural(more, 'more finding')}" if more else "")
+    message = first.message  # cut at its end, as a JSON report cuts it: one read back has the same headline
+    bug = line(message if len(message) <= _HEADLINE_CHARS else message[: _HEADLINE_CHARS - 1] + "…", _HEADLINE_CHARS)
+    return bug + (f", and {plural(more, 'more finding')}" if more else "")
 
 
 def counted(result: RunResult) -> str:
@@ -196,7 +199,7 @@ def caveats(result: RunResult) -> tuple[str, ...]:
         found.append(f"{plural(states.flaky, 'state')} failed once and passed when run again.")
     if states.put_off:
         similar = plural(states.put_off, "state is", "states are")
-        found.append(f"{similar} similar to ones on which the check hangs: put off to the end, and not checked.")
+        found.append(f"{similar} similar to ones on which the check hangs: postponed to the end, and not checked.")
     if not states.feasible_exact:
         note = line(states.feasible_note, 200).rstrip(".")
         found.append(f"The number of feasible states is a bound{': ' + note if note else ''}.")

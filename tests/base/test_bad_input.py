@@ -69,7 +69,7 @@ def report(project: Path) -> dict[str, Any]:
 
 
 def running_in(folder: Path) -> list[str]:
-    """Command lines of processes whose working folder lies in `folder`."""
+    """Command lines of processes whose working folder is in `folder`."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""What the workload leaves out is told by function: those that store to types seen in the files, and did not."""
+"""What the workload leaves out is listed by function: those that can store to types seen in the files, and did not."""
 
 from __future__ import annotations
 

@@ -81,11 +81,11 @@ def test_an_error_is_printed_with_its_slug_and_hint_and_decides_the_exit_code(
     exit_code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(args: argparse.Namespace) -> int:
-        raise CrashcheckError("some-slug", "It broke.", "Mend it.", exit_code)
+        raise CrashcheckError("some-slug", "It broke.", "Repair it.", exit_code)
 
     monkeypatch.setattr(cli.subcommands()["version"], "main", fail)
     assert cli.main(["version"]) == exit_code
-    assert capsys.readouterr().err == "crashcheck: It broke. [some-slug]\n  Mend it.\n"
+    assert capsys.readouterr().err == "crashcheck: It broke. [some-slug]\n  Repair it.\n"
 
 
 def test_a_defect_is_no_finding(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,5 +24,5 @@ def clauses(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def vandal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """vandal.c: does to an image what its argument says."""
+    """vandal.c: damages an image in the way that its argument names."""
     return compiled(TESTS / "checker" / "images" / "vandal.c", tmp_path_factory.mktemp("vandal"))

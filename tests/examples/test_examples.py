@@ -34,7 +34,7 @@ def run(folder: Path, twin: str, depth: int, environment: dict[str, str]) -> tup
 
 
 def select(finding: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
-    """`finding` cut down to the keys that `expected` speaks of."""
+    """`finding` cut down to the keys of `expected`."""
     cut: dict[str, Any] = {}
     for key, value in expected.items():
         got = finding.get(key)

@@ -25,7 +25,7 @@ CHECKOUT = HERE.parent.parent
 
 
 class Unavailable(RuntimeError):
-    """A program could not be fetched or built; the message says which step failed and holds its last output."""
+    """A program could not be fetched or built; the message names the step that failed and holds its last output."""
 
 
 @dataclass(frozen=True, slots=True)

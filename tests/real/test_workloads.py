@@ -1,4 +1,4 @@
-"""The workloads and checks themselves, built with ordinary compilers: what crashcheck is told is right."""
+"""The workloads and checks themselves, built with ordinary compilers: what crashcheck receives is right."""
 
 from __future__ import annotations
 

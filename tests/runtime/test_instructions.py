@@ -46,7 +46,7 @@ class Decoded(NamedTuple):
     string_bytes: int
 
 
-# Capstone 5 says that these read their operand in memory. They store a vector and do not: Intel's manual, volume 2.
+# Capstone 5 reports that these read their operand in memory. They store a vector and do not: Intel's manual, volume 2.
 STORES_THAT_CAPSTONE_READS = re.compile("v?mov(ups|upd|aps|apd|dqa|dqu|ntps|ntpd|ntdq)")
 FLUSHES = {"clflush", "clflushopt", "clwb"}
 LONGER_THAN_A_STRETCH = re.compile("fxsave|fxrstor|xsave|xrstor|frstor|fnsave|vp?gather|vp?scatter|movdir64b|enqcmd")
@@ -105,7 +105,7 @@ def random_codes(number: int) -> list[bytes]:
 
 
 def compared(decoder: Path, codes: Sequence[bytes]) -> Iterator[tuple[Decoded, capstone.CsInsn, list[int]]]:
-    """What both say of the instructions that capstone knows, and the sizes of the operands in memory."""
+    """What both decoders report of the instructions that capstone knows, and the sizes of the operands in memory."""
     engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     engine.detail = True
     for code, ours in zip(codes, decode(decoder, codes), strict=True):

@@ -108,5 +108,5 @@ class Browser:
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def complaints(self) -> list[str]:
-        """What the console said since the last call: script errors and blocked content among it."""
+        """Messages on the console since the last call, with script errors and blocked content."""
         return [entry["message"] for entry in self._call("POST", f"{self._session}/se/log", {"type": "browser"})]

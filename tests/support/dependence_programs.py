@@ -36,7 +36,7 @@ def given(*dependences: SiteDependence) -> Given:
 
 
 class Run(Script):
-    """A script whose sites depend on one another as said: {site: {load: how}}."""
+    """A script whose sites depend on one another as given: {site: {load: how}}."""
 
     def __init__(self, folder: Path, *sites: Site, depends: dict[int, dict[int, str]]) -> None:
         super().__init__(folder, *sites)

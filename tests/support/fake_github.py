@@ -1,4 +1,4 @@
-"""A small GitHub on 127.0.0.1 that remembers what it is told, and holds both sides to GitHub's OpenAPI description."""
+"""A small GitHub on 127.0.0.1 that remembers its requests, and holds both sides to GitHub's OpenAPI description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smallest bug: a flag that is persisted before the value that it speaks for, as a script of events."""
+"""The smallest bug: a flag that is persisted before the value that it declares valid, as a script of events."""
 
 from __future__ import annotations
 

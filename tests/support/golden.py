@@ -1,6 +1,6 @@
-"""Golden files: what a report looked like when somebody last looked at it and was content.
+"""Golden files: each report as a reader last accepted it.
 
-`UPDATE_GOLDEN=1 pytest tests/reports` writes them anew; read the difference before committing.
+`UPDATE_GOLDEN=1 pytest tests/reports` writes them again; read the difference before committing.
 """
 
 from __future__ import annotations

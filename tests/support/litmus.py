@@ -1,6 +1,6 @@
 """Litmus tests: a name, the rule of crash-model.md that it pins down, a program, and exactly what may survive.
 
-`watch` says what is looked at in a surviving image: an offset in file "a" (its byte), "size", "exists", or
+`watch` lists what is read from a surviving image: an offset in file "a" (its byte), "size", "exists", or
 "acked". `expected` is the set of all combinations that any crash may leave.
 """
 

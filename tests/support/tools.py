@@ -1,4 +1,4 @@
-"""Programs that stand in for GitHub or judge what is written for it, installed into a cache of their own."""
+"""Programs that replace GitHub or judge what is written for it, installed into a cache of their own."""
 
 from __future__ import annotations
 

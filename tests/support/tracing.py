@@ -171,10 +171,10 @@ class TraceBuilder:
         return self.sync(SyncKind.FDATASYNC, file, failed=failed)
 
     def dirsync(self, folder: str | None = None) -> int:
-        """fsync of a folder of the pool ("" is the pool itself); None: a trace that does not say which."""
+        """fsync of a folder of the pool ("" is the pool itself); None: a trace that does not name it."""
         return self.sync(SyncKind.DIRSYNC, offset=0 if folder is None else folder_hash(folder))
 
-    # What the outside world was told.
+    # What was acknowledged to the outside world.
     def begin(self, ordinal: int) -> int:
         return self._record(Kind.MARK_BEGIN, aux=ordinal)
 

@@ -83,7 +83,7 @@ def apply(image: dict[str, bytes | None], patch: ImagePatch) -> dict[str, bytes 
         last = -1
         for offset, data in file.writes:
             assert offset > last, "writes ascend and do not overlap"
-            assert offset + len(data) <= file.size, "writes lie within the size"
+            assert offset + len(data) <= file.size, "writes are within the size"
             body[offset : offset + len(data)] = data
             last = offset + len(data) - 1
         out[file.path] = bytes(body)
@@ -96,7 +96,7 @@ def frozen(image: dict[str, bytes | None]) -> Image:
 
 @dataclass
 class World:
-    """Everything that the pipeline says about one program."""
+    """Everything that the pipeline computes for one program."""
 
     space: StateSpace
     content: Content

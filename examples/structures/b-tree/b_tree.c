@@ -6,16 +6,16 @@
  * one of an earlier transaction, ends the log. One store of the next number therefore empties it: at commit, after all
  * changes have persisted; at an abort and in recovery, after the entries were put back, from the last to the first, and persisted.
  * Insertions split full nodes on the way down, and abort if they find the key; deletions join
- * small ones, and abort if they do not find it. A pair that comes last in a leaf with room needs no log:
+ * small ones, and abort if they do not find it. A pair that becomes the last of a leaf with room needs no log:
  * one store of the leaf's length takes it in. An update is one store as well. */
 #include "../common/driver.h"
 
-#define LEAST 2 /* children of a node, but for the top; at most twice as many */
+#define LEAST 2 /* children of a node, except the top; at most twice as many */
 #define FULL (2 * LEAST - 1)
 #define LOG_WORDS 4000
 #define MOST_RANGES 256
 
-/* With LEAST == 2, all but the children lie in one cache line. */
+/* With LEAST == 2, all but the children are in one cache line. */
 struct node {
     uint64_t length; /* pairs */
     uint64_t key[FULL];
@@ -81,7 +81,7 @@ static void flush_changes(void) {
         flush(changed[i].place, changed[i].bytes);
 }
 
-/* Comes before each change of memory that others can see. */
+/* To be called before each change of memory that others can see. */
 static void log_words(void *place, uint64_t words) {
     struct entry *entry = (struct entry *)&root->log[log_length];
     if (log_length + ENTRY_WORDS + words > LOG_WORDS)
@@ -416,7 +416,7 @@ static struct node *child_to_delete_from(struct node *parent, unsigned i) {
     return at(parent->child[i]);
 }
 
-/* The pair at i, of an inner node, gives way to its neighbour from a child that has enough, which is to be deleted there; or it moves into
+/* The pair at i, of an inner node, gives way to its neighbour from a child that has enough, and that is deleted there; or it moves into
  * the joined children. */
 static struct node *delete_from_inner(struct node *node, unsigned i, uint64_t *key) {
     bool from_left = at(node->child[i])->length >= LEAST;

@@ -11,7 +11,7 @@
 #define FIRST_BUCKETS 4
 #define PATIENCE 1000
 
-/* A key of 0 is a free slot. Heads of chains lie in the table's array; `next` is the offset of another bucket, or 0. */
+/* A key of 0 is a free slot. Heads of chains are in the table's array; `next` is the offset of another bucket, or 0. */
 struct bucket {
     uint64_t lock;
     uint64_t key[SLOTS];

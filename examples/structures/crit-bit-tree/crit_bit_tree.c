@@ -5,7 +5,7 @@
  * branch above it out, or puts a leaf with another record in a leaf's place. A leaf that goes is named in the root first, so that a
  * crash loses no memory: recovery looks whether it is still in the tree, and if not, finishes giving it back.
  *
- * Scans stop when they have seen as many keys as the root counts. The count may be one off after a crash: opening counts anew. */
+ * Scans stop when they have seen as many keys as the root counts. The count may be one off after a crash: opening counts again. */
 #include "../common/driver.h"
 
 #define KEY_BITS 64
@@ -63,7 +63,7 @@ static struct branch *below(edge to, uint64_t *bit) {
     return branch;
 }
 
-/* Where the edge to the only leaf lies that may have this key, and in `above` where the edge to its branch lies; NULL: no tree. */
+/* The place of the edge to the only leaf that may have this key, and in `above` of the edge to its branch; NULL: no tree. */
 static edge *descend(uint64_t key, edge **above) {
     uint64_t bit = KEY_BITS;
     edge *place = &root->top;
@@ -109,7 +109,7 @@ static bool is_free(uint64_t block) {
 }
 
 static void give_back(uint64_t block) {
-    if (BUG == 10 || !is_free(block)) /* a crash may have come after it was given back */
+    if (BUG == 10 || !is_free(block)) /* a crash may have happened after it was given back */
         pool_free(block, LINE);       /* BUG 10 */
 }
 

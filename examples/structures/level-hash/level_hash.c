@@ -2,7 +2,7 @@
  * candidate buckets in each. A full table is resized in place: a new top level takes the items of the bottom level, and the old
  * top level becomes the bottom level.
  *
- * A bucket's tokens lie in one word: an item counts if its token is set, and one store of the word makes a change atomic. */
+ * A bucket's tokens are in one word: an item counts if its token is set, and one store of the word makes a change atomic. */
 #include "../common/driver.h"
 
 #define SLOTS 4
@@ -15,14 +15,14 @@ struct entry {
     uint64_t check;
 };
 
-/* Entries 0 and 1 share the tokens' line, entry 2 begins in it, and entry 3 lies in the next one. */
+/* Entries 0 and 1 share the tokens' line, entry 2 begins in it, and entry 3 is in the next one. */
 struct bucket {
     uint64_t tokens;
     struct entry entry[SLOTS];
     uint64_t unused[3];
 } __attribute__((aligned(LINE)));
 
-/* Where the levels are: `fresh` is the new top level while a resize goes on, else 0. */
+/* Where the levels are: `fresh` is the new top level during a resize, else 0. */
 struct geometry {
     uint64_t bits; /* the top level has 2 to the power of bits buckets */
     uint64_t top;
@@ -290,7 +290,7 @@ static void roll_back(void) {
     persist(undo, sizeof *undo);
 }
 
-/* An item that a move left twice is dropped from the bucket that is looked at last. */
+/* An item that a move left twice is dropped from the bucket that is searched last. */
 static void drop_doubles(struct bucket *bucket) {
     for (int slot = 0; slot < SLOTS; slot++) {
         int first;

@@ -1,7 +1,7 @@
 /* A red-black tree in persistent memory (Guibas and Sedgewick, 1978; as in Cormen et al., Introduction to Algorithms), made atomic by
  * an undo log of its own.
  *
- * An entry of the log is one cache line: where a node lies, and what it held. It has persisted before the number of entries takes it
+ * An entry of the log is one cache line: where a node is, and what it held. It has persisted before the number of entries takes it
  * in, and that number before the node changes. To commit, all changed nodes persist, then the number becomes 0. To abort, and
  * in recovery, the entries are put back, from the last to the first; these persist before the number becomes 0.
  * An insertion takes its node before it looks for the key, and aborts if the key is there. An update is one store, and needs no log. */
@@ -83,7 +83,7 @@ static bool is_touched(uint64_t place) {
     return false;
 }
 
-/* Comes before the first change of a node, or of the head, in a transaction. */
+/* To be called before the first change of a node, or of the head, in a transaction. */
 static void log_place(uint64_t place) {
     bool known = is_touched(place);
     if (BUG == 6 || !known)

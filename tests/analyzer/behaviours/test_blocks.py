@@ -87,7 +87,7 @@ def test_a_whole_area_is_no_block(tmp_path: Path) -> None:
 
 
 def by_hand(rows: list[tuple[int, int, bool]]) -> list[tuple[int, int, int] | None]:
-    """Of (offset, size, bulk) in order of time: (start, size, life) of each one's block, as the rule's words say."""
+    """Of (offset, size, bulk) in order of time: (start, size, life) of the block of each, by the rule's words."""
     wrote: dict[int, int] = {}  # word: latest bulk update
     block: list[int | None] = []
     lives: dict[tuple[int, int], int] = {}

@@ -1,4 +1,4 @@
-"""`crashcheck groups`: a row a group in ranked order, why it stands there, and its sites."""
+"""`crashcheck groups`: one row per group in ranked order, the reason for its rank, and its sites."""
 
 from __future__ import annotations
 

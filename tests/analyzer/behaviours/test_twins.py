@@ -16,8 +16,8 @@ from support.paths import EXAMPLES
 NAMES = sorted(
     path.parent.name for path in EXAMPLES.glob("*/expected.json") if "depth" not in json.loads(path.read_text("utf-8"))
 )
-# What docs/behaviours.md says is not seen: the entry is written through a pointer to it alone, so that no site tells
-# that it lies in the bucket whose word commits it.
+# What docs/behaviours.md lists as not seen: the entry is written through a pointer to it alone, so that no site shows
+# that it is part of the bucket whose word commits it.
 MISSED: set[tuple[str, str]] = set()
 # One behaviour is the whole run: each node is published before it has persisted, and nothing ever ends an epoch.
 WHOLE = {("lock-free-list", "buggy")}

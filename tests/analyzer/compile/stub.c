@@ -1,4 +1,4 @@
-/* A recorder that prints what instrumented code tells it, for exact expectations.
+/* A recorder that prints each call of a hook by instrumented code, for exact expectations.
  *
  * Addresses are printed relative to the watched region, which the program sets with `watch`. */
 #include "hooks.h"

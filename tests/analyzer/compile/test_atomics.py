@@ -1,4 +1,4 @@
-"""Atomic operations are bracketed, and say whether they fence and whether they stored."""
+"""Atomic operations are bracketed, with flags for whether they fence and whether they stored."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def test_postdominators_are_those_of_the_definition(successors: list[list[int]])
     count = len(successors)
     ends = reaching_exit(successors, -1)
     if len(ends) < count:
-        return  # the definition says nothing of a block that never ends: see the next test
+        return  # the definition does not cover a block that never ends: see the next test
     parent = postdominators(successors)
     for block in range(count):
         chain = set()

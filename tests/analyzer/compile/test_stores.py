@@ -1,4 +1,4 @@
-"""Each kind of store is told with its bytes, its field and its flags, and only while its target is watched."""
+"""Each kind of store is recorded with its bytes, its field and its flags, and only while its target is watched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remote predecessors are what the paper says (AI §2.1), and learning adds them up."""
+"""Remote predecessors are as the paper defines them (AI §2.1), and learning adds them up."""
 
 from __future__ import annotations
 
@@ -156,11 +156,11 @@ def test_changed_code_is_not_judged_and_learned_anew() -> None:
     assert judged.unjudged == (B, C)
     again = learned.learn(observed((A, None), codes=changed))
     assert AnticipatingInvariants.decode(again.encode(), "f").codes == changed
-    assert again.many == 1  # what pop's load came after in the old push is forgotten
+    assert again.many == 1  # the predecessors that pop's load had in the old push are forgotten
 
 
 def test_code_that_no_learned_run_reached_is_no_excuse() -> None:
-    """C's function was there when A was learned: that A comes after C is new, not C."""
+    """C's function was there when A was learned: A after C is new, not C itself."""
     learned = AnticipatingInvariants().learn(observed((A, None), (B, A)))
     (violation,) = learned.judge(observed((A, C))).violations
     assert violation.seen.before == C

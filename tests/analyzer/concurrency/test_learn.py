@@ -152,7 +152,7 @@ def test_a_check_without_anything_learned_says_what_to_do(project: Project) -> N
 
 def test_what_was_learned_survives_a_rebuild_of_code_that_only_moved(project: Project) -> None:
     project.learn()
-    project.source("/* More to say. */\n\n" + PROGRAM.replace("static void *reader", "\n\nstatic void *reader"))
+    project.source("/* Another comment. */\n\n" + PROGRAM.replace("static void *reader", "\n\nstatic void *reader"))
     done = project.run("--check")
     assert (done.returncode, done.stdout) == (0, "the run passed, and showed nothing that was not learned\n")
 

@@ -179,7 +179,7 @@ def test_reads_of_other_threads_are_not_those_of_this_one(tmp_path: Path) -> Non
         ((7,), (7,), False, True),  # one function
         ((7, 8), (7,), False, True),  # the result of a call
         ((7,), (7, 8), True, True),  # an argument
-        ((7, 7), (7, 8), True, True),  # the result of one call is the argument of another
+        ((7, 7), (7, 8), True, True),  # the argument of the second call is the result of the first
         ((7, 8), (7, 8), True, False),  # what comes from the caller was not read here
     ],
 )

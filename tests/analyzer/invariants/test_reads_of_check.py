@@ -1,4 +1,4 @@
-"""What the check reads on the final image is evidence, too: for guards that the workload never looks at."""
+"""What the check reads on the final image is evidence, too: for guards that the workload never tests."""
 
 from __future__ import annotations
 

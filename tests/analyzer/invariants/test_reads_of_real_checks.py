@@ -1,4 +1,4 @@
-"""A check's reads on real programs: the guard that only the check tests is found, and its violation comes first."""
+"""A check's reads on real programs: the guard that only the check tests is found, and its violation is tested first."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ static struct store *map_store(const char *path) {
 }
 """
 
-# Every field is flushed and fenced together: only `value` has to come before `valid`, and only the check knows.
+# Every field is flushed and fenced together: only `value` must persist before `valid`, and only the check shows it.
 WORKLOAD = """\
 #include "store.h"
 int main(int argc, char **argv) {

@@ -33,7 +33,7 @@ def run(folder: Path, depends: dict[int, dict[int, str]]) -> Run:
 
 
 def asked(made: Run) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """(rule, persisted, unpersisted) of all queries, pieces told by the offset that they write."""
+    """(rule, persisted, unpersisted) of all queries, pieces named by the offset that they write."""
     found = made.found()
     return [
         (

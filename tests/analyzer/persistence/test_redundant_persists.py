@@ -69,7 +69,7 @@ def test_a_second_flush_before_the_fence_is_repeated_unless_the_line_was_stored_
 
 
 def test_another_threads_flush_of_the_line_is_no_repetition(t: TraceBuilder) -> None:
-    """Its fence may come first."""
+    """Its fence may be earlier."""
     t.store("a", 0, 8, 1)
     t.clwb("a", 0)
     with t.thread(2):
@@ -127,7 +127,7 @@ def test_a_sync_with_nothing_to_write_back_is_noted_of_pages_alone(t: TraceBuild
 @SETTINGS
 @given(memory_programs())
 def test_what_is_noted_can_go_without_a_change(program: tuple[First, Program]) -> None:
-    """Each update persists at the same event if a flush or a fence that is in vain is left out."""
+    """Each update persists at the same event if a redundant flush or fence is left out."""
     with tempfile.TemporaryDirectory() as folder:
         builder = record(Path(folder), *program)
         for number, (_, _, fields) in enumerate(builder.records):

@@ -1,4 +1,4 @@
-"""Whether the trace explains the final image."""
+"""Whether the trace accounts for every byte of the final image."""
 
 from __future__ import annotations
 

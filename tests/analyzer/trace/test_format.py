@@ -1,4 +1,4 @@
-"""The Python mirror says what the compiled header says."""
+"""The Python mirror has the names and values of the compiled header."""
 
 from __future__ import annotations
 

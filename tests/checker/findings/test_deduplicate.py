@@ -1,4 +1,4 @@
-"""One bug, one finding: which causes a single fix would mend."""
+"""One bug, one finding: which causes a single fix would remove."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def test_two_that_must_persist_together_are_one_bug_whichever_is_lost() -> None:
 
 
 def test_the_same_half_of_a_pair_is_that_bug_only_where_it_does_the_same_harm() -> None:
-    """What the next operation stores may come before what the one before it never flushed: another bug."""
+    """A store of the next operation may persist before one that the previous operation never flushed: another bug."""
     carried = Traits(Kind.ORDERING, MissingPersist.FLUSH, VALUE, LOCK, (), (5, 1), outcome=Outcome.TIMEOUT)
     assert fixed_together(HELD, carried)
     assert not fixed_together(HELD, replace(carried, outcome=Outcome.FAIL))

@@ -142,7 +142,7 @@ def test_what_had_persisted_for_sure_is_told_as_the_partner_not_a_later_bystande
 
 
 class Verbose(ExitStatus):
-    """Tells in the output where the crash was, which is not the check's doing."""
+    """Adds to the output where the crash was, which the check did not print."""
 
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = 0) -> Verdict:
         verdict = super().judge(ended, names, point)

@@ -1,4 +1,4 @@
-"""Minimised states fail, are crash states, and are 1-minimal, whatever the check says."""
+"""Minimised states fail, are crash states, and are 1-minimal, whatever the check's verdicts are."""
 
 from __future__ import annotations
 

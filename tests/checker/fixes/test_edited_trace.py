@@ -23,7 +23,7 @@ Known = tuple[frozenset[int], int, int]
 
 
 def known(space: StateSpace, state: CrashState) -> Known:
-    """What has persisted, and what the world has been told: by this, states of two traces are the same."""
+    """What has persisted, and what was acknowledged: the identity of a state in both traces."""
     point = space.points[state.point]
     held = {*space.durable(state.point).tolist(), *space.persisted(state)}
     return frozenset(held), int(point.acked), int(point.stdout_bytes)

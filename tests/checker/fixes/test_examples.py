@@ -1,4 +1,4 @@
-"""The proposed edit, applied to the buggy twins: built, recorded and explored anew, it mends them."""
+"""The proposed edit fixes the buggy twins: applied, built, recorded and explored again, they have no finding."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_edit_mends_the_bug(name: str, tmp_path: Path, environment: dict[str
 def test_what_was_inferred_for_the_search_serves_its_fixes_and_else_their_time_bounds_it(
     in_time: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> None:
-    """Where it ended the inference, the report says so."""
+    """Where the time ended the inference, the report has a warning."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     bounded: list[bool] = []

@@ -1,4 +1,4 @@
-"""Which fix is proposed for which bug, and what is said of it, on small recorded runs."""
+"""Which fix is proposed for which bug, and how it is described, on small recorded runs."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def before_two_flags(t: TraceBuilder) -> None:
 
 
 def test_an_edit_that_leaves_the_same_loss_open_elsewhere_is_not_enough(propose: Propose) -> None:
-    """The search ended before it had met the second flag: a fence before the first mends all that it had found."""
+    """The search ended before it had met the second flag: a fence before the first fixes all that it had found."""
     (fix,) = propose(before_two_flags, "64>0", "320>256", states=5)
     assert fix.words == "a fence after the flush at hash.c:44"
     assert (fix.before_failing, fix.after_failing, costs(fix)) == (2, 0, (0, 2, 0))
@@ -193,7 +193,7 @@ def test_a_check_that_is_only_slow_does_not_count_against_a_fix(tmp_path: Path, 
 def test_what_hangs_counts_once_the_whole_limit_has_confirmed_it(
     tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch, spent: bool
 ) -> None:
-    """Where the time for that is spent, it is said that not everything was looked at."""
+    """Where the time for that is spent, the report states that not everything was tested."""
     check = words([str(clauses), "{pool}/p", "{acked}", "64>0", "~320>256"])
     sites = {1: VALUE, 2: VALID, 3: MORE, 5: FLUSH}
     world = World(tmp_path / "world", check, before_two_flags, sites=sites, limits=Limits(timeout_s=0.5))
@@ -267,7 +267,7 @@ class Preparing:
 
 
 def test_what_the_strategy_prepares_is_bounded_by_the_time_for_all_fixes(propose: Propose) -> None:
-    """That it ended is said of each fix, not of the first alone."""
+    """Each fix is described as unfinished, not the first alone."""
     claims = ("64>0", "1:1024")
     first, second = propose(value_and_more, *claims, strategy=Preparing(2), left=lambda: 1.0)
     for fix in (first, second):

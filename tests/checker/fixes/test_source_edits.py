@@ -1,4 +1,4 @@
-"""Where an edit goes in C and C++ source, what it says, and where none is made."""
+"""Where an edit is put in C and C++ source, its text, and where none is made."""
 
 from __future__ import annotations
 
@@ -202,12 +202,12 @@ def test_a_body_without_braces_gets_them() -> None:
     assert put("    if (a) x §= 1;\n") == "    if (a) {\n        x = 1;\n        flush();\n    }\n"
 
 
-def test_an_else_stands_beside_the_brace_that_an_edit_makes_unless_the_program_writes_it_apart() -> None:
+def test_an_else_follows_the_brace_that_an_edit_adds_unless_the_program_writes_it_on_its_own_line() -> None:
     text = "    if (a)\n        x §= 1;\n    else\n        y();\n"
-    mended = "    if (a) {\n        x = 1;\n        flush();\n    } else\n        y();\n"
-    assert put(text) == mended
+    fixed = "    if (a) {\n        x = 1;\n        flush();\n    } else\n        y();\n"
+    assert put(text) == fixed
     apart = "    if (b) {\n    }\n    else {\n    }\n"
-    assert put(apart + text) == apart + mended.replace("} else", "}\n    else")
+    assert put(apart + text) == apart + fixed.replace("} else", "}\n    else")
 
 
 def test_code_that_shares_its_line_is_left_alone() -> None:
@@ -218,8 +218,8 @@ def test_code_that_shares_its_line_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("text", "before", "why"),
     [
-        ("{\n    x §= 1; /* a comment\n    that goes on */\n}\n", False, "a comment continues"),
-        ("{\n    /* a comment\n    that goes on */ x §= 1;\n}\n", True, "a comment continues"),
+        ("{\n    x §= 1; /* a comment\n    of two lines */\n}\n", False, "a comment continues"),
+        ("{\n    /* a comment\n    of two lines */ x §= 1;\n}\n", True, "a comment continues"),
         ("    if (a)\n#ifdef B\n        x §= 1;\n#else\n        y = 1;\n#endif\n", False, "a directive"),
         ("    if (a)\n    x §= 1;\n", False, "not indented more"),
     ],

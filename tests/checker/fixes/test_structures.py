@@ -1,4 +1,4 @@
-"""The proposed edits mend the planted bugs of the structures: applied, built, recorded and explored anew."""
+"""The proposed edits fix the planted bugs of the structures: applied, built, recorded and explored again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-/* Does one thing to the pool folder, or to the system, as its first argument says. For tests of what is put back. */
+/* Changes the pool folder, or the system, in the way that its first argument names. For tests of what is restored. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>

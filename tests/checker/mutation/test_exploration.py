@@ -1,4 +1,4 @@
-"""Runs that stand for many crash images, against running each image by itself."""
+"""One explored run for many crash images has the verdicts of running each image by itself."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ FOLLOWED = ["plain", "kill", "sync", "read-only", "action", "asked"]
 
 @pytest.mark.parametrize("how", [*FOLLOWED, "other", "copied", "mask", "wiped", "second-page", "first-page"])
 def test_what_the_kernel_does_is_followed_or_refused(program: Callable[[str], Path], how: str) -> None:
-    across = how.endswith("page")  # the granule lies across two pages, of which one is mapped
+    across = how.endswith("page")  # the granule is in two pages, of which one is mapped
     granule = OpenGranule("a", 4032 if across else 0, 128, (bytes(128), bytes([1] * 128)))
     command = [str(program("odd")), how]
     done = explored_runs(command, bytes(8192), [granule])
@@ -422,7 +422,7 @@ def ledger(tmp_path: Path, environment: dict[str, str]) -> Callable[..., Config]
 
 
 def of_the_record(config: Config, **more: bool) -> tuple[MutantResult, str]:
-    """What becomes of the program without its last fence."""
+    """The exploration of the program without its last fence."""
     text = (config.folder / "ledger.c").read_text(encoding="utf-8").splitlines()
     last = max(number for number, line in enumerate(text, 1) if "_mm_sfence" in line)
     done = mutate(config, jobs=2, wanted=lambda p: p.location.line == last, moves=False, **more)

@@ -202,7 +202,7 @@ def common_of(trace: Trace, folder: Path, first: First, model: str) -> World:
 
 
 def states_agree(first: First, program: Program, model: str) -> None:
-    """What MutantStates says of each mutant is so, by going through all states of both."""
+    """MutantStates agrees for each mutant with an enumeration of all states of both."""
     with tempfile.TemporaryDirectory() as folder:
         trace = record(Path(folder), first, program).trace()
         whole = explored(trace, Path(folder), first, model)
@@ -433,7 +433,7 @@ def test_every_mutant_of_the_example_is_noticed(example: Path, environment: dict
 
 @pytest.fixture
 def blind(example: Path) -> Path:
-    """The example with a check that looks at nothing."""
+    """The example with a check that reads nothing."""
     config = example / "fixed.toml"
     text = config.read_text(encoding="utf-8").replace('"output-equivalence"', '"exit-status"')
     config.write_text(text.replace('command = "./fixed {pool}/table.pm {ops}"\noracle', 'command = "true"\noracle'))

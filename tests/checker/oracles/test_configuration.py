@@ -1,4 +1,4 @@
-"""crashcheck.toml: what output equivalence needs, and what is said where it is missing."""
+"""crashcheck.toml: what output equivalence needs, and the error where it is missing."""
 
 from __future__ import annotations
 

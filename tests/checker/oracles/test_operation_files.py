@@ -1,4 +1,4 @@
-"""`crashcheck ops`: the same options give the same file, and every option does what it says."""
+"""`crashcheck ops`: the same options give the same file, and every option has the effect that its help describes."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ QUERIES = [f"query {key}" for key in range(70)]
 def test_a_bad_boundary_that_was_not_tried_first_is_reported_and_makes_no_finding(
     drive: Drive, example: Example
 ) -> None:
-    """Only between the two updates does a clean reopen show, and no sample lies there."""
+    """Only between the two updates does a clean reopen show, and no sample is there."""
     counts = "        static int updates;\n        updates += name[0] == 'u';\n"
     prints = "        if (name[0] == 'q' && updates == 1 && key == 1) printf(\"%d\\n\", updates);\n"
     source = example("fixed", answer=lambda old: counts + prints + old)

@@ -1,4 +1,4 @@
-"""Real drivers: what is found without a check to write, and what is said when a driver cannot be judged."""
+"""Real drivers: what is found without a check to write, and what is reported when a driver cannot be judged."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_name_that_no_function_has_is_refused(drive: Drive, example: Example) 
 
 @pytest.mark.parametrize(("stale", "exit_code"), [("", 0), ("#define STALE\n", 1)])
 def test_outputs_are_compared_whole_however_long(drive: Drive, stale: str, exit_code: int) -> None:
-    """What differs stands where it is not kept to be shown."""
+    """What differs is in the part that is not kept for reports."""
     padding = 'for (int i = 0; i < 1000; i++) puts("........................................................");'
     source = stale + PAIRS.replace(
         'printf("%s\\n", answers[i]);', f'{{ {padding} printf("%s\\n", answers[i]); {padding} }}'

@@ -1,4 +1,4 @@
-"""What the report is told of each group: counts, verdict, and whether it was explored to its end."""
+"""What the report receives for each group: counts, verdict, and whether it was explored to its end."""
 
 from __future__ import annotations
 

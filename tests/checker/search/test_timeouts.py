@@ -80,7 +80,7 @@ def test_what_is_put_off_does_not_depend_on_the_number_of_workers(hanging: World
 
 
 def test_another_bug_that_looks_otherwise_is_found_among_hangs(tmp_path: Path, clauses: Path) -> None:
-    """The last flag without its value fails otherwise. It looks like the hangs: it is put off, and found."""
+    """The last flag without its value fails in another way. It is similar to the hangs: it is postponed, and found."""
     claims = [f"~{at + 64}>{at}" for at in range(0, (SLOTS - 1) * 256, 256)]
     last = (SLOTS - 1) * 256
     found = explore(world_of(tmp_path / "world", clauses, *claims, f"{last + 64}>{last}"))

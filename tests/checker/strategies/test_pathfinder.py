@@ -1,4 +1,4 @@
-"""The states that representative testing looks at, and their order."""
+"""The states that representative testing tests, and their order."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def feasible_at(space: StateSpace, state: CrashState, point: int) -> bool:
 
 
 def test_the_order_is_ends_then_single_stores_then_lines_cut_back_then_pairs(tmp_path: Path) -> None:
-    """a lies in one line, b and c in another; nothing else is going on. Pieces 0, 1, 2."""
+    """a is in one line, b and c are in another; nothing else happens. Pieces 0, 1, 2."""
     script = Script(tmp_path, A, B, C)
     script.at(1, 0, delta=0)
     script.at(2, 64, delta=64)

@@ -1,4 +1,4 @@
-"""The ranked search: everything the exhaustive one looks at, in another order."""
+"""The ranked search: every state of the exhaustive one, in another order."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_query_gives_the_smallest_and_the_largest_state_at_the_first_point_aft
 def test_a_query_that_the_order_forbids_gives_no_state(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B, X, Y)
     script.at(1, 0, delta=0)
-    script.at(3, 8, delta=0)  # the same line: never without what came before
+    script.at(3, 8, delta=0)  # the same line: never without the earlier store
     script.persist(0)
     script.at(2, 64, delta=64)  # after the fence
     space = space_of(script)
@@ -256,4 +256,4 @@ def test_a_loss_that_is_carried_is_looked_at_once_for_each_origin_not_after_each
     acked = [space.points[state.point].acked for state in carried if 0 in space.lost(state)]
     assert acked[:2] == [2, 40]
     assert len(acked) == len(set(acked))
-    assert {2, 40} < set(acked) <= {2, 3, 4, 6, 10, 18, 34, 40}  # a random state may come before one of them
+    assert {2, 40} < set(acked) <= {2, 3, 4, 6, 10, 18, 34, 40}  # a random state may precede one of them

@@ -1,4 +1,4 @@
-"""Phases take turns by weight; states with a rare signature come before those with a common one."""
+"""Phases take turns by weight; states with a rare signature precede those with a common one."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_phase_in_order_never_takes_a_later_choice_first() -> None:
 
 
 def test_what_another_phase_gives_meanwhile_ends_no_phase() -> None:
-    """5 is all that the second has at hand when the first one gives it."""
+    """5 is the only choice of the second phase that is available when the first one gives it."""
     named = {"first": [(1, "x"), (5, "x")], "second": [(5, "x"), (6, "x")]}
     came = turns(named, {"first": 2}, second={"in_order": True})
     assert came == [("first", 1), ("first", 5), ("second", 6)]

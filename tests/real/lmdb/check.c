@@ -1,12 +1,12 @@
 /* Is the database exactly what some first k transactions make of it? `check FOLDER ACKED PROMISE`, where k is at most
- * ACKED + 1 (one transaction was under way) and PROMISE says how many acknowledged ones may be missing:
+ * ACKED + 1 (one transaction was under way) and PROMISE names how many acknowledged ones may be missing:
  *   durable        none
  *   all-but-last   the last one (MDB_NOMETASYNC: "a system crash may undo the last committed transaction")
  *   consistent     any number, but what is there must be whole
  *
  * It opens the environment as a reader does, walks the whole tree, recomputes the content of every key for the k
  * that "count" holds, and audits the pages as mdb.c's mdb_audit does: each page is a meta page, in use by a tree, or
- * free, and none is two of these. Exit 0: consistent. 1: not, and standard output says what differs.
+ * free, and none is two of these. Exit 0: consistent. 1: not, and standard output shows what differs.
  */
 #include "content.h"
 #include "modes.h"

@@ -160,7 +160,7 @@ return [...document.querySelectorAll('#f1 .walk .l.now')].map(line =>
   line.querySelector('i').textContent + ' ' + line.querySelector('em').textContent)"""
 OLD = "2 entry.key, 3 entry.value, 4 token.valid"
 STEPS = (
-    # said, in the cache, on its way, durable, source line
+    # announced, in the cache, on its way, durable, source line
     ("Step 1: mark operation 2 begins. Now no update yet.", "", "", "", ""),
     (
         "Step 2: store entry.key = 29 00 00 00 00 00 00 00 · in the cache · src/level_hash.c:7. Now in the cache 1.",

@@ -1,4 +1,4 @@
-"""A JSON report read back is the run that it was made from; anything else is refused, and said where."""
+"""A JSON report read back is the run that it was made from; anything else is refused, with the place of the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JUnit XML is well-formed whatever a program says, and fails what counts, only that."""
+"""JUnit XML is well-formed whatever a program prints, and fails what counts, only that."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def parsed(result: RunResult) -> ET.Element:
 
 
 def totals(suite: ET.Element) -> tuple[int, ...]:
-    """Tests, failures, errors, skipped as the head says them; they must be what follows."""
-    said = tuple(int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped"))
+    """Tests, failures, errors, skipped by the head; they must equal what follows."""
+    declared = tuple(int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped"))
     tags = ("testcase", "failure", "error", "skipped")
-    assert said == tuple(len(suite.findall(f".//{tag}")) for tag in tags)
-    return said
+    assert declared == tuple(len(suite.findall(f".//{tag}")) for tag in tags)
+    return declared
 
 
 def test_a_clean_run_is_one_test_that_passed() -> None:

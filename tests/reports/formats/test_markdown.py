@@ -1,4 +1,4 @@
-"""Markdown for GitHub says what the other reports say, fits where it goes, and does nothing that a program asks for."""
+"""Markdown for GitHub has the content of the other reports, fits GitHub's limits, and escapes the program's text."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_code_is_shown_to_the_letter(text: str) -> None:
     shown = text.replace("\n", "\u240a").strip()
     assert Page(f"x {markup.code(text)} y").code == ([shown] if shown else [])
     table = f"| a | b |\n| --- | --- |\n| x {markup.code_cell(text)} | y |\n"
-    if "\\|" not in shown and not shown.endswith("\\"):  # there Markdown has no way to say it
+    if "\\|" not in shown and not shown.endswith("\\"):  # there Markdown has no way to write it
         assert Page(table).code == ([shown] if shown else [])
     assert Page(table).tags.count("td") == 2
 

@@ -52,7 +52,7 @@ def log(result: RunResult) -> str:
 
 
 def complaints(multitool: Path, path: Path) -> list[tuple[str, str]]:
-    """Level and rule of each; the exit code says nothing."""
+    """Level and rule of each; the exit code means nothing."""
     out = path.with_suffix(".validated")
     done = subprocess.run(
         [multitool, "validate", path, "--rule-kind", "Sarif;Ghas", "--output", out, "--log", "ForceOverwrite"],

@@ -47,7 +47,7 @@ jobs:
 STAND_INS = {
     "actions/setup-python": f"""
 name: setup-python
-description: hands on this interpreter
+description: passes on this interpreter
 inputs: {{python-version: {{description: x}}, update-environment: {{description: x}}}}
 outputs: {{python-path: {{description: x, value: "${{{{ steps.it.outputs.python-path }}}}"}}}}
 runs:
@@ -249,7 +249,7 @@ def test_a_build_that_fails_ends_in_an_error_and_its_output_gives_no_commands(ac
     assert act.outputs()["conclusion"] == "error"
     assert "gotcha" in log
     assert commands(log) == [
-        "::error title=crashcheck::crashcheck could not do its job (exit code 2); the log of this step says why."
+        "::error title=crashcheck::crashcheck failed (exit code 2); the log of this step shows the reason."
     ]
 
 

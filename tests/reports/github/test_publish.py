@@ -1,4 +1,4 @@
-"""`crashcheck publish`: what a pull request is told, in which order, and what becomes of it where GitHub refuses."""
+"""`crashcheck publish`: what is sent to a pull request, in which order, and what happens where GitHub refuses."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ static void bulk(const char *pool, char **arguments)
     uint64_t wide[2] = {1, 2};
     cc_store(at + 500000, wide, sizeof wide, (uint64_t)(uintptr_t)at, &hand_unit, 3, 0, 1);
     memcpy(at + 500000, wide, sizeof wide);
-    /* Only the end of this one lies in the mapping. */
+    /* Only the end of this one is in the mapping. */
     cc_fill(at - 8, 9, 16, 0, &hand_unit, 4, 0);
     free(source);
 }

@@ -1,4 +1,4 @@
-/* Writes a record while many lines of statistics, which nobody writes back, are open: FILE. With -DCHECK=...: looks at
+/* Writes a record while many lines of statistics, which nobody writes back, are open: FILE. With -DCHECK=...: checks
  * the file after a crash: FILE ACKED. */
 #include <fcntl.h>
 #include <immintrin.h>
@@ -32,7 +32,7 @@ int main(int count, char **arguments)
         uint64_t acked = strtoull(arguments[2], NULL, 10);
         (void)record;
         (void)acked;
-#if CHECK == 1 /* looks at nothing of it */
+#if CHECK == 1 /* reads nothing */
         return 0;
 #elif CHECK == 2 /* fails in one of 16 states that lack the record */
         return acked && !record->value && lines[2].value && !lines[5].value && lines[7].value && !lines[11].value;

@@ -1,4 +1,4 @@
-/* What becomes of many lines: FILE HOW. "release": each line's lock is released, if it is held; "none": nothing is read;
+/* Recovers many lines: FILE HOW. "release": each line's lock is released, if it is held; "none": nothing is read;
  * "pread", "print", "fork", "again": the file is read in a way that is not followed; "spoil", "abort": ends badly if the
  * first lock is held. */
 #include <fcntl.h>

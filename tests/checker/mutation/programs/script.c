@@ -1,11 +1,11 @@
-/* Does to a mapped file what its arguments say, one after the other, and prints what it computed: FILE COMMAND...
+/* Executes its arguments as commands on a mapped file, in order, and prints what it computed: FILE COMMAND...
  * rSIZE@OFFSET read, wSIZE@OFFSET=VALUE write, aSIZE@OFFSET add to, zSIZE@OFFSET make zero, cSIZE@OFFSET>OFFSET copy,
  * mSIZE@OFFSET>OFFSET copy by a string instruction, eSIZE@OFFSET>OFFSET compare, s@OFFSET length of a string,
  * xSIZE@OFFSET=VALUE exchange, kSIZE@OFFSET=VALUE exchange if it is 0, b8@OFFSET=BIT set a bit that may be lines away,
  * i8@OFFSET=VALUE add if it is odd, l8@OFFSET=BYTES read byte by byte until one is 2, vSIZE@OFFSET read, VSIZE@OFFSET write a
  * vector, o8@OFFSET=MASK read some of a vector, t8@OFFSET push, pop and store by the FPU,
  * dSIZE@OFFSET>OFFSET copy downwards, nSIZE@OFFSET>OFFSET compare, SSIZE@OFFSET=VALUE fill, by a string instruction,
- * ? go on only if what was computed is even, f forget it, p print it. */
+ * ? continue only if what was computed is even, f forget it, p print it. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
