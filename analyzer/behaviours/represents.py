@@ -62,7 +62,8 @@ class Shape:
         issued, line = self.issued[rows], self.line[rows]
         by_fence = self.durable[rows][:, None] <= issued[None, :]
         by_line = (line[:, None] == line[None, :]) & (issued[:, None] < issued[None, :])
-        return by_fence | by_line
+        before: NDArray[np.bool_] = by_fence | by_line
+        return before
 
     def represents(self, other: Shape) -> bool:
         """Definition 3.5, update by update: N2 ⊆~ N1 with |N1~(N2)| = |N2|, and E(N1 image) ⊆~ E(N2)."""
