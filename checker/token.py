@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import zlib
 from dataclasses import dataclass
@@ -20,6 +19,10 @@ PREFIX = "cc1-"
 DIGEST_BYTES = 8
 _MODELS = ("px86", "eadr", "page-cache")
 _FILES = ("ext4", "posix")
+_TEARS = (0, 512, 4096)
+_MOST_LEVELS = 2
+_MOST_NUMBER = (1 << 63) - 1
+MOST_PIECES = 1 << 22  # that a state lists: those of its smaller side
 # What decides which states there are; sites and stacks do not.
 _KINDS = np.array([kind for kind in Kind if kind <= Kind.OUTPUT], dtype=np.uint8)
 
@@ -84,7 +87,7 @@ class Token:
         letters = text[len(PREFIX) :].upper()
         try:
             body = base64.b32decode(letters + "=" * (-len(letters) % 8))
-        except binascii.Error:
+        except ValueError:  # of which binascii.Error is one; a character that is not ASCII raises another
             raise _malformed(text, "it holds a character that no token has, or lacks some") from None
         if len(body) < 5 or zlib.crc32(body[:-4]).to_bytes(4, "big") != body[-4:]:
             raise _malformed(text, "its checksum does not fit: a character is wrong or missing")
@@ -121,9 +124,13 @@ class _Reader:
         while True:
             byte = self.take(1)[0]
             value |= (byte & 127) << shift
+            if value > _MOST_NUMBER:
+                raise ValueError
             if byte < 128:
                 return value
             shift += 7
+            if shift > 63:
+                raise ValueError
 
     def done(self) -> bool:
         return self._at == len(self._data)
@@ -132,8 +139,11 @@ class _Reader:
 def _parse(read: _Reader) -> Token:
     model, files = _MODELS[read.take(1)[0]], _FILES[read.take(1)[0]]
     options = Options(read.number(), files)
+    count = read.number()
+    if options.tear not in _TEARS or count > _MOST_LEVELS:
+        raise ValueError
     levels = []
-    for _ in range(read.number()):
+    for _ in range(count):
         which = read.take(DIGEST_BYTES)
         point = read.number()
         runs, dropped = divmod(read.number(), 2)
@@ -142,6 +152,8 @@ def _parse(read: _Reader) -> Token:
         for _ in range(runs):
             low = last + read.number()
             last = low + read.number()
+            if last > _MOST_NUMBER or len(pieces) + last - low > MOST_PIECES:
+                raise ValueError
             pieces.extend(range(low, last))
         levels.append(Level(which, CrashState(point, bool(dropped), tuple(pieces))))
     if not read.done() or not levels:

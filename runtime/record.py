@@ -18,6 +18,7 @@ from pathlib import Path
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import validate
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
+from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
 
 _TAIL_BYTES = 2000
@@ -128,6 +129,7 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
             environment |= _recording_variables(workload, work)
             command = _fill(workload.command, work / "pool")
             end = supervise(command, work, home, environment, workload.timeout_s, "stdout", "stderr")
+            seal(work / "trace.cct")
     except OSError as error:
         raise _from_os(error, work) from error
     recording = Recording(work, end)

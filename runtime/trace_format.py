@@ -10,7 +10,7 @@ from enum import IntEnum, IntFlag
 import numpy as np
 
 MAGIC = b"CRSHTRC\n"
-VERSION = 3
+VERSION = 4
 HEADER_BYTES = 4096
 CHUNK_BYTES = 256 * 1024
 CHUNK_HEADER_BYTES = 64
@@ -41,7 +41,7 @@ HEADER = np.dtype(
         ("next_load_site", "<u4"),
         ("next_load_stack", "<u4"),
         ("next_load_thread", "<u4"),
-        ("reserved_end", "<u4"),
+        ("checksum", "<u4"),
     ]
 )
 
@@ -79,6 +79,7 @@ class Status(IntFlag):
     CLEAN_EXIT = 1
     DISK_FULL = 2
     TOO_MANY = 4
+    SEALED = 8
 
 
 class ChunkKind(IntEnum):

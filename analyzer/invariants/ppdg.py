@@ -190,10 +190,9 @@ class Binder:
             self._bases.setdefault(unit.key, []).append(unit.base)
         self._units = sorted((unit.base, unit.base + unit.sites, unit.key) for unit in trace.units)
         self._frames = Frames(trace, rows.columns.stack)
-        node_of = np.zeros(int(rows.columns.stack.max(initial=0)) + 1, dtype=np.int32)
-        for stack, node in self._frames.of.items():
-            node_of[stack] = node
-        self._node = node_of[rows.columns.stack]
+        stacks = unique(rows.columns.stack)
+        node_of = np.array([self._frames.of[stack] for stack in stacks.tolist()], dtype=np.int32)
+        self._node = node_of[np.searchsorted(stacks, rows.columns.stack)]
         threads = unique(rows.thread)
         self._thread = np.searchsorted(threads, rows.thread).astype(np.int32)
         self._loads = _grouped(rows.columns.site, self._node, rows.load)

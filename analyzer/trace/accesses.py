@@ -6,6 +6,7 @@ So what events are called does not depend on whether reads were recorded (trace_
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,18 +63,33 @@ def renumber_loads(
     if not len(accesses):
         return accesses, accesses, accesses
     bases, shifts = _site_shifts(raw, header, accesses, units)
-    stack_of = _stack_numbers(header, accesses[kinds == Kind.STACK_DEF], bases, shifts, stacks)
-    thread_of = _thread_numbers(header, accesses)
+    stack_numbers = _stack_numbers(header, accesses[kinds == Kind.STACK_DEF], bases, shifts, stacks)
+    thread_numbers = _thread_numbers(header, accesses)
     result = []
     for chosen in ([Kind.LOAD], [Kind.VOLATILE_LOAD, Kind.VOLATILE_STORE], [Kind.LOAD_GAP]):
         rows = accesses[np.isin(kinds, np.array(chosen, dtype=np.uint8))]
         rows["site"] = _shifted(rows["site"], bases, shifts)
-        rows["stack"] = stack_of[np.minimum(rows["stack"], len(stack_of) - 1)]
-        rows["thread"] = thread_of[np.minimum(rows["thread"], len(thread_of) - 1)]
+        rows["stack"] = stack_numbers.of(rows["stack"])
+        rows["thread"] = thread_numbers.of(rows["thread"])
         result.append(rows)
     # loads and gaps of one thread may share a number: the offset shows which was first
     result[2]["offset"] = np.cumsum(kinds == Kind.LOAD)[kinds == Kind.LOAD_GAP]
     return result[0], result[1], result[2]
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """New numbers for old ones, which are sorted. Sorted, not an index: a damaged trace may hold any 32-bit number."""
+
+    old: NDArray[np.uint32]
+    new: NDArray[np.uint32]
+
+    def of(self, numbers: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """The new number of each; 0 for one that is not known."""
+        if not len(self.old):
+            return np.zeros(len(numbers), dtype=np.uint32)
+        at = np.maximum(np.searchsorted(self.old, numbers, side="right") - 1, 0)
+        return np.where(self.old[at] == numbers, self.new[at], np.uint32(0))
 
 
 def _shifted(sites: NDArray[np.uint32], bases: NDArray[np.int64], shifts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -111,31 +127,35 @@ def _stack_numbers(
     bases: NDArray[np.int64],
     shifts: NDArray[np.int64],
     stacks: dict[int, tuple[int, int]],
-) -> NDArray[np.uint32]:
-    """By stack of a load, the stack of events with the same calls."""
+) -> _Numbers:
+    """Of each stack of a load, the stack of events with the same calls."""
     known: dict[tuple[int, int], int] = {}
     for number, edge in stacks.items():
         known.setdefault(edge, number)
     free = max(int(header["next_stack"]), 1, max(stacks, default=0) + 1)
     ordered = definitions[np.argsort(definitions["stack"], kind="stable")]
-    numbers = np.zeros(int(ordered["stack"][-1]) + 1 if len(ordered) else 1, dtype=np.uint32)
+    numbers: dict[int, int] = {}
     sites = _shifted(ordered["site"], bases, shifts).tolist()
     for stack, parent, site in zip(ordered["stack"].tolist(), ordered["aux"].tolist(), sites, strict=True):
-        edge = (int(numbers[parent]) if parent < stack else 0, site)
+        edge = (numbers.get(parent, 0) if parent < stack else 0, site)
         number = known.get(edge, 0)
         if not number:
             number = known[edge] = free
             stacks[number] = edge
             free += 1
         numbers[stack] = number
-    return numbers
+    return _Numbers(_uint32(numbers), _uint32(numbers.values()))
 
 
-def _thread_numbers(header: np.void, accesses: Events) -> NDArray[np.uint32]:
-    """By thread of loads, the thread of events; one that recorded no event gets a number of its own."""
-    said = accesses[accesses["kind"] == Kind.THREAD_START]
-    numbers = np.arange(int(accesses["thread"].max()) + 1, dtype=np.uint32) + np.uint32(
-        max(int(header["next_thread"]), 1) - 1
-    )
-    numbers[said["thread"]] = said["aux"]
-    return numbers
+def _thread_numbers(header: np.void, accesses: Events) -> _Numbers:
+    """Of each thread of loads, the thread of events; one that recorded no event gets a number of its own."""
+    starts = accesses[accesses["kind"] == Kind.THREAD_START]
+    old = np.unique(accesses["thread"])
+    new = old + np.uint32(max(int(header["next_thread"]), 1) - 1)
+    new[np.searchsorted(old, starts["thread"])] = starts["aux"]
+    return _Numbers(old, new)
+
+
+def _uint32(numbers: Iterable[int]) -> NDArray[np.uint32]:
+    """Numbers of a damaged trace may be longer: their low 32 bits."""
+    return np.array(list(numbers), dtype=np.int64).astype(np.uint32)

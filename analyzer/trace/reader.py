@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.trace.accesses import Events, UnitDef, payload_of, renumber_loads, units_of
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import trace_format as fmt
+from crashcheck.runtime.seal import checksum
 from crashcheck.runtime.trace_format import ChunkKind, Kind, Status
+
+
+_MOST_SITES = np.uint64((1 << 32) - 1)
+_MOST_OFFSET = np.uint64(1 << 62)  # no file system has files this long
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +136,12 @@ def read(path: Path | str) -> Trace:
     path = Path(path)
     raw = _map(path)
     header = _header(path, raw)
+    _check_sum(path, raw, header)
     events, accesses = _events(path, raw, header)
     _check_payloads(path, raw, events)
     _check_payloads(path, raw, accesses)
+    _check_units(path, events)
+    _check_units(path, accesses)
     kinds = events["kind"]
     stacks = {int(e["stack"]): (int(e["aux"]), int(e["site"])) for e in events[kinds == Kind.STACK_DEF]}
     truncated = ""
@@ -149,6 +157,7 @@ def read(path: Path | str) -> Trace:
         name = os.fsdecode(trace.data(int(index)))
         existed = bool(event["flags"] & 1)
         number = int(event["file"])
+        _check_name(path, name)
         # the first definition counts: it has the size before the first update
         files.setdefault(number, WatchedFile(number, name, existed, int(event["offset"]) if existed else 0))
     _check_files(path, events, files)
@@ -157,6 +166,11 @@ def read(path: Path | str) -> Trace:
     _check_files(path, loads, files)
     ordered = tuple(sorted((unit for _, unit in units), key=lambda unit: unit.base))
     return Trace(path, events, files, ordered, truncated, raw, stacks, loads, elsewhere, gaps)
+
+
+def _check_name(path: Path, name: str) -> None:
+    if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
+        raise _corrupt(path, f"it names a file {name!r:.200}, expected a path inside the pool folder")
 
 
 def _map(path: Path) -> NDArray[np.uint8]:
@@ -227,6 +241,19 @@ def _header(path: Path, raw: NDArray[np.uint8]) -> np.void:
             "Watch fewer files ([pool] files) or shorten the workload.",
         )
     return header
+
+
+def _check_sum(path: Path, raw: NDArray[np.uint8], header: np.void) -> None:
+    """A trace that `record` made has a checksum."""
+    if not int(header["status"]) & Status.SEALED:
+        return
+    found, expected = checksum(raw), int(header["checksum"])
+    if found == expected:
+        return
+    whole = fmt.HEADER_BYTES + int(header["next_chunk"]) * fmt.CHUNK_BYTES
+    if len(raw) < whole:
+        raise _cut_short(path, raw, f"{whole}")
+    raise _corrupt(path, f"its checksum is {found:08x}, expected {expected:08x}: bytes have changed")
 
 
 def _corrupt(path: Path, what: str) -> CrashcheckError:
@@ -352,9 +379,21 @@ def _check_payloads(path: Path, raw: NDArray[np.uint8], events: Events) -> None:
         )
 
 
+def _check_units(path: Path, events: Events) -> None:
+    units = events[events["kind"] == Kind.UNIT_DEF]
+    many = units["offset"]
+    beyond = (many > _MOST_SITES) | (units["aux"] + np.minimum(many, _MOST_SITES) > _MOST_SITES)
+    if bool(beyond.any()):
+        unit = units[int(np.flatnonzero(beyond)[0])]
+        raise _corrupt(path, f"a unit has {int(unit['offset'])} sites from {int(unit['aux'])}, expected 32-bit numbers")
+
+
 def _check_files(path: Path, events: Events, files: dict[int, WatchedFile]) -> None:
     kinds = [Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.LOAD]
     accesses = np.isin(events["kind"], np.array(kinds, dtype=np.uint8))
     for number in np.unique(events["file"][accesses]):
         if int(number) not in files:
             raise _corrupt(path, f"an access names file {int(number)}, expected one of {sorted(files)}")
+    ends = np.minimum(events["offset"][accesses], _MOST_OFFSET) + events["size"][accesses]
+    if bool((ends >= _MOST_OFFSET).any()):
+        raise _corrupt(path, "an access lies beyond byte 2^62, expected it inside a file")

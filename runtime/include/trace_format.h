@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define CC_TRACE_MAGIC "CRSHTRC\n"
-#define CC_TRACE_VERSION 3u
+#define CC_TRACE_VERSION 4u
 #define CC_HEADER_BYTES 4096u
 #define CC_CHUNK_BYTES (256u * 1024u)
 #define CC_CHUNK_HEADER_BYTES 64u
@@ -51,13 +51,14 @@ struct cc_trace_header {
     uint32_t next_load_site;
     uint32_t next_load_stack;
     uint32_t next_load_thread;
-    uint32_t reserved_end;
+    uint32_t checksum;           /* if CC_STATUS_SEALED: CRC-32 of the whole file, this field taken as zero */
 };
 
 enum cc_trace_status {
     CC_STATUS_CLEAN_EXIT = 1,    /* the first process ran its exit handlers */
     CC_STATUS_DISK_FULL = 2,     /* no room for a chunk: later events are missing */
     CC_STATUS_TOO_MANY = 4,      /* a 16- or 32-bit id space ran out: later events are missing */
+    CC_STATUS_SEALED = 8,        /* the run is over, and `checksum` was computed (runtime/seal.py). The recorder never sets it */
 };
 
 enum cc_chunk_kind {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 from crashcheck.analyzer.trace.reader import UnitDef, WatchedFile, read
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import trace_format as fmt
+from crashcheck.runtime.seal import seal
 from crashcheck.runtime.trace_format import ChunkKind, Kind, Status
 from support.tracing import TraceBuilder
 
@@ -216,3 +218,55 @@ def test_blob_chunks_are_skipped_by_their_span(t: TraceBuilder) -> None:
     first = trace.raw[fmt.HEADER_BYTES : fmt.HEADER_BYTES + fmt.CHUNK_HEADER.itemsize].view(fmt.CHUNK_HEADER)[0]
     assert (int(first["kind"]), int(first["chunks"])) == (ChunkKind.BLOB, 4)
     assert trace.events["kind"].tolist() == [Kind.FILE_DEF, Kind.WRITE, Kind.STORE]
+
+
+def test_every_flipped_bit_of_a_sealed_trace_is_found(t: TraceBuilder) -> None:
+    t.write("a", 0, bytes(range(100)))
+    t.store("a", 8, 8, 7)
+    t.save()
+    seal(t.path)
+    image = t.path.read_bytes()
+    assert len(read(t.path)) == 3
+    record = fmt.HEADER_BYTES + fmt.CHUNK_BYTES + fmt.CHUNK_HEADER_BYTES + 2 * fmt.EVENT_BYTES
+    payload, blob, unused = record + 40, fmt.HEADER_BYTES + fmt.CHUNK_HEADER_BYTES + 50, len(image) - 1
+    for at in (payload, blob, unused, fmt.HEADER_BYTES - 1):
+        t.path.write_bytes(image[:at] + bytes([image[at] ^ 1]) + image[at + 1 :])
+        slug, message = slug_of(t.path)
+        assert (slug, "its checksum is" in message) == ("trace-corrupt", True)
+
+
+def test_a_sealed_trace_that_was_cut_is_reported_as_cut(t: TraceBuilder) -> None:
+    t.store("a", 8, 8, 7)
+    t.save()
+    seal(t.path)
+    t.path.write_bytes(t.path.read_bytes()[:-1000])
+    assert slug_of(t.path)[0] == "trace-truncated"
+    t.path.write_bytes(t.path.read_bytes()[: fmt.HEADER_BYTES + 20])
+    assert slug_of(t.path)[0] == "trace-truncated"
+
+
+def test_high_thread_and_stack_numbers_cost_no_memory(t: TraceBuilder) -> None:
+    t.store("a", 0, 8, 1)
+    with t.thread((1 << 32) - 2):
+        t.load("a", 0, 8)
+    t.save()
+    image = bytearray(t.path.read_bytes())
+    chunk = fmt.HEADER_BYTES + fmt.CHUNK_BYTES + fmt.CHUNK_HEADER_BYTES
+    records = np.frombuffer(image, fmt.RECORD, 2, chunk).copy()
+    assert records["kind"].tolist() == [Kind.THREAD_START, Kind.LOAD]
+    records["kind"][0] = Kind.STACK_DEF
+    records["stack"] = (1 << 32) - 1
+    image[chunk : chunk + records.nbytes] = records.tobytes()
+    t.path.write_bytes(image)
+    tracemalloc.start()
+    trace = read(t.path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 64 << 20
+    assert len(trace.loads) == 1
+
+
+def test_a_file_outside_the_pool_is_refused(t: TraceBuilder) -> None:
+    t.store("../../etc/passwd", 0, 8, 1)
+    t.save()
+    assert slug_of(t.path)[0] == "trace-corrupt"
