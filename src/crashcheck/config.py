@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crashcheck.command import Command
-from crashcheck.config_values import Section, known_only, one_of, type_error
+from crashcheck.config_values import MOST_MIB, MOST_SECONDS, Section, known_only, one_of, type_error, without_null
 from crashcheck.errors import CrashcheckError
 
 FILE_NAME = "crashcheck.toml"
@@ -175,6 +175,11 @@ def parse(text: str, path: Path) -> Config:
         raise CrashcheckError(
             "config-syntax", f"{path} is not valid TOML: {error}.", "https://toml.io shows the format."
         ) from None
+    except RecursionError:
+        raise CrashcheckError("config-syntax", f"{path} cannot be read: its values are nested too deeply.") from None
+    except ValueError as error:  # of a number: tomllib leaves the limit on its digits to Python
+        raise CrashcheckError("config-syntax", f"{path} cannot be read: {error}.") from None
+    without_null(path, document)
     sections = (
         *("build", "setup", "workload", "pool", "check", "model", "strategy", "budget", "record", "report"),
         "suppress",
@@ -217,8 +222,8 @@ def parse(text: str, path: Path) -> Config:
             oracle=check.choice("oracle", ORACLES, "exit-status"),
             first=check.choice("first", FIRST, "check"),
             timeout_s=check.seconds("timeout_s", 10.0),
-            memory_mib=check.whole("memory_mib", 4096, least=0),
-            file_mib=check.whole("file_mib", 8192, least=0),
+            memory_mib=check.whole("memory_mib", 4096, least=0, most=MOST_MIB),
+            file_mib=check.whole("file_mib", 8192, least=0, most=MOST_MIB),
         ),
         model=ModelConfig(
             name=model.choice("name", MODELS, "px86"),
@@ -270,7 +275,7 @@ def override(
             key: value
             for key, value in {
                 "--model": model,
-                "--tear": int(tear) if isinstance(tear, str) and tear.isdigit() else tear,
+                "--tear": int(tear) if isinstance(tear, str) and tear.isascii() and tear.isdecimal() and len(tear) < 10 else tear,
                 "--strategy": strategy,
                 "--deviations": deviations,
                 "--states": states,
@@ -310,9 +315,11 @@ def parse_duration(text: str) -> float:
     whole = text.strip()
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", whole)
     seconds = sum(float(number) * units[unit] for number, unit in parts)
-    if "".join(number + unit for number, unit in parts) != whole or seconds <= 0:
+    if "".join(number + unit for number, unit in parts) != whole or not 0 < seconds <= MOST_SECONDS:
         raise CrashcheckError(
-            "config-value", f"{text!r} is not a duration above zero.", 'Write for example "60s", "10m" or "1h30m".'
+            "config-value",
+            f"{text[:60]!r} is not a duration above zero.",
+            f'Write for example "60s", "10m" or "1h30m"; the most is {MOST_SECONDS:g} seconds.',
         )
     return seconds
 

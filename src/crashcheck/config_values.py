@@ -13,6 +13,10 @@ from crashcheck.command import Command
 from crashcheck.errors import CrashcheckError
 
 TEARS = ("none", 512, 4096)
+MOST_SECONDS = 1e9  # of a duration: 31 years, far below what the kernel's timers hold
+MOST_MIB = 1 << 40
+MOST_WHOLE = 1 << 62
+_SHOWN = 200  # characters of a value in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Section:
             try:
                 command = Command.of_text(value)
             except ValueError as error:
-                message = f"{self.path}: {self.label(key)} is {value!r}: {str(error).lower()}."
+                message = f"{self.path}: {self.label(key)} is {shown(value)}: {str(error).lower()}."
                 raise CrashcheckError("config-value", message) from None
         elif isinstance(value, list) and value and all(isinstance(word, str) for word in value) and value[0]:
             command = Command(shlex.join(value), tuple(value))
@@ -71,6 +75,9 @@ class Section:
         for name, item in value.items():
             if not isinstance(item, str):
                 raise type_error(self.path, self.label(f"env.{name}"), item, "a string")
+            if not name or "=" in name or "\0" in name:
+                message = f"{self.path}: {self.label('env')}: {name!r} cannot be the name of a variable."
+                raise CrashcheckError("config-value", message)
         return dict(value)
 
     def names(self, key: str, expected: str = 'a list of function names, as in ["store_put"]') -> tuple[str, ...]:
@@ -95,18 +102,23 @@ class Section:
         value = self.values.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise type_error(self.path, self.label(key), value, "a number of seconds")
-        if not 0 < value < float("inf"):
-            raise CrashcheckError(
-                "config-value", f"{self.path}: {self.label(key)} is {value!r}; it must be a number above zero."
-            )
+        if not 0 < value <= MOST_SECONDS:
+            allowed = f"the most is {MOST_SECONDS:g}" if value > 0 else "it must be a number above zero"
+            raise CrashcheckError("config-value", f"{self.path}: {self.label(key)} is {shown(value)}; {allowed}.")
         return float(value)
 
-    def whole(self, key: str, default: int, least: int) -> int:
+    def whole(self, key: str, default: int, least: int, most: int = MOST_WHOLE) -> int:
         value = self.values.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise type_error(self.path, self.label(key), value, "a whole number")
         if value < least:
-            raise CrashcheckError("config-value", f"{self.path}: {self.label(key)} is {value}; the least is {least}.")
+            raise CrashcheckError(
+                "config-value", f"{self.path}: {self.label(key)} is {shown(value)}; the least is {least}."
+            )
+        if value > most:
+            raise CrashcheckError(
+                "config-value", f"{self.path}: {self.label(key)} is {shown(value)}; the most is {most}."
+            )
         return value
 
     def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
@@ -114,7 +126,7 @@ class Section:
         if not isinstance(value, str):
             raise type_error(self.path, self.label(key), value, one_of(choices))
         if value not in choices:
-            message = f"{self.path}: {self.label(key)} is {value!r}; it must be {one_of(choices)}."
+            message = f"{self.path}: {self.label(key)} is {shown(value)}; it must be {one_of(choices)}."
             raise CrashcheckError("config-value", message, _did_you_mean(value, choices))
         return value
 
@@ -122,7 +134,7 @@ class Section:
         value = self.values.get(key, default or "none")
         if isinstance(value, bool) or value not in TEARS:
             raise CrashcheckError(
-                "config-value", f"{self.path}: {self.label(key)} is {value!r}; it must be {one_of(TEARS)}."
+                "config-value", f"{self.path}: {self.label(key)} is {shown(value)}; it must be {one_of(TEARS)}."
             )
         return value if isinstance(value, int) else 0
 
@@ -179,4 +191,26 @@ def type_error(path: Path, label: str, value: object, expected: str) -> Crashche
         dict: "a table",
     }
     got = kind.get(type(value), type(value).__name__)
-    return CrashcheckError("config-type", f"{path}: {label} is {value!r}, {got}; expected {expected}.")
+    return CrashcheckError("config-type", f"{path}: {label} is {shown(value)}, {got}; expected {expected}.")
+
+
+def shown(value: object) -> str:
+    """A value of the file for a message, cut short. A number of very many digits cannot be printed in decimal."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return "a value too long to be shown"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def without_null(path: Path, value: object, label: str = "") -> None:
+    """Raise CrashcheckError(config-value) if a text holds a null character: no command, name or path can."""
+    if isinstance(value, str) and "\0" in value:
+        raise CrashcheckError("config-value", f"{path}: {label} holds a null character: {shown(value)}.")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            without_null(path, key, f"{label or 'the file'}: a key")
+            without_null(path, inner, f"[{label}] {key}" if label and not label.startswith("[") else label or key)
+    elif isinstance(value, list):
+        for inner in value:
+            without_null(path, inner, label)

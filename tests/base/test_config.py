@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crashcheck import config
 from crashcheck.cli.init import TEMPLATE
+from crashcheck.cli.options import jobs_of
 from crashcheck.errors import CrashcheckError
 
 LEAST = """
@@ -283,3 +286,42 @@ def test_a_folder_with_spaces_and_non_ascii_is_read(tmp_path: Path) -> None:
     (folder / "crashcheck.toml").write_text(LEAST, encoding="utf-8")
     assert config.load(folder).folder == folder
     assert config.load(folder / "crashcheck.toml").path == folder / "crashcheck.toml"
+
+
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [
+        pytest.param("a = " + "[" * 20000, "config-syntax", id="nested lists"),
+        pytest.param("a = " + "{b=" * 20000, "config-syntax", id="nested tables"),
+        pytest.param(LEAST + "timeout_s = " + "9" * 5000, "config-syntax", id="5,000 digits"),
+        pytest.param(LEAST + "timeout_s = " + "9" * 4000, "config-value", id="4,000 digits"),
+        pytest.param(LEAST + "timeout_s = 0x" + "f" * 5000, "config-value", id="5,000 hexadecimal digits"),
+        pytest.param(LEAST + "timeout_s = 1e18", "config-value", id="a time-out of 10^18 s"),
+        pytest.param(LEAST + "oracle = 0x" + "f" * 5000, "config-type", id="a number for a text"),
+        pytest.param(LEAST + "memory_mib = 100000000000000000", "config-value", id="more memory than there is"),
+        pytest.param(LEAST + "file_mib = 0x" + "f" * 5000, "config-value", id="longer files than there are"),
+        pytest.param(LEAST + "[budget]\nseconds = 1e18", "config-value", id="a budget of 10^18 s"),
+        pytest.param(LEAST + "[budget]\nstates = 0x" + "f" * 40, "config-value", id="2^160 states"),
+        pytest.param(LEAST.replace("./check", "./che\\u0000ck"), "config-value", id="a null character"),
+        pytest.param(LEAST + 'env = { "A=B" = "1" }', "config-value", id="a name with ="),
+    ],
+)
+def test_values_beyond_all_measure_are_refused_with_a_reason(text: str, slug: str) -> None:
+    error = error_of(text)
+    assert error.slug == slug
+    assert len(str(error)) < 600
+
+
+@pytest.mark.parametrize("options", [{"tear": "²"}, {"tear": "٥١٢"}, {"tear": "9" * 5000}, {"budget": "1e18"},
+                                     {"budget": "9" * 400}, {"budget": "1000000001s"}, {"states": 1 << 70}])  # fmt: skip
+def test_options_beyond_all_measure_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(CrashcheckError) as caught:
+        config.override(parse(LEAST), **options)
+    assert caught.value.slug == "config-value"
+
+
+@pytest.mark.parametrize("jobs", [-1, 99999, 10**30])
+def test_a_number_of_jobs_that_no_machine_has_is_refused(jobs: int) -> None:
+    with pytest.raises(CrashcheckError) as caught:
+        jobs_of(Namespace(jobs=jobs))
+    assert caught.value.slug == "bad-option"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,43 @@ def test_a_token_for_another_trace_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_recording_that_did_the_same_has_the_same_digest(tmp_path: Path) -> None:
     one, two = recorded(tmp_path / "1", 1).trace(), recorded(tmp_path / "2", 1, stack=7).trace()
     assert digest(one) == digest(two)
+
+
+def _token(body: bytes) -> str:
+    whole = body + zlib.crc32(body).to_bytes(4, "big")
+    return "cc1-" + base64.b32encode(whole).decode().rstrip("=").lower()
+
+
+def _number(value: int) -> bytes:
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("cc1-äöü", id="not ASCII"),
+        pytest.param("cc1-\udcff", id="a byte that is not UTF-8"),
+        pytest.param(_token(bytes([0, 0, 0, 1]) + bytes(9) + b"\2\0" + _number(1 << 36)), id="a run of 2^36"),
+        pytest.param(_token(bytes([0, 0, 7, 1]) + bytes(10)), id="a tear of 7 bytes"),
+        pytest.param(_token(bytes([0, 0, 0, 3]) + 3 * bytes(10)), id="three levels"),
+        pytest.param(_token(bytes([0, 0, 0, 1]) + bytes(8) + _number(1 << 200) + b"\0"), id="a point of 2^200"),
+    ],
+)
+def test_a_valid_checksum_does_not_make_a_token(text: str) -> None:
+    with pytest.raises(CrashcheckError) as caught:
+        Token.parse(text)
+    assert caught.value.slug == "token-malformed"
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_with_a_checksum_are_a_token_or_refused(body: bytes) -> None:
+    try:
+        token = Token.parse(_token(body))
+    except CrashcheckError as error:
+        assert error.slug == "token-malformed"
+    else:
+        assert Token.parse(str(token)) == token

@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.cli.options import add_config, add_jobs
+from crashcheck.cli.options import add_config, add_jobs, jobs_of
 from crashcheck.config import load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
@@ -40,8 +40,9 @@ def main(args: argparse.Namespace) -> int:
 
     if args.verify and not args.apply:
         raise CrashcheckError("bad-option", "--verify needs --apply: it checks the edited source.")
+    jobs = jobs_of(args)
     config = load(args.config)
-    known = proposals.newest(config.folder) or _run(config, args.jobs)
+    known = proposals.newest(config.folder) or _run(config, jobs)
     wanted = proposals.chosen(known, args.finding)
     for one in wanted:
         print(f"{one.id}  {one.kind}: {line(one.message)}")
@@ -59,7 +60,7 @@ def main(args: argparse.Namespace) -> int:
     print(f"edited {', '.join(sorted(changed))}")
     if not args.verify:
         return EXIT_CLEAN if len(fixed) == len(wanted) else EXIT_FINDINGS
-    return _verify(config, args.jobs, [one.id for one in wanted])
+    return _verify(config, jobs, [one.id for one in wanted])
 
 
 def _lines(one: Proposed) -> list[str]:

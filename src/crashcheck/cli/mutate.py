@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.cli.options import add_config, add_jobs, add_model
+from crashcheck.cli.options import add_config, add_jobs, add_model, jobs_of
 from crashcheck.config import STRATEGIES, load, override
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
@@ -45,13 +45,12 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     from crashcheck.mutation_campaign import Fate, mutate
 
-    if args.jobs < 0:
-        raise CrashcheckError("bad-option", f"--jobs is {args.jobs}; it must be 0 (one per core) or more.")
+    jobs = jobs_of(args)
     config = override(
         load(args.config), model=args.model, strategy=args.strategy, budget=args.budget, states=args.states
     )
     file, _, line = (args.at or "").partition(":")
-    if line and not line.isdigit():
+    if line and not (line.isascii() and line.isdecimal() and len(line) < 10):
         raise CrashcheckError("bad-option", f"--at {args.at!r} is not a line of a file.", "Write FILE or FILE:LINE.")
 
     def wanted(persist: Persist) -> bool:
@@ -70,7 +69,7 @@ def main(args: argparse.Namespace) -> int:
 
     done = mutate(
         config,
-        jobs=args.jobs,
+        jobs=jobs,
         wanted=wanted,
         moves=not args.no_moves,
         aimed=args.strategy is None,

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 
 from crashcheck.config import FILE_NAME, MODELS
+from crashcheck.errors import CrashcheckError
+
+MOST_JOBS = 1024  # each is a process that holds an image
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -31,3 +34,11 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", type=int, default=0, metavar="N", help="how many checks to run at a time (default: one per core)"
     )
+
+
+def jobs_of(args: argparse.Namespace) -> int:
+    """The value of --jobs. Raises CrashcheckError(bad-option)."""
+    jobs: int = args.jobs
+    if not 0 <= jobs <= MOST_JOBS:
+        raise CrashcheckError("bad-option", f"--jobs is out of range: it must be 0 (one per core) to {MOST_JOBS}.")
+    return jobs

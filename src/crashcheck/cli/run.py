@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from crashcheck.cli.options import add_config, add_jobs, add_model, add_tear
+from crashcheck.cli.options import add_config, add_jobs, add_model, add_tear, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
 from crashcheck.config import FAIL_ON, STRATEGIES, load, override
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
@@ -80,8 +80,7 @@ def main(args: argparse.Namespace) -> int:
     from crashcheck.reports.view.text import line
 
     wanted = [parse_format(text) for text in args.format or ()]
-    if args.jobs < 0:
-        raise CrashcheckError("bad-option", f"--jobs is {args.jobs}; it must be 0 (one per core) or more.")
+    jobs = jobs_of(args)
     config = override(
         load(args.config),
         model=args.model,
@@ -116,7 +115,7 @@ def main(args: argparse.Namespace) -> int:
                 )
             )
 
-        ran = pipeline.run(config, jobs=args.jobs, depth=args.depth, change=change, baseline=baseline, on_progress=show)
+        ran = pipeline.run(config, jobs=jobs, depth=args.depth, change=change, baseline=baseline, on_progress=show)
     result = ran.result
     if baseline_path is not None and baseline is not None and args.update_baseline:
         known, told = updated(result, baseline)
