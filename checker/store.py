@@ -26,6 +26,7 @@ class RunFolder:
 
     path: Path
     _lock: int = field(repr=False)
+    waited_s: float = 0.0  # for another run of the project
 
     def register(self, digest: str, recording: Path) -> None:
         """Makes the recording in `recording` (this folder or one below it) findable by its trace's digest."""
@@ -45,17 +46,23 @@ class Programs:
 
     _lock: int = field(repr=False)
 
-    def alone(self, on_wait: Callable[[], None]) -> None:
-        """Wait until no other run of the folder uses them; `on_wait` is called if that takes a while."""
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_wait()
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+    def alone(self, on_wait: Callable[[], None]) -> float:
+        """Wait until no other run of the folder uses them: how many seconds. `on_wait` is called before a wait."""
+        return self._hold(fcntl.LOCK_EX, on_wait)
 
-    def together(self) -> None:
-        """Let others use them too, and nobody make them anew."""
-        fcntl.flock(self._lock, fcntl.LOCK_SH)
+    def together(self, on_wait: Callable[[], None]) -> float:
+        """Let others use them too, and nobody make them anew; wait as `alone` does."""
+        return self._hold(fcntl.LOCK_SH, on_wait)
+
+    def _hold(self, how: int, on_wait: Callable[[], None]) -> float:
+        try:
+            fcntl.flock(self._lock, how | fcntl.LOCK_NB)
+            return 0.0
+        except BlockingIOError:
+            started = time.monotonic()
+            on_wait()
+            fcntl.flock(self._lock, how)
+            return time.monotonic() - started
 
 
 @dataclass(frozen=True, slots=True)

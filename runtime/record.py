@@ -225,16 +225,22 @@ def supervise(
     timeout_s: float | None,
     stdout: str,
     stderr: str,
+    *,
+    keeps: bool = False,
 ) -> ProcessEnd:
     """Run a command until it ends or its time is over, and end all of its descendants.
 
-    `stdout` and `stderr` are names of files in `work`, which are appended to. Raises OSError if it could not be run.
+    They are ended with this process too, whatever ends it. `keeps`: if the command ends by itself, what it left running
+    goes on. `stdout` and `stderr` are names of files in `work`, which are appended to. Raises OSError if it could not
+    be run.
     """
     result, result_of_supervisor = os.pipe()
     order = {
         "command": list(command),
         "env": dict(variables),
         "timeout_s": timeout_s,
+        "parent": os.getpid(),
+        "keeps": keeps,
         "result": result_of_supervisor,
     }
     plain = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
@@ -252,15 +258,37 @@ def supervise(
         finally:
             os.close(result_of_supervisor)
         try:
-            supervisor.communicate(json.dumps(order).encode())
+            assert supervisor.stdin is not None
+            with contextlib.suppress(BrokenPipeError), supervisor.stdin as orders:
+                orders.write(json.dumps(order).encode())
+            _wait_for(supervisor)
         except BaseException:
             supervisor.terminate()
+            supervisor.send_signal(signal.SIGCONT)
             supervisor.wait()
             raise
         end = answer.read()
     if not end:
         raise OSError(f"the supervisor of the workload ended early{tail(work / stderr)}")
     return ProcessEnd(**json.loads(end))
+
+
+def _wait_for(supervisor: subprocess.Popen[bytes]) -> None:
+    """Wait for its end. What it runs may have stopped it (`kill -STOP $PPID`), and its clock with it: it goes on."""
+    while continue_if_stopped(supervisor.pid, wait=True):
+        pass
+    supervisor.wait()
+
+
+def continue_if_stopped(pid: int, *, wait: bool = False) -> bool:
+    """Let a child go on if a signal has stopped it; whether one had. `wait`: until it is stopped or has ended."""
+    now = 0 if wait else os.WNOHANG
+    state = os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT | now)
+    if state is None or state.si_code != os.CLD_STOPPED:
+        return False
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG)
+    os.kill(pid, signal.SIGCONT)
+    return True
 
 
 def _require_success(recording: Recording, workload: Workload) -> None:

@@ -1,8 +1,10 @@
 """One command, run with address randomisation off, that leaves no descendant behind.
 
 Run as a program, so that the caller needs no code between fork and exec and may use threads. It reads one JSON object
-from standard input: `command`, `env`, `timeout_s` (or null) and `result`, the descriptor of a pipe. To that pipe it
-writes (the disk may be full by then): `exit_code` or `signal`, `timed_out`, `seconds`. Its output is the command's.
+from standard input: `command`, `env`, `timeout_s` (or null), `parent` (the process that asks), `keeps` and `result`,
+the descriptor of a pipe. To that pipe it writes (the disk may be full by then): `exit_code` or `signal`, `timed_out`,
+`seconds`. Its output is the command's. With `keeps`, what a command that ended by itself left running goes on: a build
+may start a compile server.
 
 Imported, it offers the same ending to other processes that run commands: `become_subreaper` before, `end_all` after.
 It is started without site packages, so it imports nothing but the standard library.
@@ -87,6 +89,8 @@ def main() -> int:
     os.close(nothing)
     become_subreaper()
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != order["parent"]:
+        return 1  # it died before it could be watched
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     started = time.monotonic()
     child = os.fork()
@@ -94,7 +98,7 @@ def main() -> int:
         _become(order["command"], order["env"])
     why = _wait(child, started, order["timeout_s"])
     seconds = time.monotonic() - started
-    status, _ = end_all(child)
+    status = os.waitpid(child, 0)[1] if why == "ended" and order["keeps"] else end_all(child)[0]
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     outcome = {
         "exit_code": os.WEXITSTATUS(status) if why == "ended" and killed_by is None else None,

@@ -17,7 +17,6 @@ from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.seal import checksum
 from crashcheck.runtime.trace_format import ChunkKind, Kind, Status
 
-
 _MOST_SITES = np.uint64((1 << 32) - 1)
 _MOST_OFFSET = np.uint64(1 << 62)  # no file system has files this long
 
@@ -247,7 +246,7 @@ def _check_sum(path: Path, raw: NDArray[np.uint8], header: np.void) -> None:
     """A trace that `record` made has a checksum."""
     if not int(header["status"]) & Status.SEALED:
         return
-    found, expected = checksum(raw), int(header["checksum"])
+    found, expected = checksum(raw.data), int(header["checksum"])
     if found == expected:
         return
     whole = fmt.HEADER_BYTES + int(header["next_chunk"]) * fmt.CHUNK_BYTES

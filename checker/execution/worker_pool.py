@@ -27,6 +27,7 @@ from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Task, Trouble, pool_of
 from crashcheck.checker.images import image_folder, sparse
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.record import continue_if_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from crashcheck.checker.states.points import CrashPoint
     from crashcheck.checker.states.space import CrashState
 
+_STOPPED_S = 1.0  # how long a worker that was stopped may stay so
 _END_S = 5.0  # a killed process is gone at once, unless the kernel is busy with it
 _AHEAD = 2  # tasks a worker holds at once, so that it need not wait for us; bounds what its socket must hold
 _BOOT = (
@@ -353,7 +355,7 @@ class WorkerPool:
     def _collect(self, timeout_s: float | None = None) -> None:
         """Wait for at least one answer, or the time, and file what came."""
         by_connection = {worker.connection: worker for worker in self._workers if worker.busy}
-        for connection in wait(list(by_connection), timeout_s):
+        for connection in self._answering(list(by_connection), timeout_s):
             assert isinstance(connection, Connection)
             worker = by_connection[connection]
             answer = self._receive(worker)
@@ -366,6 +368,21 @@ class WorkerPool:
             ticket.run = Run(ticket.point, ended, worker.names)
             if not ticket.bare:
                 self._arrived.append(ticket.run)
+
+    def _answering(self, connections: list[Connection], timeout_s: float | None) -> list[object]:
+        """Those of them that have an answer, or none after the time.
+
+        A check may stop its worker (`kill -STOP $PPID`), which then would never answer: it goes on.
+        """
+        ready: list[object] = []
+        while not ready and (timeout_s is None or timeout_s >= 0):
+            part_s = _STOPPED_S if timeout_s is None else min(timeout_s, _STOPPED_S)
+            ready = list(wait(connections, part_s))
+            timeout_s = None if timeout_s is None else (timeout_s - part_s or -1.0)
+            for worker in () if ready else self._workers:
+                with contextlib.suppress(ChildProcessError):
+                    continue_if_stopped(worker.process.pid)
+        return ready
 
     def _receive(self, worker: _Process) -> Trouble | tuple[int, Ended]:
         try:

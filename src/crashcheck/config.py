@@ -275,7 +275,9 @@ def override(
             key: value
             for key, value in {
                 "--model": model,
-                "--tear": int(tear) if isinstance(tear, str) and tear.isascii() and tear.isdecimal() and len(tear) < 10 else tear,
+                "--tear": int(tear)
+                if isinstance(tear, str) and tear.isascii() and tear.isdecimal() and len(tear) < 10
+                else tear,
                 "--strategy": strategy,
                 "--deviations": deviations,
                 "--states": states,

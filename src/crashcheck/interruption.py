@@ -1,4 +1,4 @@
-"""How work ends early: SIGTERM as Ctrl-C does, and long computations when what they call now and then raises."""
+"""How work ends early: SIGTERM and SIGHUP as Ctrl-C does, and long computations when what they call now and then raises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def always() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """KeyboardInterrupt on SIGTERM too, where handlers may be set."""
+    """KeyboardInterrupt on SIGTERM and SIGHUP too, where handlers may be set. An ignored one (`nohup`) stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -25,8 +25,13 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    ours = [number for number in numbers if before[number] is not signal.SIG_IGN]
+    for number in ours:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in ours:
+            signal.signal(number, before[number])

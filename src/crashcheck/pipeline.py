@@ -62,13 +62,18 @@ def run(
         run_folder.register(digest(recorded.subject.trace).hex(), run_folder.path)
         changed = ChangedCode(change, config.folder, recorded.facts) if change is not None else None
         found, warnings = search(config, recorded, jobs or cores(), depth, on_progress, changed)
-        result = run_summary.summarise(config, recorded, found, warnings, time.monotonic() - started)
+        seconds = time.monotonic() - started - run_folder.waited_s
+        result = run_summary.summarise(config, recorded, found, warnings, seconds)
         if changed is not None:
             result = changed.mark(result)
         policy = rules_of(config, recorded.facts, result)
         result = judge(result, policy.suppressions, baseline)
-        proposals.save(proposals.of(result, config.folder), run_folder.path)
-        return Ran(replace(result, warnings=(*result.warnings, *policy.warnings)), run_folder.path)
+        notes = [*result.warnings, *policy.warnings]
+        try:
+            proposals.save(proposals.of(result, config.folder), run_folder.path)
+        except OSError as error:
+            notes.append(f"the suggested fixes were not kept for `crashcheck fix`: {error.strerror}")
+        return Ran(replace(result, warnings=tuple(notes)), run_folder.path)
 
 
 def search(

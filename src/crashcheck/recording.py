@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +30,7 @@ from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
-from crashcheck.runtime.record import ProcessEnd, Recording, Workload, record, tail
+from crashcheck.runtime.record import ProcessEnd, Recording, Workload, record, supervise, tail
 from crashcheck.runtime.trace_format import Kind
 
 READS_SHARE = 0.5  # of the budget's seconds: recording what the check reads takes no more than this
@@ -79,11 +78,16 @@ def built(config: Config, on_phase: OnPhase = lambda phase: None) -> Iterator[Ru
     run_folder = store.new_run()
     try:
         with store.programs() as programs:
+
+            def on_wait() -> None:
+                on_phase("waiting for another run in this folder")
+                print(f"crashcheck: waiting for another run in {store.folder}", file=sys.stderr, flush=True)
+
             if config.build.command is not None:
-                programs.alone(lambda: on_phase("waiting for another run in this folder"))
+                run_folder.waited_s += programs.alone(on_wait)
                 on_phase("building")
                 build(config, run_folder.path)
-            programs.together()
+            run_folder.waited_s += programs.together(on_wait)
             yield run_folder
     finally:
         run_folder.close()
@@ -95,20 +99,23 @@ def build(config: Config, folder: Path) -> None:
     log = folder / "build.log"
     # crashcheck-cc is installed beside the Python that runs us, even if that environment is not activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    with log.open("wb") as output:
-        done = subprocess.run(
+    try:
+        end = supervise(
             config.build.command.argv(pool=str(folder / "pool")),
-            cwd=config.folder,
-            env={**os.environ, "PATH": path, **prepare.build_environment(config)},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
+            folder,
+            config.folder,
+            {**os.environ, "PATH": path, **prepare.build_environment(config)},
+            None,
+            log.name,
+            log.name,
+            keeps=True,
         )
-    if done.returncode != 0:
+    except OSError as error:
+        raise CrashcheckError("build-failed", f"the build command could not be run: {error}.") from error
+    if end.exit_code != 0:
         raise CrashcheckError(
             "build-failed",
-            f"the build command exited with status {done.returncode}: {config.build.command.text}{tail(log)}",
+            f"the build command {end.text(None)}: {config.build.command.text}{tail(log)}",
             f"Run it by hand in {config.folder}.",
         )
 

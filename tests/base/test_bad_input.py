@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from crashcheck import pipeline
+from crashcheck.checker.store import Programs, Store
+from crashcheck.config import load, override
 
 PROGRAM = """
 #include <fcntl.h>
@@ -142,3 +150,92 @@ def test_a_check_that_fails_on_the_clean_image_ends_the_run_with_the_command_to_
     done = subprocess.run(command, shell=True, cwd=project, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "broken\n")
     assert not (project / "report.json").exists()
+
+
+def handles_of(folder: Path) -> list[int]:
+    """Handles of the processes whose working folder lies in `folder`; readable when the process has ended."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if Path(os.readlink(process / "cwd")).is_relative_to(folder):
+                found.append(os.pidfd_open(int(process.name)))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_run_that_is_ended_while_building_leaves_nothing_running(
+    project: Path, environment: dict[str, str], number: signal.Signals
+) -> None:
+    os.mkfifo(project / "builds")
+    configure(project, FINAL)
+    text = (project / "crashcheck.toml").read_text()
+    hanging = "setsid sleep 1000 & sleep 1000 & echo > builds; wait"
+    (project / "crashcheck.toml").write_text(text.replace("crashcheck-cc -g workload.c -o workload", hanging))
+    process = start(project, environment)
+    (project / "builds").read_text()
+    handles = handles_of(project)
+    assert len(handles) >= 4  # crashcheck, its supervisor, the shell and what it started
+    process.send_signal(number)
+    _, said = process.communicate()
+    if number != signal.SIGKILL:
+        assert (process.returncode, said) == (2, "crashcheck: interrupted\n")
+    for handle in handles:
+        assert wait([handle], timeout=60) == [handle]
+        os.close(handle)
+
+
+def test_what_a_finished_build_leaves_running_goes_on(project: Path, environment: dict[str, str]) -> None:
+    configure(project, "true")
+    text = (project / "crashcheck.toml").read_text()
+    server = "{ setsid sleep 1000 & echo $! > pid; }; crashcheck-cc -g workload.c -o workload"
+    (project / "crashcheck.toml").write_text(text.replace("crashcheck-cc -g workload.c -o workload", server))
+    process = start(project, environment)
+    process.communicate()
+    server_pid = int((project / "pid").read_text())
+    os.kill(server_pid, signal.SIGKILL)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("who", ["build", "workload", "check"])
+def test_stopping_the_parent_does_not_hang_the_run(project: Path, environment: dict[str, str], who: str) -> None:
+    stop = "kill -STOP $PPID; "
+    configure(project, (stop if who == "check" else "") + "true")
+    text = (project / "crashcheck.toml").read_text()
+    if who == "build":
+        text = text.replace("crashcheck-cc -g", stop + "crashcheck-cc -g")
+    if who == "workload":
+        text = text.replace("./workload {pool}", stop + "exec ./workload {pool}")
+    (project / "crashcheck.toml").write_text(text)
+    process = start(project, environment, "--states", "3", "--no-fixes")
+    process.communicate(timeout=200)
+    assert process.returncode == 0
+
+
+def test_a_run_says_that_it_waits_for_another(project: Path, environment: dict[str, str]) -> None:
+    configure(project, "true")
+    (project / ".crashcheck").mkdir()
+    with open(project / ".crashcheck" / "programs.lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = start(project, environment, "--states", "1")
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    process.communicate()
+    assert said == f"crashcheck: waiting for another run in {project}/.crashcheck\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("hold", [Programs.alone, Programs.together])
+def test_the_time_of_a_wait_is_known(tmp_path: Path, hold: Callable[[Programs, Callable[[], None]], float]) -> None:
+    store = Store(tmp_path)
+    store.new_run().close()
+    with contextlib.ExitStack() as other_run, store.programs() as ours:
+        assert other_run.enter_context(store.programs()).alone(pytest.fail) == 0.0
+        assert hold(ours, other_run.close) > 0.0
+
+
+def test_a_report_does_not_count_the_wait_for_another_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(project, "true")
+    monkeypatch.setattr(Programs, "together", lambda self, on_wait: 1000.0)
+    result = pipeline.run(override(load(project), states=1)).result
+    assert -1000 < result.seconds < 0

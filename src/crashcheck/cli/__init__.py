@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
 from crashcheck import __version__
@@ -20,6 +21,10 @@ SUBCOMMANDS = (
     *("run", "replay", "open", "fix", "report", "publish", "groups", "invariants"),
     *("learn", "mutate", "trace", "ops", "init", "version"),
 )
+
+
+# What writing to a full disk, a closed output or a terminal that is gone raises.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 
 
 def subcommands() -> dict[str, ModuleType]:
@@ -47,31 +52,53 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; return its exit code, or the one that a CrashcheckError carries."""
+    from crashcheck.cli import streams
     from crashcheck.interruption import interruptible
 
-    args = build_parser().parse_args(argv)
+    streams.make_usable()
     try:
         with interruptible():
-            return int(subcommands()[args.subcommand].main(args))
+            code = _run(argv)
+            sys.stdout.flush()
+            return code
     except CrashcheckError as error:
         _print_error(f"crashcheck: {error}")
+        if error.slug == "output-unwritable":
+            streams.give_up_output()
         return error.exit_code
     except KeyboardInterrupt:
         print("crashcheck: interrupted", file=sys.stderr)
         return EXIT_FAILED
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing is wrong. The interpreter must not flush again at exit.
-        import os
-
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output went away (`| head`): nothing is wrong.
+        streams.give_up_output()
         return 0
-    except Exception:
-        # Python's own exit code for this is 1, which would read as "findings".
-        import traceback
-
-        traceback.print_exc()
-        print("crashcheck: this is a defect of crashcheck; please report it with the lines above", file=sys.stderr)
+    except OSError as error:
+        if error.filename is not None or error.errno not in _FULL:
+            return _defect()
+        _print_error(f"crashcheck: {streams.unwritable(error)}")
+        streams.give_up_output()
         return EXIT_FAILED
+    except Exception:
+        return _defect()
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        args = build_parser().parse_args(argv)
+    except SystemExit:  # after `--help`, or a message on an option
+        sys.stdout.flush()
+        raise
+    return int(subcommands()[args.subcommand].main(args))
+
+
+def _defect() -> int:
+    """Report the exception that is being handled. Python's own exit code for one is 1, which would read as findings."""
+    import traceback
+
+    traceback.print_exc()
+    print("crashcheck: this is a defect of crashcheck; please report it with the lines above", file=sys.stderr)
+    return EXIT_FAILED
 
 
 def _print_error(error: str) -> None:

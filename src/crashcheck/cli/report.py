@@ -6,14 +6,17 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crashcheck.cli.streams import unwritable
 from crashcheck.errors import EXIT_CLEAN, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.checker.results import RunResult
     from crashcheck.diff import Diff
+    from crashcheck.reports.view.run_view import RunView
 
 FORMATS = ("terminal", "json", "html", "markdown", "sarif", "junit", "github")
 Wanted = tuple[str, Path | None]
@@ -82,10 +85,13 @@ def parse_format(text: str) -> Wanted:
     return name, Path(path) if equals else None
 
 
-def write_reports(result: RunResult, folder: Path, wanted: Sequence[Wanted], diff: Diff | None = None) -> None:
+def write_reports(
+    result: RunResult, folder: Path, wanted: Sequence[Wanted], diff: Diff | None = None, kept: Path | None = None
+) -> None:
     """Each report to its file, or to standard output; `diff` says which lines a pull request shows.
 
-    Raises CrashcheckError(report-unwritable).
+    `kept`: where an HTML report is kept for `crashcheck open`, if that is possible. A report that cannot be written
+    does not stop the others. Raises CrashcheckError: report-unwritable, output-unwritable.
     """
     from rich.console import Console
 
@@ -98,22 +104,48 @@ def write_reports(result: RunResult, folder: Path, wanted: Sequence[Wanted], dif
 
     sources = read_sources(result, folder)
     view = build_view(result, sources)
-    html_path = next((str(path) for name, path in wanted if name == "html" and path is not None), "")
-    rendering = Rendering(result, view, repository_of(folder).name, sources, diff, html_path)
-    # Files first: a report on the terminal names them.
-    for name, path in sorted(wanted, key=lambda item: item[0] == "terminal"):
+    rendering = Rendering(result, view, repository_of(folder).name, sources, diff)
+    refusals: list[CrashcheckError] = []
+    # Files first, and terminal's last: it names the HTML report.
+    for name, path in sorted((*wanted, ("html", kept)), key=lambda item: item[0] == "terminal"):
         if path is not None:
-            _write(path, rendering.text(name))
-            continue
-        # On GitHub the output of a step is read for commands, and only those of our own are meant.
-        before, after = silence() if name != "github" and os.environ.get("GITHUB_ACTIONS") == "true" else ("", "")
-        sys.stdout.write(before)
-        if name == "terminal":
-            terminal.print_report(view, Console(highlight=False), html_path)
-        else:
-            sys.stdout.write(rendering.text(name))
-        sys.stdout.write(after)
-        sys.stdout.flush()
+            try:
+                _write(path, rendering.text(name))
+                if name == "html" and not rendering.html_path:
+                    rendering = replace(rendering, html_path=str(path))
+            except CrashcheckError as error:
+                if path is not kept:
+                    refusals.append(error)
+                    continue
+                print(f"crashcheck: {error}\n  `crashcheck open` cannot show this run.", file=sys.stderr)
+                path.unlink(missing_ok=True)
+    try:
+        for name in sorted((name for name, path in wanted if path is None), key=lambda name: name == "terminal"):
+            # On GitHub the output of a step is read for commands, and only those of our own are meant.
+            before, after = silence() if name != "github" and os.environ.get("GITHUB_ACTIONS") == "true" else ("", "")
+            sys.stdout.write(before)
+            if name == "terminal":
+                terminal.print_report(view, Console(highlight=False), rendering.html_path)
+            else:
+                sys.stdout.flush()
+                # these formats are UTF-8, whatever the terminal's encoding is
+                sys.stdout.buffer.write(rendering.text(name).encode("utf-8"))
+            sys.stdout.write(after)
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        refusals.append(unwritable(error, _briefly(view, rendering.html_path)))
+    for refusal in refusals[:-1]:
+        print(f"crashcheck: {refusal}", file=sys.stderr)
+    if refusals:
+        raise refusals[-1]
+
+
+def _briefly(view: RunView, html_path: str) -> str:
+    """The findings in a few lines, for standard error."""
+    out = [view.headline, *(f"{finding.id}  {finding.message}" for finding in view.findings)]
+    return "\n  ".join([*out, f"HTML report: {html_path}"] if html_path else out)
 
 
 def _write(path: Path, text: str) -> None:

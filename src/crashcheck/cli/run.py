@@ -116,14 +116,17 @@ def main(args: argparse.Namespace) -> int:
             )
 
         ran = pipeline.run(config, jobs=jobs, depth=args.depth, change=change, baseline=baseline, on_progress=show)
-    result = ran.result
-    if baseline_path is not None and baseline is not None and args.update_baseline:
-        known, told = updated(result, baseline)
+    updating = baseline_path is not None and baseline is not None and args.update_baseline
+    result = policy.accepted(ran.result) if updating else ran.result
+    write_reports(result, config.folder, wanted or [("terminal", None)], change, ran.folder / OPENED)
+    if updating:
+        # After the reports: a finding that nobody was shown must not become a known one.
+        assert baseline_path is not None
+        assert baseline is not None
+        known, changes = updated(ran.result, baseline)
         save_baseline(baseline_path, known)
-        result = policy.accepted(result)
-        for sentence in told:
+        for sentence in changes:
             console.print(f"{baseline_path}: {line(sentence)}", markup=False, soft_wrap=True)
-    write_reports(result, config.folder, [*(wanted or [("terminal", None)]), ("html", ran.folder / OPENED)], change)
     if policy.fails(result, cast("policy.FailOn", config.report.fail_on)):
         return EXIT_FINDINGS
     return EXIT_FAILED if ran.result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL) else EXIT_CLEAN
