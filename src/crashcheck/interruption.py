@@ -1,4 +1,4 @@
-"""How work ends early: SIGTERM and SIGHUP as Ctrl-C does, and long computations when what they call now and then raises."""
+"""How work ends early: SIGTERM and SIGHUP as Ctrl-C does, and long computations when what they call then raises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def always() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """KeyboardInterrupt on SIGTERM and SIGHUP too, where handlers may be set. An ignored one (`nohup`) stays ignored."""
+    """KeyboardInterrupt on SIGTERM and SIGHUP too, where handlers may be set. What is ignored (`nohup`) stays so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

