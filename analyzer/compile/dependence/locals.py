@@ -8,13 +8,13 @@ from dataclasses import dataclass
 _ALLOCA = re.compile(r"\n  (%[-\w.$]+) = alloca ")
 _USE = re.compile(r"ptr (?:[a-z_]+(?:\([^)]*\))? |align \d+ )*(%[-\w.$]+)")
 _HARMLESS = re.compile(
-    r"\n(?:  %[-\w.$]+ = load (?:volatile )?[^@%\n,]*, ptr |  store (?:volatile )?[^\n,]*, ptr |"
+    r"\n(?:  %[-\w.$]+ = load (?:volatile )?[^@%\n,]*, ptr |  store (?:volatile )?[^\n]*?, ptr |"
     r"    #dbg_\w+\(ptr |  call void @llvm\.lifetime\.(?:start|end)\.p0\((?:i64 -?\d+, )?ptr (?:nonnull )?)"
     r"(%[-\w.$]+)[,)\n]"
 )
 # Old bitcode casts a local for its lifetime markers; the cast itself is dead.
 _CAST = re.compile(r"\n  (%[-\w.$]+) = bitcast ptr (%[-\w.$]+) to ptr")
-_STORED = re.compile(r"\n  store (?:volatile )?[^\n,]*, ptr (%[-\w.$]+)[,\n]")
+_STORED = re.compile(r"\n  store (?:volatile )?[^\n]*?, ptr (%[-\w.$]+)[,\n]")
 
 
 @dataclass(frozen=True, slots=True)

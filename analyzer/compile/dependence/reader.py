@@ -27,13 +27,14 @@ from crashcheck.analyzer.compile.dependence.summaries import (
     atom,
     out_atom,
 )
-from crashcheck.analyzer.compile.ir.text import NAME, matching, split_commas
+from crashcheck.analyzer.compile.ir.text import NAME, matching, split_commas, type_end, value_end
 
 _HEADER = re.compile(rf"^define .*?@({NAME})\(")
 _LOCAL = re.compile(r'%(?:[-\w.$]+|"[^"]*")')
 _LABEL = re.compile(r'label (%(?:[-\w.$]+|"[^"]*"))')
 _INCOMING = re.compile(r'\[ (.*?), (%(?:[-\w.$]+|"[^"]*")) \]')
 _CALLEE = re.compile(rf"(?:(@(?:{NAME})|%(?:{NAME}))\(| asm )")
+_STORE = re.compile(r"  store (?:atomic )?(?:volatile )?")
 _SILENT = ("llvm.dbg.", "llvm.lifetime.", "llvm.assume", "llvm.donothing", "llvm.va_", "llvm.stackrestore")
 _COPIES = ("llvm.memcpy.", "llvm.memmove.")
 ACCESSES = frozenset({"store", "copy", "fill", "atomic", "model", "load", "asm"})
@@ -279,6 +280,9 @@ class _Reader:
 
     def _store(self, line: str, start: int, result: str) -> int:
         cut = line.rfind(", ptr ")
+        if "(" in line:  # a constant expression, which has commas of its own
+            found = _STORE.match(line)
+            cut = value_end(line, type_end(line, found.end()) + 1) if found is not None else cut
         pointer = self._pointer(line, cut + 6)
         stored = line[8:cut]
         name = stored.rsplit(" ", 1)[-1]

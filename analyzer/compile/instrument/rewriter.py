@@ -28,12 +28,12 @@ from crashcheck.analyzer.compile.ir.text import (
     operand,
     split_commas,
     type_end,
+    value_end,
 )
 from crashcheck.analyzer.compile.ir.typemap import LocalUses, Target
 
 _HEADER = re.compile(rf"^define .*?@({NAME})\(")
 _CALLEE = re.compile(rf"(?:(@(?:{NAME})|%(?:{NAME}))\(| asm )")
-_VALUE = re.compile(rf"[%@](?:{NAME})|-?\d[\w.+]*|[a-z]\w*(?![\w (])")
 _ATTACHED = re.compile(r", !dbg !\d+")
 _DEFINED = re.compile(r" !dbg !\d+")
 _GROUP = re.compile(r" #\d+")
@@ -230,29 +230,11 @@ class Rewriter(Emitter):
 
     # -- plain and atomic stores -------------------------------------------------------------------------------
 
-    def _value_end(self, line: str, at: int) -> int:
-        found = _VALUE.match(line, at)
-        if found is not None and line[found.end() : found.end() + 1] in (",", " ", ""):
-            return found.end()
-        position = at
-        while position < len(line):
-            character = line[position]
-            if character in "([{<":
-                position = matching(line, position)
-                continue
-            if character == '"':
-                position = line.index('"', position + 1) + 1
-                continue
-            if character == ",":
-                return position
-            position += 1
-        return position
-
     def _pointer(self, line: str, at: int) -> tuple[str, int]:
         """The pointer operand at `at`, "" if it is in a segment's address space; and where it ends."""
         if line.startswith("ptr addrspace(", at):
-            return "", self._value_end(line, line.index(")", at) + 2)
-        end = self._value_end(line, at + 4)
+            return "", value_end(line, line.index(")", at) + 2)
+        end = value_end(line, at + 4)
         return line[at + 4 : end], end
 
     def _store(self, line: str) -> None:
@@ -261,9 +243,9 @@ class Rewriter(Emitter):
         at = prefix.end()
         end = type_end(line, at)
         type_text = line[at:end]
-        value_end = self._value_end(line, end + 1)
-        value = line[end + 1 : value_end]
-        pointer, rest = self._pointer(line, value_end + 2)
+        cut = value_end(line, end + 1)
+        value = line[end + 1 : cut]
+        pointer, rest = self._pointer(line, cut + 2)
         if prefix.group(1):
             self._atomic_store(line, type_text, pointer, rest)
             return

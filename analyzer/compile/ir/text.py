@@ -15,9 +15,17 @@ _OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _BRACKET = re.compile(r'[()\[\]{}<>"]')
 _ATTRIBUTE = re.compile(
     r"(?:(?!(?:null|true|false|undef|poison|zeroinitializer|none|splat|getelementptr|ptrtoint|inttoptr|bitcast|addrspacecast|"
-    r"trunc|blockaddress|dso_local_equivalent|no_cfi|ptrauth|add|sub|mul|xor|shl|inf|nan)\b)"
+    r"ptrtoaddr|trunc|blockaddress|dso_local_equivalent|no_cfi|ptrauth|add|sub|mul|xor|shl|inf|nan|"
+    r"extractelement|insertelement|shufflevector)\b)"
     r'[a-z_]\w*|"[^"]*"(?:="[^"]*")?)'
 )
+
+_SIMPLE_VALUE = re.compile(
+    rf"%(?:{NAME})|(?:(?:dso_local_equivalent|no_cfi) )?@(?:{NAME})|-?\d[-\w.+]*|"
+    r"(?:null|true|false|undef|poison|zeroinitializer|none)\b"
+)
+_VALUE_MARK = re.compile(r'[(\[{<,"]')
+_EXPRESSION = re.compile(r"(\w+)(?: (?:inbounds|nuw|nusw|nsw|inrange\([^)]*\)))* ?\(")
 
 
 class IRSyntaxError(ValueError):
@@ -87,6 +95,24 @@ def split_commas(text: str) -> list[str]:
     return parts
 
 
+def value_end(text: str, at: int) -> int:
+    """Index just past the value that starts at `at`: a name, a number, an aggregate or a constant expression."""
+    found = _SIMPLE_VALUE.match(text, at)
+    if found is not None:
+        return found.end()
+    position = at
+    while (found := _VALUE_MARK.search(text, position)) is not None:
+        mark = found.start()
+        if text[mark] == ",":
+            return mark
+        if text[mark] == '"':
+            return text.index('"', mark + 1) + 1
+        position = matching(text, mark)
+        if not text.endswith("inrange", at, mark):
+            return position
+    return len(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """A typed value: `i64 %3`; `attributes` is what lies between (e.g. `noundef align 8`)."""
@@ -117,6 +143,29 @@ def operand(text: str) -> Operand:
             break
         position = after + 1
     return Operand(text[:end], text[position:], text[end + 1 : position].strip())
+
+
+def expression(text: str) -> tuple[str, str]:
+    """Opcode and operands of a constant expression: `add (i64 1, i64 2)` → add, `i64 1, i64 2`; "" for other values."""
+    found = _EXPRESSION.match(text)
+    return (found.group(1), text[found.end() : -1]) if found is not None and text.endswith(")") else ("", "")
+
+
+def constant_base(value: str) -> str:
+    """What a constant address is computed from: a global, a number, null; itself if it is no such expression."""
+    while True:
+        opcode, operands = expression(value)
+        if opcode == "getelementptr":
+            value = operand(split_commas(operands)[1]).value
+        elif opcode in ("bitcast", "addrspacecast", "inttoptr", "ptrtoint", "ptrtoaddr"):
+            value = operand(operands[: operands.rindex(" to ")]).value
+        elif opcode in ("add", "sub"):
+            first, second = (operand(part).value for part in split_commas(operands))
+            if "@" in second:
+                return value  # a difference of addresses, or a sum of them
+            value = first
+        else:
+            return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,21 @@ from dataclasses import dataclass, field
 
 from crashcheck.analyzer.compile.facts import TypeStep
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, Member
-from crashcheck.analyzer.compile.ir.text import IRSyntaxError, Types, operand, split_commas, type_end
+from crashcheck.analyzer.compile.ir.text import (
+    IRSyntaxError,
+    Types,
+    constant_base,
+    expression,
+    operand,
+    split_commas,
+    type_end,
+)
 
 _DEFINITION = re.compile(r'  (%(?:[-\w.$]+|"[^"]*")) = (\w+) ')
 _FLAGS = re.compile(r"(?:inbounds|nuw|nusw|inrange\([^)]*\)) ")
 _SUFFIX = re.compile(r"^(struct|class|union)\.(.*?)(\.base)?(\.\d+)?$")
 _TBAA = re.compile(r", !tbaa !(\d+)")
 _TAG = re.compile(r"!\{!(\d+), !(\d+), i64 (\d+)")
-_GLOBAL = re.compile(r'@(?:[-\w.$]+|"[^"]*")')
 _MAX_CHAIN = 64
 
 
@@ -52,9 +59,9 @@ class LocalUses:
         return self._variables.get(name)
 
     _DECLARE = re.compile(r"#dbg_declare\(ptr (%[-\w.$]+), !(\d+),")
-    _STORE = re.compile(r"\n  store (?:volatile )?ptr (\S+), ptr (%[-\w.$]+),")
+    _STORE = re.compile(r"\n  store (?:volatile )?ptr ([^\n]+?), ptr (%[-\w.$]+),")
     _HARMLESS = re.compile(
-        r"\n(?:  %[-\w.$]+ = load (?:volatile )?ptr, ptr |  store (?:volatile )?ptr \S+, ptr |"
+        r"\n(?:  %[-\w.$]+ = load (?:volatile )?ptr, ptr |  store (?:volatile )?ptr [^\n]+?, ptr |"
         r"    #dbg_\w+\(ptr |  call void @llvm\.lifetime\.(?:start|end)\.p0\((?:i64 -?\d+, )?ptr "
         r"(?:nonnull )?)(%[-\w.$]+)[,)]"
     )
@@ -142,7 +149,11 @@ class _Walk:
         """Walk as far as possible; whether the end is a stack slot or a variable of the program's image."""
         for _ in range(_MAX_CHAIN):
             if not self.current.startswith("%"):
-                return self.current.startswith("@")
+                if constant_base(self.current).startswith("@"):
+                    return True
+                if self.current.startswith("getelementptr ") and self._cross_gep(self.current):
+                    continue
+                return False
             definition = self._definitions.get(self.current)
             if definition is None:
                 return False
@@ -225,9 +236,7 @@ class TypeMap:
         """Whether the address is that of a stack slot or a global, by its getelementptr chain alone."""
         for _ in range(_MAX_CHAIN):
             if not target.startswith("%"):
-                return target.startswith("@") or (
-                    target.startswith("getelementptr") and "(ptr" not in target[:14] and "@" in target
-                )
+                return constant_base(target).startswith("@")
             line = definitions.get(target)
             if line is None:
                 return False
@@ -245,11 +254,9 @@ class TypeMap:
     def global_of(self, target: str, definitions: dict[str, str], uses: LocalUses) -> str:
         """The global that an address is in, by its getelementptr chain and single-store locals; "" if not known."""
         for _ in range(_MAX_CHAIN):
-            if target.startswith("@"):
-                return target
-            if target.startswith("getelementptr"):
-                found = _GLOBAL.search(target)
-                return found.group() if found else ""
+            if not target.startswith("%"):
+                base = constant_base(target)
+                return base if base.startswith("@") else ""
             line = definitions.get(target, "")
             start = line.find(" = ") + 3
             if line.startswith("getelementptr ", start):
@@ -288,7 +295,11 @@ class TypeMap:
     # -- IR ----------------------------------------------------------------------------------------------------
 
     def gep(self, line: str) -> tuple[str, str, tuple[str, ...]]:
-        """Source type, base pointer and typed indices of a getelementptr."""
+        """Source type, base pointer and typed indices of a getelementptr, an instruction or a constant expression."""
+        _, operands = expression(line)
+        if operands:
+            parts = split_commas(operands)
+            return parts[0], operand(parts[1]).value, tuple(parts[2:])
         at = line.index("getelementptr ") + 14
         while found := _FLAGS.match(line, at):
             at = found.end()
