@@ -128,7 +128,8 @@ def main(words: list[str], cxx: bool) -> int:
         return run_plain(words, cxx)
     if is_probe(words, folder):
         return run_plain(words, cxx)
-    if server_setting("", "1") != "0":
+    # Descriptors other than the first three are not the compile server's.
+    if server_setting("", "1") != "0" and not any("/dev/fd/" in word or "/dev/stdin" in word for word in words):
         code = _ask(words, cxx, folder)
         if code is not None:
             return code
@@ -194,7 +195,10 @@ def encode_request(words: list[str], cxx: bool, folder: str) -> bytes:
 
 
 def _ask(words: list[str], cxx: bool, folder: str) -> int | None:
-    """Let the compile server do it; None if there is none and none can be started."""
+    """Let the compile server do it; None if there is none and none can be started, or it ended without an answer.
+
+    Then nothing works for this call any more (the connection ends when its last holder does), so it can be done here.
+    """
     path = socket_path()
     if not path:
         return None
@@ -222,10 +226,7 @@ def _ask(words: list[str], cxx: bool, folder: str) -> int | None:
         answer = connection.recv(16)
     except OSError:
         answer = b""
-    if not answer:
-        print("crashcheck-cc: error: the compile server ended before it answered [worker-died]", file=sys.stderr)
-        return 1
-    return int(answer)
+    return int(answer) if answer else None
 
 
 def _connect(path: str) -> socket | None:

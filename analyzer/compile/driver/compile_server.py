@@ -1,11 +1,17 @@
 """The compile server: LLVM loaded once, a forked child for each compiler command, ended after an idle time.
 
 It listens on a socket that only its user can reach, holds no descriptor of its clients, and each child takes the
-client's descriptors, environment, working directory and umask. A client that goes away takes its child along.
+client's descriptors, environment, working directory and umask. What the clients and the server rely on:
+
+1. The child answers its client itself, so a server that is killed fails nobody. A connection that ends without an
+   answer means that nothing works for this client any more: it compiles in its own process.
+2. A client that goes away takes its child along, and nothing else: its connection is closed once, in `_gone`.
+3. What fails for one client (no process, no descriptor left) drops that client only.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import io
 import os
@@ -27,6 +33,7 @@ class _Client:
     connection: socket.socket
     data: bytearray = field(default_factory=bytearray)
     descriptors: list[int] = field(default_factory=list)
+    gone: bool = False  # its connection is closed
     child: int = 0
     watch: int = -1  # pidfd of the child
 
@@ -63,7 +70,7 @@ class CompileServer:
                     self._accept()
                 elif isinstance(key.fileobj, int):
                     self._finished(key.data)
-                else:
+                elif not key.data.gone:  # what came earlier in this round may have closed it
                     self._readable(key.data)
             if not self._mine() and not self.running:
                 return
@@ -92,14 +99,19 @@ class CompileServer:
         if not data:
             self._gone(client)
             return
+        if client.child:
+            return  # one request for each connection
         client.data += data
-        if client.child or len(client.data) < 8:
+        if len(client.data) < 8:
             return
         length = int.from_bytes(client.data[:8], "little")
         if length > _REQUEST_LIMIT:
             self._gone(client)
         elif len(client.data) - 8 >= length:
-            self._start(client, bytes(client.data[8 : 8 + length]))
+            try:
+                self._start(client, bytes(client.data[8 : 8 + length]))
+            except OSError:
+                self._gone(client)
 
     def _start(self, client: _Client, request: bytes) -> None:
         if len(client.descriptors) != 3:
@@ -110,46 +122,51 @@ class CompileServer:
             code = 1
             try:
                 os.setpgid(0, 0)
-                self.listener.close()
-                code = _serve_one(client.descriptors, request)
-            except BaseException:
-                import traceback
+                code = _serve_one(client.connection.fileno(), client.descriptors, request)
+            except BaseException as error:
+                if isinstance(error, SystemExit) and isinstance(error.code, int):
+                    code = error.code
+                else:
+                    import traceback
 
-                traceback.print_exc()
-                sys.stderr.flush()
+                    traceback.print_exc()
+                    sys.stderr.flush()
             finally:
-                os._exit(code & 0xFF)
-        for descriptor in client.descriptors:
-            os.close(descriptor)
-        client.descriptors.clear()
-        client.data.clear()
+                try:
+                    os.write(_CONNECTION, str(code & 0xFF).encode())
+                finally:
+                    os._exit(code & 0xFF)
+        try:
+            os.setpgid(child, child)  # the child does it, too: whoever is first
+        except OSError:
+            pass  # it has ended
         client.child = child
-        client.watch = os.pidfd_open(child)
+        client.data.clear()
+        try:
+            client.watch = os.pidfd_open(child)
+        except OSError:
+            self._gone(client)
+            os.waitpid(child, 0)
+            return
         self.running += 1
         self.selector.register(client.watch, selectors.EVENT_READ, client)
+        self._close_descriptors(client)
 
     def _finished(self, client: _Client) -> None:
-        _, status = os.waitpid(client.child, 0)
+        os.waitpid(client.child, 0)
         self.selector.unregister(client.watch)
         os.close(client.watch)
         self.running -= 1
         client.child, client.watch = 0, -1
-        code = os.waitstatus_to_exitcode(status)
-        try:
-            client.connection.send(str(code if code >= 0 else 128 - code).encode())
-        except OSError:
-            pass
         self._gone(client)
 
     def _gone(self, client: _Client) -> None:
-        """The client hung up, or was answered."""
-        for descriptor in client.descriptors:
-            os.close(descriptor)
-        client.descriptors.clear()
-        try:
-            self.selector.unregister(client.connection)
-        except KeyError:
+        """The client hung up, or its child ended. May be called again."""
+        self._close_descriptors(client)
+        if client.gone:
             return
+        client.gone = True
+        self.selector.unregister(client.connection)
         client.connection.close()
         if client.child:
             try:
@@ -157,13 +174,23 @@ class CompileServer:
             except ProcessLookupError:
                 pass
 
+    def _close_descriptors(self, client: _Client) -> None:
+        for descriptor in client.descriptors:
+            os.close(descriptor)
+        client.descriptors.clear()
 
-def _serve_one(descriptors: list[int], request: bytes) -> int:
+
+_CONNECTION = 3  # where a child has its client's connection; what it forks keeps that open until it has ended
+
+
+def _serve_one(connection: int, descriptors: list[int], request: bytes) -> int:
     """In the child: become the client's process as far as a compiler can tell."""
-    for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, number)
-    os.closerange(3, 4096)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Duplicates lie above all that is replaced: a descriptor may be where another has to go.
+    placed = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 64) for number in (*descriptors, connection)]
+    for number, descriptor in enumerate(placed):
+        os.dup2(descriptor, number, inheritable=number < _CONNECTION)
+    os.closerange(_CONNECTION + 1, 4096)
+    signal.signal(signal.SIGTERM, _end)  # not at once: folders in TMPDIR are removed first
     parts = request.split(b"\0")
     cxx, umask, folder, count = parts[0] == b"1", int(parts[1]), parts[2], int(parts[3])
     words = [os.fsdecode(word) for word in parts[4 : 4 + count]]
@@ -178,6 +205,10 @@ def _serve_one(descriptors: list[int], request: bytes) -> int:
     from crashcheck.analyzer.compile.driver.wrapper import run
 
     return run(words, cxx)
+
+
+def _end(number: int, frame: object) -> None:
+    sys.exit(128 + number)
 
 
 def _stream(descriptor: int) -> io.TextIOWrapper:

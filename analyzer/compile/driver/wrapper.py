@@ -178,6 +178,7 @@ class _Build:
             try:
                 said = os.open(report + ".stderr", os.O_RDWR | os.O_CREAT, 0o600)
                 os.dup2(said, 2)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # inside LLVM no handler of Python runs
                 gc.disable()  # the child ends before garbage matters
                 from crashcheck.analyzer.compile.instrument import unit
 

@@ -88,3 +88,47 @@ int main(void) {
 }
 """
     assert told(source, "-O2") == ["fence mfence | at main:5", "fence mfence | at main:9"]
+
+
+def test_fields_of_globals_and_fixed_addresses_are_operands_of_any_instruction(told: Run, clang: str) -> None:
+    source = """
+#include <sys/mman.h>
+struct s { int a; int b; long c[4]; struct { char x; long y; } in; };
+static struct s g; extern struct s weak_one __attribute__((weak)); struct s weak_one;
+static char bytes[64] __attribute__((aligned(16)));
+#define AT ((struct s *)0x10000000000)
+int main(void) {
+    long sum = 0;
+    if (mmap(AT, 4096, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != (void *)AT) return 9;
+    watch((void *)AT, 4096);
+    __atomic_store_n(&g.b, 3, __ATOMIC_RELAXED);
+    __atomic_store_n(&g.c[2], 4, __ATOMIC_SEQ_CST);
+    sum += __atomic_fetch_add(&weak_one.in.y, 3, __ATOMIC_SEQ_CST);
+    sum += __sync_bool_compare_and_swap(&g.b, 3, 4);
+    __atomic_store_n((long *)(bytes + 8), 5, __ATOMIC_RELEASE);
+    __atomic_store_n((int **)(bytes + 16), &g.b, __ATOMIC_RELEASE);
+    __atomic_store_n((int *)((uintptr_t)&g + 8), 6, __ATOMIC_RELAXED);
+    sum += __atomic_load_n(&g.b, __ATOMIC_RELAXED) + __atomic_load_n((long *)(bytes + 8), __ATOMIC_ACQUIRE);
+    sum += *__atomic_load_n((int **)(bytes + 16), __ATOMIC_ACQUIRE) + weak_one.in.y + g.c[0] + g.c[2];
+    AT->b = 1;
+    __atomic_store_n(&AT->b, 2, __ATOMIC_RELAXED);
+    __atomic_store_n(&AT->c[1], (long)&g.c[3], __ATOMIC_RELEASE);
+    __atomic_fetch_add(&AT->in.y, 7, __ATOMIC_RELAXED);
+    *(volatile int *)AT = (int)sum;
+    return 0;
+}
+"""
+    for level in ("-O0", "-O2"):
+        events = [line.split(" |")[0].split(" instance")[0] for line in told(source, level, clang=clang)]
+        pointer = events.pop(4)  # where the program lies is not the same in each run
+        assert pointer.startswith("end @16 ")
+        assert pointer.endswith(" locked=0 stored=1")
+        assert events == [
+            "store @4 01000000 flags=0",
+            "begin @4",
+            "end @4 02000000 locked=0 stored=1",
+            "begin @16",
+            "begin @48",
+            "end @48 0700000000000000 locked=1 stored=1",
+            "store @0 1b000000 flags=16",
+        ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -75,13 +76,101 @@ def test_a_stale_socket_is_replaced(tmp_path: Path, home: dict[str, str]) -> Non
     os.kill(server, signal.SIGKILL)
     descriptor = os.pidfd_open(server) if server in servers(tmp_path / "run") else -1
     if descriptor >= 0:
-        import select
-
         select.select([descriptor], [], [], 30)
         os.close(descriptor)
     done = compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c")
     assert (done.returncode, done.stderr) == (0, "")
     assert server not in servers(tmp_path / "run")
+
+
+WAITING = '#include "pipe.h"\n' + SOURCE
+
+
+class Waiting:
+    """A compilation that waits for its header: a pipe. Once `opened`, clang is reading it."""
+
+    def __init__(self, home: dict[str, str], folder: Path) -> None:
+        self.pipe = folder / "pipe.h"
+        os.mkfifo(self.pipe)
+        (folder / "waiting.c").write_text(WAITING)
+        (folder / "temporary").mkdir()
+        self.temporary = folder / "temporary"
+        words = ["crashcheck-cc", "-c", "waiting.c", "-o", "waiting.o"]
+        environment = {**home, "TMPDIR": str(self.temporary)}
+        self.client = subprocess.Popen(
+            words, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.header = os.open(self.pipe, os.O_WRONLY)
+
+    def finish(self) -> tuple[int, str]:
+        """Let it go on; its exit code and what it printed."""
+        os.write(self.header, b'#define GREETING "late"\n')
+        os.close(self.header)
+        _, errors = self.client.communicate()
+        return self.client.returncode, errors
+
+
+def the_server(home: dict[str, str]) -> int:
+    (server,) = servers(Path(home["XDG_RUNTIME_DIR"]))
+    return server
+
+
+def the_child(server: int) -> int:
+    (child,) = (int(word) for word in Path(f"/proc/{server}/task/{server}/children").read_text().split())
+    return child
+
+
+def end(process: int) -> None:
+    """Kill a process and wait until it has ended."""
+    watch = os.pidfd_open(process)
+    os.kill(process, signal.SIGKILL)
+    select.select([watch], [], [])
+    os.close(watch)
+
+
+def test_a_killed_client_takes_its_own_compilation_along_and_no_other(tmp_path: Path, home: dict[str, str]) -> None:
+    assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
+    server = the_server(home)
+    folders = [tmp_path / "killed", tmp_path / "other"]
+    for folder in folders:
+        folder.mkdir()
+    killed = Waiting(home, folders[0])
+    child = os.pidfd_open(the_child(server))
+    other = Waiting(home, folders[1])
+    end(killed.client.pid)
+    select.select([child], [], [])
+    os.close(child)
+    os.close(killed.header)
+    killed.client.communicate()
+    assert list(killed.temporary.iterdir()) == []
+    assert other.finish() == (0, "")
+    assert the_server(home) == server
+    assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
+
+
+def test_a_killed_server_fails_no_compilation(tmp_path: Path, home: dict[str, str]) -> None:
+    assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
+    server = the_server(home)
+    waiting = Waiting(home, tmp_path)
+    end(server)
+    assert waiting.finish() == (0, "")
+    assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
+    assert the_server(home) != server
+
+
+def test_a_compilation_whose_process_is_killed_is_done_by_the_client(tmp_path: Path, home: dict[str, str]) -> None:
+    assert compile_with(home, tmp_path, '-DGREETING="x"', "-c", "a.c").returncode == 0
+    server = the_server(home)
+    waiting = Waiting(home, tmp_path)
+    child = the_child(server)
+    (clang,) = (int(word) for word in Path(f"/proc/{child}/task/{child}/children").read_text().split())
+    end(child)
+    end(clang)
+    os.close(waiting.header)
+    waiting.header = os.open(waiting.pipe, os.O_WRONLY)
+    assert waiting.finish() == (0, "")
+    assert (tmp_path / "waiting.o").exists()
+    assert the_server(home) == server
 
 
 def test_without_a_safe_folder_the_compiler_works_alone(tmp_path: Path, home: dict[str, str]) -> None:
@@ -109,8 +198,6 @@ def test_the_server_ends_after_its_idle_time_and_takes_its_socket_along(tmp_path
         == 0
     )
     for process in servers(runtime):
-        import select
-
         descriptor = os.pidfd_open(process)
         select.select([descriptor], [], [], 60)
         os.close(descriptor)
