@@ -314,8 +314,10 @@ class WorkerPool:
         try:
             worker.connection.send(task)
         except OSError:
-            self._receive(worker)  # raises with the reason why the worker ended
-            raise
+            # The worker is gone. What it sent before says why, or `_receive` raises at the end of that.
+            while not isinstance(answer := self._receive(worker), Trouble):
+                pass
+            raise self._error(worker, answer) from None
 
     def _task(self, worker: _Process, ticket: _Ticket) -> Task:
         """What a worker has to do for a ticket. Notes where the worker's base will be after that."""

@@ -40,7 +40,7 @@ def test_the_workload_may_have_its_operations_from_a_file_with_any_oracle() -> N
         (BOTH, FILE, "./driver {ops}", ORACLE, "config-required", "[check] command has no {pool}"),
         (BOTH, FILE, "./driver {pool}/p", ORACLE, "config-required", "[check] command has no {ops}"),
         (BOTH, "", "./check {pool}/p", "", "config-required", "{ops} stands for its path"),
-        (BOTH, FILE, BOTH, "", "config-placeholder", "known only with oracle = 'output-equivalence'"),
+        (BOTH, FILE, BOTH, "", "config-placeholder", "can be used only with oracle = 'output-equivalence'"),
         (BOTH, FILE + '\noperations = "put"', BOTH, ORACLE, "config-type", "a list of function names"),
         (BOTH, "operations_file = 3", BOTH, ORACLE, "config-type", "expected a string"),
     ],
