@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.examples import BuiltExamples
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Tests start hundreds of Pythons. Each module is compiled once for all of them, whatever the caller's setting, and
@@ -37,6 +39,14 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         script.chmod(0o755)
     return folder
+
+
+@pytest.fixture(scope="session")
+def built_example(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> BuiltExamples:
+    """`built_example(name)`: a copy of the example with its programs, the same for all processes of this test run."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return BuiltExamples(shared / "built examples", commands)
 
 
 @pytest.fixture

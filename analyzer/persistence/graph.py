@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,6 +24,9 @@ from crashcheck.analyzer.persistence.pieces import (
 )
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime.trace_format import FenceKind, Kind
+
+if TYPE_CHECKING:  # importing it takes as long as all else that a run imports, and few runs use it
+    import networkx as nx
 
 NEVER = 1 << 62  # durable_from of a piece that nothing makes durable
 
@@ -286,12 +289,13 @@ class PersistenceGraph:
             return "same sector" if self.options.tear == 512 else "same page"
         return "same line" if self.model == "px86" else "visible before"
 
-    def to_networkx(self, lo: int = 0, hi: int | None = None, pieces: Iterable[int] | None = None) -> nx.DiGraph[int]:
-        """Pieces issued by the events lo <= event < hi (and in `pieces`, if given) as a graph.
+    def order(
+        self, lo: int = 0, hi: int | None = None, pieces: Iterable[int] | None = None
+    ) -> tuple[list[int], dict[tuple[int, int], str]]:
+        """Pieces issued by the events lo <= event < hi (and in `pieces`, if given), and what orders which two.
 
-        Nodes carry event, granule, file (path), kind, offset, size, durable_from; edges carry `reason`. The
-        order within granules is transitively reduced; an edge across granules goes only to the pieces issued
-        before the next obligation that the target's own predecessors would already imply.
+        The order within granules is transitively reduced; a pair across granules has as its later piece only one
+        issued before the next obligation that this piece's own predecessors would already imply.
         """
         hi = len(self.trace.events) if hi is None else hi
         first, last = np.searchsorted(self.event, [lo, hi])
@@ -299,6 +303,20 @@ class PersistenceGraph:
         if pieces is not None:
             wanted = {self.whole(p)[0] for p in pieces}
             ids = [i for i in ids if i in wanted]
+        reasons: dict[tuple[int, int], str] = {}
+        for id_, befores in zip(ids, self.direct_before(ids), strict=True):
+            for before in befores:
+                required = before in self.extra_before.get(id_, ())
+                reasons[before, id_] = "required" if required else self._local(before, id_)
+        self._add_obligations(reasons, ids)
+        return ids, reasons
+
+    def to_networkx(self, lo: int = 0, hi: int | None = None, pieces: Iterable[int] | None = None) -> nx.DiGraph[int]:
+        """`order` as a graph: nodes carry event, granule, file (path), kind, offset, size, durable_from; edges carry
+        `reason`."""
+        import networkx as nx
+
+        ids, reasons = self.order(lo, hi, pieces)
         graph: nx.DiGraph[int] = nx.DiGraph()
         for id_ in ids:
             piece = self.piece(id_)
@@ -312,11 +330,8 @@ class PersistenceGraph:
                 size=piece.size,
                 durable_from=piece.durable_from,
             )
-        for id_, befores in zip(ids, self.direct_before(ids), strict=True):
-            for before in befores:
-                reason = "required" if before in self.extra_before.get(id_, ()) else self._local(before, id_)
-                graph.add_edge(before, id_, reason=reason)
-        self._add_obligation_edges(graph, ids)
+        for (before, after), reason in reasons.items():
+            graph.add_edge(before, after, reason=reason)
         return graph
 
     def _local(self, before: int, after: int) -> str:
@@ -328,7 +343,7 @@ class PersistenceGraph:
             return "same bytes"
         return self.local_reason()
 
-    def _add_obligation_edges(self, graph: nx.DiGraph[int], ids: list[int]) -> None:
+    def _add_obligations(self, reasons: dict[tuple[int, int], str], ids: list[int]) -> None:
         """u -> v where durable_from[u] <= event[v], except where another piece w is between
         (durable_from[u] <= event[w] and durable_from[w] <= event[v]): that edge follows from the two."""
         rows = np.array(ids, dtype=np.int64)
@@ -342,8 +357,8 @@ class PersistenceGraph:
                 continue
             stop = int(np.searchsorted(events, soonest[start]))
             for v in ids[int(start) : max(stop, int(start))]:
-                if not graph.has_edge(u, v) and not self._same_chain(u, v):
-                    graph.add_edge(u, v, reason=self.reason(u))
+                if (u, v) not in reasons and not self._same_chain(u, v):
+                    reasons[u, v] = self.reason(u)
 
     def _same_chain(self, u: int, v: int) -> bool:
         return (

@@ -70,14 +70,14 @@ class Schedule:
             wanted.extend(self._pieces(event)[: _MOST_NODES - len(wanted)])
         low = min(subject.event_of(p) for p in wanted)
         high = max(subject.event_of(p) for p in wanted) + 1
-        network = subject.graph.to_networkx(low, high, wanted)
+        ids, reasons = subject.graph.order(low, high, wanted)
         nodes = []
-        for id_ in sorted(network.nodes):
+        for id_ in ids:
             event = subject.event_of(id_)
             state = self._state(id_) if event < self._until else UNREACHED
             label = self._label(id_)
             nodes.append(GraphNode(id_, label, state, self._granule(id_), subject.provenance.of(event)))
-        edges = (GraphEdge(int(a), int(b), str(network.edges[a, b]["reason"])) for a, b in sorted(network.edges))
+        edges = (GraphEdge(before, after, reason) for (before, after), reason in sorted(reasons.items()))
         return tuple(nodes), tuple(edges)
 
     def _window(self) -> list[int]:

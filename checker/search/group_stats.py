@@ -112,8 +112,8 @@ def picture(subject: Subject, behaviour: Behaviour) -> tuple[tuple[GraphNode, ..
     low, high = int(graph.event[wanted[0]]), int(graph.event[wanted[-1]]) + 1
     edges: tuple[GraphEdge, ...] = ()
     if high - low <= _MOST_EVENTS:
-        network = graph.to_networkx(low, high, wanted)
-        edges = tuple(GraphEdge(int(a), int(b), str(network.edges[a, b]["reason"])) for a, b in sorted(network.edges))
+        _, reasons = graph.order(low, high, wanted)
+        edges = tuple(GraphEdge(before, after, reason) for (before, after), reason in sorted(reasons.items()))
     granule_bytes = (graph.options.tear or 4096) if graph.model == "page-cache" else 64
     nodes = []
     for id_ in wanted:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from support import compilers
 from support.paths import TESTS
 
 
 def compiled(source: Path, folder: Path) -> Path:
     program = folder / source.stem
-    subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
+    subprocess.run([*compilers.c_compiler(), "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
     return program
 
 

@@ -15,13 +15,16 @@ from typing import Any
 
 import pytest
 
+from support import compilers
+
 STRUCTURES = Path(__file__).resolve().parent.parent.parent / "examples" / "structures"
 NAMES = sorted(path.parent.name for path in STRUCTURES.glob("*/bugs.toml"))
 KINDS = {"ordering", "atomicity", "unpersisted", "recovery-failure"}
 HARD = {"subset", "line", "late"}
 # A bug that a few insertions show, where it is not the first one that is not hard.
 FEW = {"b-tree": 10, "clht": 1, "crit-bit-tree": 2, "level-hash": 3, "red-black-tree": 4}
-SANITIZED = "-O1 -g -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all"
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZED = " ".join(("-O1 -g -Wall -Wextra -Werror", *SANITIZERS))
 
 
 def described(name: str) -> dict[str, Any]:
@@ -40,19 +43,11 @@ def copied(tmp_path: Path) -> Path:
     return folder
 
 
-def build(folder: Path, name: str, compiler: str, flags: str, bug: int = 0) -> Path:
-    cxx = compiler.replace("gcc", "g++").replace("clang", "clang++")
-    variables = [f"CC={compiler}", f"CXX={cxx}", f"CFLAGS={flags}", f"CXXFLAGS={flags}", f"BUG={bug}"]
+def build(folder: Path, name: str, compiler: tuple[str, str], flags: str, bug: int = 0) -> Path:
+    variables = [f"CC={compiler[0]}", f"CXX={compiler[1]}", f"CFLAGS={flags}", f"CXXFLAGS={flags}", f"BUG={bug}"]
     done = subprocess.run(["make", "-s", f"NAME={name}", *variables], cwd=folder, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     return folder / name / "driver"
-
-
-def compiler_named(name: str) -> str:
-    found = shutil.which(name) or shutil.which(f"{name}-14")
-    if not found:
-        pytest.skip(f"no {name} here")
-    return found
 
 
 def random_operations(seed: int) -> list[str]:
@@ -91,7 +86,7 @@ def answers_of_a_dictionary(lines: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_answers_as_a_dictionary_does_also_when_reopened(name: str, tmp_path: Path) -> None:
-    driver = build(copied(tmp_path), name, compiler_named("clang"), SANITIZED)
+    driver = build(copied(tmp_path), name, compilers.sanitizing("clang", *SANITIZERS), SANITIZED)
     for seed in range(8):
         lines = random_operations(seed)
         cuts = [0, *sorted(random.Random(seed).sample(range(len(lines)), 3)), len(lines)]
@@ -107,7 +102,7 @@ def test_it_answers_as_a_dictionary_does_also_when_reopened(name: str, tmp_path:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gcc_builds_it_without_a_warning(name: str, tmp_path: Path) -> None:
-    build(copied(tmp_path), name, compiler_named("gcc"), "-O1 -g -Wall -Wextra -Werror")
+    build(copied(tmp_path), name, compilers.named("gcc"), "-O1 -g -Wall -Wextra -Werror")
 
 
 @pytest.mark.slow
@@ -115,7 +110,7 @@ def test_gcc_builds_it_without_a_warning(name: str, tmp_path: Path) -> None:
 def test_every_planted_bug_builds_without_a_warning(name: str, tmp_path: Path) -> None:
     folder = copied(tmp_path)
     for bug in described(name)["bug"]:
-        build(folder, name, compiler_named("gcc"), "-O1 -g -Wall -Wextra -Werror", bug["number"])
+        build(folder, name, compilers.named("gcc"), "-O1 -g -Wall -Wextra -Werror", bug["number"])
 
 
 @pytest.mark.parametrize("name", NAMES)

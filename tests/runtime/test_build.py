@@ -16,6 +16,7 @@ from crashcheck.runtime import build
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.patterns import matches
 from crashcheck.runtime.record import Workload, record
+from support import compilers
 from support.decode import CLEAN_EXIT, decode
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -49,7 +50,7 @@ def test_processes_that_build_at_once_get_the_same_library(tmp_path: Path, monke
 def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRASHCHECK_CACHE", str(tmp_path))
     with pytest.raises(CrashcheckError) as caught:
-        build_runtime(["cc", "-fno-such-flag"])
+        build_runtime([*compilers.c_compiler(), "-fno-such-flag"])
     assert caught.value.slug == "runtime-build"
     assert "-fno-such-flag" in caught.value.message
     with pytest.raises(CrashcheckError) as caught:
@@ -83,7 +84,7 @@ def test_c_and_python_agree_on_patterns(library: RuntimeLibrary, tmp_path: Path)
     target = tmp_path / "globs"
     subprocess.run(
         [
-            "cc",
+            *compilers.c_compiler(),
             *STRICT,
             str(PROGRAMS / "globs.c"),
             str(library.archive),
@@ -130,19 +131,22 @@ RENAMED = (
 )
 
 
-def _instrumented(name: str, include: Path, target: Path, *flags: str) -> None:
+def _instrumented(compiler: str, name: str, include: Path, target: Path, *flags: str) -> None:
     """Compiles a program with its calls renamed as crashcheck-cc renames them."""
     renames = [f"-D{function}=cc_wrap_{function}" for function in RENAMED]
     source = str(PROGRAMS / f"{name}.c")
     subprocess.run(
-        ["gcc", *STRICT, "-g", *flags, *renames, f"-I{include}", "-c", source, "-o", str(target)], check=True
+        [compiler, *STRICT, "-g", *flags, *renames, f"-I{include}", "-c", source, "-o", str(target)], check=True
     )
 
 
 def test_a_static_program_records(library: RuntimeLibrary, tmp_path: Path) -> None:
-    _instrumented("threads", library.include, tmp_path / "threads.o")
+    _instrumented(compilers.c_compiler()[0], "threads", library.include, tmp_path / "threads.o")
     target = tmp_path / "static"
-    subprocess.run(["cc", "-static", str(tmp_path / "threads.o"), str(library.archive), "-o", str(target)], check=True)
+    subprocess.run(
+        [*compilers.c_compiler(), "-static", str(tmp_path / "threads.o"), str(library.archive), "-o", str(target)],
+        check=True,
+    )
     recording = record(Workload([str(target), "{pool}", "threads"], ["*.db"], timeout_s=60), tmp_path / "w")
     trace = decode(recording.trace)
     assert len(trace.of("STORE")) == 4 * 6000
@@ -150,13 +154,20 @@ def test_a_static_program_records(library: RuntimeLibrary, tmp_path: Path) -> No
 
 
 @pytest.fixture(scope="module")
-def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recorder's objects under AddressSanitizer and UndefinedBehaviorSanitizer."""
+def sanitizing() -> str:
+    """A C compiler that has AddressSanitizer and UndefinedBehaviorSanitizer."""
+    return compilers.sanitizing("gcc", *SANITIZE)[0]
+
+
+@pytest.fixture(scope="module")
+def sanitized(sanitizing: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recorder's objects under these sanitizers."""
     folder = tmp_path_factory.mktemp("sanitized")
     for source in build.c_sources():
         flags = [flag for flag in build.FLAGS if flag not in ("-O2", "-fPIC")]
         subprocess.run(
-            ["gcc", *STRICT, *flags, *SANITIZE, "-c", str(source), "-o", str(folder / f"{source.stem}.o")], check=True
+            [sanitizing, *STRICT, *flags, *SANITIZE, "-c", str(source), "-o", str(folder / f"{source.stem}.o")],
+            check=True,
         )
     return folder
 
@@ -174,11 +185,13 @@ SCENES = [
 
 
 @pytest.mark.parametrize(("name", "scene"), SCENES)
-def test_the_recorder_is_clean_under_sanitizers(sanitized: Path, name: str, scene: str, tmp_path: Path) -> None:
-    _instrumented(name, build.INCLUDE, tmp_path / "program.o", "-fsanitize=address,undefined")
+def test_the_recorder_is_clean_under_sanitizers(
+    sanitizing: str, sanitized: Path, name: str, scene: str, tmp_path: Path
+) -> None:
+    _instrumented(sanitizing, name, build.INCLUDE, tmp_path / "program.o", "-fsanitize=address,undefined")
     target = tmp_path / "checked"
     objects = [str(path) for path in sorted(sanitized.glob("*.o"))]
-    subprocess.run(["gcc", *SANITIZE, str(tmp_path / "program.o"), *objects, "-o", str(target)], check=True)
+    subprocess.run([sanitizing, *SANITIZE, str(tmp_path / "program.o"), *objects, "-o", str(target)], check=True)
     plain = RuntimeLibrary(Path(""), Path(""), Path(""), Path(""))
     recording = record(Workload([str(target), "{pool}", scene], ["*.db"], timeout_s=300), tmp_path / "w", runtime=plain)
     assert "Sanitizer" not in recording.stderr.read_text()
@@ -190,7 +203,8 @@ def test_output_and_files_of_c_plus_plus_streams_are_recorded(library: RuntimeLi
     target = tmp_path / "ostream"
     subprocess.run(
         [
-            "c++", "-Wall", "-Wextra", "-Werror", f"-I{library.include}", str(PROGRAMS / "ostream.cpp"),
+            *compilers.cxx_compiler(), "-Wall", "-Wextra", "-Werror",
+            f"-I{library.include}", str(PROGRAMS / "ostream.cpp"),
             f"-L{library.link.parent}", "-lcrashcheck", f"-Wl,-rpath,{library.shared.parent}", "-o", str(target),
         ],
         check=True,

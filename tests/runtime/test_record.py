@@ -16,6 +16,7 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import RuntimeLibrary
 from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.sparse import copy_tree
+from support import compilers
 from support.decode import DISK_FULL, decode
 
 
@@ -51,7 +52,7 @@ def plain(tmp_path: Path) -> Callable[..., Path]:
     def build(*flags: str) -> Path:
         target = tmp_path / "plain"
         source = Path(__file__).resolve().parent / "programs" / "plain.c"
-        subprocess.run(["cc", *flags, str(source), "-o", str(target)], check=True)
+        subprocess.run([*compilers.c_compiler(), *flags, str(source), "-o", str(target)], check=True)
         return target
 
     return build

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from crashcheck import pipeline
+from crashcheck.checker.results import Location, RunResult, StopReason
+from crashcheck.config import BuildConfig, load, override
+from support.examples import BuiltExamples
 from support.paths import EXAMPLES
 
 # Of a crash of the workload; those that need a crash of the recovery as well are another matter.
@@ -23,50 +26,40 @@ MISSED: set[tuple[str, str]] = set()
 WHOLE = {("lock-free-list", "buggy")}
 
 
-@pytest.fixture(scope="session")
-def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("twins")
-    left = shutil.ignore_patterns("buggy", "fixed", "check", ".crashcheck")
-    shutil.copytree(EXAMPLES, folder / "examples", ignore=left)
-    return folder / "examples"
-
-
-def run(folder: Path, twin: str, chosen: str, environment: dict[str, str]) -> dict[str, Any]:
-    report = folder / f"{twin}-{chosen}.json"
-    command = ["crashcheck", "run", "-c", f"{twin}.toml", "--strategy", chosen, "--format", f"json={report}"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    result: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-    assert result["run"]["stop_reason"] == "exhausted"
+def run(folder: Path, twin: str, strategy: str) -> RunResult:
+    """What `crashcheck run` finds, without building again and without looking for fixes."""
+    config = replace(load(folder / f"{twin}.toml"), build=BuildConfig())
+    result = pipeline.run(override(config, strategy=strategy, fixes=False)).result
+    assert result.stop_reason is StopReason.EXHAUSTED
     return result
 
 
-def culprits(report: dict[str, Any]) -> list[tuple[str, str, str]]:
-    return sorted(
-        (finding["kind"], place(finding["location"]), place(finding["other"])) for finding in report["findings"]
-    )
+def culprits(result: RunResult) -> list[tuple[str, str, str]]:
+    return sorted((finding.kind, place(finding.location), place(finding.other)) for finding in result.findings)
 
 
-def place(location: dict[str, Any] | None) -> str:
-    return f"{location['file']}:{location['line']}" if location else ""
+def place(location: Location | None) -> str:
+    return f"{location.file}:{location.line}" if location else ""
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("twin", ["buggy", "fixed"])
 def test_pathfinder_finds_the_same_culprits_as_the_exhaustive_search_in_fewer_states(
-    name: str, twin: str, copies: Path, environment: dict[str, str]
+    name: str, twin: str, built_example: BuiltExamples
 ) -> None:
-    exhaustive = run(copies / name, twin, "exhaustive", environment)
-    pathfinder = run(copies / name, twin, "pathfinder", environment)
+    exhaustive = run(built_example(name), twin, "exhaustive")
+    pathfinder = run(built_example(name), twin, "pathfinder")
     assert bool(culprits(exhaustive)) == (twin == "buggy")
     assert culprits(pathfinder) == ([] if (name, twin) in MISSED else culprits(exhaustive))
-    most, fewer = exhaustive["run"]["states"]["executed"], pathfinder["run"]["states"]["executed"]
+    most, fewer = exhaustive.states.executed, pathfinder.states.executed
     assert fewer <= (most if (name, twin) in WHOLE else most // 2)
 
 
-def test_groups_are_listed_a_row_each_with_their_sites(copies: Path, environment: dict[str, str]) -> None:
+def test_groups_are_listed_a_row_each_with_their_sites(
+    built_example: BuiltExamples, environment: dict[str, str]
+) -> None:
     command = ["crashcheck", "groups", "-c", "buggy.toml"]
-    done = subprocess.run(command, cwd=copies / "level-hash", env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=built_example("level-hash"), env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     invariant = (
         "`bucket.valid[]` must persist before `bucket.entry[].key`: buggy.c:41 writes `bucket.entry[].key` after "

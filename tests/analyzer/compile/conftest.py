@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +11,11 @@ import pytest
 
 from crashcheck.analyzer.compile.driver import wrapper
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site
+from support import compilers
+from support.compilers import CLANGS, NEWEST
 from support.paths import ROOT
 
 HERE = Path(__file__).parent
-CLANGS = tuple(name for name in (f"clang-{major}" for major in range(14, 20)) if shutil.which(name))
 PRELUDE = """
 #include <stddef.h>
 #include <stdint.h>
@@ -38,7 +38,16 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A runtime folder whose recorder prints."""
     folder = tmp_path_factory.mktemp("stub runtime")
     include = ROOT / "runtime" / "include"
-    common = ["cc", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", f"-I{include}", str(HERE / "stub.c")]
+    common = [
+        *compilers.c_compiler(),
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-O1",
+        "-fPIC",
+        f"-I{include}",
+        str(HERE / "stub.c"),
+    ]
     subprocess.run([*common, "-shared", "-o", str(folder / "libcrashcheck.so")], check=True)
     subprocess.run([*common, "-c", "-o", str(folder / "stub.o")], check=True)
     subprocess.run(["ar", "rcs", str(folder / "libcrashcheck.a"), str(folder / "stub.o")], check=True)
@@ -46,9 +55,9 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=CLANGS)
+@pytest.fixture(params=CLANGS or ("",), ids=lambda name: name or "the only one")
 def clang(request: pytest.FixtureRequest) -> str:
-    """Every clang from 14 to 19 that is installed."""
+    """Every clang from 14 to 19 that is installed; empty for the one that crashcheck-cc finds."""
     return str(request.param)
 
 
@@ -63,7 +72,7 @@ def build(stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
     monkeypatch.delenv("CRASHCHECK_FALLBACK", raising=False)
     monkeypatch.chdir(tmp_path)
 
-    def compile_it(source: str, *flags: str, cxx: bool = False, clang: str = CLANGS[-1], name: str = "snippet") -> Path:
+    def compile_it(source: str, *flags: str, cxx: bool = False, clang: str = NEWEST, name: str = "snippet") -> Path:
         monkeypatch.setenv("CRASHCHECK_CLANG", clang)
         path = tmp_path / (name + (".cc" if cxx else ".c"))
         path.write_text(PRELUDE + source)
@@ -102,7 +111,7 @@ def explain(text: str, program: Path) -> list[str]:
 def told(build: Build) -> Run:
     """`told(source, ...)`: what the recorder is told when the program runs."""
 
-    def run(source: str, *flags: str, cxx: bool = False, clang: str = CLANGS[-1]) -> list[str]:
+    def run(source: str, *flags: str, cxx: bool = False, clang: str = NEWEST) -> list[str]:
         program = build(source, *flags, cxx=cxx, clang=clang)
         done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)

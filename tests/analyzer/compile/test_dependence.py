@@ -19,6 +19,7 @@ from crashcheck.analyzer.compile.dependence.summaries import PARAMETER, SITE, Si
 from crashcheck.analyzer.compile.facts import ProgramFacts, UnitFacts, decode, encode
 from crashcheck.analyzer.compile.instrument.unit import UnitOptions, canonical_text, instrument_text
 from crashcheck.errors import CrashcheckError
+from support.compilers import plain_clang
 
 C = "struct s { long x, y, z, w; struct s *next; volatile long v; long a[4]; };\n"
 Told = Callable[..., list[str]]
@@ -33,7 +34,7 @@ def facts_of(request: pytest.FixtureRequest, tmp_path: Path, clang: str) -> Call
         path.write_text(C + source)
         bitcode = path.with_suffix(".bc")
         flags = ["-g", request.param, "-Xclang", "-disable-llvm-passes", "-c", "-emit-llvm", "-Wno-everything"]
-        subprocess.run([clang, *flags, str(path), "-o", str(bitcode)], check=True)
+        subprocess.run([*plain_clang(clang), *flags, str(path), "-o", str(bitcode)], check=True)
         options = UnitOptions(str(path), str(tmp_path), clang)
         _, facts = instrument_text(canonical_text(bitcode.read_bytes(), options), options)
         key, _ = encode(facts)

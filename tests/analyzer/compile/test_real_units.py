@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from crashcheck.analyzer.compile.driver import wrapper
 from crashcheck.analyzer.compile.facts import ProgramFacts
+from support.compilers import NEWEST, plain_clang
 
 HERE = Path(__file__).parent
 
@@ -21,15 +21,11 @@ def place(stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def newest() -> str:
-    return next(name for name in (f"clang-{major}" for major in range(19, 13, -1)) if shutil.which(name))
-
-
 def same(monkeypatch: pytest.MonkeyPatch, clang: str, *flags: str) -> None:
     monkeypatch.setenv("CRASHCHECK_CLANG", clang)
     source = str(HERE / "heavy.cc")
     words = ["-std=c++17", "-pthread", *flags, source]
-    subprocess.run([clang, "--driver-mode=g++", *words, "-o", "plain"], check=True)
+    subprocess.run([*plain_clang(clang, cxx=True), *words, "-o", "plain"], check=True)
     assert wrapper.run([*words, "-o", "hooked"], True) == 0
     plain = subprocess.run(["./plain"], capture_output=True, text=True, check=True)
     hooked = subprocess.run(["./hooked"], capture_output=True, text=True, check=True)
@@ -42,7 +38,7 @@ def same(monkeypatch: pytest.MonkeyPatch, clang: str, *flags: str) -> None:
 
 
 def test_a_unit_full_of_templates_runs_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    same(monkeypatch, newest(), "-O1")
+    same(monkeypatch, NEWEST, "-O1")
 
 
 @pytest.mark.slow
@@ -55,12 +51,12 @@ def test_every_clang_gives_a_unit_that_runs_the_same(clang: str, monkeypatch: py
     "flags", [("-O0",), ("-O3", "-g", "-fPIC", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections")]
 )
 def test_levels_and_sections_change_nothing(flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    same(monkeypatch, newest(), *flags)
+    same(monkeypatch, NEWEST, *flags)
 
 
 def test_unusual_c_constructs_survive(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("odd.c").write_text(ODD)
-    subprocess.run([newest(), "-w", "-O2", "odd.c", "-lm", "-o", "plain"], check=True)
+    subprocess.run([NEWEST, "-w", "-O2", "odd.c", "-lm", "-o", "plain"], check=True)
     expected = subprocess.run(["./plain"], capture_output=True, text=True, check=True).stdout
     for level in ("-O0", "-O2"):
         assert wrapper.run(["-w", level, "odd.c", "-lm", "-o", "hooked"], False) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from crashcheck import recording
 from crashcheck.config import BudgetConfig, Config, load, override
+from support import compilers
 
 STORE_H = """\
 #include <fcntl.h>
@@ -166,7 +168,7 @@ def test_a_workload_that_keeps_the_order_has_nothing_to_violate(program: Program
 def test_the_state_that_violates_it_is_among_the_first(program: Program) -> None:
     """With a check whose reads are not seen, the same number of states does not find it."""
     assert len(program.run(2)["findings"]) == 1
-    program.write(check_with="cc")
+    program.write(check_with=shlex.join(compilers.c_compiler()))
     unseen = program.run(2)
     assert unseen["findings"] == []
     assert unseen["run"]["warnings"] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from enum import IntEnum, IntFlag
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from crashcheck.runtime import trace_format as fmt
+from support import compilers
 from support.paths import ROOT
 
 HEADER = ROOT / "runtime" / "include" / "trace_format.h"
@@ -68,8 +68,6 @@ def test_mirror_equals_the_compiled_header(tmp_path: Path) -> None:
         for member in python:
             mirror[f"{prefix}{member.name}"] = int(member)
             prints.append((f"{prefix}{member.name}", f"{prefix}{member.name}"))
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    assert compiler is not None, "a C compiler is needed"
     source = tmp_path / "mirror.c"
     lines = "\n".join(f'    printf("%s\\t%llu\\n", "{name}", (unsigned long long)({value}));' for name, value in prints)
     source.write_text(
@@ -78,7 +76,9 @@ def test_mirror_equals_the_compiled_header(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     program = tmp_path / "mirror"
-    subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", "-o", str(program), str(source)], check=True)
+    subprocess.run(
+        [*compilers.c_compiler(), "-Wall", "-Wextra", "-Werror", "-o", str(program), str(source)], check=True
+    )
     said = subprocess.run([str(program)], check=True, capture_output=True).stdout
     numbers, magic = said.rsplit(b"magic\t", 1)
     compiled = {line.split("\t")[0]: int(line.split("\t")[1]) for line in numbers.decode().splitlines()}

@@ -41,6 +41,7 @@ from crashcheck.mutation_campaign import Fate, MutantResult, mutate
 from crashcheck.runtime import exploration
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
 from crashcheck.runtime.exploration import Explored, OpenGranule, explore
+from support import compilers
 from support.random_programs import SETTINGS, memory_programs
 from support.reference import First, Program
 from support.worlds import World, explored, record
@@ -180,7 +181,8 @@ def library(request: pytest.FixtureRequest) -> RuntimeLibrary | None:
     """The runtime, and the same under UndefinedBehaviorSanitizer: what it finds ends a run by SIGILL."""
     if request.param == "as it is":
         return None
-    return build_runtime(["gcc", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"])
+    flags = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]  # a trap needs no library
+    return build_runtime([*compilers.c_compiler(), *flags])
 
 
 @pytest.mark.parametrize(
