@@ -15,7 +15,7 @@ from crashcheck.checker.results import Location
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.runtime.trace_format import Kind
 
-UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE)
+UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME)
 
 
 class Provenance(Protocol):

@@ -34,7 +34,7 @@ HEADER = np.dtype(
         ("status", "<u4"),
         ("main_pid", "<u4"),
         ("next_operation", "<u4"),
-        ("reserved", "<u4"),
+        ("program", "<u4"),
         ("output_bytes", "<u8"),
         ("sole", "<u4"),
         ("numbering", "<u4"),
@@ -116,6 +116,9 @@ class Kind(IntEnum):
     DLOPEN = 24
     EXIT = 25
     UNMODELLED = 26
+    UNLINK = 27
+    RENAME = 28
+    CONTENT = 29
 
 
 # Kinds whose `size` counts bytes found at `payload`; of the others `size` is a range and `payload` a number.
@@ -129,6 +132,7 @@ PAYLOAD_KINDS = (
     Kind.EXEC,
     Kind.DLOPEN,
     Kind.UNMODELLED,
+    Kind.CONTENT,
 )
 
 
@@ -138,11 +142,13 @@ class StoreFlag(IntFlag):
     BULK = 4
     LIBRARY = 8
     VOLATILE = 16
+    JOINED = 32
 
 
 class WriteFlag(IntFlag):
     APPEND = 1
     DIRECT = 2
+    JOINED = 4
 
 
 class FlushKind(IntEnum):

@@ -105,7 +105,7 @@ def _never_started(command: Sequence[str]) -> CrashcheckError:
 
 
 def _limit(notes: Sequence[tuple[str, str]], trace: Path) -> CrashcheckError:
-    said = [text for reason, text in notes if reason in ("levels", "regions", "hooks-version")]
+    said = [text for reason, text in notes if reason in ("levels", "regions", "memory", "operations", "hooks-version")]
     if any(reason == "hooks-version" for reason, _ in notes):
         return CrashcheckError(
             "hooks-version",

@@ -23,6 +23,7 @@ from crashcheck.analyzer.persistence.pieces import (
     Ints,
     cut,
     number_granules,
+    persist_renamed,
 )
 from crashcheck.analyzer.persistence.px86 import loose_modes
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
@@ -32,7 +33,7 @@ from crashcheck.runtime.trace_format import Kind, SyncKind
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:
     """The eADR persistence graph of a trace."""
-    pieces = cut(trace, WORD_BYTES)
+    pieces = cut(trace, WORD_BYTES, joins=True)
     mode = loose_modes(trace, pieces, LOOSE_AFTER)
     events = trace.events
     moment = np.isin(events["kind"], np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
@@ -64,6 +65,7 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
     data = pieces.kind == DATA
     if data.any():
         granule[data] = granule[data].min()  # one order for all files
+    persist_renamed(trace, pieces, durable_from, journal=False)
     _close(durable_from, pieces.event, mode, pieces.file, pieces.offset, data)
     return assemble(trace, "eadr", options, pieces, granule, durable_from, mode, WORD_BYTES)
 

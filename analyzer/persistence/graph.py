@@ -119,6 +119,7 @@ class PersistenceGraph:
     mode: NDArray[np.uint8]  # pieces.IN_ORDER, LOOSE, LOOSE_AFTER
     fresh: NDArray[np.bool_]  # the piece's bytes are zeros except where its event wrote
     unit_bytes: int  # pieces of data never cross a multiple of this
+    source: Ints  # the event that carries the bytes of a piece of data; mostly its own
     extra: tuple[tuple[int, int], ...] = field(default=())  # added obligations (before, after), of `with_order`
 
     def __len__(self) -> int:
@@ -176,14 +177,14 @@ class PersistenceGraph:
 
     def data(self, piece: int) -> bytes:
         """The bytes that a data piece leaves in [offset, offset + size)."""
-        event = int(self.event[piece])
+        event = int(self.source[piece])
         start = int(self.trace.events["offset"][event])
         size = int(self.trace.events["size"][event])
         low, high = int(self.offset[piece]), int(self.offset[piece] + self.size[piece])
         if not self.fresh[piece]:
             return self.trace.data_range(event, low - start, high - low)
         buffer = bytearray(high - low)
-        if int(self.trace.events["kind"][event]) in (Kind.STORE, Kind.WRITE):
+        if int(self.trace.events["kind"][event]) in (Kind.STORE, Kind.WRITE, Kind.CONTENT):
             a, b = max(low, start), min(high, start + size)
             if a < b:
                 buffer[a - low : b - low] = self.trace.data_range(event, a - start, b - a)
@@ -396,4 +397,5 @@ def assemble(
         mode,
         np.zeros(len(pieces), dtype=np.bool_) if fresh is None else fresh,
         unit_bytes,
+        pieces.source,
     )

@@ -30,6 +30,7 @@ from crashcheck.analyzer.persistence.pieces import (
     Pieces,
     cut,
     number_granules,
+    persist_renamed,
 )
 from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, find_syncs, folder_hash
 from crashcheck.analyzer.trace.reader import Trace
@@ -41,6 +42,7 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
     granule_bytes = options.tear or PAGE_BYTES
     pieces, fresh = _with_zeroed_pages(cut(trace, granule_bytes), granule_bytes)
     durable_from = _Pages(trace, pieces, options).run()
+    persist_renamed(trace, pieces, durable_from, journal=options.files == "ext4")
     mode = np.full(len(pieces), IN_ORDER, dtype=np.uint8)
     granule = number_granules(pieces, granule_bytes)
     return assemble(trace, "page-cache", options, pieces, granule, durable_from, mode, granule_bytes, fresh)
@@ -52,7 +54,7 @@ def _with_zeroed_pages(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDAr
     fresh = np.zeros(len(pieces), dtype=np.bool_)
     if not len(shrinks):
         return pieces, fresh
-    added: list[tuple[int, int, int, int]] = []  # event, file, offset, size
+    added: list[tuple[int, int, int, int, int]] = []  # event, file, offset, size, source
     whole: set[int] = set()  # pieces that begin their page again, from zeros
     for file in np.unique(pieces.file[shrinks]).tolist():
         shrinking = _Shrinking(pieces, file, granule_bytes)
@@ -64,12 +66,12 @@ def _with_zeroed_pages(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDAr
     replaced = sorted(whole)
     keep = np.ones(len(pieces), dtype=np.bool_)
     keep[replaced] = False
-    extra = np.array(sorted(set(added)), dtype=np.int64).reshape(-1, 4)
+    extra = np.array(sorted(set(added)), dtype=np.int64).reshape(-1, 5)
     many = len(extra)
     events = np.concatenate([pieces.event[keep], extra[:, 0]])
     kinds = np.concatenate([pieces.kind[keep], np.full(many, DATA, dtype=np.uint8)])
     offset = np.concatenate([pieces.offset[keep], extra[:, 2]])
-    order = np.lexsort((offset, kinds == DATA, events))
+    order = np.lexsort((np.where(kinds == DATA, offset, 0), kinds == DATA, events))
     fresh = np.concatenate([np.zeros(int(keep.sum()), np.bool_), np.ones(many, np.bool_)])[order]
     return (
         Pieces(
@@ -79,6 +81,7 @@ def _with_zeroed_pages(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDAr
             offset[order],
             np.concatenate([pieces.size[keep], extra[:, 3]])[order],
             np.concatenate([pieces.old_size[keep], np.full(many, -1, dtype=np.int64)])[order],
+            np.concatenate([pieces.source[keep], extra[:, 4]])[order],
         ),
         fresh,
     )
@@ -91,7 +94,8 @@ class _Shrinking:
         self.pieces = pieces
         self.file = file
         self.granule_bytes = granule_bytes
-        self.added: list[tuple[int, int, int, int]] = []  # event, file, offset, size of pieces that shrinking adds
+        # event, file, offset, size, source of pieces that shrinking adds
+        self.added: list[tuple[int, int, int, int, int]] = []
         self.renewing: set[int] = set()  # pieces that begin their page again, from zeros
         self.cuts: list[tuple[int, int]] = []  # (first page cut off, row), rows ascending
         self.renewed: dict[int, tuple[int, int]] = {}  # page: row and event of its last renewal
@@ -111,7 +115,7 @@ class _Shrinking:
         low, high = new, min(page * PAGE_BYTES, old)
         while low < high:
             stop = min((low // self.granule_bytes + 1) * self.granule_bytes, high)
-            self.added.append((event, self.file, low, stop - low))
+            self.added.append((event, self.file, low, stop - low, event))
             low = stop
 
     def _write(self, row: int, event: int, page: int) -> None:
@@ -121,7 +125,7 @@ class _Shrinking:
         if latest > renewed:
             self.renewed[page] = row, event
             for at in range(page * PAGE_BYTES, (page + 1) * PAGE_BYTES, self.granule_bytes):
-                self.added.append((event, self.file, at, self.granule_bytes))
+                self.added.append((event, self.file, at, self.granule_bytes, int(self.pieces.source[row])))
             self.renewing.add(row)
         elif renewed_at == event:
             self.renewing.add(row)  # another sector of the page, in the same event

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.runtime.trace_format import Kind
+from crashcheck.runtime.trace_format import Kind, StoreFlag, WriteFlag
 
 Ints = NDArray[np.int64]
 
@@ -27,7 +27,8 @@ LOOSE_AFTER = 2  # after every IN_ORDER piece of an earlier event, and earlier p
 
 @dataclass(frozen=True, slots=True)
 class SizeStep:
-    """A change of a file's size or existence. `new` and `old` are sizes in bytes (0 for existence)."""
+    """A change of a file's size or existence. `new` and `old` are sizes in bytes; of existence, 1 or 0 for `old` and 0 for `new`:
+    `old` is 1 where the file goes away."""
 
     event: int
     file: int
@@ -36,53 +37,113 @@ class SizeStep:
     new: int
 
 
+_STEPS = np.array([Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME], dtype=np.uint8)
+
+
+class _Sizes:
+    """The sizes of all files on the way through a trace, and the steps that they take."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.size = {number: file.first_size for number, file in trace.files.items()}
+        self.steps: list[SizeStep] = []
+
+    def set(self, event: int, file: int, new: int) -> None:
+        old = self.size[file]
+        if new != old:
+            self.steps.append(SizeStep(event, file, SIZE, old, new))
+            self.size[file] = new
+
+    def begin(self, event: int, file: int) -> None:
+        """The file comes into being, empty."""
+        self.steps.append(SizeStep(event, file, EXISTS, 0, 0))
+        self.size[file] = 0
+
+    def end(self, event: int, file: int) -> None:
+        """The file goes away, with all that it held."""
+        self.set(event, file, 0)
+        self.steps.append(SizeStep(event, file, EXISTS, 1, 0))
+
+    def replace(self, event: int, file: int, size: int) -> None:
+        """The file becomes another one, of `size` bytes."""
+        self.set(event, file, 0)
+        self.begin(event, file)
+        self.set(event, file, size)
+
+
 def size_steps(trace: Trace) -> list[SizeStep]:
     """Every step that a file's size and existence take, in trace order."""
     events = trace.events
-    sizes = {number: file.first_size for number, file in trace.files.items()}
-    kinds = np.array([Kind.WRITE, Kind.TRUNCATE, Kind.CREATE], dtype=np.uint8)
-    where = np.flatnonzero(np.isin(events["kind"], kinds))
-    steps = []
-    rows = zip(
-        where.tolist(),
-        events["kind"][where].tolist(),
-        events["file"][where].tolist(),
-        events["offset"][where].tolist(),
-        events["size"][where].tolist(),
-        strict=True,
-    )
-    for event, kind, file, offset, size in rows:
-        old = sizes[file]
+    sizes = _Sizes(trace)
+    where = np.flatnonzero(np.isin(events["kind"], _STEPS))
+    rows = (events[name][where].tolist() for name in ("kind", "file", "offset", "size", "aux"))
+    for event, kind, file, offset, size, aux in zip(where.tolist(), *rows, strict=True):
         if kind == Kind.CREATE:
-            steps.append(SizeStep(event, file, EXISTS, 0, 0))
-            sizes[file] = 0
-            continue
-        new = offset if kind == Kind.TRUNCATE else max(old, offset + size if size else old)
-        if new != old:
-            steps.append(SizeStep(event, file, SIZE, old, new))
-            sizes[file] = new
-    return steps
+            sizes.begin(event, file)
+        elif kind == Kind.UNLINK:
+            sizes.end(event, file)
+        elif kind == Kind.RENAME:
+            if aux:
+                sizes.end(event, aux)
+            sizes.replace(event, file, offset)
+        else:
+            sizes.set(event, file, offset if kind == Kind.TRUNCATE else max(sizes.size[file], offset + size if size else 0))
+    return sizes.steps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
     """Parallel arrays, one row per piece, sorted by event; metadata precede the data of their event."""
 
-    event: Ints
+    event: Ints  # which the piece is issued with
     file: Ints
     kind: NDArray[np.uint8]
     offset: Ints  # of data, in the file; of a size step: the new size
     size: Ints  # bytes of data; 0 for metadata
-    old_size: Ints  # of a size step: the size before it; -1 for others
+    old_size: Ints  # of a size step: the size before it; 1 where a file goes away; -1 for others
+    source: Ints  # the event that carries the bytes of data; else `event`
 
     def __len__(self) -> int:
         return len(self.event)
 
 
-def cut(trace: Trace, unit_bytes: int) -> Pieces:
-    """All updates: data cut at multiples of `unit_bytes`, and a piece for every size step."""
+def _renamed_with(trace: Trace) -> tuple[Ints, Ints]:
+    """Events that hold the content of renamed files, and for each the rename that it belongs to; none that was cut short."""
+    kinds, files, threads = (trace.events[name] for name in ("kind", "file", "thread"))
+    contents = np.flatnonzero((kinds == Kind.CONTENT) & (trace.events["size"] > 0))
+    renames = np.flatnonzero(kinds == Kind.RENAME)
+    into = np.full(len(contents), -1, dtype=np.int64)
+    for at, content in enumerate(contents.tolist()):
+        later = renames[np.searchsorted(renames, content) :]
+        same = later[(files[later] == files[content]) & (threads[later] == threads[content])]
+        into[at] = same[0] if len(same) else -1
+    return contents[into >= 0], into[into >= 0]
+
+
+def _first_of_update(trace: Trace, updates: Ints) -> Ints:
+    """For each of some stores and writes the one that began its update: itself, or of those it is joined to the first."""
+    kinds, threads = trace.events["kind"][updates], trace.events["thread"][updates]
+    flags = trace.events["flags"][updates]
+    joined = np.where(kinds == Kind.STORE, flags & int(StoreFlag.JOINED), flags & int(WriteFlag.JOINED)) != 0
+    who = threads.astype(np.int64) * 2 + (kinds == Kind.STORE)
+    order = np.argsort(who, kind="stable")
+    at = np.arange(len(updates))
+    begins = ~joined[order]
+    begins[1:] |= who[order][1:] != who[order][:-1]
+    first = np.empty(len(updates), dtype=np.int64)
+    first[order] = updates[order][np.maximum.accumulate(np.where(begins, at, 0))]
+    return first
+
+
+def cut(trace: Trace, unit_bytes: int, joins: bool = False) -> Pieces:
+    """All updates: data cut at multiples of `unit_bytes`, and a piece for every size step.
+
+    `joins`: stores that go on with an earlier one are issued with it, so that their pieces have no order among themselves.
+    """
     events = trace.events
     updates = np.flatnonzero(((events["kind"] == Kind.STORE) | (events["kind"] == Kind.WRITE)) & (events["size"] > 0))
+    issued = _first_of_update(trace, updates) if joins else updates
+    contents, renames = _renamed_with(trace)
+    updates, issued = np.concatenate([updates, contents]), np.concatenate([issued, renames])
     start = events["offset"][updates].astype(np.int64)
     end = start + events["size"][updates].astype(np.int64)
     first = start // unit_bytes
@@ -94,21 +155,73 @@ def cut(trace: Trace, unit_bytes: int) -> Pieces:
     high = np.minimum((unit + 1) * unit_bytes, end[rows])
     steps = size_steps(trace)
     many = len(rows)
-    event = np.concatenate([updates[rows], np.array([s.event for s in steps], dtype=np.int64)])
-    kind = np.concatenate([np.full(many, DATA, dtype=np.uint8), np.array([s.kind for s in steps], dtype=np.uint8)])
-    file = np.concatenate(
-        [events["file"][updates][rows].astype(np.int64), np.array([s.file for s in steps], dtype=np.int64)]
-    )
-    offset = np.concatenate([low, np.array([s.new for s in steps], dtype=np.int64)])
-    size = np.concatenate([high - low, np.zeros(len(steps), dtype=np.int64)])
-    old = np.concatenate(
-        [
-            np.full(many, -1, dtype=np.int64),
-            np.array([s.old if s.kind == SIZE else -1 for s in steps], dtype=np.int64),
-        ]
-    )
-    order = np.lexsort((offset, kind == DATA, event))
-    return Pieces(event[order], file[order], kind[order], offset[order], size[order], old[order])
+
+    def with_steps(of_data: Ints, of_steps: list[int]) -> Ints:
+        return np.concatenate([of_data, np.array(of_steps, dtype=np.int64)])
+
+    kind = with_steps(np.full(many, DATA, dtype=np.int64), [s.kind for s in steps]).astype(np.uint8)
+    event = with_steps(issued[rows], [s.event for s in steps])
+    source = with_steps(updates[rows], [s.event for s in steps])
+    file = with_steps(events["file"][updates][rows].astype(np.int64), [s.file for s in steps])
+    offset = with_steps(low, [s.new for s in steps])
+    size = with_steps(high - low, [0] * len(steps))
+    old = with_steps(np.full(many, -1, np.int64), [s.old if s.kind == SIZE or s.old else -1 for s in steps])
+    # metadata of one event keep their order, and come before its data
+    order = np.lexsort((np.where(kind == DATA, offset, 0), kind == DATA, event))
+    cut_up = Pieces(event[order], file[order], kind[order], offset[order], size[order], old[order], source[order])
+    return _while_files_exist(cut_up)
+
+
+def _while_files_exist(pieces: Pieces) -> Pieces:
+    """The pieces without those of a file that had no name when they were issued: no crash leaves them."""
+    names = np.flatnonzero(pieces.kind == EXISTS)
+    if not bool((pieces.old_size[names] > 0).any()):
+        return pieces
+    rows = np.arange(len(pieces))
+    span = len(pieces) + 1
+    keys = pieces.file[names] * span + names
+    order = np.argsort(keys)
+    last = np.searchsorted(keys[order], pieces.file * span + rows, side="right") - 1
+    name = names[order][np.maximum(last, 0)]
+    nameless = (last >= 0) & (pieces.file[name] == pieces.file) & (pieces.old_size[name] > 0)
+    keep = ~nameless | (pieces.kind == EXISTS)
+    if bool(keep.all()):
+        return pieces
+    columns = (pieces.event, pieces.file, pieces.kind, pieces.offset, pieces.size, pieces.old_size, pieces.source)
+    event, file, kind, offset, size, old, source = (column[keep] for column in columns)
+    return Pieces(event, file, kind, offset, size, old, source)
+
+
+def persist_renamed(trace: Trace, pieces: Pieces, durable_from: Ints, journal: bool) -> None:
+    """Make a change of names durable at once, with all that its files held (crash-model.md, "Names").
+
+    `journal`: and with every earlier change of a name, and of a size by itself, of any file: one journal holds them.
+    """
+    kinds = trace.events["kind"]
+    names = np.flatnonzero((kinds == Kind.UNLINK) | (kinds == Kind.RENAME))
+    if not len(names):
+        return
+    source = np.where(kinds[names] == Kind.RENAME, trace.events["aux"][names], 0).astype(np.int64)
+    files = np.concatenate([trace.events["file"][names].astype(np.int64), source])
+    moments = np.concatenate([names, names])
+    _persist_by_next(files, moments, pieces.file, pieces, durable_from)
+    if journal:
+        changed = (pieces.kind != DATA) & (kinds[pieces.event] != Kind.WRITE)
+        _persist_by_next(np.zeros_like(names), names, np.where(changed, 0, -1), pieces, durable_from)
+    soonest: dict[int, int] = {}  # a size that is durable takes the earlier ones of its file along
+    for row in np.flatnonzero(pieces.kind == SIZE)[::-1].tolist():
+        file = int(pieces.file[row])
+        durable_from[row] = soonest[file] = min(int(durable_from[row]), soonest.get(file, int(durable_from[row])))
+
+
+def _persist_by_next(groups: Ints, moments: Ints, group_of: Ints, pieces: Pieces, durable_from: Ints) -> None:
+    """Make pieces durable just after the first of the `moments` (events) of their group that is not before them."""
+    span = int(pieces.event.max(initial=0)) + 2
+    keys = np.sort(groups * span + moments)
+    at = np.searchsorted(keys, group_of * span + pieces.event, side="left")
+    rows = np.flatnonzero((at < len(keys)) & (group_of >= 0))
+    rows = rows[keys[at[rows]] // span == group_of[rows]]
+    durable_from[rows] = np.minimum(durable_from[rows], keys[at[rows]] % span + 1)
 
 
 def number_granules(pieces: Pieces, granule_bytes: int) -> Ints:

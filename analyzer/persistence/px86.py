@@ -29,6 +29,7 @@ from crashcheck.analyzer.persistence.pieces import (
     Pieces,
     cut,
     number_granules,
+    persist_renamed,
 )
 from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, find_syncs
 from crashcheck.analyzer.trace.reader import Trace
@@ -42,6 +43,7 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
     pieces = cut(trace, WORD_BYTES)
     mode = loose_modes(trace, pieces, LOOSE)
     durable_from = _Caches(trace, pieces, mode).run()
+    persist_renamed(trace, pieces, durable_from, journal=False)
     return assemble(trace, "px86", options, pieces, number_granules(pieces, LINE_BYTES), durable_from, mode, WORD_BYTES)
 
 

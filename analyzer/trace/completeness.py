@@ -13,6 +13,7 @@ from crashcheck.runtime.sparse import extents
 from crashcheck.runtime.trace_format import Kind
 
 _BLOCK = 1 << 16
+_UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +67,28 @@ def check(trace: Trace, first: Path, final: Path) -> Completeness:
     """
     replays = {number: _Replay(file, first / file.path) for number, file in trace.files.items()}
     events = trace.events
-    kinds = np.array([Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE], dtype=np.uint8)
+    kinds = np.array([*_UPDATES, Kind.CONTENT], dtype=np.uint8)
     where = np.flatnonzero(np.isin(events["kind"], kinds))
-    rows = zip(where.tolist(), *(events[n][where].tolist() for n in ("kind", "file", "offset", "size")), strict=True)
-    for index, kind, file, offset, size in rows:
+    columns = ("kind", "file", "offset", "size", "aux", "thread")
+    rows = zip(where.tolist(), *(events[name][where].tolist() for name in columns), strict=True)
+    contents: dict[tuple[int, int], list[int]] = {}  # file, thread: events with the content of a file that is renamed
+    for index, kind, file, offset, size, aux, thread in rows:
         replay = replays[file]
         if kind == Kind.CREATE:
-            replay.exists = True
-            replay.truncate(0)
+            replay.begin()
+        elif kind == Kind.UNLINK:
+            replay.end()
+        elif kind == Kind.CONTENT:
+            contents.setdefault((file, thread), []).append(index)
+        elif kind == Kind.RENAME:
+            if aux:
+                replays[aux].end()
+            replay.begin()
+            for content in contents.pop((file, thread), ()):
+                replay.write(int(events["offset"][content]), trace.data(content))
+            replay.size = offset
+        elif replay.ended:
+            continue  # it has no name any more
         elif kind == Kind.TRUNCATE:
             replay.truncate(offset)
         else:
@@ -90,10 +105,21 @@ class _Replay:
     def __init__(self, file: WatchedFile, first: Path) -> None:
         self.file = file
         self.exists = file.existed
+        self.ended = False  # it was deleted, and not created again
         self.size = file.first_size
         self.first = _Image(first) if file.existed else _Image(None)
         self.kept = self.first.size
         self.blocks: dict[int, bytearray] = {}
+
+    def begin(self) -> None:
+        """It comes into being, empty."""
+        self.truncate(0)
+        self.exists, self.ended = True, False
+
+    def end(self) -> None:
+        """It goes away, with all that it held."""
+        self.truncate(0)
+        self.exists, self.ended = False, True
 
     def _block(self, number: int) -> bytearray:
         block = self.blocks.get(number)

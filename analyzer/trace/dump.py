@@ -186,6 +186,12 @@ _WORDS: dict[Kind, Callable[[Trace, int, Any], str]] = {
     Kind.WRITE: _write,
     Kind.TRUNCATE: lambda trace, _, e: f"truncate {_file(trace, e)} to {int(e['offset'])}",
     Kind.CREATE: lambda trace, _, e: f"create {_file(trace, e)}",
+    Kind.UNLINK: lambda trace, _, e: f"unlink {_file(trace, e)}",
+    Kind.RENAME: lambda trace, _, e: (
+        f"rename {_quoted(trace.files[int(e['aux'])].path) if int(e['aux']) else 'another file'} to {_file(trace, e)}, "
+        f"{int(e['offset'])} bytes"
+    ),
+    Kind.CONTENT: lambda trace, _, e: f"content {_range(trace, e)}",
     Kind.FLUSH: lambda trace, _, e: f"{_name(FlushKind, int(e['aux']))} {_range(trace, e)}",
     Kind.FENCE: lambda _, __, e: f"fence {_name(FenceKind, int(e['aux']))}",
     Kind.SYNC_BEGIN: lambda trace, _, e: f"{_sync(trace, e)} begins",
@@ -204,6 +210,6 @@ _WORDS: dict[Kind, Callable[[Trace, int, Any], str]] = {
     Kind.FORK: lambda _, __, e: f"fork of process {int(e['payload'])}",
     Kind.EXEC: _text,
     Kind.DLOPEN: _text,
-    Kind.EXIT: lambda _, __, e: "exit of the first process" if int(e["aux"]) else "exit",
+    Kind.EXIT: lambda _, __, e: "exit of the program" if int(e["aux"]) else "exit",
     Kind.UNMODELLED: _text,
 }

@@ -146,7 +146,7 @@ def read(path: Path | str) -> Trace:
     truncated = ""
     if not int(header["status"]) & Status.CLEAN_EXIT:
         truncated = (
-            "the recorded program ended without running its exit handlers (killed, crashed or _exit); "
+            "the recorded program ended without exit (it was killed or crashed); "
             f"the last complete record has seq {int(events['seq'][-1]) if len(events) else 0}"
         )
     trace = Trace(path, events, {}, (), truncated, raw, stacks)
@@ -388,7 +388,7 @@ def _check_units(path: Path, events: Events) -> None:
 
 
 def _check_files(path: Path, events: Events, files: dict[int, WatchedFile]) -> None:
-    kinds = [Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.LOAD]
+    kinds = [Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME, Kind.CONTENT, Kind.LOAD]
     accesses = np.isin(events["kind"], np.array(kinds, dtype=np.uint8))
     for number in np.unique(events["file"][accesses]):
         if int(number) not in files:
@@ -396,3 +396,6 @@ def _check_files(path: Path, events: Events, files: dict[int, WatchedFile]) -> N
     ends = np.minimum(events["offset"][accesses], _MOST_OFFSET) + events["size"][accesses]
     if bool((ends >= _MOST_OFFSET).any()):
         raise _corrupt(path, "an access lies beyond byte 2^62, expected it inside a file")
+    for number in np.unique(events["aux"][events["kind"] == Kind.RENAME]):
+        if number and int(number) not in files:
+            raise _corrupt(path, f"file {int(number)} is renamed, expected one of {sorted(files)}")

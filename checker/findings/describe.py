@@ -155,6 +155,8 @@ def event_words(subject: Subject, event: int) -> str:
         Kind.WRITE: "the write",
         Kind.TRUNCATE: "the truncation",
         Kind.CREATE: "the file is created",
+        Kind.UNLINK: "the file is deleted",
+        Kind.RENAME: "the file is renamed",
         Kind.OUTPUT: "output is printed",
     }
     return names.get(Kind(kind), "the next event")

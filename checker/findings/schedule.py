@@ -27,6 +27,8 @@ _WHAT = {
     Kind.WRITE: "write",
     Kind.TRUNCATE: "truncate",
     Kind.CREATE: "create",
+    Kind.UNLINK: "unlink",
+    Kind.RENAME: "rename",
     Kind.FLUSH: "flush",
     Kind.FENCE: "fence",
     Kind.SYNC_BEGIN: "sync",
@@ -189,7 +191,8 @@ class Schedule:
         row = self._subject.trace.events[event]
         if kind in (Kind.STORE, Kind.WRITE):
             start = offset - int(row["offset"])
-            data = self._subject.trace.data_range(event, start, min(size, _SHOWN_BYTES))
+            shown_size = min(size, _SHOWN_BYTES)
+            data = self._subject.trace.data_range(event, start, shown_size) if 0 <= start < int(row["size"]) else b""
             shown = data.hex(" ") + (" …" if size > _SHOWN_BYTES else "")
             here = self._subject.provenance.of(event)
             name = f"[{offset:#x}]"
@@ -199,8 +202,8 @@ class Schedule:
             return f"{name} = {shown}{tail}"
         if kind == Kind.TRUNCATE:
             return f"size = {offset}"
-        if kind == Kind.CREATE:
-            return "create"
+        if kind in (Kind.CREATE, Kind.UNLINK, Kind.RENAME):
+            return _WHAT[kind]
         if kind == Kind.FLUSH:
             return FLUSH_NAMES.get(FlushKind(int(row["aux"])), "flush")
         if kind == Kind.FENCE:

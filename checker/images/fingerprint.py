@@ -199,9 +199,7 @@ class _FileTable:
         self.steps: Ints = np.flatnonzero(mine & (graph.kind == SIZE))
         zero = np.zeros(1, dtype=np.uint64)
         self.issued_sums = [np.concatenate([zero, np.cumsum(lane[self.data])]) for lane in owner.piece]
-        names = np.flatnonzero(mine & (graph.kind == EXISTS))
-        self.created = int(graph.durable_from[names].min()) if len(names) else NEVER
-        self.first_created = int(graph.event[names].min()) if len(names) else NEVER
+        self.names: Ints = np.flatnonzero(mine & (graph.kind == EXISTS))
         shrinks = self.steps[graph.offset[self.steps] < graph.old_size[self.steps]]
         self.shrinks = shrinks.tolist()
         # words from this one on may be cut off by a step in the middle of the trace
@@ -212,7 +210,7 @@ class _FileTable:
         at = int(np.searchsorted(self.durable_at, event, side="right"))
         steps = self.steps[self.graph.durable_from[self.steps] <= event]
         size = int(self.graph.offset[steps[-1]]) if len(steps) else self.watched.first_size
-        exists = self.watched.existed or self.created <= event
+        exists = self._exists_after(self.names[self.graph.durable_from[self.names] <= event])
         low, high = (int(sums[at]) for sums in self.durable_sums)
         return _Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
 
@@ -221,9 +219,13 @@ class _FileTable:
         at = int(np.searchsorted(self.issued, event, side="left"))
         last = int(np.searchsorted(self.graph.event[self.steps], event, side="left"))
         size = int(self.graph.offset[self.steps[last - 1]]) if last else self.watched.first_size
-        exists = self.watched.existed or self.first_created < event
+        exists = self._exists_after(self.names[self.graph.event[self.names] < event])
         low, high = (int(sums[at]) for sums in self.issued_sums)
         return _Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
+
+    def _exists_after(self, names: Ints) -> bool:
+        """Whether the file exists after these changes of its existence: it went away where there was something before."""
+        return int(self.graph.old_size[names[-1]]) <= 0 if len(names) else self.watched.existed
 
     def exact(self, state: CrashState, kept: list[int]) -> _Row:
         """The row of the state that holds the pending pieces `kept` of this file, whatever it hides."""
@@ -259,7 +261,8 @@ class _FileTable:
         graph = self.graph
         event = int(self.owner.space.points.event[state.point])
         wholes = [graph.whole(id_)[0] for id_ in kept]
-        exists = row.exists or any(int(graph.kind[id_]) == EXISTS for id_ in wholes)
+        names = [id_ for id_ in wholes if int(graph.kind[id_]) == EXISTS]
+        exists = int(graph.old_size[max(names)]) <= 0 if names else row.exists
         if not exists:
             return _Row(False, 0, 0, 0)
         size = row.size
@@ -424,13 +427,13 @@ def _first_words(first: FirstImage, file: Ints, word: Ints, opens: NDArray[np.bo
 def _words_of(graph: PersistenceGraph, piece: Ints, word: Ints) -> tuple[Words, Words]:
     """(bytes in place, mask of the bytes written) for the given words of the given pieces."""
     events = graph.trace.events
-    rows = graph.event[piece]
+    rows = graph.source[piece]
     base = word * WORD_BYTES
     low = np.maximum(base, graph.offset[piece])
     high = np.minimum(base + WORD_BYTES, graph.offset[piece] + graph.size[piece])
     mask = _ones(high - base) & ~_ones(low - base)
     kind = events["kind"][rows]
-    carries = (kind == Kind.STORE) | (kind == Kind.WRITE)
+    carries = (kind == Kind.STORE) | (kind == Kind.WRITE) | (kind == Kind.CONTENT)
     begin = events["offset"][rows].astype(np.int64)
     size = np.where(carries, events["size"][rows].astype(np.int64), 0)
     a, b = np.maximum(low, begin), np.minimum(high, begin + size)

@@ -78,12 +78,13 @@ class _Overlay:
 class _Shape:
     """A file on its way through the trace: its size, and what was written since it had it."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, exists: bool) -> None:
         self.size = size
+        self.exists = exists
         self.overlay = _Overlay()
 
     def patch(self, path: str, size: int) -> FilePatch:
-        return FilePatch(path, True, size, self.overlay.runs(size))
+        return FilePatch(path, self.exists, size, self.overlay.runs(size)) if self.exists else FilePatch(path, False, 0, ())
 
 
 class Content:
@@ -166,15 +167,17 @@ class Content:
             shape = shapes.get(number)
             if shape is None:
                 before = int(self.graph.event[low]) if low else -1
-                shape = shapes[number] = _Shape(self._files[number].size_issued(before))
+                shape = shapes[number] = self._files[number].shape(before)
             if kind == DATA:
                 shape.overlay.write(int(self.graph.offset[id_]), self.graph.data(id_))
+            elif kind == EXISTS:
+                shape.exists = exists_after(self.graph, id_)
             elif kind == SIZE:
                 size = int(self.graph.offset[id_])
                 if size < shape.size:
                     # cut now, so that what it gains later reads as zeros
                     out.append(shape.patch(self.graph.trace.files[number].path, size))
-                    shapes[number] = shape = _Shape(size)
+                    shapes[number] = shape = _Shape(size, shape.exists)
                 elif size > shape.size:
                     for offset, data in self._files[number].hidden(id_, shape.size):
                         shape.overlay.write(offset, data)
@@ -256,8 +259,10 @@ class Content:
         added.sort(key=lambda id_: graph.whole(id_)[0])
         kinds = [int(graph.kind[graph.whole(id_)[0]]) for id_ in added]
         exists, old_size = file.exists(event), file.size(event)
-        if not exists and EXISTS not in kinds:
-            return None
+        names = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == EXISTS]
+        path = graph.trace.files[file.number].path
+        if not (exists_after(graph, names[-1]) if names else exists):
+            return FilePatch(path, False, 0, ()) if exists else None
         base_size = old_size if exists else 0
         steps = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == SIZE]
         data = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == DATA]
@@ -277,7 +282,7 @@ class Content:
         writes = overlay.runs(size)
         if exists and size == old_size and not writes:
             return None
-        return FilePatch(graph.trace.files[file.number].path, True, size, writes)
+        return FilePatch(path, True, size, writes)
 
     def _cuts_among(self, steps: list[int]) -> list[tuple[int, int]]:
         """(piece, size) of the size steps that shrink the file."""
@@ -320,6 +325,11 @@ class Content:
         return low, data
 
 
+def exists_after(graph: PersistenceGraph, piece: int) -> bool:
+    """Whether a file exists after a change of its existence: it went away where there was something before."""
+    return int(graph.old_size[piece]) <= 0
+
+
 class _File:
     """One file's size, existence and durable data at any event."""
 
@@ -330,12 +340,18 @@ class _File:
         mine = graph.file == number
         self.steps: Ints = np.flatnonzero(mine & (graph.kind == SIZE))
         self.step_durable = graph.durable_from[self.steps]
-        created = graph.durable_from[mine & (graph.kind == EXISTS)]
-        self.created = int(created.min()) if len(created) else None
+        self.names: Ints = np.flatnonzero(mine & (graph.kind == EXISTS))
+        self.name_durable = graph.durable_from[self.names]
         self._data: Ints | None = None
 
     def exists(self, event: int) -> bool:
-        return self.watched.existed or (self.created is not None and self.created <= event)
+        durable = self.names[self.name_durable <= event]
+        return exists_after(self.graph, int(durable[-1])) if len(durable) else self.watched.existed
+
+    def exists_issued(self, event: int) -> bool:
+        """Whether it exists after every change of names issued before `event`."""
+        last = int(np.searchsorted(self.graph.event[self.names], event, side="left"))
+        return exists_after(self.graph, int(self.names[last - 1])) if last else self.watched.existed
 
     def last_step(self, event: int) -> int:
         """The last durable size step, -1 if none."""
@@ -350,6 +366,10 @@ class _File:
         """The size after every step issued before `event`."""
         last = int(np.searchsorted(self.graph.event[self.steps], event, side="left"))
         return int(self.graph.offset[self.steps[last - 1]]) if last else self.watched.first_size
+
+    def shape(self, event: int) -> _Shape:
+        """Its size and existence after everything issued before `event`."""
+        return _Shape(self.size_issued(event), self.exists_issued(event))
 
     def hidden(self, step: int, size: int) -> list[tuple[int, bytes]]:
         """What was stored beyond `size` before the piece `step` and no shrinking step has cut off since, in order.

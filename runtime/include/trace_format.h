@@ -43,7 +43,8 @@ struct cc_trace_header {
     uint32_t status;             /* cc_trace_status bits, set by whoever notices */
     uint32_t main_pid;
     uint32_t next_operation;     /* ordinal of the next marked operation, from 1 */
-    uint32_t reserved;
+    uint32_t program;            /* the first process that used a pool file; once it has ended well, the next that was
+                                  * executed and uses one; 0: none yet */
     uint64_t output_bytes;       /* bytes of standard output that have been recorded */
     uint32_t sole;               /* the recorder's: the only thread that takes numbers, see recorder/sequence.h */
     uint32_t numbering;          /* the recorder's: that thread is taking one */
@@ -55,7 +56,7 @@ struct cc_trace_header {
 };
 
 enum cc_trace_status {
-    CC_STATUS_CLEAN_EXIT = 1,    /* the first process ran its exit handlers */
+    CC_STATUS_CLEAN_EXIT = 1,    /* the program ended by exit or _exit, or the first process by exit */
     CC_STATUS_DISK_FULL = 2,     /* no room for a chunk: later events are missing */
     CC_STATUS_TOO_MANY = 4,      /* a 16- or 32-bit id space ran out: later events are missing */
     CC_STATUS_SEALED = 8,        /* the run is over, and `checksum` was computed (runtime/seal.py). The recorder never sets it */
@@ -128,7 +129,11 @@ enum cc_event_kind {
     CC_FORK = 22,        /* payload: the child's pid */
     CC_EXEC = 23,        /* payload: path */
     CC_DLOPEN = 24,      /* payload: path */
-    CC_EXIT = 25,        /* aux: 1 for the first process */
+    CC_EXIT = 25,        /* aux: 1 if it sets CC_STATUS_CLEAN_EXIT */
+    CC_UNLINK = 27,      /* an update: the file's name is removed, and the file with it */
+    CC_RENAME = 28,      /* an update: the file of id `aux`, or an unwatched one if 0, takes the name of `file` and loses its own; offset: its
+                          * size; its content are this thread's CC_CONTENT of `file` since its last CC_RENAME; all else is zeros */
+    CC_CONTENT = 29,     /* offset; payload: the bytes */
     CC_UNMODELLED = 26,  /* a call on a pool file that the models do not know; payload: its name */
 };
 
@@ -138,9 +143,14 @@ enum cc_store_flags {
     CC_STORE_BULK = 4,       /* memcpy, memset, string and library functions: pieces unordered */
     CC_STORE_LIBRARY = 8,    /* through a library model (strcpy, read, pmem_memcpy...) */
     CC_STORE_VOLATILE = 16,
+    CC_STORE_JOINED = 32,    /* goes on with the update that this thread's last store event began: other mappings, or too long */
 };
 
-enum cc_write_flags { CC_WRITE_APPEND = 1, CC_WRITE_DIRECT = 2 };
+enum cc_write_flags {
+    CC_WRITE_APPEND = 1,
+    CC_WRITE_DIRECT = 2,
+    CC_WRITE_JOINED = 4,     /* goes on with the write that this thread's last write event began */
+};
 
 enum cc_flush_kind { CC_CLFLUSH = 1, CC_CLFLUSHOPT = 2, CC_CLWB = 3 };
 

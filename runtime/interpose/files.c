@@ -1,10 +1,8 @@
-/* System calls on files: opening, writing, reading into persistent memory, truncating, syncing. */
+/* System calls on files: opening, writing, truncating, syncing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
-#include <sys/random.h>
 #include <sys/sendfile.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -17,8 +15,7 @@
 #include "recorder/pool_files.h"
 #include "recorder/regions.h"
 #include "recorder/sequence.h"
-
-#define MOST_PARTS 1024
+#include "recorder/trace.h"
 
 /* opening ------------------------------------------------------------------------------------------- */
 
@@ -192,28 +189,51 @@ static uint64_t where_written(int fd, const struct writing *now, uint64_t offset
     return offset;
 }
 
-/* The parts that were written, numbered as one call: the first takes its number. */
-static void parts_written(where at, const struct writing *now, const struct iovec *parts, int count, uint64_t start, uint64_t size)
+/* Copies the next `room` bytes of a call's parts; `skip` bytes precede them. */
+static void gather(unsigned char *to, uint64_t room, const struct iovec *parts, int count, uint64_t skip)
 {
-    uint8_t flags = (uint8_t)((now->append ? CC_WRITE_APPEND : 0) | (now->flags & O_DIRECT ? CC_WRITE_DIRECT : 0));
-    uint64_t seq = now->seq, done = 0;
-    for (int i = 0; i < count && done < size; i++) {
-        uint64_t part = parts[i].iov_len < size - done ? parts[i].iov_len : size - done;
-        if (!part)
+    for (int i = 0; i < count && room; i++) {
+        if (skip >= parts[i].iov_len) {
+            skip -= parts[i].iov_len;
             continue;
-        cc_write_event(at, seq, now->file, start + done, parts[i].iov_base, part, flags);
-        done += part;
-        seq = 0;
+        }
+        uint64_t part = parts[i].iov_len - skip < room ? parts[i].iov_len - skip : room;
+        raw_move(to, (const char *)parts[i].iov_base + skip, part);
+        to += part;
+        room -= part;
+        skip = 0;
     }
 }
 
-/* The sync that O_DSYNC makes of a write. It begins when the write does; after its other parts if it has several. */
-static void written_durably(where at, const struct writing *now, int count, uint64_t start, uint64_t size)
+/* The bytes that a call wrote, as one update whatever its parts: the kernel copies them under one lock. */
+static void parts_written(where at, const struct writing *now, const struct iovec *parts, int count, uint64_t start, uint64_t size)
+{
+    uint8_t flags = (uint8_t)((now->append ? CC_WRITE_APPEND : 0) | (now->flags & O_DIRECT ? CC_WRITE_DIRECT : 0));
+    if (count == 1) {
+        cc_write_event(at, now->seq, now->file, start, parts[0].iov_base, size, flags);
+        return;
+    }
+    unsigned char few[512];
+    uint64_t room = size < LONGEST_UPDATE ? size : LONGEST_UPDATE;
+    unsigned char *bytes = room <= sizeof few ? few : cc_scratch(1, room);
+    uint64_t seq = now->seq;
+    for (uint64_t done = 0; bytes && done < size; seq = 0) {
+        uint64_t part = size - done <= room ? size - done : room - (start + done) % PAGE;
+        gather(bytes, part, parts, count, done);
+        cc_write_event(at, seq, now->file, start + done, bytes, part, flags);
+        done += part;
+    }
+    if (bytes && bytes != few)
+        cc_scratch_free(bytes, 1, room);
+}
+
+/* The sync that O_DSYNC makes of a write. It begins when the write does; after its other events if it has several. */
+static void written_durably(where at, const struct writing *now, uint64_t start, uint64_t size)
 {
     uint32_t kind = (now->flags & O_SYNC) == O_SYNC ? CC_OSYNC : CC_ODSYNC;
     uint32_t range = size > UINT32_MAX ? 0 : (uint32_t)size;
     uint64_t begin = cc_event_at(at, (struct cc_event){.kind = CC_SYNC_BEGIN,
-                                                       .seq = count > 1 ? 0 : now->seq + 1,
+                                                       .seq = size > LONGEST_UPDATE ? 0 : now->seq + 1,
                                                        .aux = kind,
                                                        .file = now->file,
                                                        .offset = start,
@@ -229,7 +249,7 @@ static void written(where at, int fd, const struct writing *now, const struct io
         uint64_t size = (uint64_t)result, start = where_written(fd, now, offset, size, positioned);
         parts_written(at, now, parts, count, start, size);
         if (now->flags & O_DSYNC)
-            written_durably(at, now, count, start, size);
+            written_durably(at, now, start, size);
     }
     if (now->output)
         cc_output(at);
@@ -297,85 +317,6 @@ MODEL(ssize_t, copy_file_range, (int from, off64_t *from_at, int to, off64_t *to
 MODEL(ssize_t, splice, (int from, off64_t *from_at, int to, off64_t *to_at, size_t size, unsigned flags),
       REAL(splice)(from, from_at, to, to_at, size, flags),
       COPIES(splice, to, REAL(splice)(from, from_at, to, to_at, size, flags)))
-
-/* reading into persistent memory: numbered before, content taken after --------------------------------- */
-
-static void arrived(where at, uint64_t seq, void *target, ssize_t size)
-{
-    int saved = errno;
-    if (seq && size > 0)
-        cc_update(at, seq, target, target, 0, (uint64_t)size, CC_STORE_BULK | CC_STORE_LIBRARY, 0);
-    errno = saved;
-}
-#define READS(target, size, call)                                                                                      \
-    (__extension__({                                                                                                   \
-        uint64_t seq_ = cc_range_in_window(target, size) ? cc_number(1) : 0;                                           \
-        ssize_t result_ = (call);                                                                                      \
-        arrived(at, seq_, target, result_);                                                                            \
-        result_;                                                                                                       \
-    }))
-MODEL(ssize_t, read, (int fd, void *target, size_t size), REAL(read)(fd, target, size),
-      READS(target, size, REAL(read)(fd, target, size)))
-MODEL(ssize_t, pread, (int fd, void *target, size_t size, off_t offset), REAL(pread)(fd, target, size, offset),
-      READS(target, size, REAL(pread)(fd, target, size, offset)))
-MODEL(ssize_t, pread64, (int fd, void *target, size_t size, off64_t offset), REAL(pread64)(fd, target, size, offset),
-      READS(target, size, REAL(pread64)(fd, target, size, offset)))
-MODEL(ssize_t, recv, (int fd, void *target, size_t size, int flags), REAL(recv)(fd, target, size, flags),
-      READS(target, size, REAL(recv)(fd, target, size, flags)))
-MODEL(ssize_t, __read_chk, (int fd, void *target, size_t size, size_t room), REAL(__read_chk)(fd, target, size, room),
-      READS(target, size, REAL(__read_chk)(fd, target, size, room)))
-MODEL(ssize_t, __pread_chk, (int fd, void *target, size_t size, off_t offset, size_t room),
-      REAL(__pread_chk)(fd, target, size, offset, room), READS(target, size, REAL(__pread_chk)(fd, target, size, offset, room)))
-MODEL(ssize_t, __pread64_chk, (int fd, void *target, size_t size, off64_t offset, size_t room),
-      REAL(__pread64_chk)(fd, target, size, offset, room),
-      READS(target, size, REAL(__pread64_chk)(fd, target, size, offset, room)))
-MODEL(ssize_t, __recv_chk, (int fd, void *target, size_t size, size_t room, int flags),
-      REAL(__recv_chk)(fd, target, size, room, flags), READS(target, size, REAL(__recv_chk)(fd, target, size, room, flags)))
-MODEL(ssize_t, recvfrom, (int fd, void *target, size_t size, int flags, struct sockaddr *from, socklen_t *length),
-      REAL(recvfrom)(fd, target, size, flags, from, length),
-      READS(target, size, REAL(recvfrom)(fd, target, size, flags, from, length)))
-MODEL(ssize_t, getrandom, (void *target, size_t size, unsigned flags), REAL(getrandom)(target, size, flags),
-      READS(target, size, REAL(getrandom)(target, size, flags)))
-
-static char *line_read(where at, uint64_t seq, char *target)
-{
-    if (target)
-        arrived(at, seq, target, (ssize_t)raw_length(target) + 1);
-    return target;
-}
-#define LINES(target, size, call)                                                                                      \
-    (__extension__({                                                                                                   \
-        uint64_t seq_ = size > 0 && cc_range_in_window(target, (uint64_t)size) ? cc_number(1) : 0;                     \
-        line_read(at, seq_, call);                                                                                     \
-    }))
-MODEL(char *, fgets, (char *target, int size, FILE *stream), REAL(fgets)(target, size, stream),
-      LINES(target, size, REAL(fgets)(target, size, stream)))
-MODEL(char *, __fgets_chk, (char *target, size_t room, int size, FILE *stream), REAL(__fgets_chk)(target, room, size, stream),
-      LINES(target, size, REAL(__fgets_chk)(target, room, size, stream)))
-MODEL(size_t, __fread_chk, (void *target, size_t room, size_t size, size_t count, FILE *stream),
-      REAL(__fread_chk)(target, room, size, count, stream),
-      (size_t)(READS(target, size *count, (ssize_t)(REAL(__fread_chk)(target, room, size, count, stream) * size)) /
-               (ssize_t)(size ? size : 1)))
-MODEL(size_t, fread, (void *target, size_t size, size_t count, FILE *stream), REAL(fread)(target, size, count, stream),
-      (size_t)(READS(target, size *count, (ssize_t)(REAL(fread)(target, size, count, stream) * size)) / (ssize_t)(size ? size : 1)))
-
-static ssize_t read_parts(where at, int fd, const struct iovec *parts, int count, ssize_t (*call)(int, const struct iovec *, int))
-{
-    uint64_t seq = 0;
-    for (int i = 0; i < count && !seq; i++)
-        if (cc_range_in_window(parts[i].iov_base, parts[i].iov_len))
-            seq = cc_number((uint32_t)count);
-    ssize_t result = call(fd, parts, count), left = result;
-    for (int i = 0; i < count && seq && left > 0; i++) {
-        ssize_t part = (ssize_t)parts[i].iov_len < left ? (ssize_t)parts[i].iov_len : left;
-        if (cc_range_in_window(parts[i].iov_base, (uint64_t)part))
-            arrived(at, seq + (uint64_t)i, parts[i].iov_base, part);
-        left -= part;
-    }
-    return result;
-}
-MODEL(ssize_t, readv, (int fd, const struct iovec *parts, int count), REAL(readv)(fd, parts, count),
-      read_parts(at, fd, parts, count, REAL(readv)))
 
 /* size and space ------------------------------------------------------------------------------------ */
 

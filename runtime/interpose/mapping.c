@@ -15,8 +15,6 @@
 #include "recorder/regions.h"
 #include "recorder/trace.h"
 
-#define PARTS 64u
-
 static size_t pages(size_t size)
 {
     return (size + PAGE - 1) & ~(PAGE - 1);
@@ -37,10 +35,12 @@ static void map_event(where at, uint8_t kind, const struct region *region)
                    NULL, 0, range, sizeof range);
 }
 
-static void unmap_events(where at, const struct region *gone, size_t parts)
+/* Records what was unmapped, and frees the list. */
+static void unmap_events(where at, struct regions_gone *gone)
 {
-    for (size_t i = 0; i < parts; i++)
-        map_event(at, CC_UNMAP, &gone[i]);
+    for (size_t i = 0; i < gone->parts; i++)
+        map_event(at, CC_UNMAP, &gone->part[i]);
+    cc_regions_gone_free(gone);
 }
 
 /* A call of mmap, and what is known of its file. */
@@ -93,10 +93,13 @@ static void identify(struct mapping *new)
     new->place = of_pool && shared && cc_places_files && !fixed && !(new->flags & MAP_32BIT) && (!new->address || !cc_recording);
 }
 
-static void restore(const struct region *gone, size_t parts)
+/* Puts back what was not unmapped after all, and frees the list. */
+static void restore(struct regions_gone *gone)
 {
-    for (size_t i = 0; i < parts; i++)
-        cc_region_add(&gone[i]);
+    for (size_t i = 0; i < gone->parts; i++)
+        cc_region_add(&gone->part[i]);
+    cc_regions_gone_free(gone);
+    gone->parts = 0;
 }
 
 /* Maps a file that is not recorded, over no region. */
@@ -110,10 +113,11 @@ static long map_unrecorded(const struct mapping *new)
  * of an old address is never taken for the old file's. */
 static long map_recorded(where at, const struct mapping *new, bool replaces)
 {
-    struct region gone[PARTS];
+    struct regions_gone gone = {.parts = 0};
     uintptr_t start = (uintptr_t)new->address;
     uint64_t signals = cc_regions_lock();
-    size_t parts = replaces ? cc_region_cut(start, start + pages(new->length), gone, PARTS) : 0;
+    if (replaces)
+        cc_region_cut(start, start + pages(new->length), &gone);
     long result = new->place ? map_in_place(new) : -ENOMEM;
     bool placed = new->place && !raw_failed(result);
     if (!placed)
@@ -124,15 +128,14 @@ static long map_recorded(where at, const struct mapping *new, bool replaces)
                             .file = new->file,
                             .flags = (uint8_t)(CC_MAP_SHARED | (new->protection & PROT_WRITE ? CC_MAP_WRITE : 0))};
     if (raw_failed(result)) {
-        restore(gone, parts);
-        parts = 0;
+        restore(&gone);
     } else if (new->file) {
         if (!placed && cc_places_files)
             cc_placed(region.start, new->length, region.offset, new->relative);
         cc_region_add(&region);
     }
     cc_regions_unlock(signals);
-    unmap_events(at, gone, parts);
+    unmap_events(at, &gone);
     if (new->file && !raw_failed(result))
         map_event(at, CC_MAP, &region);
     return result;
@@ -159,16 +162,14 @@ static long unmap(where at, void *address, size_t length)
     uintptr_t start = (uintptr_t)address, end = start + pages(length);
     if (end <= start || !cc_region_overlaps(start, end))
         return raw3(SYS_munmap, (long)address, (long)length, 0);
-    struct region gone[PARTS];
+    struct regions_gone gone;
     uint64_t signals = cc_regions_lock();
-    size_t parts = cc_region_cut(start, end, gone, PARTS);
+    cc_region_cut(start, end, &gone);
     long result = raw3(SYS_munmap, (long)address, (long)length, 0);
-    if (raw_failed(result)) {
-        restore(gone, parts);
-        parts = 0;
-    }
+    if (raw_failed(result))
+        restore(&gone);
     cc_regions_unlock(signals);
-    unmap_events(at, gone, parts);
+    unmap_events(at, &gone);
     return result;
 }
 
@@ -179,29 +180,28 @@ static long remap(where at, void *old, size_t old_length, size_t new_length, int
     bool onto = (flags & MREMAP_FIXED) && cc_region_overlaps(to, to_end);
     if (!onto && !cc_region_overlaps(start, end > start ? end : start + PAGE))
         return raw6(SYS_mremap, (long)old, (long)old_length, (long)new_length, flags, (long)target, 0);
-    struct region gone[PARTS], over[PARTS];
+    struct regions_gone gone, over = {.parts = 0};
     uint64_t signals = cc_regions_lock();
-    size_t covered = onto ? cc_region_cut(to, to_end, over, PARTS) : 0;
+    if (onto)
+        cc_region_cut(to, to_end, &over);
     /* Length 0 of a shared mapping makes a second mapping and leaves the first. */
-    size_t parts = cc_region_cut(start, end > start ? end : start + PAGE, gone, PARTS);
+    cc_region_cut(start, end > start ? end : start + PAGE, &gone);
     long result = raw6(SYS_mremap, (long)old, (long)old_length, (long)new_length, flags, (long)target, 0);
-    bool stays = raw_failed(result) || end == start;
     struct region moved = {0};
-    if (stays)
-        restore(gone, parts);
-    if (raw_failed(result)) {
-        restore(over, covered);
-        covered = 0;
-    } else if (parts) {
-        moved = gone[0];
+    if (!raw_failed(result) && gone.parts) {
+        moved = gone.part[0];
         moved.start = (uintptr_t)result;
         moved.end = moved.start + pages(new_length);
-        cc_region_add(&moved);
     }
+    if (raw_failed(result))
+        restore(&over);
+    if (raw_failed(result) || end == start)
+        restore(&gone);
+    if (moved.end)
+        cc_region_add(&moved);
     cc_regions_unlock(signals);
-    if (!stays)
-        unmap_events(at, gone, parts);
-    unmap_events(at, over, covered);
+    unmap_events(at, &gone);
+    unmap_events(at, &over);
     if (moved.end)
         map_event(at, CC_MAP, &moved);
     return result;
@@ -282,15 +282,18 @@ static struct sync_part part_of_region(const struct writer *writer, uintptr_t ad
     return (struct sync_part){writer->last.file, writer->last.offset + (address - writer->last.start), size, 0};
 }
 
-/* Finds the regions in a range of addresses; how many parts of files they are. */
-static size_t find_sync_parts(uintptr_t address, uintptr_t end, struct sync_part part[PARTS])
+/* Finds the regions in a range of addresses, and writes the first `room` parts of files that they are. How many they are. */
+static size_t find_sync_parts(uintptr_t address, uintptr_t end, struct sync_part *part, size_t room)
 {
     size_t parts = 0;
     WITH_WRITER (writer) {
-        for (uintptr_t next = 0; address < end && parts < PARTS;) {
+        for (uintptr_t next = 0; address < end; next = 0) {
             if (cc_region(writer, address, &next)) {
-                part[parts] = part_of_region(writer, address, end);
-                address += part[parts++].size;
+                struct sync_part found = part_of_region(writer, address, end);
+                address += found.size;
+                if (parts < room)
+                    part[parts] = found;
+                parts++;
             } else {
                 address = next ? next : end;
             }
@@ -299,14 +302,23 @@ static size_t find_sync_parts(uintptr_t address, uintptr_t end, struct sync_part
     return parts;
 }
 
+#define FEW_PARTS 8u
+
 static int sync_mapping(where at, void *address, size_t length, int flags)
 {
     if (!cc_range_in_window(address, length))
         return REAL(msync)(address, length, flags);
     uint32_t kind = flags & MS_SYNC ? CC_MSYNC : CC_MSYNC_ASYNC;
-    struct sync_part part[PARTS];
+    uintptr_t start = (uintptr_t)address, end = start + pages(length);
+    struct sync_part few[FEW_PARTS], *part = few;
     int saved = errno;
-    size_t parts = find_sync_parts((uintptr_t)address, (uintptr_t)address + pages(length), part);
+    size_t parts = find_sync_parts(start, end, few, FEW_PARTS), room = parts;
+    if (room > FEW_PARTS) {
+        part = cc_scratch(room, sizeof *part);
+        parts = part ? find_sync_parts(start, end, part, room) : 0;
+        if (parts > room) /* another thread maps at this moment: what it adds is not part of this call */
+            parts = room;
+    }
     for (size_t i = 0; i < parts; i++)
         part[i].begin = cc_sync_begin(at, kind, part[i].file, part[i].offset, (uint32_t)part[i].size);
     errno = saved;
@@ -316,6 +328,8 @@ static int sync_mapping(where at, void *address, size_t length, int flags)
         cc_sync_end(at, part[i].begin, kind, part[i].file, part[i].offset, (uint32_t)part[i].size, result != 0);
     if (parts)
         cc_output(at);
+    if (part && part != few)
+        cc_scratch_free(part, room, sizeof *part);
     errno = saved;
     return result;
 }

@@ -2,13 +2,11 @@
  * their target after. */
 #include <errno.h>
 
-#include "interpose/model.h"
+#include "interpose/fills.h"
 #include "recorder/events.h"
 #include "recorder/loads.h"
 #include "recorder/regions.h"
 #include "recorder/sequence.h"
-
-#define BULK (CC_STORE_BULK | CC_STORE_LIBRARY)
 
 /* True for the call that a compiler made of an intrinsic which its hook has recorded. */
 static bool is_covered(where at, const void *target, size_t size)
@@ -19,7 +17,7 @@ static bool is_covered(where at, const void *target, size_t size)
     return covered;
 }
 
-static void copies(where at, void *target, const void *source, size_t size)
+void cc_copies(where at, void *target, const void *source, size_t size)
 {
     cc_copied_from(at, source, size);
     if (at.unit)
@@ -28,7 +26,7 @@ static void copies(where at, void *target, const void *source, size_t size)
         cc_update(at, 0, target, source, 0, size, BULK, 0);
 }
 
-static void fills(where at, void *target, int byte, size_t size)
+void cc_fills(where at, void *target, int byte, size_t size)
 {
     if (at.unit)
         cc_wrote_elsewhere(at, target, size, BULK);
@@ -37,33 +35,34 @@ static void fills(where at, void *target, int byte, size_t size)
 }
 
 MODEL(void *, memcpy, (void *restrict target, const void *restrict source, size_t size), REAL(memcpy)(target, source, size),
-      (copies(at, target, source, size), REAL(memcpy)(target, source, size)))
+      (cc_copies(at, target, source, size), REAL(memcpy)(target, source, size)))
 MODEL(void *, memmove, (void *target, const void *source, size_t size), REAL(memmove)(target, source, size),
-      (copies(at, target, source, size), REAL(memmove)(target, source, size)))
+      (cc_copies(at, target, source, size), REAL(memmove)(target, source, size)))
 MODEL(void *, memset, (void *target, int byte, size_t size), REAL(memset)(target, byte, size),
-      (fills(at, target, byte, size), REAL(memset)(target, byte, size)))
+      (cc_fills(at, target, byte, size), REAL(memset)(target, byte, size)))
 MODEL(void *, mempcpy, (void *restrict target, const void *restrict source, size_t size), REAL(mempcpy)(target, source, size),
-      (copies(at, target, source, size), REAL(mempcpy)(target, source, size)))
+      (cc_copies(at, target, source, size), REAL(mempcpy)(target, source, size)))
 MODEL(void, bcopy, (const void *source, void *target, size_t size), REAL(bcopy)(source, target, size),
-      (copies(at, target, source, size), REAL(bcopy)(source, target, size)))
-MODEL(void, bzero, (void *target, size_t size), REAL(bzero)(target, size), (fills(at, target, 0, size), REAL(bzero)(target, size)))
+      (cc_copies(at, target, source, size), REAL(bcopy)(source, target, size)))
+MODEL(void, bzero, (void *target, size_t size), REAL(bzero)(target, size), (cc_fills(at, target, 0, size), REAL(bzero)(target, size)))
+MODEL(void, __explicit_bzero_chk, (void *target, size_t size, size_t room), REAL(__explicit_bzero_chk)(target, size, room),
+      (cc_fills(at, target, 0, size), REAL(__explicit_bzero_chk)(target, size, room)))
 MODEL(void, explicit_bzero, (void *target, size_t size), REAL(explicit_bzero)(target, size),
-      (fills(at, target, 0, size), REAL(explicit_bzero)(target, size)))
+      (cc_fills(at, target, 0, size), REAL(explicit_bzero)(target, size)))
 
 MODEL(char *, strcpy, (char *restrict target, const char *restrict source), REAL(strcpy)(target, source),
-      (copies(at, target, source, raw_length(source) + 1), REAL(strcpy)(target, source)))
+      (cc_copies(at, target, source, raw_length(source) + 1), REAL(strcpy)(target, source)))
 MODEL(char *, stpcpy, (char *restrict target, const char *restrict source), REAL(stpcpy)(target, source),
-      (copies(at, target, source, raw_length(source) + 1), REAL(stpcpy)(target, source)))
+      (cc_copies(at, target, source, raw_length(source) + 1), REAL(stpcpy)(target, source)))
 MODEL(char *, strcat, (char *restrict target, const char *restrict source), REAL(strcat)(target, source),
-      (copies(at, target + raw_length(target), source, raw_length(source) + 1), REAL(strcat)(target, source)))
+      (cc_copies(at, target + raw_length(target), source, raw_length(source) + 1), REAL(strcat)(target, source)))
 
-/* Numbered before the call, content read back after it. `result` is evaluated once, as `got`. */
-static uint64_t will_fill(const void *target, size_t size)
+uint64_t cc_will_fill(const void *target, size_t size)
 {
     return cc_range_in_window(target, size) ? cc_number(1) : 0;
 }
 
-static void has_filled(where at, uint64_t seq, void *target, size_t size)
+void cc_has_filled(where at, uint64_t seq, void *target, size_t size)
 {
     int saved = errno;
     if (at.unit && size)
@@ -73,19 +72,19 @@ static void has_filled(where at, uint64_t seq, void *target, size_t size)
     errno = saved;
 }
 
-#define FILLS(type, target, most, size, call)                                                                          \
-    (__extension__({                                                                                                   \
-        void *target_ = (target);                                                                                      \
-        uint64_t seq_ = will_fill(target_, most);                                                                      \
-        type got = (call);                                                                                             \
-        has_filled(at, seq_, target_, size);                                                                           \
-        got;                                                                                                           \
-    }))
-
 MODEL(char *, strncpy, (char *restrict target, const char *restrict source, size_t size), REAL(strncpy)(target, source, size),
       FILLS(char *, target, size, size, REAL(strncpy)(target, source, size)))
 MODEL(char *, stpncpy, (char *restrict target, const char *restrict source, size_t size), REAL(stpncpy)(target, source, size),
       FILLS(char *, target, size, size, REAL(stpncpy)(target, source, size)))
+
+/* Up to and with the first byte `end`, or all. */
+static size_t length_to(const void *result, const void *target, size_t most)
+{
+    return result ? (size_t)((const char *)result - (const char *)target) : most;
+}
+MODEL(void *, memccpy, (void *restrict target, const void *restrict source, int end, size_t size),
+      REAL(memccpy)(target, source, end, size),
+      FILLS(void *, target, size, length_to(got, target_, size), REAL(memccpy)(target, source, end, size)))
 
 static size_t bounded_length(const char *text, size_t most)
 {
@@ -165,21 +164,21 @@ PRINTS(__sprintf_chk, (char *restrict target, int flag, size_t size, const char 
 
 /* What _FORTIFY_SOURCE makes of them: `room` bytes are known to be at the target. */
 MODEL(void *, __memcpy_chk, (void *target, const void *source, size_t size, size_t room),
-      REAL(__memcpy_chk)(target, source, size, room), (copies(at, target, source, size), REAL(__memcpy_chk)(target, source, size, room)))
+      REAL(__memcpy_chk)(target, source, size, room), (cc_copies(at, target, source, size), REAL(__memcpy_chk)(target, source, size, room)))
 MODEL(void *, __memmove_chk, (void *target, const void *source, size_t size, size_t room),
       REAL(__memmove_chk)(target, source, size, room),
-      (copies(at, target, source, size), REAL(__memmove_chk)(target, source, size, room)))
+      (cc_copies(at, target, source, size), REAL(__memmove_chk)(target, source, size, room)))
 MODEL(void *, __mempcpy_chk, (void *target, const void *source, size_t size, size_t room),
       REAL(__mempcpy_chk)(target, source, size, room),
-      (copies(at, target, source, size), REAL(__mempcpy_chk)(target, source, size, room)))
+      (cc_copies(at, target, source, size), REAL(__mempcpy_chk)(target, source, size, room)))
 MODEL(void *, __memset_chk, (void *target, int byte, size_t size, size_t room), REAL(__memset_chk)(target, byte, size, room),
-      (fills(at, target, byte, size), REAL(__memset_chk)(target, byte, size, room)))
+      (cc_fills(at, target, byte, size), REAL(__memset_chk)(target, byte, size, room)))
 MODEL(char *, __strcpy_chk, (char *target, const char *source, size_t room), REAL(__strcpy_chk)(target, source, room),
-      (copies(at, target, source, raw_length(source) + 1), REAL(__strcpy_chk)(target, source, room)))
+      (cc_copies(at, target, source, raw_length(source) + 1), REAL(__strcpy_chk)(target, source, room)))
 MODEL(char *, __stpcpy_chk, (char *target, const char *source, size_t room), REAL(__stpcpy_chk)(target, source, room),
-      (copies(at, target, source, raw_length(source) + 1), REAL(__stpcpy_chk)(target, source, room)))
+      (cc_copies(at, target, source, raw_length(source) + 1), REAL(__stpcpy_chk)(target, source, room)))
 MODEL(char *, __strcat_chk, (char *target, const char *source, size_t room), REAL(__strcat_chk)(target, source, room),
-      (copies(at, target + raw_length(target), source, raw_length(source) + 1), REAL(__strcat_chk)(target, source, room)))
+      (cc_copies(at, target + raw_length(target), source, raw_length(source) + 1), REAL(__strcat_chk)(target, source, room)))
 MODEL(char *, __strncpy_chk, (char *target, const char *source, size_t size, size_t room),
       REAL(__strncpy_chk)(target, source, size, room),
       FILLS(char *, target, size, size, REAL(__strncpy_chk)(target, source, size, room)))
@@ -198,10 +197,10 @@ static size_t limited_copy(where at, char *target, const char *source, size_t ro
     if (!room)
         return length;
     size_t part = length < room ? length : room - 1;
-    uint64_t seq = cc_on() ? will_fill(target, part + 1) : 0;
+    uint64_t seq = cc_on() ? cc_will_fill(target, part + 1) : 0;
     raw_move(target, source, part);
     target[part] = 0;
-    has_filled(at, seq, target, part + 1);
+    cc_has_filled(at, seq, target, part + 1);
     return length;
 }
 

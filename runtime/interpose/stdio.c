@@ -11,25 +11,50 @@
 #include "recorder/events.h"
 #include "recorder/file_ids.h"
 #include "recorder/marks.h"
+#include "recorder/regions.h"
 #include "recorder/sequence.h"
 
 #undef fwrite_unlocked /* a macro of libc's when it optimises */
 
-#define STREAMS_MOST 256u
 #define UNKNOWN SIZE_MAX
 
-/* Streams on pool files that are open: exit flushes them inside libc. */
-static FILE *_Atomic open_streams[STREAMS_MOST];
+/* Streams on pool files that are open: exit flushes them inside libc. A page of them leads to the next; none is freed. */
+#define STREAMS_A_PAGE (PAGE / sizeof(void *) - 1)
+struct stream_page {
+    struct stream_page *_Atomic next;
+    FILE *_Atomic stream[STREAMS_A_PAGE];
+};
+static struct stream_page open_streams;
+
+static struct stream_page *next_page(struct stream_page *page)
+{
+    struct stream_page *next = atomic_load(&page->next);
+    if (next)
+        return next;
+    struct stream_page *new = cc_scratch(1, sizeof *new);
+    if (!new || atomic_compare_exchange_strong(&page->next, &next, new))
+        return new;
+    cc_scratch_free(new, 1, sizeof *new);
+    return next;
+}
+
+/* Puts `now` in the first place that holds `before`; whether there was one on this page. */
+static bool exchange_stream(struct stream_page *page, FILE *before, FILE *now)
+{
+    for (size_t i = 0; i < STREAMS_A_PAGE; i++) {
+        FILE *expected = before;
+        if (atomic_compare_exchange_strong(&page->stream[i], &expected, now))
+            return true;
+    }
+    return false;
+}
 
 void cc_stream_opened(FILE *stream)
 {
     int saved = errno;
     if (stream && cc_pool_file(fileno(stream)))
-        for (uint32_t i = 0; i < STREAMS_MOST; i++) {
-            FILE *none = NULL;
-            if (atomic_compare_exchange_strong(&open_streams[i], &none, stream))
-                break;
-        }
+        for (struct stream_page *page = &open_streams; page && !exchange_stream(page, NULL, stream);)
+            page = next_page(page);
     errno = saved;
 }
 
@@ -38,10 +63,8 @@ static void flush_one(where at, FILE *stream);
 void cc_stream_closes(where at, FILE *stream)
 {
     flush_one(at, stream);
-    for (uint32_t i = 0; i < STREAMS_MOST; i++) {
-        FILE *same = stream;
-        atomic_compare_exchange_strong(&open_streams[i], &same, NULL);
-    }
+    for (struct stream_page *page = &open_streams; page; page = atomic_load(&page->next))
+        exchange_stream(page, stream, NULL);
 }
 
 struct streaming {
@@ -79,7 +102,8 @@ static void wrote_before_position(where at, uint64_t seq, uint16_t file, int fd,
     unsigned char block[PAGE * 4];
     uint64_t start = (uint64_t)end - size;
     for (uint64_t done = 0; known && done < size;) {
-        uint64_t part = size - done < sizeof block ? size - done : sizeof block;
+        /* Events end where pages do: what one event leaves of a page, one write left. */
+        uint64_t room = sizeof block - (start + done) % PAGE, part = size - done < room ? size - done : room;
         long got = raw4(SYS_pread64, reading, (long)block, (long)part, (long)(start + done));
         known = got > 0;
         if (known) {
@@ -129,11 +153,12 @@ static void flush_one(where at, FILE *stream)
 
 static void flush_all(where at)
 {
-    for (uint32_t i = 0; i < STREAMS_MOST; i++) {
-        FILE *stream = atomic_load(&open_streams[i]);
-        if (stream)
-            flush_one(at, stream);
-    }
+    for (struct stream_page *page = &open_streams; page; page = atomic_load(&page->next))
+        for (size_t i = 0; i < STREAMS_A_PAGE; i++) {
+            FILE *stream = atomic_load(&page->stream[i]);
+            if (stream)
+                flush_one(at, stream);
+        }
 }
 
 void cc_streams_finish(where at)

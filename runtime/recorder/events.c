@@ -85,6 +85,7 @@ static void update_region(struct writer *writer, struct cc_event *event, const u
             event->seq = cc_number(1);
         cc_put(writer, event);
         event->seq = 0;
+        event->flags |= event->kind == CC_STORE ? CC_STORE_JOINED : CC_WRITE_JOINED;
         size -= part;
         if (bytes)
             bytes += part;
@@ -92,6 +93,17 @@ static void update_region(struct writer *writer, struct cc_event *event, const u
         if (event->instance_delta != NODE_NONE)
             event->instance_delta += (uint32_t)part;
     }
+}
+
+/* How many of `size` bytes from `target`, in writer->last, lie in one stretch of its file, whatever mappings hold them. */
+static uint64_t stretch(struct writer *writer, uintptr_t target, uint64_t size)
+{
+    const struct region first = writer->last;
+    uint64_t part = first.end - target;
+    while (part < size && cc_region(writer, target + part, NULL) && writer->last.file == first.file &&
+           target + part - writer->last.start + writer->last.offset == target + part - first.start + first.offset)
+        part = writer->last.end - target;
+    return part < size ? part : size;
 }
 
 static void update(struct writer *writer, where at, uint64_t seq, uintptr_t target, const unsigned char *bytes, int fill,
@@ -107,7 +119,9 @@ static void update(struct writer *writer, where at, uint64_t seq, uintptr_t targ
                 return;
             skip = next - target;
         } else {
-            uint64_t part = writer->last.end - target < size ? writer->last.end - target : size;
+            event.file = writer->last.file;
+            event.offset = writer->last.offset + (target - writer->last.start);
+            uint64_t part = stretch(writer, target, size);
             if (!located) {
                 locate(writer, at, &event);
                 located = true;
@@ -115,10 +129,9 @@ static void update(struct writer *writer, where at, uint64_t seq, uintptr_t targ
                 if (flags & CC_STORE_NT)
                     cc_fence_wanted = 1;
             }
-            event.file = writer->last.file;
-            event.offset = writer->last.offset + (target - writer->last.start);
             event.instance_delta = clamp_delta(target, instance);
             update_region(writer, &event, bytes, fill, part);
+            event.flags |= CC_STORE_JOINED;
             skip = part;
         }
         target += skip;

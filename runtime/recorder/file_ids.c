@@ -109,6 +109,13 @@ static uint16_t id_of_path(const char *path, bool existed, uint64_t size)
     return (uint16_t)id;
 }
 
+uint16_t cc_file_of_path(const char *relative, bool existed, uint64_t size)
+{
+    uint16_t file = id_of_path(relative, existed, size);
+    cc_uses_pool_file();
+    return file;
+}
+
 static bool ends_with(const char *text, const char *tail)
 {
     size_t length = raw_length(text), most = raw_length(tail);
@@ -134,6 +141,8 @@ uint16_t cc_pool_file_of(int fd, const struct file_state *state, bool existed, u
         else
             cc_note("pattern", relative);
     }
+    if (id)
+        cc_uses_pool_file();
     if (cc_recording)
         remember(state->device, state->inode, id);
     return id;

@@ -66,9 +66,12 @@ EXPORTED void crashcheck_op_begin(void)
     struct thread *thread = &cc_thread;
     if (*cc_alive == 0)
         cc_child();
-    if (thread->operation_depth < OPERATIONS_NESTED)
-        thread->operations[thread->operation_depth] = ordinal;
-    thread->operation_depth++;
+    if (thread->operation_depth == OPERATIONS_NESTED) {
+        cc_note("operations", "operations are nested too deeply to be recorded");
+        cc_stop(CC_STATUS_TOO_MANY);
+        return;
+    }
+    thread->operations[thread->operation_depth++] = ordinal;
     cc_event_at(at, (struct cc_event){.kind = CC_MARK_BEGIN, .aux = ordinal});
 }
 
@@ -85,9 +88,7 @@ EXPORTED void crashcheck_op_end(void)
         return;
     }
     cc_output(at);
-    thread->operation_depth--;
-    if (thread->operation_depth < OPERATIONS_NESTED)
-        cc_event_at(at, (struct cc_event){.kind = CC_MARK_END, .aux = thread->operations[thread->operation_depth]});
+    cc_event_at(at, (struct cc_event){.kind = CC_MARK_END, .aux = thread->operations[--thread->operation_depth]});
 }
 
 EXPORTED void cc_operation_enter(void)

@@ -1,16 +1,15 @@
 /* Which files are recorded: paths inside the pool folder, and the patterns that they must match. */
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "recorder/pool_files.h"
 
-#define PATTERNS_ROOM 8192u
-
 static char pool[PATH_ROOM];
 static size_t pool_length;
 struct file_state cc_pool_state;
-static char patterns[PATTERNS_ROOM];
+static const char *patterns = ""; /* one a line */
 
 void cc_pool_files_start(const char *folder, const char *globs)
 {
@@ -22,7 +21,13 @@ void cc_pool_files_start(const char *folder, const char *globs)
         pool_length = cc_real_path((int)fd, pool);
         raw3(SYS_close, fd, 0, 0);
     }
-    raw_append(patterns, sizeof patterns, globs);
+    /* Not in the environment, which the program may change. */
+    size_t room = raw_length(globs) + 1;
+    long copy = raw6(SYS_mmap, 0, (long)room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!raw_failed(copy)) {
+        raw_move((void *)copy, globs, room);
+        patterns = (const char *)copy;
+    }
     cc_state_of_path(AT_FDCWD, pool, 0, &cc_pool_state);
 }
 

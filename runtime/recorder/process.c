@@ -34,6 +34,7 @@ static uint64_t always_alive = 1;
 volatile uint64_t *cc_alive = &always_alive;
 bool cc_loads, cc_all_memory;
 static pthread_key_t thread_key;
+static bool executed; /* this process runs a program of its own, not its parent's */
 
 #ifdef CC_SHARED
 /* The function that the program would have called without this library. */
@@ -110,6 +111,17 @@ bool cc_notices_forks(void)
     return cc_alive != &always_alive;
 }
 
+/* This process uses a pool file: it is the program, unless another is. A shell before it is not. */
+void cc_uses_pool_file(void)
+{
+    uint32_t program = __atomic_load_n(&cc_header->program, __ATOMIC_RELAXED);
+    bool over = __atomic_load_n(&cc_header->status, __ATOMIC_RELAXED) & CC_STATUS_CLEAN_EXIT;
+    if (program && !(over && executed && program != cc_pid))
+        return;
+    if (__atomic_compare_exchange_n(&cc_header->program, &program, cc_pid, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        __atomic_fetch_and(&cc_header->status, ~(uint32_t)CC_STATUS_CLEAN_EXIT, __ATOMIC_RELAXED);
+}
+
 /* In a forked child, before its first event: nothing of the parent's place in the trace may be used. */
 void cc_child(void)
 {
@@ -120,6 +132,7 @@ void cc_child(void)
     thread->inside = 0;
     thread->operation_depth = 0;
     thread->named_depth = 0;
+    executed = false;
     for (uint32_t level = 0; level < LEVELS; level++)
         if (thread->writers[level])
             cc_writer_forget(thread->writers[level], true);
@@ -168,6 +181,7 @@ static void start(void)
     cc_sequence_start();
     cc_snapshot_start(getenv("CRASHCHECK_SNAPSHOT_SEQ"), getenv("CRASHCHECK_SNAPSHOT_DIR"));
     cc_output_start(getenv("CRASHCHECK_STDOUT"));
+    executed = true;
     cc_recording = 1;
 }
 
@@ -183,17 +197,50 @@ __attribute__((constructor(101))) void cc_start(void)
     atomic_store_explicit(&cc_started, 2, memory_order_release);
 }
 
+/* Records the end of a process whose events are complete; `counts`: whether the trace is then, if no program is known. */
+static void ends(bool counts)
+{
+    where at = {.unit = NULL, .index = 0, .depth = 0};
+    uint32_t program = __atomic_load_n(&cc_header->program, __ATOMIC_RELAXED);
+    bool whole = program == cc_pid || (counts && cc_header->main_pid == cc_pid);
+    cc_event_at(at, (struct cc_event){.kind = CC_EXIT, .aux = whole});
+    if (whole)
+        __atomic_fetch_or(&cc_header->status, CC_STATUS_CLEAN_EXIT, __ATOMIC_RELAXED);
+}
+
 __attribute__((destructor(101))) static void finish(void)
 {
     if (!cc_recording)
         return;
-    where at = {.unit = NULL, .index = 0, .depth = 0};
-    cc_streams_finish(at); /* what libc would flush after this moment, unseen */
-    bool first = cc_header->main_pid == cc_pid;
-    cc_event_at(at, (struct cc_event){.kind = CC_EXIT, .aux = first});
-    if (first)
-        __atomic_fetch_or(&cc_header->status, CC_STATUS_CLEAN_EXIT, __ATOMIC_RELAXED);
+    cc_streams_finish((where){.unit = NULL, .index = 0, .depth = 0}); /* what libc would flush after this moment, unseen */
+    ends(true);
 }
+
+/* What shells and forked children call: nothing is flushed, so nothing is missing. A shell's end says nothing of the program
+ * that it ran. A child of vfork, which has its parent's memory, records nothing. */
+static _Noreturn void ends_at_once(int status)
+{
+    if (cc_on()) {
+        if (*cc_alive == 0)
+            cc_child();
+        if (cc_pid == (uint32_t)raw3(SYS_getpid, 0, 0, 0)) {
+            cc_output(cc_from_outside());
+            ends(!cc_header->program);
+        }
+    }
+    raw3(SYS_exit_group, status, 0, 0);
+    __builtin_unreachable();
+}
+EXPORTED _Noreturn void cc_wrap__exit(int status);
+EXPORTED _Noreturn void cc_wrap__exit(int status)
+{
+    ends_at_once(status);
+}
+EXPORTED _Noreturn void cc_wrap__Exit(int status) __attribute__((alias("cc_wrap__exit")));
+#ifdef CC_SHARED
+EXPORTED _Noreturn void _exit(int status) __attribute__((alias("cc_wrap__exit")));
+EXPORTED _Noreturn void _Exit(int status) __attribute__((alias("cc_wrap__exit")));
+#endif
 
 /* fork ---------------------------------------------------------------------------------------------- */
 

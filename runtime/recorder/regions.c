@@ -6,7 +6,7 @@
 #include "recorder/process.h"
 #include "recorder/regions.h"
 
-#define REGIONS_MOST 4096u
+#define REGIONS_MOST 65536u /* as many mappings as the kernel allows a process (vm.max_map_count) */
 
 uintptr_t cc_window_start;
 uintptr_t cc_window_bytes;
@@ -165,42 +165,91 @@ void cc_region_add(const struct region *region)
     }
 }
 
-/* Takes [start, end) out of all regions; what went, at most `room` parts, is written to `gone`. */
-size_t cc_region_cut(uintptr_t start, uintptr_t end, struct region *gone, size_t room)
+void *cc_scratch(size_t count, size_t size)
 {
-    size_t parts = 0;
-    for (;;) {
-        uint32_t used = atomic_load(&count);
-        uint32_t at = first_ending_after(start, used);
-        if (at == used || table[at].start >= end || parts == room)
-            return parts;
-        struct region old = table[at];
-        struct region *part = &gone[parts++];
-        *part = old;
-        if (part->start < start) {
-            part->offset += start - part->start;
-            part->start = start;
-        }
-        if (part->end > end)
-            part->end = end;
-        bool left = old.start < part->start, right = old.end > part->end;
-        struct region after = old;
-        after.start = part->end;
-        after.offset = part->offset + (part->end - part->start);
-        begin_change();
-        if (left && right) {
-            __atomic_store_n(&table[at].end, part->start, __ATOMIC_RELAXED);
-        } else if (left) {
-            __atomic_store_n(&table[at].end, part->start, __ATOMIC_RELAXED);
-        } else if (right) {
-            write_region(at, &after);
-        } else {
-            for (uint32_t i = at; i + 1 < used; i++)
-                write_region(i, &table[i + 1]);
-            atomic_store(&count, used - 1);
-        }
-        end_change();
-        if (left && right)
-            cc_region_add(&after);
+    long room = raw6(SYS_mmap, 0, (long)(count * size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!raw_failed(room))
+        return (void *)room;
+    cc_note("memory", "no memory for a list of mappings");
+    cc_stop(CC_STATUS_TOO_MANY);
+    return NULL;
+}
+
+void cc_scratch_free(void *room, size_t count, size_t size)
+{
+    raw3(SYS_munmap, (long)room, (long)(count * size), 0);
+}
+
+static size_t overlapping(uintptr_t start, uintptr_t end)
+{
+    uint32_t used = atomic_load(&count), first = first_ending_after(start, used), at = first;
+    while (at < used && table[at].start < end)
+        at++;
+    return at - first;
+}
+
+/* Takes [start, end) out of the region `at`, which it overlaps; the part that it was. */
+static struct region cut_one(uint32_t at, uintptr_t start, uintptr_t end)
+{
+    uint32_t used = atomic_load(&count);
+    struct region old = table[at], part = old;
+    if (part.start < start) {
+        part.offset += start - part.start;
+        part.start = start;
     }
+    if (part.end > end)
+        part.end = end;
+    bool left = old.start < part.start, right = old.end > part.end;
+    struct region after = old;
+    after.start = part.end;
+    after.offset = part.offset + (part.end - part.start);
+    begin_change();
+    if (left) {
+        __atomic_store_n(&table[at].end, part.start, __ATOMIC_RELAXED);
+    } else if (right) {
+        write_region(at, &after);
+    } else {
+        for (uint32_t i = at; i + 1 < used; i++)
+            write_region(i, &table[i + 1]);
+        atomic_store(&count, used - 1);
+    }
+    end_change();
+    if (left && right)
+        cc_region_add(&after);
+    return part;
+}
+
+/* Takes [start, end) out of all regions. */
+void cc_region_cut(uintptr_t start, uintptr_t end, struct regions_gone *gone)
+{
+    size_t parts = overlapping(start, end);
+    gone->parts = 0;
+    gone->part = parts <= sizeof gone->few / sizeof *gone->few ? gone->few : cc_scratch(parts, sizeof *gone->part);
+    while (gone->part && gone->parts < parts) {
+        uint32_t at = first_ending_after(start, atomic_load(&count));
+        gone->part[gone->parts++] = cut_one(at, start, end);
+    }
+}
+
+void cc_regions_gone_free(struct regions_gone *gone)
+{
+    if (gone->part && gone->part != gone->few)
+        cc_scratch_free(gone->part, gone->parts, sizeof *gone->part);
+}
+
+void cc_regions_rename(uint16_t from, uint16_t to)
+{
+    uint64_t signals = cc_regions_lock();
+    uint32_t used = atomic_load(&count), kept = 0;
+    begin_change();
+    for (uint32_t i = 0; i < used; i++) {
+        struct region region = table[i];
+        if (region.file == from)
+            region.file = to;
+        if (region.file)
+            write_region(kept++, &region);
+    }
+    atomic_store(&count, kept);
+    end_change();
+    cc_regions_unlock(signals);
 }

@@ -8,8 +8,6 @@
 #include "recorder/pool_files.h"
 #include "recorder/snapshot.h"
 
-#define DEEPEST 32 /* folders inside folders */
-
 uint64_t cc_snapshot_seq = NO_SNAPSHOT;
 static char folder[PATH_ROOM];
 
@@ -92,29 +90,29 @@ static bool is_dots(const char *name)
     return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
 }
 
-static void walk(int at, char *relative, size_t length, int root, int depth);
+static void walk(int at, char *relative, size_t length, int root);
 
 /* Copies one file of the folder `at`, or walks one of its folders. */
-static void visit(int at, const char *name, char *relative, size_t length, int root, int depth)
+static void visit(int at, const char *name, char *relative, size_t length, int root)
 {
     struct file_state state;
     if (!cc_state_of_path(at, name, AT_SYMLINK_NOFOLLOW, &state))
         return;
     if ((state.mode & S_IFMT) == S_IFREG && cc_matches(relative))
         copy(at, name, root, relative);
-    if ((state.mode & S_IFMT) != S_IFDIR || depth >= DEEPEST)
+    if ((state.mode & S_IFMT) != S_IFDIR)
         return;
     long folder_at = raw4(SYS_openat, at, (long)name, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (raw_failed(folder_at))
         return;
-    walk((int)folder_at, relative, length, root, depth + 1);
+    walk((int)folder_at, relative, length, root);
     raw3(SYS_close, folder_at, 0, 0);
 }
 
 /* `relative`: the path of the folder `at` inside the pool, of `length` bytes; as it was when this returns. */
-static void walk(int at, char *relative, size_t length, int root, int depth)
+static void walk(int at, char *relative, size_t length, int root)
 {
-    char buffer[2048] __attribute__((aligned(8)));
+    char buffer[512] __attribute__((aligned(8))); /* small: a path has room for 2048 folders inside folders */
     long got;
     while ((got = raw3(SYS_getdents64, at, (long)buffer, sizeof buffer)) > 0) {
         const struct entry *entry;
@@ -126,7 +124,7 @@ static void walk(int at, char *relative, size_t length, int root, int depth)
             if (start)
                 relative[start++] = '/';
             raw_move(relative + start, entry->name, name + 1);
-            visit(at, entry->name, relative, start + name, root, depth);
+            visit(at, entry->name, relative, start + name, root);
             relative[length] = 0;
         }
     }
@@ -144,7 +142,7 @@ void cc_snapshot(void)
     long from = raw3(SYS_open, (long)pool, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     long root = raw3(SYS_open, (long)folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (!raw_failed(from) && !raw_failed(root))
-        walk((int)from, relative, 0, (int)root, 0);
+        walk((int)from, relative, 0, (int)root);
     raw3(SYS_close, from, 0, 0);
     raw3(SYS_close, root, 0, 0);
 }

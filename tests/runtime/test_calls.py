@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from crashcheck.analyzer.trace.completeness import check
+from crashcheck.analyzer.trace.reader import read
 from support.decode import BULK, LIBRARY
 
 MSYNC, FSYNC, FDATASYNC, SYNC, OSYNC, ODSYNC, RANGE, DIRSYNC = 1, 3, 4, 5, 6, 7, 8, 9
@@ -20,10 +22,8 @@ def test_every_kind_of_write_is_recorded_with_its_place(recorded: Callable[..., 
         ("CREATE", 0, b""),
         ("WRITE", 0, b"hello"),
         ("WRITE", 100, b"0123456789"),
-        ("WRITE", 5, b"ab"),
-        ("WRITE", 7, b"cde"),
-        ("WRITE", 50, b"ab"),
-        ("WRITE", 52, b"cde"),
+        ("WRITE", 5, b"abcde"),
+        ("WRITE", 50, b"abcde"),
         ("WRITE", 10, b"!"),
     ]
     assert replay(trace) == (recording.pool / "a.db").read_bytes()
@@ -90,10 +90,10 @@ def test_an_existing_file_is_defined_with_its_first_size(recorded: Callable[...,
     assert [event.file for event in trace.of("CREATE")] == [2]
 
 
-def test_renames_links_and_copies_in_the_kernel_are_named_as_not_modelled(recorded: Callable[..., tuple]) -> None:
+def test_links_and_copies_in_the_kernel_are_named_as_not_modelled(recorded: Callable[..., tuple]) -> None:
     trace, _ = recorded("calls", "names")
     names = [event.data for event in trace.of("UNMODELLED")]
-    assert names == [b"rename", b"link", b"unlink", b"unlink", b"sendfile", b"copy_file_range"]
+    assert names == [b"link", b"unlink", b"sendfile", b"copy_file_range"]
     assert updates(trace) == [("WRITE", 0, b"after")]
 
 
@@ -108,3 +108,29 @@ def test_what_is_read_into_a_mapping_is_stored(recorded: Callable[..., tuple]) -
         (300, b"89abcdef", flags),
         (400, b"012345", flags),
     ]
+
+
+def test_a_vectored_write_is_one_update_whatever_its_parts(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("calls", "vectored")
+    data = b"ab" + b"x" * 600 + b"yz"
+    assert updates(trace)[-3:] == [("WRITE", 4000, data), ("WRITE", 8192, b"ab"), ("WRITE", 8194, data)]
+    synced = [(event.offset, event.size) for event in trace.of("SYNC_BEGIN")]
+    assert synced == [(8192, 2), (8194, 604)]
+    assert replay(trace) == (recording.pool / "a.db").read_bytes()
+
+
+def test_names_that_change_are_recorded_with_the_content_that_they_then_have(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("calls", "renames")
+    names = {number: name for name, number in trace.files().items()}
+    told = [(event.kind, names[event.file], names.get(event.aux), event.offset) for event in trace.of("RENAME", "UNLINK")]
+    assert told == [
+        ("RENAME", "a.db", "b.db", 3 << 20), ("UNLINK", "c.db", None, 0), ("UNLINK", "d.db", None, 0),
+        ("RENAME", "e.db", None, 5),
+    ]  # fmt: skip
+    assert [(names[event.file], event.offset, event.size, event.data[:6]) for event in trace.of("CONTENT")] == [
+        ("a.db", 0, 4096, b"newer!"), ("a.db", 2 << 20, 4096, b"tail\0\0"), ("e.db", 0, 5, b"comes"),
+    ]  # fmt: skip
+    after = [(names[event.file], event.offset, event.data) for event in trace.of("STORE", "WRITE")][5:]
+    assert after == [("a.db", 6, b"?"), ("a.db", 7, b"W"), ("c.db", 0, b"again"), ("d.db", 0, b"moved")]
+    assert trace.of("UNMODELLED") == []
+    assert check(read(recording.trace), recording.first, recording.pool).whole

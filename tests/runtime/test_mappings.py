@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crashcheck.runtime.build import RuntimeLibrary
-from support.decode import BULK, NT
+from support.decode import BULK, JOINED, NT
 
 PLACES = 1 << 45
 PLACE = 1 << 36
@@ -56,6 +56,21 @@ def test_unmapped_and_covered_parts_are_not_persistent(recorded: Callable[..., t
     trace, _ = recorded("maps", "unmapped-in-parts")
     assert stores(trace) == [(1, 4095, b"a"), (1, 8192, b"b"), (1, 8193, b"c")]
     assert [event.offset for event in trace.of("UNMAP")] == [4096, 0]
+
+
+def test_no_number_of_mappings_is_too_many_for_one_call(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("maps", "many")
+    every = [index * 8192 for index in range(100)]
+    assert [event.offset for event in trace.of("SYNC_BEGIN")] == every
+    assert [event.offset for event in trace.of("SYNC_END")] == every
+    assert [event.offset for event in trace.of("UNMAP")] == every * 2
+    assert stores(trace) == [(1, 99 * 8192, b"a")]
+
+
+def test_a_copy_across_mappings_is_one_update(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("maps", "side-by-side")
+    assert stores(trace) == [(1, 4094, b"abcd"), (1, 8190, b"ef"), (1, 0, b"gh"), (1, 0, b"z")]
+    assert [bool(event.flags & JOINED) for event in trace.of("STORE")] == [False, False, True, False]
 
 
 def test_the_programs_own_address_is_respected_and_noted(recorded: Callable[..., tuple]) -> None:

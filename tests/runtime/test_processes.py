@@ -31,7 +31,7 @@ def test_a_forked_child_is_a_thread_and_process_of_its_own(recorded: Callable[..
     assert [(event.kind, event.aux) for event in trace.of("MARK_BEGIN", "MARK_END")] == [
         ("MARK_BEGIN", 1), ("MARK_BEGIN", 2), ("MARK_END", 2), ("MARK_END", 1),
     ]  # fmt: skip
-    assert [event.aux for event in trace.of("EXIT")] == [0, 1]
+    assert [event.aux for event in trace.of("EXIT")] == [0, 0, 1]
     assert len(trace.of("UNIT_DEF")) == 1
 
 

@@ -46,8 +46,40 @@ def with_syncs(steps: list[Any]) -> Program:
     return program + [end for _, end in open_]
 
 
+def _names(files: list[str]) -> Any:
+    """A removal, or a file that takes another one's name."""
+    pair = st.permutations(files)
+    return st.one_of(
+        st.tuples(st.just(1), st.just("unlink"), st.sampled_from(files)),
+        st.builds(lambda files: (1, "rename", files[0], files[1]), pair),
+    )
+
+
+def while_named(first: First, program: Program) -> Program:
+    """The program with each file that has no name created before a step on it; what cannot be done is left out."""
+    exists = {file: content is not None for file, content in first.items()}
+    out: Program = []
+    for step in program:
+        if step[1] in ("unlink", "rename"):
+            if not exists[step[2]]:
+                continue
+            exists[step[2]] = False
+            if step[1] == "rename":
+                exists[step[3]] = True
+        elif step[1] == "create":
+            exists[step[2]] = True
+        else:
+            used = [part[0] for part in step[2]] if step[1] == "stores" else [step[2] if len(step) > 2 else None]
+            for file in used:
+                if file in exists and not exists[file] and step[1] in ("store", "stores", "write", "truncate"):
+                    out.append((step[0], "create", file))
+                    exists[file] = True
+        out.append(step)
+    return out
+
+
 @st.composite
-def memory_programs(draw: Any) -> tuple[First, Program]:
+def memory_programs(draw: Any, names: bool = False) -> tuple[First, Program]:
     thread = st.integers(1, 2)
     file = st.sampled_from(["a", "a", "b"])
     offset = st.sampled_from([0, 4, 8, 16, 60, 64, 72])
@@ -73,23 +105,30 @@ def memory_programs(draw: Any) -> tuple[First, Program]:
         _syncs(["a", "b"], [(0, 64), (64, 8)], ["msync", "fsync", "sync", "async", "osync", "dirsync"]),
         st.integers(0, 2),
     )
+    parts = st.tuples(
+        st.tuples(st.just("a"), st.sampled_from([0, 8, 56]), st.builds(_data, st.sampled_from([4, 8]), value)),
+        st.tuples(st.sampled_from(["a", "b"]), st.just(64), st.builds(_data, st.sampled_from([8, 12]), value)),
+    )
+    stores = st.tuples(thread, st.just("stores"), parts)
     kinds = st.one_of(store, store, store, flush, flush, fence, mark, write, truncate, sync)
+    if names:
+        kinds = st.one_of(store, store, stores, flush, fence, mark, write, truncate, sync, _names(["a", "b"]))
     steps = draw(st.lists(kinds, min_size=1, max_size=9))
     program = with_syncs(steps)
     total = 0
     kept: Program = []
     for step in program:
-        if step[1] in ("store", "write"):
-            total += len(step[4]) // 8 + 1
+        if step[1] in ("store", "stores", "write"):
+            total += len(step[4]) // 8 + 1 if step[1] != "stores" else 4
             if total > 11:
                 continue
         kept.append(step)
     first: First = {"a": bytes(range(80)), "b": bytes(80)}
-    return first, kept
+    return first, while_named(first, kept)
 
 
 @st.composite
-def page_programs(draw: Any) -> tuple[First, Program]:
+def page_programs(draw: Any, names: bool = False) -> tuple[First, Program]:
     thread = st.integers(1, 2)
     file = st.sampled_from(["a", "a", "n"])
     offset = st.sampled_from([0, 8, 510, 4090, 4096, 8192, 12280])
@@ -113,10 +152,12 @@ def page_programs(draw: Any) -> tuple[First, Program]:
         st.integers(0, 2),
     )
     kinds = st.one_of(store, store, write, write, truncate, mark, fence, sync, sync)
+    if names:
+        kinds = st.one_of(kinds, _names(["a", "n"]))
     steps = draw(st.lists(kinds, min_size=1, max_size=8))
     new = draw(st.booleans())
     first: First = {"a": bytes(range(1, 200)) * 30, "n": None if new else b"\7" * 4200}
     program = with_syncs(steps)
     if new:
         program.insert(0, (1, "create", "n"))
-    return first, program
+    return first, while_named(first, program)

@@ -8,6 +8,8 @@ found by going through all subsets. The result is a set of (files, acked, printe
 Program steps (thread first):
     (thread, "store", file, offset, data, nt)     (thread, "write", file, offset, data)
     (thread, "truncate", file, size)              (thread, "create", file)
+    (thread, "stores", [(file, offset, data), ...]): one update
+    (thread, "unlink", file)                      (thread, "rename", file, to)
     (thread, "clwb" | "clflush", file, offset, size)   (thread, "fence")
     (thread, "begin", kind, file | None, offset, size, label, failed)   (thread, "end", label)
     (thread, "mark")   (thread, "printed", total)   (thread, "opmark")
@@ -67,6 +69,45 @@ def resize(content: bytes | None, size: int) -> bytes:
     return ((content or b"")[:size]).ljust(size, b"\0")
 
 
+def issued(first: First, program: Program, upto: int) -> dict[str, bytes | None]:
+    """What the files hold after the first `upto` steps if nothing is lost."""
+    files = dict(first)
+    for step in program[:upto]:
+        match step[1:]:
+            case ("create", file):
+                files[file] = b""
+            case ("unlink", file):
+                files[file] = None
+            case ("rename", file, to):
+                files[to], files[file] = files[file], None
+            case ("truncate", file, size):
+                files[file] = resize(files[file], size)
+            case ("write", file, offset, data):
+                old = resize(files[file], max(len(files[file] or b""), offset + len(data)))
+                files[file] = old[:offset] + data + old[offset + len(data) :]
+            case ("store", file, offset, data, _):
+                files[file] = _stored(files[file] or b"", offset, data)
+            case ("stores", parts):
+                for file, offset, data in parts:
+                    files[file] = _stored(files[file] or b"", offset, data)
+    return files
+
+
+def _stored(content: bytes, offset: int, data: bytes) -> bytes:
+    """A store changes no size: what lies beyond the end is not kept here."""
+    longer = content.ljust(offset + len(data), b"\0")
+    return (longer[:offset] + data + longer[offset + len(data) :])[: len(content)]
+
+
+def last_names(program: Program, crash: int) -> dict[str, int]:
+    """For each file the last step before the crash that took its name away or gave it another file's."""
+    last: dict[str, int] = {}
+    for event, step in enumerate(program[:crash]):
+        if step[1] in ("unlink", "rename"):
+            last.update((file, event) for file in step[2:])
+    return last
+
+
 def replay(first: First, program: Program, chosen: set[tuple[int, int]], atoms: dict[tuple[int, int], Any]) -> Image:
     """Px86 and eADR images: sizes and names happen at once, data only where chosen; sizes clip at the end."""
     sizes = {f: len(c) if c is not None else None for f, c in first.items()}
@@ -75,6 +116,12 @@ def replay(first: First, program: Program, chosen: set[tuple[int, int]], atoms: 
     for event, step in enumerate(program[: last + 1]):
         if step[1] == "create":
             sizes[step[2]] = 0
+        elif step[1] == "unlink":
+            sizes[step[2]], bytes_of[step[2]] = None, bytearray(1 << 14)
+        elif step[1] == "rename":
+            (old, new), size = step[2:], sizes[step[2]] or 0
+            sizes[new], bytes_of[new] = size, bytearray(bytes(bytes_of[old][:size]).ljust(1 << 14, b"\0"))
+            sizes[old], bytes_of[old] = None, bytearray(1 << 14)
         elif step[1] == "truncate":
             bytes_of[step[2]][step[3] :] = bytes(len(bytes_of[step[2]]) - step[3])
             sizes[step[2]] = step[3]
@@ -90,13 +137,15 @@ def pieces(program: Program, upto: int) -> dict[tuple[int, int], Any]:
     """(event, number) -> (file, offset, bytes, loose): 8-byte aligned pieces; markers for events without data."""
     out: dict[tuple[int, int], Any] = {}
     for event, step in enumerate(program[:upto]):
-        if step[1] not in ("store", "write"):
+        if step[1] not in ("store", "stores", "write"):
             continue
-        file, start, data = step[2], step[3], step[4]
-        loose = step[1] == "write" or bool(step[5])
-        cut = sorted({start, start + len(data), *(x for x in range(start, start + len(data)) if x % 8 == 0)})
-        for number, (a, b) in enumerate(pairwise(cut)):
-            out[event, number] = (file, a, data[a - start : b - start], loose)
+        loose = step[1] == "write" or (step[1] == "store" and bool(step[5]))
+        number = 0
+        for file, start, data in step[2] if step[1] == "stores" else [step[2:5]]:
+            cut = sorted({start, start + len(data), *(x for x in range(start, start + len(data)) if x % 8 == 0)})
+            for a, b in pairwise(cut):
+                out[event, number] = (file, a, data[a - start : b - start], loose)
+                number += 1
     return out
 
 
@@ -142,6 +191,11 @@ def px86(first: First, program: Program) -> set[State]:
                     for p in everything:
                         if p[0] == event:
                             promise(p, later)
+    for event, step in enumerate(program):  # a change of names
+        if step[1] in ("unlink", "rename"):
+            for p in everything:
+                if p[0] < event and everything[p][0] in step[2:]:
+                    promise(p, event)
     for begin, end, step in completed_syncs(program):  # rule 7
         if not step[7]:
             for p in everything:
@@ -170,15 +224,17 @@ def eadr(first: First, program: Program) -> set[State]:
     for crash in range(len(program) + 1):
         known = pieces(program, crash)
         caught = {}
-        if crash < len(program) and program[crash][1] == "store" and not program[crash][5]:
+        now = program[crash] if crash < len(program) else (0, "end")
+        if now[1] == "stores" or (now[1] == "store" and not now[5]):
             caught = {p: v for p, v in pieces(program, crash + 1).items() if p[0] == crash}
         must = set()
+        named = last_names(program, crash)
         for p, (file, offset, _, loose) in known.items():
             fenced = program[p[0]][1] == "store" and any(
                 s[1] == "fence" and s[0] == program[p[0]][0] for s in program[p[0] + 1 : crash]
             )
             synced = any(p[0] < b and e < crash and in_range(s, file, offset) for b, e, s in syncs)
-            if not loose or fenced or synced:
+            if not loose or fenced or synced or p[0] < named.get(file, -1):
                 must.add(p)
         atoms = {**known, **caught}
         for some in subsets([p for p in atoms if p not in must]):
@@ -211,6 +267,7 @@ def page_cache(
     versions: dict[tuple[str, int], list[tuple[int, bytes]]] = {}  # granule: (event, content after it)
     sizes: dict[str, list[tuple[int, int, int]]] = {f: [] for f in first}  # (event, old, new)
     created: dict[str, list[int]] = {f: [] for f in first}
+    base: dict[tuple[str, int], bytes | None] = {}  # what a change of names at an event left, for good, in a file
     dropped: dict[tuple[str, int], bool] = {}  # page: its blocks were given back and not written since
 
     def updated(file: str, low: int, high: int, event: int) -> None:
@@ -233,6 +290,12 @@ def page_cache(
                     dropped[file, page] = True
                 if min(stop, old) > new:
                     updated(file, new, min(stop, old), event)
+        elif step[1] in ("unlink", "rename"):
+            for file in step[2:]:
+                content = issued(first, program, event + 1)[file]
+                base[file, event] = content
+                live[file] = bytearray((content or b"").ljust(room, b"\0"))
+                size[file] = len(content or b"")
         elif step[1] in ("store", "write"):
             file, at, data = step[2], step[3], step[4]
             if step[1] == "write" and at + len(data) > size[file]:
@@ -250,8 +313,10 @@ def page_cache(
     for crash in range(len(program) + 1):
         choices: list[list[Any]] = []
         names = sorted(first)
+        named = last_names(program, crash)
+        journal = max(named.values(), default=-1) if not posix else -1
         for key in sorted(versions):
-            happened = [v for v in versions[key] if v[0] < crash]
+            happened = [v for v in versions[key] if named.get(key[0], -1) < v[0] < crash]
             page = key[1] // PAGE * PAGE
             of_page = [
                 e for (f, at), vs in versions.items() for e, _ in vs if f == key[0] and at // PAGE * PAGE == page
@@ -272,28 +337,32 @@ def page_cache(
                     least = max(least, sum(v[0] < begin for v in happened))
             choices.append([happened[n - 1] if n else None for n in range(least, len(happened) + 1)])
         for file in names:
-            steps = [s for s in sizes[file] if s[0] < crash]
-            least = 0
+            since = named.get(file, -1)
+            at_first = base[file, since] if file in named else first[file]
+            steps = [s for s in sizes[file] if since < s[0] < crash]
+            # one journal: a size that was changed by itself before names changed
+            least = max((n + 1 for n, s in enumerate(steps) if s[0] < journal and program[s[0]][1] == "truncate"), default=0)
             for begin, end, step in syncs:
                 if end < crash and not step[7] and step[2] != "dirsync" and step[3] in (file, None):
                     least = max(least, sum(s[0] < begin for s in steps))
             some: list[Any] = []
             for n in range(least, len(steps) + 1):
-                some.append((n, steps[n - 1][2] if n else len(first[file] or b"")))
+                some.append((n, steps[n - 1][2] if n else len(at_first or b"")))
                 if n < len(steps) and steps[n][2] > steps[n][1]:
                     for boundary in range(0, steps[n][2], PAGE):
                         if boundary > steps[n][1]:
                             some.append((n, boundary))
             choices.append(some)
-            happened_names = [e for e in created[file] if e < crash]
+            happened_names = [e for e in created[file] if since < e < crash]
             must = False
             for e in happened_names:
+                must |= e < journal
                 done = [s for b, end, s in syncs if e < b and end < crash and not s[7]]
                 own = any(s[2] != "dirsync" and s[3] in (file, None) for s in done)
                 folder = any(s[2] in ("dirsync", "sync") for s in done)
                 must |= (own and folder) if posix else (own or folder)
-            if first[file] is not None or not happened_names:
-                choices.append([first[file] is not None])
+            if at_first is not None or not happened_names:
+                choices.append([at_first is not None])
             else:
                 choices.append([True] if must else [False, True])
         plans.append((crash, choices))
@@ -301,6 +370,7 @@ def page_cache(
         return None
     keys = sorted(versions)
     for crash, choices in plans:
+        named = last_names(program, crash)
         for picked in product(*choices):
             contents = dict(zip(keys, picked[: len(keys)], strict=True))
             image: list[tuple[str, bytes | None]] = []
@@ -309,8 +379,10 @@ def page_cache(
                 if not exists:
                     image.append((file, None))
                     continue
-                body = bytearray((first[file] or b"").ljust(room, b"\0"))
-                cuts = [(e, new) for e, old, new in sizes[file][:taken] if new < old]
+                since = named.get(file, -1)
+                at_first = base[file, since] if file in named else first[file]
+                body = bytearray((at_first or b"").ljust(room, b"\0"))
+                cuts = [(e, new) for e, old, new in [s for s in sizes[file] if s[0] > since][:taken] if new < old]
                 for _, new in cuts:
                     body[new:] = bytes(room - new)
                 for (f, low), version in contents.items():

@@ -100,6 +100,17 @@ class TraceBuilder:
             self.file(file, existed=False)
         return self._record(Kind.CREATE, file=self._file(file))
 
+    def unlink(self, file: str) -> int:
+        return self._record(Kind.UNLINK, file=self._file(file))
+
+    def rename(self, file: str | None, to: str, content: bytes) -> int:
+        """`file` (None: one that is not watched) takes the name `to`."""
+        for low in range(0, len(content), 4096):
+            self._record(Kind.CONTENT, file=self._file(to), offset=low, data=content[low : low + 4096])
+        return self._record(
+            Kind.RENAME, file=self._file(to), aux=self._file(file) if file else 0, offset=len(content)
+        )
+
     # Reads, and other memory.
     def load(self, file: str, offset: int, size: int = 8, **fields: int) -> int:
         """Takes no seq of its own: it has that of the next event."""

@@ -11,8 +11,8 @@ from crashcheck.checker.images.transition import Content, ImagePatch
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import strategy
 from crashcheck.checker.strategies.plan import select_states
-from crashcheck.runtime.trace_format import SyncKind
-from support.reference import First, Image, Program, State
+from crashcheck.runtime.trace_format import StoreFlag, SyncKind
+from support.reference import First, Image, Program, State, issued
 from support.tracing import TraceBuilder
 
 KINDS = {
@@ -39,7 +39,7 @@ def record(folder: Path, first: First, program: Program) -> TraceBuilder:
         trace.file(name, len(content or b""), existed=content is not None)
     begun: dict[object, int] = {}
     acked = 0
-    for step in program:
+    for at, step in enumerate(program):
         with trace.thread(step[0]):
             match step[1:]:
                 case ("store", file, offset, data, nt):
@@ -50,6 +50,13 @@ def record(folder: Path, first: First, program: Program) -> TraceBuilder:
                     trace.truncate(file, size)
                 case ("create", file):
                     trace.create(file)
+                case ("stores", parts):
+                    for number, (file, offset, data) in enumerate(parts):
+                        trace.store(file, offset, len(data), data, int(StoreFlag.JOINED) if number else 0)
+                case ("unlink", file):
+                    trace.unlink(file)
+                case ("rename", file, to):
+                    trace.rename(file, to, issued(first, program, at)[file] or b"")
                 case ("clwb", file, offset, size):
                     trace.clwb(file, offset, size)
                 case ("clflush", file, offset, size):

@@ -7,8 +7,14 @@ _FIRST = frozenset(
         "bzero",
         "explicit_bzero",
         "fgets",
+        "fgets_unlocked",
         "fread",
+        "fread_unlocked",
+        "getcwd",
+        "getentropy",
+        "gethostname",
         "getrandom",
+        "memccpy",
         "memcpy",
         "memmove",
         "mempcpy",
@@ -25,12 +31,16 @@ _FIRST = frozenset(
         "strncpy",
         "vsnprintf",
         "vsprintf",
+        "wmemcpy",
+        "wmemmove",
+        "wmempcpy",
+        "wmemset",
         "pmem_memcpy",
         "pmem_memmove",
         "pmem_memset",
     ]
 )
-_SECOND = frozenset(["bcopy", "pread", "pread64", "read", "recv", "recvfrom"])
+_SECOND = frozenset(["bcopy", "pread", "pread64", "read", "readlink", "realpath", "recv", "recvfrom"])
 
 # name → (arguments that point to what is read, the one that bounds it, whether it ends at a zero byte). Read
 # to the end: where a comparison stopped is not asked.
@@ -68,7 +78,6 @@ QUIET = frozenset(
         "aligned_alloc",
         "posix_memalign",
         "abort",
-        "_exit",
         "__assert_fail",
         "__errno_location",
         "__stack_chk_fail",

@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <sys/socket.h>
 #include <unistd.h>
+#include <wchar.h>
 
 int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
@@ -36,6 +38,25 @@ char *__strcat_chk(char *target, const char *source, size_t room);
 char *__strncpy_chk(char *target, const char *source, size_t size, size_t room);
 char *__stpncpy_chk(char *target, const char *source, size_t size, size_t room);
 char *__strncat_chk(char *target, const char *source, size_t size, size_t room);
+void __explicit_bzero_chk(void *target, size_t size, size_t room);
+char *__fgets_unlocked_chk(char *target, size_t room, int size, FILE *stream);
+size_t __fread_unlocked_chk(void *target, size_t room, size_t size, size_t count, FILE *stream);
+ssize_t __recvfrom_chk(int fd, void *target, size_t size, size_t room, int flags, struct sockaddr *from, socklen_t *length);
+ssize_t __readlink_chk(const char *path, char *target, size_t size, size_t room);
+ssize_t __readlinkat_chk(int folder, const char *path, char *target, size_t size, size_t room);
+char *__getcwd_chk(char *target, size_t size, size_t room);
+char *__realpath_chk(const char *path, char *target, size_t room);
+int __gethostname_chk(char *target, size_t size, size_t room);
+wchar_t *__wmemcpy_chk(wchar_t *target, const wchar_t *source, size_t count, size_t room);
+wchar_t *__wmemmove_chk(wchar_t *target, const wchar_t *source, size_t count, size_t room);
+wchar_t *__wmempcpy_chk(wchar_t *target, const wchar_t *source, size_t count, size_t room);
+wchar_t *__wcsncpy_chk(wchar_t *target, const wchar_t *source, size_t count, size_t room);
+wchar_t *__wcpncpy_chk(wchar_t *target, const wchar_t *source, size_t count, size_t room);
+wchar_t *__wcsncat_chk(wchar_t *target, const wchar_t *source, size_t count, size_t room);
+wchar_t *__wcscpy_chk(wchar_t *target, const wchar_t *source, size_t room);
+wchar_t *__wcpcpy_chk(wchar_t *target, const wchar_t *source, size_t room);
+wchar_t *__wcscat_chk(wchar_t *target, const wchar_t *source, size_t room);
+wchar_t *__wmemset_chk(wchar_t *target, wchar_t value, size_t count, size_t room);
 int __sprintf_chk(char *target, int flag, size_t size, const char *format, ...);
 int __snprintf_chk(char *target, size_t room, int flag, size_t size, const char *format, ...);
 int __vsprintf_chk(char *target, int flag, size_t size, const char *format, va_list rest);

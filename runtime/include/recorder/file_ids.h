@@ -8,6 +8,8 @@
 HIDDEN uint16_t cc_pool_file(int fd);
 HIDDEN uint16_t cc_pool_file_of(int fd, const struct file_state *state, bool existed, uint64_t first_size);
 
+/* The id of a path in the pool, defined with its first state if it is new. */
+HIDDEN uint16_t cc_file_of_path(const char *relative, bool existed, uint64_t size);
 HIDDEN uint16_t cc_known_inode(uint64_t device, uint64_t inode);
 HIDDEN void cc_forget_inode(uint64_t device, uint64_t inode);
 HIDDEN void cc_file_ids_reset_lock(void);

@@ -49,6 +49,7 @@ extern HIDDEN bool cc_all_memory;          /* and accesses to other memory */
 
 HIDDEN void cc_start(void);
 HIDDEN void cc_child(void);         /* in a forked child, before its first event */
+HIDDEN void cc_uses_pool_file(void);
 HIDDEN void cc_stop(uint32_t status); /* recording ends for this process; `status`: cc_trace_status */
 HIDDEN void cc_thread_begins(void); /* frees this thread's mappings when it ends */
 HIDDEN bool cc_notices_forks(void); /* `cc_alive` works on this kernel */

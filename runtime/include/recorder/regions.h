@@ -19,7 +19,21 @@ HIDDEN uint64_t cc_regions_lock(void);
 HIDDEN void cc_regions_unlock(uint64_t signals);
 HIDDEN void cc_regions_reset_lock(void);
 HIDDEN void cc_region_add(const struct region *region);                     /* lock held */
-HIDDEN size_t cc_region_cut(uintptr_t start, uintptr_t end, struct region *gone, size_t room); /* lock held */
+
+/* What was taken out of the regions; as many as there were. */
+struct regions_gone {
+    size_t parts;
+    struct region *part;    /* `few`, or a mapping of their own */
+    struct region few[8];
+};
+HIDDEN void cc_region_cut(uintptr_t start, uintptr_t end, struct regions_gone *gone); /* lock held */
+HIDDEN void cc_regions_gone_free(struct regions_gone *gone);
+
+/* Room for `count` things of `size` bytes; NULL stops recording. */
+HIDDEN void *cc_scratch(size_t count, size_t size);
+HIDDEN void cc_scratch_free(void *room, size_t count, size_t size);
+
+HIDDEN void cc_regions_rename(uint16_t from, uint16_t to);       /* mappings of one file are now of another, or of none: 0 */
 HIDDEN bool cc_region_overlaps(uintptr_t start, uintptr_t end);
 
 /* Finds the region of `address` and the version at which it is valid; else `next`, unless NULL, becomes the start of the

@@ -44,7 +44,7 @@ def test_a_line_says_what_an_event_did(tmp_path: Path) -> None:
         "12 T1 truncate a to 10",
         "13 T1 output 3 bytes so far",
         "14 T1 operation 1 ends",
-        "15 T1 exit of the first process",
+        "15 T1 exit of the program",
     ]
 
 

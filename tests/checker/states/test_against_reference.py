@@ -89,6 +89,42 @@ def test_page_cache_states_are_those_of_brute_force(tear: int, files: str) -> No
     compare()
 
 
+@SETTINGS
+@given(memory_programs(names=True))
+def test_px86_states_are_those_of_brute_force_where_names_change(case: tuple[First, Program]) -> None:
+    first, program = case
+    with tempfile.TemporaryDirectory() as folder:
+        world = explore(Path(folder), first, program, "px86")
+        assert world.distinct == reference.px86(first, program)
+        check_laws(world)
+
+
+@SETTINGS
+@given(memory_programs(names=True))
+def test_eadr_states_are_those_of_brute_force_where_names_change(case: tuple[First, Program]) -> None:
+    first, program = case
+    with tempfile.TemporaryDirectory() as folder:
+        world = explore(Path(folder), first, program, "eadr")
+        assert world.distinct == reference.eadr(first, program)
+        check_laws(world)
+
+
+@pytest.mark.parametrize(("tear", "files"), [(0, "ext4"), (512, "ext4"), (4096, "posix")])
+def test_page_cache_states_are_those_of_brute_force_where_names_change(tear: int, files: str) -> None:
+    @SETTINGS
+    @given(page_programs(names=True))
+    def compare(case: tuple[First, Program]) -> None:
+        first, program = case
+        with tempfile.TemporaryDirectory() as folder:
+            expected = reference.page_cache(first, program, tear, files == "posix", limit=600)
+            assume(expected is not None)
+            world = explore(Path(folder), first, program, "page-cache", Options(tear, files))
+            assert world.distinct == expected
+            check_laws(world)
+
+    compare()
+
+
 @pytest.mark.parametrize("first_end", [100, 4096, 4312])
 @pytest.mark.parametrize("sync", ["msync", "async"])
 def test_a_mapped_log_that_grows_and_is_cut_again_keeps_every_record(tmp_path: Path, first_end: int, sync: str) -> None:

@@ -91,6 +91,49 @@ static void names(const char *pool, char **arguments)
     NEED(copy_file_range(from, &in, fd, &out, 6, 0) == 6);
 }
 
+/* What a write-ahead log does: a new file takes the name of an old one, and a log goes away and begins again. */
+static void renames(const char *pool, char **arguments)
+{
+    (void)arguments;
+    int old = open_file(pool, "a.db", 0), new = open_file(pool, "b.db", 0), log = open_file(pool, "c.db", 0);
+    NEED(write(old, "old", 3) == 3);
+    NEED(write(new, "newer", 5) == 5);
+    NEED(ftruncate(new, 3 << 20) == 0);
+    NEED(pwrite(new, "tail", 4, 2 << 20) == 4);
+    char *at = map_file(new, 4096);
+    STORE(1, at + 5, '!');
+    NEED(write(log, "log", 3) == 3);
+    NEED(rename(in_pool(pool, "b.db"), in_pool(pool, "a.db")) == 0);
+    STORE(2, at + 6, '?');
+    NEED(pwrite(new, "W", 1, 7) == 1);
+    NEED(pwrite(old, "lost", 4, 0) == 4);
+    NEED(unlink(in_pool(pool, "c.db")) == 0);
+    NEED(write(log, "lost", 4) == 4);
+    log = open_file(pool, "c.db", 0);
+    NEED(write(log, "again", 5) == 5);
+    int other = open_file(pool, "d.db", 0);
+    NEED(write(other, "moved", 5) == 5);
+    NEED(rename(in_pool(pool, "d.db"), in_pool(pool, "d.out")) == 0);
+    other = open_file(pool, "e.tmp", 0);
+    NEED(write(other, "comes", 5) == 5);
+    NEED(rename(in_pool(pool, "e.tmp"), in_pool(pool, "e.db")) == 0);
+    NEED(unlink(in_pool(pool, "none.db")) == -1 && errno == ENOENT);
+    NEED(rename(in_pool(pool, "none.db"), in_pool(pool, "a.db")) == -1 && errno == ENOENT);
+}
+
+static void vectored(const char *pool, char **arguments)
+{
+    (void)arguments;
+    static char long_part[600];
+    memset(long_part, 'x', sizeof long_part);
+    int fd = open_file(pool, "a.db", 8192);
+    struct iovec parts[4] = {{"ab", 2}, {"", 0}, {long_part, sizeof long_part}, {"yz", 2}};
+    NEED(pwritev(fd, parts, 4, 4000) == 604);
+    fd = open(in_pool(pool, "a.db"), O_WRONLY | O_APPEND | O_DSYNC);
+    NEED(writev(fd, parts, 2) == 2);
+    NEED(writev(fd, parts, 4) == 604);
+}
+
 static void reads(const char *pool, char **arguments)
 {
     (void)arguments;
@@ -111,6 +154,6 @@ static void reads(const char *pool, char **arguments)
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {{"writes", writes}, {"synced-writes", synced_writes}, {"syncs", syncs},
-        {"sizes", sizes}, {"names", names}, {"reads", reads}, {NULL, NULL}};
+        {"sizes", sizes}, {"names", names}, {"reads", reads}, {"renames", renames}, {"vectored", vectored}, {NULL, NULL}};
     return play(scenes, argc, argv);
 }

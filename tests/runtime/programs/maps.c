@@ -57,6 +57,42 @@ static void unmapped_in_parts(const char *pool, char **arguments)
     STORE(5, at + 8193, 'c');
 }
 
+/* A hundred mappings of one page, every other page of the file, side by side. */
+static char *many_mappings(int fd)
+{
+    char *at = mmap(NULL, 100 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < 100; i++)
+        NEED(mmap(at + i * 4096, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, i * 8192) != MAP_FAILED);
+    return at;
+}
+
+static void many(const char *pool, char **arguments)
+{
+    (void)arguments;
+    int fd = open_file(pool, "a.db", 200 * 4096);
+    char *at = many_mappings(fd);
+    STORE(1, at + 99 * 4096, 'a');
+    NEED(msync(at, 100 * 4096, MS_SYNC) == 0);
+    NEED(munmap(at, 100 * 4096) == 0);
+    at = many_mappings(fd);
+    NEED(mmap(at, 100 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
+    STORE(2, at + 99 * 4096, 'x');
+}
+
+static void side_by_side(const char *pool, char **arguments)
+{
+    (void)arguments;
+    int fd = open_file(pool, "a.db", 4 * 4096);
+    char *at = mmap(NULL, 4 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int page[4] = {0, 1, 0, 3};
+    for (int i = 0; i < 4; i++)
+        NEED(mmap(at + i * 4096, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, page[i] * 4096) != MAP_FAILED);
+    char *(*volatile copy)(char *, const char *, size_t) = (char *(*)(char *, const char *, size_t))(void *)memcpy;
+    copy(at + 4094, "abcd", 4);
+    copy(at + 8190, "efgh", 4);
+    STORE(1, at, 'z');
+}
+
 static void private_mapping(const char *pool, char **arguments)
 {
     (void)arguments;
@@ -122,7 +158,7 @@ static void bulk(const char *pool, char **arguments)
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {{"two-mappings", two_mappings}, {"two-files", two_files}, {"moved", moved},
-        {"unmapped-in-parts", unmapped_in_parts}, {"private", private_mapping}, {"own-address", own_address},
+        {"unmapped-in-parts", unmapped_in_parts}, {"private", private_mapping}, {"many", many}, {"side-by-side", side_by_side}, {"own-address", own_address},
         {"where", where_mapped}, {"synced", synced}, {"bulk", bulk}, {NULL, NULL}};
     return play(scenes, argc, argv);
 }
