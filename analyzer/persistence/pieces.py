@@ -27,8 +27,10 @@ LOOSE_AFTER = 2  # after every IN_ORDER piece of an earlier event, and earlier p
 
 @dataclass(frozen=True, slots=True)
 class SizeStep:
-    """A change of a file's size or existence. `new` and `old` are sizes in bytes; of existence, 1 or 0 for `old` and 0 for `new`:
-    `old` is 1 where the file goes away."""
+    """A change of a file's size or existence. `new` and `old` are sizes in bytes.
+
+    Of existence `new` is 0, and `old` is 1 where the file goes away, else 0.
+    """
 
     event: int
     file: int
@@ -58,14 +60,19 @@ class _Sizes:
         self.steps.append(SizeStep(event, file, EXISTS, 0, 0))
         self.size[file] = 0
 
+    def empty(self, event: int, file: int) -> None:
+        """The file loses all that it held; even an empty one, of which a mapping may hold bytes beyond its end."""
+        self.steps.append(SizeStep(event, file, SIZE, max(self.size[file], 1), 0))
+        self.size[file] = 0
+
     def end(self, event: int, file: int) -> None:
         """The file goes away, with all that it held."""
-        self.set(event, file, 0)
+        self.empty(event, file)
         self.steps.append(SizeStep(event, file, EXISTS, 1, 0))
 
     def replace(self, event: int, file: int, size: int) -> None:
         """The file becomes another one, of `size` bytes."""
-        self.set(event, file, 0)
+        self.empty(event, file)
         self.begin(event, file)
         self.set(event, file, size)
 
@@ -86,7 +93,9 @@ def size_steps(trace: Trace) -> list[SizeStep]:
                 sizes.end(event, aux)
             sizes.replace(event, file, offset)
         else:
-            sizes.set(event, file, offset if kind == Kind.TRUNCATE else max(sizes.size[file], offset + size if size else 0))
+            sizes.set(
+                event, file, offset if kind == Kind.TRUNCATE else max(sizes.size[file], offset + size if size else 0)
+            )
     return sizes.steps
 
 
@@ -107,7 +116,7 @@ class Pieces:
 
 
 def _renamed_with(trace: Trace) -> tuple[Ints, Ints]:
-    """Events that hold the content of renamed files, and for each the rename that it belongs to; none that was cut short."""
+    """Events with the content of renamed files, and for each its rename; none that was cut short."""
     kinds, files, threads = (trace.events[name] for name in ("kind", "file", "thread"))
     contents = np.flatnonzero((kinds == Kind.CONTENT) & (trace.events["size"] > 0))
     renames = np.flatnonzero(kinds == Kind.RENAME)
@@ -120,7 +129,7 @@ def _renamed_with(trace: Trace) -> tuple[Ints, Ints]:
 
 
 def _first_of_update(trace: Trace, updates: Ints) -> Ints:
-    """For each of some stores and writes the one that began its update: itself, or of those it is joined to the first."""
+    """For each of some stores and writes the one that began its update: itself, or the first that it is joined to."""
     kinds, threads = trace.events["kind"][updates], trace.events["thread"][updates]
     flags = trace.events["flags"][updates]
     joined = np.where(kinds == Kind.STORE, flags & int(StoreFlag.JOINED), flags & int(WriteFlag.JOINED)) != 0
@@ -137,7 +146,7 @@ def _first_of_update(trace: Trace, updates: Ints) -> Ints:
 def cut(trace: Trace, unit_bytes: int, joins: bool = False) -> Pieces:
     """All updates: data cut at multiples of `unit_bytes`, and a piece for every size step.
 
-    `joins`: stores that go on with an earlier one are issued with it, so that their pieces have no order among themselves.
+    `joins`: stores that go on with an earlier one are issued with it, so that their pieces are unordered.
     """
     events = trace.events
     updates = np.flatnonzero(((events["kind"] == Kind.STORE) | (events["kind"] == Kind.WRITE)) & (events["size"] > 0))

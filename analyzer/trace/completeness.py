@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,52 @@ class Completeness:
     def unexplained(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """By path, the ranges that something untraced wrote; only files that have some."""
         return {file.path: file.unexplained for file in self.files if file.unexplained}
+
+
+_RANGES_SHOWN = 3
+
+
+def causes(trace: Trace, completeness: Completeness, notes: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """One line per file that the trace does not account for: which bytes, and what is known of the cause.
+
+    `notes` are the recorder's (reason, path).
+    """
+    called: dict[int, set[str]] = {}
+    for index in np.flatnonzero(trace.events["kind"] == Kind.UNMODELLED).tolist():
+        number = int(trace.events["file"][index])
+        called.setdefault(number, set()).add(trace.data(index).decode("utf-8", "replace"))
+    of_path = {file.path: called.get(number, set()) | called.get(0, set()) for number, file in trace.files.items()}
+    deleted = {path.removesuffix(" (deleted)") for reason, path in notes if reason == "deleted"}
+    out = []
+    for file in completeness.files:
+        where = _where(file)
+        if where:
+            out.append(f"{file.path}: {where}: {_cause(file, of_path[file.path], file.path in deleted)}")
+    return tuple(out)
+
+
+def _where(file: FileCompleteness) -> str:
+    """The bytes, size or name that the replay has wrong; empty if all is right."""
+    if file.exists != file.replayed_exists:
+        return "the file is gone" if file.replayed_exists else "the file is there, and the trace says that it is not"
+    if file.unexplained:
+        ranges = [f"{low:#x}–{high - 1:#x}" for low, high in file.unexplained[:_RANGES_SHOWN]]
+        more = len(file.unexplained) - _RANGES_SHOWN
+        rest = f" and {more} more ranges" if more > 0 else ""
+        return f"{file.unexplained_bytes} bytes at {', '.join(ranges)}{rest} are not accounted for"
+    if file.size != file.replayed_size:
+        return f"its size is {file.size} bytes, and {file.replayed_size} by the trace"
+    return ""
+
+
+def _cause(file: FileCompleteness, called: set[str], written_after_deletion: bool) -> str:
+    if called:
+        return f"{', '.join(sorted(called))} is not modelled"
+    if written_after_deletion:
+        return "it was written after it was deleted"
+    if file.exists != file.replayed_exists:
+        return "a process without the recorder, or a system call made directly, changed its name"
+    return "written by a library or process that was not built with crashcheck-cc, or by a function without a model"
 
 
 def check(trace: Trace, first: Path, final: Path) -> Completeness:

@@ -224,7 +224,7 @@ class _FileTable:
         return _Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
 
     def _exists_after(self, names: Ints) -> bool:
-        """Whether the file exists after these changes of its existence: it went away where there was something before."""
+        """Whether the file exists after these changes: it went away where there was something before."""
         return int(self.graph.old_size[names[-1]]) <= 0 if len(names) else self.watched.existed
 
     def exact(self, state: CrashState, kept: list[int]) -> _Row:

@@ -84,7 +84,11 @@ class _Shape:
         self.overlay = _Overlay()
 
     def patch(self, path: str, size: int) -> FilePatch:
-        return FilePatch(path, self.exists, size, self.overlay.runs(size)) if self.exists else FilePatch(path, False, 0, ())
+        return (
+            FilePatch(path, self.exists, size, self.overlay.runs(size))
+            if self.exists
+            else FilePatch(path, False, 0, ())
+        )
 
 
 class Content:

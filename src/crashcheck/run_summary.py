@@ -10,7 +10,7 @@ import numpy as np
 import crashcheck
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.persistence.redundant_persists import find_redundant_persists
-from crashcheck.analyzer.trace.completeness import Completeness
+from crashcheck.analyzer.trace.completeness import Completeness, causes
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.blind_spots import find_blind_spots
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
@@ -65,6 +65,7 @@ def summarise(
         ),
         warnings=(
             *recording_warnings(facts, run.recording),
+            *trace_warnings(trace, run),
             *((run.unread.note,) if run.unread.failed else ()),
             *found.warnings,
             *warnings,
@@ -122,6 +123,18 @@ def recording_warnings(facts: ProgramFacts, recording: Recording) -> tuple[str, 
     notes = {f"{Path(unit.source).name}: {note}" for unit in facts.units.values() for note in unit.notes}
     silent = [_REMARKS[reason].format(path) for reason, path in read_notes(recording.trace) if reason in _REMARKS]
     return (*sorted(notes), *silent)
+
+
+def trace_warnings(trace: Trace, run: RecordedRun) -> tuple[str, ...]:
+    """What the trace does not account for, by file, and what crash states leave out of it."""
+    lines = list(causes(trace, run.completeness, read_notes(run.recording.trace)))
+    changes = int(np.isin(trace.events["kind"], np.array([Kind.UNLINK, Kind.RENAME], dtype=np.uint8)).sum())
+    if changes:
+        lines.append(
+            f"watched files were renamed or deleted {changes} times: each change is taken to be durable at once, with "
+            "all that the files held; a crash that loses the new name, or keeps it without the data, is not tested"
+        )
+    return tuple(lines)
 
 
 def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:

@@ -122,7 +122,9 @@ def test_a_vectored_write_is_one_update_whatever_its_parts(recorded: Callable[..
 def test_names_that_change_are_recorded_with_the_content_that_they_then_have(recorded: Callable[..., tuple]) -> None:
     trace, recording = recorded("calls", "renames")
     names = {number: name for name, number in trace.files().items()}
-    told = [(event.kind, names[event.file], names.get(event.aux), event.offset) for event in trace.of("RENAME", "UNLINK")]
+    told = [
+        (event.kind, names[event.file], names.get(event.aux), event.offset) for event in trace.of("RENAME", "UNLINK")
+    ]
     assert told == [
         ("RENAME", "a.db", "b.db", 3 << 20), ("UNLINK", "c.db", None, 0), ("UNLINK", "d.db", None, 0),
         ("RENAME", "e.db", None, 5),

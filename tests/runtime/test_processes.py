@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.analyzer.trace.reader import read
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import RuntimeLibrary, find_compiler
 from crashcheck.runtime.record import Workload, record
@@ -141,3 +142,28 @@ def test_two_programs_of_one_command_share_the_trace(recorded: Callable[..., tup
     trace = decode(recording.trace)
     assert trace.files() == {"a.db": 1, "b.db": 2}
     assert [event.offset for event in trace.of("OUTPUT")] == [5, 13]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{program} {pool} exec > {pool}/out; true",
+        "{program} {pool} exec 2>&1 | cat > {pool}/out; true",
+        "true && {program} {pool} exec && {program} {pool} exec again",
+        "({program} {pool} exec) > /dev/null; (exit 0)",
+    ],
+)
+def test_a_shell_is_not_the_program(program: Callable[..., Path], tmp_path: Path, line: str) -> None:
+    command = ["dash", "-c", line.replace("{program}", str(program("processes")))]
+    recording = record(Workload(command, ["*.db"], timeout_s=60), tmp_path / "w")
+    trace = decode(recording.trace)
+    assert [event.data for event in trace.of("STORE")][:3] == [b"a", b"b", b"c"]
+    assert trace.status == CLEAN_EXIT
+    assert read(recording.trace).truncated == ""
+
+
+def test_a_shell_does_not_hide_that_the_program_died(program: Callable[..., Path], tmp_path: Path) -> None:
+    command = ["dash", "-c", f"{program('processes')} {{pool}} killed > /dev/null; true"]
+    recording = record(Workload(command, ["*.db"], timeout_s=60), tmp_path / "w")
+    assert recording.end.exit_code == 0
+    assert "killed" in read(recording.trace).truncated

@@ -341,7 +341,8 @@ def page_cache(
             at_first = base[file, since] if file in named else first[file]
             steps = [s for s in sizes[file] if since < s[0] < crash]
             # one journal: a size that was changed by itself before names changed
-            least = max((n + 1 for n, s in enumerate(steps) if s[0] < journal and program[s[0]][1] == "truncate"), default=0)
+            alone = [n + 1 for n, s in enumerate(steps) if s[0] < journal and program[s[0]][1] == "truncate"]
+            least = max(alone, default=0)
             for begin, end, step in syncs:
                 if end < crash and not step[7] and step[2] != "dirsync" and step[3] in (file, None):
                     least = max(least, sum(s[0] < begin for s in steps))

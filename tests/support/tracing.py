@@ -107,9 +107,7 @@ class TraceBuilder:
         """`file` (None: one that is not watched) takes the name `to`."""
         for low in range(0, len(content), 4096):
             self._record(Kind.CONTENT, file=self._file(to), offset=low, data=content[low : low + 4096])
-        return self._record(
-            Kind.RENAME, file=self._file(to), aux=self._file(file) if file else 0, offset=len(content)
-        )
+        return self._record(Kind.RENAME, file=self._file(to), aux=self._file(file) if file else 0, offset=len(content))
 
     # Reads, and other memory.
     def load(self, file: str, offset: int, size: int = 8, **fields: int) -> int:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.trace.completeness import Completeness, check
+from crashcheck.analyzer.trace.completeness import Completeness, causes, check
+from crashcheck.runtime.trace_format import Kind
 from support.tracing import TraceBuilder
 
 
@@ -98,3 +99,43 @@ def test_memory_does_not_follow_the_size_of_a_sparse_file(t: TraceBuilder) -> No
     assert result.whole
     assert result.explained_bytes == 1
     assert grown_kib < 64 * 1024
+
+
+def test_a_renamed_file_has_the_content_that_it_took_along(t: TraceBuilder) -> None:
+    t.file("a", 16)
+    t.create("b")
+    t.write("b", 0, b"new content")
+    t.rename("b", "a", b"new content")
+    t.store("b", 0, 3, b"???")  # it has no name any more
+    result = compare(t, b"\7" * 16, b"new content")
+    assert result.whole
+    assert [(file.path, file.exists, file.replayed_exists) for file in result.files] == [
+        ("a", True, True), ("b", False, False),
+    ]  # fmt: skip
+
+
+def test_a_deleted_file_is_gone_and_begins_again_empty(t: TraceBuilder) -> None:
+    t.file("a", 16)
+    t.store("a", 0, 8, 1)
+    t.unlink("a")
+    assert compare(t, bytes(16), None).whole
+    t.create("a")
+    t.write("a", 2, b"x")
+    assert compare(t, bytes(16), b"\0\0x").whole
+
+
+def test_what_is_not_accounted_for_has_a_place_and_a_cause(t: TraceBuilder) -> None:
+    t.file("a", 16)
+    t.store("a", 0, 1, 1)
+    result = compare(t, bytes(16), b"\1\0\7\7\0" + bytes(10) + b"\7")
+    assert causes(t.trace(), result, []) == (
+        "a: 3 bytes at 0x2–0x3, 0xf–0xf are not accounted for: "
+        "written by a library or process that was not built with crashcheck-cc, or by a function without a model",
+    )
+    assert causes(t.trace(), result, [("deleted", "a (deleted)")])[0].endswith(": it was written after it was deleted")
+    t.event(Kind.UNMODELLED, file=1, data=b"splice")
+    assert causes(t.trace(), result, [])[0].endswith(": splice is not modelled")
+    (t.path.parent / "final" / "a").unlink()
+    gone = check(t.trace(), t.path.parent / "first", t.path.parent / "final")
+    assert causes(t.trace(), gone, []) == ("a: the file is gone: splice is not modelled",)
+    assert causes(t.trace(), compare(t, None, b"\1" + bytes(15)), []) == ()
