@@ -70,33 +70,31 @@ def resize(content: bytes | None, size: int) -> bytes:
 
 
 def issued(first: First, program: Program, upto: int) -> dict[str, bytes | None]:
-    """What the files hold after the first `upto` steps if nothing is lost."""
-    files = dict(first)
+    """What the files hold after `upto` steps if nothing is lost. Stores beyond an end show when the file grows."""
+    room = 5 * PAGE
+    body = {file: bytearray((content or b"").ljust(room, b"\0")) for file, content in first.items()}
+    size = {file: None if content is None else len(content) for file, content in first.items()}
     for step in program[:upto]:
         match step[1:]:
             case ("create", file):
-                files[file] = b""
+                size[file] = 0
             case ("unlink", file):
-                files[file] = None
+                body[file], size[file] = bytearray(room), None
             case ("rename", file, to):
-                files[to], files[file] = files[file], None
-            case ("truncate", file, size):
-                files[file] = resize(files[file], size)
+                body[to], size[to] = bytearray(bytes(body[file][: size[file]]).ljust(room, b"\0")), size[file]
+                body[file], size[file] = bytearray(room), None
+            case ("truncate", file, new):
+                body[file][new:] = bytes(room - new)
+                size[file] = new
             case ("write", file, offset, data):
-                old = resize(files[file], max(len(files[file] or b""), offset + len(data)))
-                files[file] = old[:offset] + data + old[offset + len(data) :]
+                body[file][offset : offset + len(data)] = data
+                size[file] = max(size[file] or 0, offset + len(data))
             case ("store", file, offset, data, _):
-                files[file] = _stored(files[file] or b"", offset, data)
+                body[file][offset : offset + len(data)] = data
             case ("stores", parts):
                 for file, offset, data in parts:
-                    files[file] = _stored(files[file] or b"", offset, data)
-    return files
-
-
-def _stored(content: bytes, offset: int, data: bytes) -> bytes:
-    """A store changes no size: what lies beyond the end is not kept here."""
-    longer = content.ljust(offset + len(data), b"\0")
-    return (longer[:offset] + data + longer[offset + len(data) :])[: len(content)]
+                    body[file][offset : offset + len(data)] = data
+    return {file: None if (end := size[file]) is None else bytes(body[file][:end]) for file in first}
 
 
 def last_names(program: Program, crash: int) -> dict[str, int]:
