@@ -16,7 +16,7 @@ KINDS = {
 }  # fmt: skip
 BYTES = {"STORE", "WRITE", "FILE_DEF", "UNIT_DEF", "MAP", "UNMAP", "EXEC", "DLOPEN", "UNMODELLED", "CONTENT"}
 NT, ATOMIC, BULK, LIBRARY, JOINED = 1, 2, 4, 8, 32
-CLEAN_EXIT, DISK_FULL, TOO_MANY = 1, 2, 4
+CLEAN_EXIT, DISK_FULL, TOO_MANY, SEALED = 1, 2, 4, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def decode(path: Path) -> Decoded:
     magic, version, header, chunk_bytes, event_bytes = struct.unpack_from("<8sIIII", raw, 0)
     assert (magic, version, header, chunk_bytes, event_bytes) == (b"CRSHTRC\n", 4, 4096, 262144, 48)
     status, main_pid = struct.unpack_from("<II", raw, 56)
-    return Decoded(tuple(sorted(_events(raw), key=lambda event: event.seq)), status, main_pid)
+    return Decoded(tuple(sorted(_events(raw), key=lambda event: event.seq)), status & ~SEALED, main_pid)
 
 
 def _events(raw: bytes) -> Iterable[Event]:
