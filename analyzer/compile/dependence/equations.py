@@ -10,8 +10,8 @@ from crashcheck.analyzer.compile.dependence.summaries import Atoms
 class Equations:
     """Sets are integers, a bit for each of `atoms`; an `inner` bit stands for the set that its equation gives.
 
-    Sets that are defined by each other hold the same: the equations are solved component by component, in the order
-    of Tarjan (Depth-first search and linear graph algorithms, 1972), so that a large function costs as much as its text.
+    Sets that are defined by each other hold the same: the equations are solved component by component (Tarjan,
+    Depth-first search and linear graph algorithms, 1972), so that the costs of a function grow with its text.
     """
 
     def __init__(self, atoms: list[int], equations: dict[int, int], inner: int) -> None:

@@ -137,6 +137,8 @@ class _Build:
             status = self._clang([*words[:-1], *extra, *self._dependencies(item, target), words[-1]])
             if status or not os.path.exists(bitcode):
                 return status
+            if self._lower_coroutines(bitcode):
+                return 1
             report = os.path.join(folder, "report")
             if self.compiler.major in READERS:
                 text = os.path.join(folder, "unit.ll")
@@ -153,6 +155,20 @@ class _Build:
             return self._plain(item, target, failure, quiet=False)
         print(f"{PROGRAM[self.cxx]}: error: {failure}", file=sys.stderr)
         return 1
+
+    def _lower_coroutines(self, bitcode: str) -> int:
+        """Coroutines become functions by the clang that made them: their intrinsics differ with each LLVM."""
+        with open(bitcode, "rb") as stream:
+            if b"llvm.coro." not in stream.read():
+                return 0
+        lowered = bitcode + ".lowered"
+        words = ["-w", "-O0", "-x", "ir", "-emit-llvm", "-c", bitcode, "-o", lowered]
+        if self.compiler.major < 16:
+            words = ["-Xclang", "-fcoroutines-ts", *words]
+        status = self._clang(words)
+        if not status:
+            os.replace(lowered, bitcode)
+        return status
 
     def _emit(self, item: Input, text: str, target: str) -> bool:
         """Let clang optimise and emit the instrumented text; False if it cannot."""
