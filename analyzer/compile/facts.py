@@ -17,7 +17,7 @@ from crashcheck.errors import CrashcheckError
 SECTION = "crashcheck_facts"
 PLAIN_SECTION = "crashcheck_plain"  # not loaded: facts of units that were compiled without hooks
 MAGIC = b"CRSHFCT\n"
-VERSION = 3
+VERSION = 4
 STORES = frozenset({"store", "copy", "fill", "atomic", "model"})  # kinds of sites that write memory
 _HEADER = struct.Struct("<8sIIQQ")  # magic, version, compressed bytes, raw bytes, key
 
@@ -102,6 +102,7 @@ class UnitFacts:
     notes: tuple[str, ...] = ()  # flags that were ignored
     dependences: str = ""  # packed; read by dependence.codec.unpack when needed
     layouts: tuple[TypeLayout, ...] = ()  # of types that its sites name, and of their parts; sorted by name
+    command: tuple[str, ...] = ()  # compiles `source`, to be appended, in `directory`; no mode, no outputs; () unknown
     key: int = 0
 
 
@@ -145,6 +146,7 @@ def _pack(facts: UnitFacts) -> bytes:
             ]
             for layout in facts.layouts
         ],
+        "command": list(facts.command),
         "strings": list(strings),
     }
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode()
@@ -193,6 +195,7 @@ def _unpack(raw: bytes, key: int) -> UnitFacts:
             )
             for name, size, fields in document["layouts"]
         ),
+        command=tuple(document["command"]),
         key=key,
     )
 

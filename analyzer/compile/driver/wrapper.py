@@ -20,6 +20,7 @@ from crashcheck.analyzer.compile.facts import PLAIN_SECTION, UnitFacts, encode
 from crashcheck.analyzer.compile.ir.dialect import READERS
 from crashcheck.errors import CrashcheckError
 
+SEARCHED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")  # variables in which clang finds folders of headers
 PROGRAM = {False: "crashcheck-cc", True: "crashcheck-c++"}
 
 
@@ -103,6 +104,18 @@ class _Build:
         if not keep_mode and item.language != "ir":
             words += ["-x", item.language]
         return [*words, item.path]
+
+    def _command(self, item: Input) -> tuple[str, ...]:
+        """The command that compiles an input, for UnitFacts.command; () for standard input and for LLVM IR."""
+        if item.path == "-" or item.language == "ir":
+            return ()
+        arguments = self.arguments
+        leave = {other.index for other in arguments.inputs} | arguments.dropped | arguments.outputs | arguments.links
+        leave |= arguments.languages | arguments.dependency_words
+        words = [word for index, word in enumerate(arguments.words) if index not in leave]
+        searched = [f"{name}={value}" for name in SEARCHED if (value := os.environ.get(name))]
+        environment = ["env", *searched] if searched else []
+        return (*environment, *self.compiler.command(self.cxx), *words, "-x", item.language)
 
     def _dependencies(self, item: Input, target: str) -> list[str]:
         """Dependency files are to name the object that the user asked for, not our bitcode."""
@@ -209,6 +222,7 @@ class _Build:
                     data_sections=arguments.data_sections and not by_clang,
                     models=models,
                     notes=tuple(arguments.notes),
+                    command=self._command(item),
                     operations=tuple(filter(None, os.environ.get("CRASHCHECK_OPERATIONS", "").split("\n"))),
                 )
                 with open(bitcode, "rb") as stream:

@@ -48,6 +48,7 @@ class UnitOptions:
     data_sections: bool = False
     models: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()  # as in UnitFacts
     operations: tuple[str, ...] = ()  # functions that are marked as operations
 
 
@@ -128,6 +129,7 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
         notes=options.notes,
         dependences=codec.pack(functions),
         layouts=layouts_of(debug, result.sites),
+        command=options.command,
     )
     key, blob = encode(facts)
     body = result.text

@@ -25,6 +25,7 @@ UNIT = UnitFacts(
     functions={"f": "00ff"},
     not_understood=(UnhookedConstruct(AT, "fxsave $0"),),
     notes=("-flto is ignored",),
+    command=("clang", "-DNAME=\"a b\"", "-x", "c"),
 )
 
 
@@ -33,6 +34,7 @@ def test_a_unit_reads_back_equal() -> None:
     (found,) = decode(blob, "x")
     assert found.key == key
     assert (found.sites, found.not_understood, found.notes) == (UNIT.sites, UNIT.not_understood, UNIT.notes)
+    assert found.command == UNIT.command
     assert found.sites[0].line == 3
     assert len(blob) % 8 == 0
 
