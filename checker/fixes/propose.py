@@ -9,9 +9,9 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -66,6 +66,7 @@ class FixProposer:
     """Proposes and tries, for the findings of one search, while its executor is open.
 
     `left`: of the seconds for all of them; what the strategy prepares is bounded by it.
+    `write` gives the edits of some steps; `compiled` those with which the program compiles, asked of what is proposed.
     """
 
     subject: Subject
@@ -77,6 +78,7 @@ class FixProposer:
     write: Write
     facts: Facts | None = None
     left: Left = endless
+    compiled: Write | None = None
     _plan: Plan = field(init=False)
     _candidates: Candidates = field(init=False)
     _planned: PlannedStates = field(init=False)
@@ -142,16 +144,28 @@ class FixProposer:
             key=lambda offer: offer.price,
         )
         short = []
-        for offer in offers:
+        while offers:
+            offer = offers.pop(0)
             counterparts = self._counterparts(offer)
             left = sum(map(counterparts.feasible, cases.values()))
             if left:
                 short.append((left, offer))
+                continue
+            written = self._compiled(offer)
+            if written.price > offer.price:
+                insort(offers, written, key=lambda other: other.price)
             else:
-                yield 0, offer, counterparts
+                yield 0, written, counterparts
         for _, offer in sorted(short, key=lambda pair: pair[0]):
             counterparts = self._counterparts(offer)
-            yield sum(map(counterparts.feasible, cases.values())), offer, counterparts
+            yield sum(map(counterparts.feasible, cases.values())), self._compiled(offer), counterparts
+
+    def _compiled(self, offer: _Offer) -> _Offer:
+        """The offer as it is written so that the program compiles; without edits if nothing does."""
+        if not offer.edits or self.compiled is None:
+            return offer
+        edits, why = self.compiled(offer.candidate.steps)
+        return replace(offer, edits=edits, no_edit=why)
 
     def _counterparts(self, offer: _Offer) -> Counterparts:
         return Counterparts(self.subject.space, edited(self.subject.graph, offer.candidate.insertions()))

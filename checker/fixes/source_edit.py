@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -18,29 +18,41 @@ from crashcheck.checker.fixes.c_targets import Region, SideEffect, assignment, s
 from crashcheck.checker.fixes.candidates import Step
 from crashcheck.checker.fixes.line_edits import first_include, put_instead, put_lines
 from crashcheck.checker.fixes.patch import in_order
-from crashcheck.checker.results import Edit, Location
+from crashcheck.checker.results import Edit, Location, SourcePoint
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import FenceKind, SyncKind
 from crashcheck.runtime.trace_format import Kind as Event
 
 _PURE = r"\b{}\s*\([^;{{}}]*\)\s*\{{\s*return\s[^;{{}}]*;\s*\}}"
 _ANY_ADDRESS = r"\b(void|char|u?int8_t|byte|uintptr_t|size_t|T)\b"
+_ADDRESS = re.compile(
+    r"(?:(?:const|volatile|unsigned|signed)\s+)*(?:(?:void|char|u?int8_t|byte|T)\b[\s\w]*\*(?!\s*\*)|uintptr_t\b(?!\s*\*))"
+)
+_SIZE = re.compile(r"(?:(?:const|std::)\s*)*(?:s?size_t|u?int\d*_t|unsigned|int|long|short|ptrdiff_t|off_t)\b[^*&]*$")
 _LIBRARIES = ("_mm_", "pmem_", "__builtin_ia32_")
+_HEADERS = {"pmem_": "libpmem.h", "pmemobj_": "libpmemobj.h", "_mm_": "immintrin.h"}  # of what begins so
 _SYSTEM = ("msync", "fsync", "fdatasync", "sync", "syncfs")
 _LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """How the program flushes or syncs. `before`: arguments that all calls begin with; `ranged`: a size comes last."""
+    """How the program flushes or syncs: `before` and `after` are arguments that all calls share, around the address
+    and, if it is `ranged`, a size; `cast` is what an address is converted to.
+    """
 
     name: str
     before: tuple[str, ...] = ()
     ranged: bool = True
+    after: tuple[str, ...] = ()
+    cast: str = ""
 
     def call(self, region: Region, spaced: bool) -> str:
         size = region.size if spaced else re.sub(r"\bsizeof ([^(].*)$", r"sizeof(\1)", region.size)
-        return f"{self.name}({', '.join((*self.before, region.address, *((size,) if self.ranged else ())))});"
+        address = region.address
+        if self.cast:
+            address = self.cast + (address if re.fullmatch(r"&?\w[^-+*/?]*(->[^-+*/?]*)*", address) else f"({address})")
+        return f"{self.name}({', '.join((*self.before, address, *((size,) if self.ranged else ()), *self.after))});"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +67,20 @@ class _Called:
 
 
 class EditWriter:
-    """Writes the steps of remedies into the source of one program; nothing is changed on disk."""
+    """Writes the steps of remedies into the source of one program; nothing is changed on disk.
 
-    def __init__(self, subject: Subject, chain: CallChains, folder: Path) -> None:
+    `why_not`: why edits cannot be shown, as they do not compile; "" if they can.
+    """
+
+    def __init__(
+        self, subject: Subject, chain: CallChains, folder: Path, why_not: Callable[[Sequence[Edit]], str] = lambda _: ""
+    ) -> None:
         self._subject = subject
         self._chain = chain
         self._folder = folder
+        self._why_not = why_not
+        self._refused: set[tuple[SourcePoint, str]] = set()  # functions and macros that do not compile at a place
+        self._used: set[tuple[SourcePoint, str]] = set()  # since this was emptied
         self._sources: dict[str, Source | None] = {}
         self._seen: dict[str, list[Source]] = {}
         self._macros_of: dict[str, Mapping[str, Macro]] = {}
@@ -80,6 +100,30 @@ class EditWriter:
             if edit.replaces and changed.setdefault((edit.file, edit.line), edit.text) != edit.text:
                 return (), f"{edit.file}:{edit.line}: it would have to be changed in two ways"
         return tuple(edits), ""
+
+    def compiled(self, steps: Sequence[Step]) -> tuple[tuple[Edit, ...], str]:
+        """The edits with which the program compiles, or none and the reason.
+
+        Where a function of the program does not compile at a place, the next one is tried, at last an intrinsic.
+        """
+        while True:
+            edits, why = self.write(steps)
+            refused = self._why_not(edits) if edits else ""
+            if not refused:
+                return edits, why
+            if not sum(self._refuse(step) for step in steps):
+                place = steps[0].place
+                return (), f"{place.file}:{place.line}: {refused}"
+
+    def _refuse(self, step: Step) -> bool:
+        """Refuse what one step calls, where it does not compile on its own; False if there is nothing to refuse."""
+        self._used.clear()
+        edits, _ = self.write([step])
+        used = self._used - self._refused
+        if not edits or not used or not self._why_not(edits):
+            return False
+        self._refused |= used
+        return True
 
     # -- one step
 
@@ -156,8 +200,8 @@ class EditWriter:
             lines = [chosen.call(region, self._spaced(step.place.file))]
         if step.fence and chosen is flush:
             fence, headers = self._fence(step.place)
-            return lines + fence, headers
-        return lines, []
+            return lines + fence, [*self._headers(step.place, chosen.name), *headers]
+        return lines, self._headers(step.place, chosen.name)
 
     def _region(self, step: Step, source: Source, statement: Statement) -> Region:
         at = source.position(step.place.line, step.place.column)
@@ -203,9 +247,9 @@ class EditWriter:
     def _fence(self, place: Location) -> tuple[list[str], list[str]]:
         own = self._primitive(place, {"fence"})
         if own is not None:
-            return [f"{own.name}({', '.join(own.before)});"], []
-        if any(call.name.startswith("pmem_") for call in self._calls):
-            return ["pmem_drain();"], []
+            return [f"{own.name}({', '.join(own.before)});"], self._headers(place, own.name)
+        if any(call.name.startswith("pmem_") for call in self._calls) and self._may_use(place, "pmem_drain"):
+            return ["pmem_drain();"], self._headers(place, "pmem_drain")
         return ["_mm_sfence();"], ["immintrin.h"]
 
     def _sync(self, step: Step, source: Source, statement: Statement) -> tuple[list[str], list[str]]:
@@ -218,7 +262,7 @@ class EditWriter:
         region = self._region(step, source, statement)
         own = self._primitive(step.place, {"sync"})
         if own is not None and own.name not in _SYSTEM:
-            return [own.call(region, self._spaced(step.place.file))], []
+            return [own.call(region, self._spaced(step.place.file))], self._headers(step.place, own.name)
         simple = bool(region.lvalue) or re.fullmatch(r"&?\w+(?:(?:\.|->)\w+|\[\w+\])*", region.address)
         address = f"(uintptr_t){region.address}" if simple else f"(uintptr_t)({region.address})"
         size = f"({region.size})" if re.search(r"[?|&^=!]|<|(?<!-)>", region.size) else region.size
@@ -268,12 +312,29 @@ class EditWriter:
         for inside in sorted({call.inside for call in near}):
             names = Counter(call.name for call in near if call.inside == inside)
             for name, _ in sorted(names.items(), key=lambda one: (-one[1], one[0])):
-                primitive = _pattern([call for call in near if (call.name, call.inside) == (name, inside)], does)
+                calls = [call for call in near if (call.name, call.inside) == (name, inside)]
+                declared = self._declared(place.file, name)
+                primitive = _by_parameters(calls, declared[1]) if declared is not None and does != {"fence"} else None
+                primitive = primitive or _pattern(calls, does)
                 if primitive is not None and primitive.ranged and self._ends_in_address(place.file, name):
                     continue
-                if primitive is not None and (not inside or primitive.ranged or does == {"fence"}):
+                fits = primitive is not None and (not inside or primitive.ranged or does == {"fence"})
+                if fits and self._may_use(place, name):
                     return primitive
         return None
+
+    def _may_use(self, place: Location, name: str) -> bool:
+        """Whether a name compiles at a place, as far as is known; it counts as used there."""
+        if (place.point, name) in self._refused:
+            return False
+        self._used.add((place.point, name))
+        return True
+
+    def _headers(self, place: Location, name: str) -> list[str]:
+        """The header that declares a function of a library; none for one that the program declares."""
+        if self._declared(place.file, name) is not None or name in self._macros(place.file):
+            return []
+        return [header for start, header in _HEADERS.items() if name.startswith(start)]
 
     def _takes_any(self, place: Location, name: str) -> bool:
         """Whether a function or macro is declared before a place, and takes the address of any object."""
@@ -368,6 +429,40 @@ class EditWriter:
         if found is None:
             raise NotEditable("the source file cannot be read")
         return found
+
+
+def _by_parameters(calls: Sequence[_Called], parameters: str) -> Primitive | None:
+    """What a function's parameters and the arguments of its calls say; None where that does not settle it.
+
+    The address is what any pointer may be given to and a size follows; all else is the same in all calls.
+    """
+    types = [one.strip() for one in parameters.split(",")]
+    if len(types) < 2 or any(len(call.arguments) != len(types) for call in calls):
+        return None
+    at = next((i for i, one in enumerate(types[:-1]) if _ADDRESS.match(one) and _SIZE.match(types[i + 1])), -1)
+    ranged = at >= 0
+    if not ranged:
+        if sum("*" in one for one in types) > 1:
+            return None
+        at = next((i for i, one in enumerate(types) if _ADDRESS.match(one)), -1)
+    if at < 0:
+        return None
+    end = at + 1 + ranged
+    around = {(call.arguments[:at], call.arguments[end:]) for call in calls}
+    if len(around) > 1:
+        return None
+    ((before, after),) = around
+    if not all(re.fullmatch(r"-?\w+|nullptr", one) for one in after):
+        return None
+    return Primitive(calls[0].name, before, ranged, after, _cast(types[at]))
+
+
+def _cast(parameter: str) -> str:
+    """What an address is converted to for a parameter that takes one of bytes; "" where none is needed."""
+    bytes_ = re.match(r"((?:const\s+)?(?:volatile\s+)?(?:unsigned\s+|signed\s+)?(?:char|u?int8_t)\s*\*)", parameter)
+    if bytes_ is not None:
+        return f"({bytes_.group(1).rstrip('*').rstrip()} *)"
+    return "(uintptr_t)" if re.match(r"(?:const\s+)?uintptr_t\b(?!\s*\*)", parameter) else ""
 
 
 def _pattern(calls: Sequence[_Called], does: set[str]) -> Primitive | None:

@@ -10,6 +10,7 @@ from crashcheck.checker.budget import DiskFull
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.fixes.propose import FixProposer
 from crashcheck.checker.fixes.source_edit import EditWriter
+from crashcheck.checker.fixes.unit_compiles import UnitCompiles
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search.crash_states import Search, SearchResult
@@ -41,6 +42,7 @@ def with_fixes(
     chain = call_chains(subject.trace, run.facts, SourceTree(config.folder).relative)
     seconds = MOST_S if config.budget.seconds is None else min(MOST_S, config.budget.seconds * BUDGET_SHARE)
     ends = time.monotonic() + seconds
+    writer = EditWriter(subject, chain, config.folder, UnitCompiles(run.facts, config.folder).why_not)
     fixes = FixProposer(
         subject,
         executor,
@@ -48,9 +50,10 @@ def with_fixes(
         exploring.register,
         exploring.tried(),
         chain,
-        EditWriter(subject, chain, config.folder).write,
+        writer.write,
         run.facts,
         left=lambda: max(0.0, ends - time.monotonic()),
+        compiled=writer.compiled,
     )
     proposed = {}
     # Ctrl-C, or a full disk, ends this early: the findings are reported all the same.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -363,6 +364,50 @@ def test_a_function_that_takes_the_end_of_a_range_is_not_given_its_length(tmp_pa
 
     assert "    wb(&p->x, sizeof(p->x));\n" in put_in("long bytes")
     assert "    _mm_clflush(&p->x);\n" in put_in("void *end")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments", "call"),
+    [
+        ("char *at, int bytes, bool fenced", ("(char *)q", "64", "true"), "wb((char *)&p->x, sizeof(p->x), true);"),
+        ("const char *at, unsigned long bytes", ("at", "8"), "wb((const char *)&p->x, sizeof(p->x));"),
+        ("struct pool *pool, const void *at, size_t n", ("pool", "q", "8"), "wb(pool, &p->x, sizeof(p->x));"),
+        ("void *at, bool fenced", ("q", "false"), "wb(&p->x, false);"),
+        ("uintptr_t at, size_t n", ("(uintptr_t)q", "8"), "wb((uintptr_t)&p->x, sizeof(p->x));"),
+    ],
+)
+def test_what_a_function_takes_is_read_off_its_parameters(
+    parameters: str, arguments: tuple[str, ...], call: str, tmp_path: Path
+) -> None:
+    """A flag after the size does not make what comes first a handle."""
+    text = f"#include <immintrin.h>\nvoid wb({parameters});\nvoid f(void) {{\n    p->x = 1;\n}}\n"
+    program = writer(tmp_path, text)
+    program.__dict__["_calls"] = [_Called("f.c", "wb", arguments, frozenset({"flush"}), 0)]
+    assert f"    {call}\n" in written(
+        program, tmp_path, Step(Location("f.c", 4, 10, "f", "p.x", ()), (1,), flush=True)
+    )
+
+
+def test_where_a_call_does_not_compile_the_next_is_tried_and_at_last_words(tmp_path: Path) -> None:
+    text = "#include <immintrin.h>\nvoid wb(void *h, void *at, long n);\nvoid wx(void *at);\nvoid f(void) {\n    p->x = 1;\n}\n"
+    (tmp_path / "f.c").write_text(text)
+    world = World(tmp_path / "world", words("true"), lambda t: t.store("p", 0, 8, 1))
+    step = Step(Location("f.c", 5, 10, "f", "p.x", ()), (1,), flush=True)
+
+    def found(*refused: str) -> tuple[list[str], str]:
+        def why_not(edits: Sequence[Edit]) -> str:
+            return next((f"no {name}" for name in refused if any(name in edit.text for edit in edits)), "")
+
+        program = EditWriter(world.subject, lambda row: (), tmp_path, why_not)
+        calls = [("wb", ("h", "&p->y", "8")), ("wb", ("h", "&p->z", "8")), ("wx", ("&p->y",))]
+        program.__dict__["_calls"] = [_Called("f.c", name, given, frozenset({"flush"}), 0) for name, given in calls]
+        edits, why = program.compiled([step])
+        return [edit.text.strip() for edit in edits], why
+
+    assert found() == (["wb(h, &p->x, sizeof(p->x));"], "")
+    assert found("wb") == (["wx(&p->x);"], "")
+    assert found("wb", "wx") == (["_mm_clflush(&p->x);"], "")
+    assert found("wb", "wx", "_mm_clflush") == ([], "f.c:5: no _mm_clflush")
 
 
 @pytest.mark.parametrize(
