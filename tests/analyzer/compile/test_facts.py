@@ -25,7 +25,7 @@ UNIT = UnitFacts(
     functions={"f": "00ff"},
     not_understood=(UnhookedConstruct(AT, "fxsave $0"),),
     notes=("-flto is ignored",),
-    command=("clang", "-DNAME=\"a b\"", "-x", "c"),
+    command=("clang", '-DNAME="a b"', "-x", "c"),
 )
 
 

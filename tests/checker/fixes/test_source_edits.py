@@ -383,13 +383,12 @@ def test_what_a_function_takes_is_read_off_its_parameters(
     text = f"#include <immintrin.h>\nvoid wb({parameters});\nvoid f(void) {{\n    p->x = 1;\n}}\n"
     program = writer(tmp_path, text)
     program.__dict__["_calls"] = [_Called("f.c", "wb", arguments, frozenset({"flush"}), 0)]
-    assert f"    {call}\n" in written(
-        program, tmp_path, Step(Location("f.c", 4, 10, "f", "p.x", ()), (1,), flush=True)
-    )
+    assert f"    {call}\n" in written(program, tmp_path, Step(Location("f.c", 4, 10, "f", "p.x", ()), (1,), flush=True))
 
 
 def test_where_a_call_does_not_compile_the_next_is_tried_and_at_last_words(tmp_path: Path) -> None:
-    text = "#include <immintrin.h>\nvoid wb(void *h, void *at, long n);\nvoid wx(void *at);\nvoid f(void) {\n    p->x = 1;\n}\n"
+    declared = "#include <immintrin.h>\nvoid wb(void *h, void *at, long n);\nvoid wx(void *at);\n"
+    text = declared + "void f(void) {\n    p->x = 1;\n}\n"
     (tmp_path / "f.c").write_text(text)
     world = World(tmp_path / "world", words("true"), lambda t: t.store("p", 0, 8, 1))
     step = Step(Location("f.c", 5, 10, "f", "p.x", ()), (1,), flush=True)

@@ -1,0 +1,109 @@
+"""Which edit a run proposes for programs with flush helpers of many forms; each compiles."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """#include <fcntl.h>
+#include <immintrin.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <unistd.h>
+struct context { long calls; };
+struct pool { long head; char apart[56]; long value; char further[56]; long valid; char rest[56]; };
+static struct context *all;
+static void wb(%(parameters)s) {
+    for (long i = 0; i < (long)bytes; i++)
+        _mm_clflush((const char *)at + i);
+    (void)%(used)s;
+}
+static void start(struct context *context, struct pool *pool) {
+    pool->head = 1;
+    wb(%(before)s(char *)&pool->head, sizeof pool->head%(after)s);
+    wb(%(before)s(char *)&pool->valid, sizeof pool->valid%(after)s);
+    _mm_sfence();
+    (void)context;
+}
+static void put(struct pool *pool) {
+    pool->value = 7;
+    pool->valid = 1;
+    _mm_clflush(&pool->valid);
+    _mm_sfence();
+}
+int main(int argc, char **argv) {
+    (void)argc;
+    int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
+    if (ftruncate(fd, 4096) != 0)
+        return 1;
+    struct pool *pool = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct context context = {0};
+    all = &context;
+    start(&context, pool);
+    put(pool);
+    return 0;
+}
+"""
+CHECK = """import struct, sys
+data = open(sys.argv[1], "rb").read() + bytes(4096)
+value, valid = struct.unpack_from("q", data, 64)[0], struct.unpack_from("q", data, 128)[0]
+sys.exit(valid and not value)
+"""
+CONFIG = """[build]
+command = "crashcheck-cc -O1 -g -c prog.c && crashcheck-cc prog.o -o prog"
+[workload]
+command = "./prog {pool}/p"
+[pool]
+files = ["p"]
+[check]
+command = "python3 check.py {pool}/p"
+[model]
+name = "px86"
+"""
+
+
+def fixes_of(folder: Path, environment: dict[str, str], program: str, check: str, **files: str) -> list[dict[str, Any]]:
+    """The fixes that a run proposes, after `crashcheck fix --apply` left a source that compiles without a warning."""
+    (folder / "crashcheck.toml").write_text(CONFIG)
+    (folder / "prog.c").write_text(program)
+    (folder / "check.py").write_text(check)
+    for name, text in files.items():
+        (folder / f"{name}.h").write_text(text)
+    words = ["crashcheck", "run", "--format", "json=report.json"]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    findings = json.loads((folder / "report.json").read_text())["findings"]
+    subprocess.run(["crashcheck", "fix", "--apply"], cwd=folder, env=environment, capture_output=True)
+    build = ["crashcheck-cc", "-Werror", "-Wall", "-Wno-unused-function", "-c", "prog.c"]
+    subprocess.run(build, cwd=folder, env=environment, check=True)
+    return [finding["fix"] for finding in findings]
+
+
+def texts(fix: dict[str, Any]) -> list[str]:
+    return [edit["text"].strip() for edit in fix["edits"]]
+
+
+HANDLE = "struct context *handle, const void *at, unsigned long bytes"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "used", "before", "after", "call"),
+    [
+        (HANDLE, "handle", "all, ", "", "wb(all, &pool->value, sizeof pool->value);"),
+        (HANDLE, "handle", "context, ", "", "_mm_clflush(&pool->value);"),
+        ("char *at, int bytes, bool f", "f", "", ", true", "wb((char *)&pool->value, sizeof pool->value, true);"),
+    ],
+    ids=["global", "parameter", "flag"],
+)
+def test_a_flush_is_called_as_it_compiles_where_it_is_put_in(
+    parameters: str, used: str, before: str, after: str, call: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """A handle that is in scope is passed, one that is not is not, and a flag is no handle."""
+    program = PROGRAM % {"parameters": parameters, "used": used, "before": before, "after": after}
+    (fix,) = fixes_of(tmp_path, environment, program, CHECK)
+    assert call in texts(fix)
+    assert fix["after_failing"] == 0
