@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from crashcheck.checker.fixes.c_source import (
@@ -231,6 +231,30 @@ def _bare(text: str) -> str:
     while text.startswith("(") and Source(text).closing(0) == len(text) - 1:
         text = text[1:-1].strip()
     return text
+
+
+def common_object(parts: Sequence[str]) -> Region:
+    """The innermost object that some expressions name a member of, as `*slot` of `slot->id` and `slot->name[0]`.
+
+    Raises NotEditable where their text has none in common.
+    """
+    shared: list[tuple[str, str]] | None = None
+    for part in parts:
+        text = _bare(squeezed(part)).removeprefix("&").strip()
+        code = Source(text).code
+        outer, depth = [], 0
+        for position, char in enumerate(code):
+            depth += (char in OPEN) - (char in CLOSE)
+            found = re.match(r"\s*(->|\.)", code[position:]) if depth == 0 else None
+            if found is not None and position and not code[position - 1].isspace():
+                outer.append((text[:position], found.group(1)))
+        shared = outer if shared is None else [one for one in shared if one in outer]
+    if not shared:
+        raise NotEditable("its parts are not named as members of one object")
+    base, operator = shared[-1]
+    if operator == "->":
+        return _checked(Region(base, f"sizeof *{base}", f"*{base}"))
+    return _checked(Region(f"&{base}", f"sizeof({base})" if base.startswith("(") else f"sizeof {base}", base))
 
 
 _COUNTED = re.compile(

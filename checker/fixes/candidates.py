@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from crashcheck.analyzer.persistence.pieces import DATA, LINE_BYTES
+from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.findings.call_chains import CallChains, outside_helpers, storing_functions
 from crashcheck.checker.findings.classify import Cause
-from crashcheck.checker.fixes.edited_trace import Insertion, lines_of
+from crashcheck.checker.fixes.edited_trace import Edited, Insertion, lines_of
+from crashcheck.checker.fixes.objects import Objects, Stored
 from crashcheck.checker.results import Kind, Location, SourceFunction, SourcePoint
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.runtime.trace_format import Kind as Event
@@ -25,7 +28,8 @@ class Step:
     """One place of an edit, and what is put in there each time that it runs. `rows`: the events that are its anchor.
 
     `after_loop`: after the last of several that follow one another: of one statement, or of a loop that does nothing
-    else; `runs`: which they are.
+    else; `runs`: which they are. `together`: the stores to parts of one object that is flushed as a whole, of
+    `object_bytes`; `runs`: their rows.
     """
 
     place: Location
@@ -36,6 +40,8 @@ class Step:
     sync: SyncKind | None = None
     after_loop: bool = False
     runs: tuple[tuple[int, ...], ...] = ()
+    together: tuple[Location, ...] = ()
+    object_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +63,24 @@ class Candidate:
                 yield Insertion(row, step.before, run if step.flush else (), step.fence, step.sync)
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All that a function had stored to the object of a lost update by when another one could persist.
+
+    `places`: of the stores, in program order; `stored`: the same at each instance of the finding.
+    """
+
+    places: tuple[Location, ...]
+    stored: tuple[Stored, ...]
+
+
 class Candidates:
     """For the findings of one search. `chain`: an event's places in the source, innermost first."""
 
-    def __init__(self, subject: Subject, chain: CallChains) -> None:
+    def __init__(self, subject: Subject, chain: CallChains, facts: Facts | None = None) -> None:
         self._subject = subject
         self._chain = chain
+        self._objects = Objects(subject, facts, self.rows_of)
         self._stores: dict[SourcePoint, list[int]] | None = None
         self._storing: frozenset[SourceFunction] | None = None
 
@@ -74,6 +92,12 @@ class Candidates:
         if not causes or not lost:
             return
         all_kept = all(cause.kept is not None for cause in causes)
+        whole = self.whole(causes)
+        if whole is not None and self._subject.graph.model == "page-cache":
+            yield from self._syncs(list(whole.places))
+        elif whole is not None:
+            yield from self._at_once(whole, kept if all_kept else [])
+            yield from self._flushes((), list(whole.places), kept if all_kept else [])
         if self._subject.graph.model == "page-cache":
             yield from self._syncs(lost)
         else:
@@ -86,7 +110,88 @@ class Candidates:
         else:
             yield from self._flushes((), wider, kept if all_kept else [])
 
+    def whole(self, causes: Sequence[Cause]) -> Whole | None:
+        """What should be persisted with the lost updates; None if that is nothing else, or too much."""
+        causes = [cause for cause in causes if lacks_persist(cause)]
+        pieces = [piece for cause in causes for piece in self._lost(cause)]
+        lost = self._places(pieces)
+        kept = {place.point for place in self._places(cause.kept for cause in causes if cause.kept is not None)}
+        functions = frozenset(place.owner for place in lost)
+        stored = [one for cause in causes for one in self._objects.stored_before(cause, functions)]
+        places = self._places([*pieces, *(piece for one in stored for piece in one.pieces)])
+        places = [place for place in places if place.point not in kept]
+        if len(places) > _MOST_TOGETHER or {place.point for place in places} <= {place.point for place in lost}:
+            return None
+        return Whole(tuple(places), tuple(stored))
+
+    def still_open(self, whole: Whole, candidate: Candidate, edit: Edited) -> list[int]:
+        """The pieces of the `whole` that are still not durable in time with a candidate, or only by the layout of this
+        run: where a flush of one part covers another one that elsewhere is in another cache line."""
+        at, durable, subject = edit.at, edit.graph.durable_from, self._subject
+        flushed = {place.point for step in candidate.steps if step.flush for place in (step.place, *step.together)}
+        by_line = candidate.kind in ("flush", "flush-fence")
+        found = []
+        for one in whole.stored:
+            until = int(at[one.until]) if one.until < len(at) else len(edit.graph.trace.events)
+            for piece in one.pieces:
+                here = subject.provenance.of(subject.event_of(piece))
+                by_luck = one.torn and by_line and here is not None and here.point not in flushed
+                if by_luck or int(durable[piece]) > until:
+                    found.append(piece)
+        return found
+
     # -- with caches
+
+    def _at_once(self, whole: Whole, kept: list[Location]) -> Iterator[Candidate]:
+        """One flush of the whole object, where it has hardly more cache lines than what is stored to it."""
+        places = list(whole.places)
+        functions = {place.owner for place in places}
+        objects = [one.object for one in whole.stored]
+        if len(functions) > 1 or len({object_.type for object_ in objects}) > 1:
+            return
+        for one in whole.stored:
+            lines = one.object.high // LINE_BYTES - one.object.low // LINE_BYTES
+            if one.pieces and lines > len({int(self._subject.graph.offset[p]) // LINE_BYTES for p in one.pieces}) + 1:
+                return
+        before = len(kept) == 1 and kept[0].owner in functions
+        anchor = kept[0] if before else places[-1]
+        rows = self._rows(anchor)
+        step = Step(
+            anchor,
+            tuple(rows),
+            before,
+            flush=True,
+            fence=True,
+            runs=tuple(self._parts(rows, places, objects[0].type, before)),
+            together=whole.places,
+            object_bytes=objects[0].high - objects[0].low,
+        )
+        where = f"before {in_words(kept)}" if before else "once each is stored"
+        names = in_words(places)
+        if not before:
+            words = f"one flush of {names}, in one object, {where}: a fence follows already"
+            yield Candidate("flush", words, (replace(step, fence=False),))
+        yield Candidate("flush-fence", f"one flush of {names}, in one object, {where}, with a fence", (step,))
+
+    def _parts(self, anchors: list[int], places: list[Location], type_: str, before: bool) -> Iterator[tuple[int, ...]]:
+        """For each anchor what was stored at some places to the object of a type around it since the anchor before."""
+        events = self._subject.trace.events
+        last: dict[int, int] = {}  # by thread
+        for anchor in anchors:
+            thread = int(events["thread"][anchor])
+            object_ = self._objects.around(anchor, type_)
+            run = []
+            for rows in map(self._rows, places):
+                low, high = bisect_right(rows, last.get(thread, -1)), bisect_left(rows, anchor + (not before))
+                run += [
+                    row
+                    for row in rows[low:high]
+                    if object_ is not None
+                    and int(events["thread"][row]) == thread
+                    and object_.holds(int(events["file"][row]), int(events["offset"][row]))
+                ]
+            last[thread] = anchor
+            yield tuple(sorted(run))
 
     def _flushes(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Candidate]:
         needed = self._needed(lost)

@@ -20,7 +20,7 @@ from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.call_chains import CallChains
 from crashcheck.checker.findings.register import Bug, Register
-from crashcheck.checker.fixes.candidates import Candidate, Candidates, Step, lacks_persist
+from crashcheck.checker.fixes.candidates import Candidate, Candidates, Step, Whole, lacks_persist
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration, Reexplored
 from crashcheck.checker.oracles.executor import Executor
@@ -34,6 +34,7 @@ from crashcheck.checker.subject import Subject
 
 _MOST_EXPLORED = 4  # candidates whose edited traces are explored; the others only meet the failing states
 _MOST_SWAPPED = 32
+_MOST_NAMED = 3
 
 Write = Callable[[Sequence[Step]], tuple[tuple[Edit, ...], str]]  # edits of the source, or why there are none
 
@@ -87,7 +88,7 @@ class FixProposer:
     def __post_init__(self) -> None:
         self._plan = self.strategy.plan(self.subject.space, self.left)
         self._planned = PlannedStates(choice.state for choice in self._plan.choices())
-        self._candidates = Candidates(self.subject, self.chain)
+        self._candidates = Candidates(self.subject, self.chain, self.facts)
         self._patience = Patience(self.executor, KnownTimeouts(by_call(self.subject.space)))
 
     @property
@@ -116,23 +117,27 @@ class FixProposer:
             bug,
             cases,
         )
+        whole = self._candidates.whole([draft.cause for draft in bug.drafts])
         best: Fix | None = None
-        for number, (left, offer, counterparts) in enumerate(self._nearest(bug, cases)):
+        for number, (left, offer, counterparts) in enumerate(self._nearest(bug, cases, whole, ends)):
             if best is not None and (number == _MOST_EXPLORED or left >= best.after_failing):
                 break
-            lost, about = self._about(bug, offer.candidate)
+            lost, about = self._about(bug, offer.candidate, whole)
             found = reexploration.explore(counterparts, lost, about, ends)
-            fix = self._fix(offer, left + found.failing, len(cases), found)
+            fix = self._fix(offer, left + found.failing, cases, counterparts, found, whole)
             if best is None or fix.after_failing < best.after_failing:
                 best = fix
             if not best.after_failing:
                 break
         return best or Fix("atomic", "no place in the source is known where a flush or a fence could be added")
 
-    def _nearest(self, bug: Bug, cases: dict[bytes, CrashState]) -> Iterator[tuple[int, _Offer, Counterparts]]:
+    def _nearest(
+        self, bug: Bug, cases: dict[bytes, CrashState], whole: Whole | None, ends: float
+    ) -> Iterator[tuple[int, _Offer, Counterparts]]:
         """Candidates by how many of the failing states they leave, and then by price; with that number.
 
-        Those that leave none come as soon as they are met: the edited trace of what costs more need not be made.
+        Those that leave none come as soon as they are met: the edited trace of what costs more need not be made. But
+        those that persist the `whole` object come before those that persist a part of it.
         """
         events = self.subject.trace.events
         candidates = self._candidates.of([draft.cause for draft in bug.drafts])
@@ -143,22 +148,38 @@ class FixProposer:
             ),
             key=lambda offer: offer.price,
         )
-        short = []
+        short: list[tuple[int, _Offer]] = []
+        partial: list[_Offer] = []
         while offers:
             offer = offers.pop(0)
+            if not offer.edits:
+                yield from self._parts(partial)
             counterparts = self._counterparts(offer)
             left = sum(map(counterparts.feasible, cases.values()))
             if left:
                 short.append((left, offer))
+                continue
+            if whole is not None and self._open(whole, offer, counterparts) and time.monotonic() <= ends:
+                partial.append(offer)
                 continue
             written = self._compiled(offer)
             if written.price > offer.price:
                 insort(offers, written, key=lambda other: other.price)
             else:
                 yield 0, written, counterparts
+        yield from self._parts(partial)
         for _, offer in sorted(short, key=lambda pair: pair[0]):
             counterparts = self._counterparts(offer)
             yield sum(map(counterparts.feasible, cases.values())), self._compiled(offer), counterparts
+
+    def _parts(self, partial: list[_Offer]) -> Iterator[tuple[int, _Offer, Counterparts]]:
+        """Those that leave no failing state, but persist only a part of the object; none is left to come again."""
+        while partial:
+            offer = self._compiled(partial.pop(0))
+            yield 0, offer, self._counterparts(offer)
+
+    def _open(self, whole: Whole, offer: _Offer, counterparts: Counterparts) -> list[int]:
+        return self._candidates.still_open(whole, offer.candidate, counterparts.edit)
 
     def _compiled(self, offer: _Offer) -> _Offer:
         """The offer as it is written so that the program compiles; without edits if nothing does."""
@@ -170,30 +191,56 @@ class FixProposer:
     def _counterparts(self, offer: _Offer) -> Counterparts:
         return Counterparts(self.subject.space, edited(self.subject.graph, offer.candidate.insertions()))
 
-    def _about(self, bug: Bug, candidate: Candidate) -> tuple[Rows, Rows]:
-        """The updates at the places of what a finding loses; and at all its places, and those of an edit."""
+    def _about(self, bug: Bug, candidate: Candidate, whole: Whole | None) -> tuple[Rows, Rows]:
+        """The updates at the places of what a finding loses, or should persist with it; and at all its places, and
+        those of an edit."""
 
         def rows(pieces: Iterable[int | None]) -> list[int]:
             return [row for piece in pieces if piece is not None for row in self._candidates.rows_of(piece)]
 
         lost = rows(draft.cause.lost for draft in bug.drafts)
+        lost += rows(piece for one in whole.stored for piece in one.pieces) if whole is not None else []
         kept = rows(draft.cause.kept for draft in bug.drafts)
         edited_ = [row for step in candidate.steps for row in step.rows]
         return np.unique(np.array(lost, dtype=np.int64)), np.unique(np.array([*lost, *kept, *edited_], dtype=np.int64))
 
-    def _fix(self, offer: _Offer, failing: int, cases: int, found: Reexplored) -> Fix:
+    def _fix(
+        self,
+        offer: _Offer,
+        failing: int,
+        cases: dict[bytes, CrashState],
+        counterparts: Counterparts,
+        found: Reexplored,
+        whole: Whole | None,
+    ) -> Fix:
+        verified = _verified(failing, len(cases), found, self.strategy.name)
+        if failing:
+            verified += self._remaining(cases, counterparts)
+        elif whole is not None and (still := self._open(whole, offer, counterparts)):
+            verified += f"; {self._names(still)}, stored to the same object, can still be lost before that"
         return Fix(
             kind=offer.candidate.kind,
             words=offer.candidate.words,
             edits=offer.edits,
-            before_failing=cases,
+            before_failing=len(cases),
             after_failing=failing,
-            verified=_verified(failing, cases, found, self.strategy.name),
+            verified=verified,
             extra_flushes=offer.cost.flushes,
             extra_fences=offer.cost.fences,
             extra_syncs=offer.cost.syncs,
             no_edit=offer.no_edit,
         )
+
+    def _remaining(self, cases: dict[bytes, CrashState], counterparts: Counterparts) -> str:
+        """What the failing states that an edit leaves have lost."""
+        lost = [self.subject.space.lost(state) for state in cases.values() if counterparts.feasible(state)]
+        names = self._names(min(pieces) for pieces in lost if pieces)
+        return f", which lost {names}" if names else ""
+
+    def _names(self, pieces: Iterable[int]) -> str:
+        names = list(dict.fromkeys(describe.named(self.subject, piece) for piece in pieces))
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return " and ".join(names[:_MOST_NAMED]) + more
 
     def _cases(self, bug: Bug) -> dict[bytes, CrashState]:
         """The finding's failing states by fingerprint, in the order in which they were met."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from crashcheck.checker.findings.call_chains import CallChains, outside_helpers, storing_functions
 from crashcheck.checker.fixes.c_source import Macro, NotEditable, Source, Statement, calls_in, macros_of, visible
-from crashcheck.checker.fixes.c_targets import Region, SideEffect, assignment, stored, whole
+from crashcheck.checker.fixes.c_targets import Region, SideEffect, assignment, common_object, stored, whole
 from crashcheck.checker.fixes.candidates import Step
 from crashcheck.checker.fixes.line_edits import first_include, put_instead, put_lines
 from crashcheck.checker.fixes.patch import in_order
@@ -135,7 +135,7 @@ class EditWriter:
         try:
             lines, includes = self._lines(step, source, statement)
         except SideEffect:
-            if step.after_loop or step.sync is not None:
+            if step.after_loop or step.sync is not None or step.together:
                 raise
             return self._once(step, source, statement)
         if step.after_loop:
@@ -204,6 +204,8 @@ class EditWriter:
         return lines, self._headers(step.place, chosen.name)
 
     def _region(self, step: Step, source: Source, statement: Statement) -> Region:
+        if step.together:
+            return self._object(step, source, statement)
         at = source.position(step.place.line, step.place.column)
         region = stored(source, statement, at, self._macros(step.place.file))
         self._has_address(step.place.file, region.lvalue)
@@ -212,6 +214,29 @@ class EditWriter:
                 raise SideEffect(f"`{region.address}` calls `{name}`, which may have side effects")
         loop = source.loop_around(statement) if step.after_loop else None
         return region if loop is None else whole(region, loop)
+
+    def _object(self, step: Step, source: Source, statement: Statement) -> Region:
+        """The object that all stores of a step, and the place where it is put in, name in the same words."""
+        file, macros = step.place.file, self._macros(step.place.file)
+        parts, first = [], statement.start
+        for place in (*step.together, step.place):
+            if place.file != file:
+                raise NotEditable("its parts are stored in several files")
+            theirs = source.statement(place.line, place.column)
+            region = stored(source, theirs, source.position(place.line, place.column), macros)
+            parts.append(region.lvalue or region.address)
+            first = min(first, theirs.start)
+        found = common_object(parts)
+        between = source.code[first : statement.start]
+        for name in re.findall(r"[A-Za-z_]\w*", found.lvalue):
+            if re.search(
+                rf"(?<![.>])\b{name}\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|\b{name}\s*(?:\+\+|--)|(?:\+\+|--)\s*{name}\b",
+                between,
+            ):
+                raise NotEditable(f"`{name}` changes between the stores")
+        if calls_in(found.address):
+            raise NotEditable(f"`{found.lvalue}` calls a function")
+        return found
 
     def _has_address(self, file: str, lvalue: str) -> None:
         """Raises NotEditable for a bit-field."""
@@ -234,6 +259,10 @@ class EditWriter:
         """For a primitive that flushes one line: once, or for the first and the last byte if it may lie on two."""
         if step.after_loop:
             raise NotEditable("the program flushes one cache line at a time")
+        if step.together:
+            if step.object_bytes > _LINE_BYTES:
+                raise NotEditable("it spans several cache lines, and the program flushes one at a time")
+            return [region, Region(f"(char *)({region.address} + 1) - 1", "1")]
         events = self._subject.trace.events
         rows = list(step.rows)
         offset, size = events["offset"][rows].astype(np.int64), np.maximum(events["size"][rows].astype(np.int64), 1)

@@ -107,3 +107,66 @@ def test_a_flush_is_called_as_it_compiles_where_it_is_put_in(
     (fix,) = fixes_of(tmp_path, environment, program, CHECK)
     assert call in texts(fix)
     assert fix["after_failing"] == 0
+
+
+LEDGER = """#include <fcntl.h>
+#include <immintrin.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "crashcheck.h"
+struct account { long id; long balance; char owner[24]; long used; };
+struct ledger { struct account slots[16]; };
+static void persist(const void *at, unsigned long bytes) {
+    for (unsigned long i = 0; i < bytes + 63; i += 64)
+        _mm_clflush((const char *)at + (i < bytes ? i : bytes - 1));
+    _mm_sfence();
+}
+static void open_account(struct ledger *ledger, int number) {
+    struct account *slot = &ledger->slots[number];
+    slot->id = number;
+    slot->balance = 100;
+%(owner)s
+    slot->used = 1;
+    persist(%(all)s, sizeof *slot);
+}
+int main(int argc, char **argv) {
+    (void)argc;
+    int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
+    if (ftruncate(fd, 4096) != 0)
+        return 1;
+    struct ledger *ledger = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    open_account(ledger, 2);
+    return 0;
+}
+"""
+OWNERS = """import struct, sys
+data = open(sys.argv[1], "rb").read() + bytes(4096)
+for at in range(0, 768, 48):
+    if struct.unpack_from("q", data, at + 40)[0] and data[at + 16] == 0:
+        sys.exit(1)
+"""
+
+
+def test_a_field_is_persisted_with_what_its_function_stored_to_the_object_before(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """The check looks at the owner alone; with the owner persisted, the id and the balance would stay to be lost."""
+    owner = '    memcpy(slot->owner, "somebody", 9);'
+    (fix,) = fixes_of(tmp_path, environment, LEDGER % {"owner": owner, "all": "slot"}, OWNERS)
+    assert texts(fix) == ["persist(slot, sizeof *slot);"]
+    assert fix["words"].startswith(
+        "one flush of `ledger.slots[].id` at prog.c:16 and `ledger.slots[].balance` at prog.c:17 and "
+    )
+    assert fix["words"].endswith(", in one object, before `ledger.slots[].used` at prog.c:19, with a fence")
+    assert "can still be lost" not in fix["verified"]
+
+
+def test_where_the_object_has_no_one_name_each_field_is_persisted(tmp_path: Path, environment: dict[str, str]) -> None:
+    owner = '    struct account *same = slot;\n    memcpy(same->owner, "somebody", 9);'
+    (fix,) = fixes_of(tmp_path, environment, LEDGER % {"owner": owner, "all": "same"}, OWNERS)
+    assert texts(fix) == [
+        "persist(&slot->id, sizeof slot->id);",
+        "persist(&slot->balance, sizeof slot->balance);",
+        "persist(same->owner, 9);",
+    ]
