@@ -19,10 +19,12 @@ from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.call_chains import CallChains
+from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.register import Bug, Register
 from crashcheck.checker.fixes.candidates import Candidate, Candidates, Step, Whole, lacks_persist
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration, Reexplored
+from crashcheck.checker.fixes.undo_logs import UndoLogs
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Edit, Fix, Kind
 from crashcheck.checker.search.crash_states import TriedImages
@@ -31,6 +33,7 @@ from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Plan, Strategy
 from crashcheck.checker.subject import Subject
+from crashcheck.source import spoken
 
 _MOST_EXPLORED = 4  # candidates whose edited traces are explored; the others only meet the failing states
 _MOST_SWAPPED = 32
@@ -84,11 +87,13 @@ class FixProposer:
     _candidates: Candidates = field(init=False)
     _planned: PlannedStates = field(init=False)
     _patience: Patience = field(init=False)
+    _logs: UndoLogs = field(init=False)
 
     def __post_init__(self) -> None:
         self._plan = self.strategy.plan(self.subject.space, self.left)
         self._planned = PlannedStates(choice.state for choice in self._plan.choices())
         self._candidates = Candidates(self.subject, self.chain, self.facts)
+        self._logs = UndoLogs(self.subject)
         self._patience = Patience(self.executor, KnownTimeouts(by_call(self.subject.space)))
 
     @property
@@ -105,6 +110,9 @@ class FixProposer:
         ends = time.monotonic() + seconds
         if not any(lacks_persist(draft.cause) for draft in bug.drafts):
             return self._beyond_flushing(bug)
+        alone = next((draft.cause for draft in bug.drafts if self._harms_alone(draft.cause)), None)
+        if alone is not None and alone.lost is not None:
+            return self._in_part(alone.lost)
         cases = self._cases(bug)
         reexploration = Reexploration(
             self.subject,
@@ -269,10 +277,56 @@ class FixProposer:
                 "to it by one 8-byte store, or put it into a log first",
             )
         swapped = self._swapped(bug, kept, lost) if len(bug.drafts) == 1 else None
-        return swapped or Fix(
+        if swapped is not None:
+            return swapped
+        unlogged = [self._not_logged(piece) for piece in (cause.kept, cause.lost) if piece is not None]
+        if any(unlogged):
+            return Fix("atomic", f"no flush can help: {next(filter(None, unlogged))}")
+        return Fix(
             "atomic",
             f"no flush can help: {kept} and {lost} must persist together; "
             "put both into one 8-byte store, or into a log",
+        )
+
+    def _harms_alone(self, cause: Cause) -> bool:
+        """Whether an update that can be lost must not persist before what completes it either.
+
+        Everything issued up to it, as `kill -9` leaves it, fails the check, and passes without it: a flush would only
+        make that last longer.
+        """
+        if cause.lost is None or not lacks_persist(cause):
+            return False
+        subject = self.subject
+        event = subject.event_of(cause.lost)
+        after = subject.prefix(event + 1)
+        without = subject.prefix(event, after.point)
+        if without.point != after.point or subject.space.lost(after) == subject.space.lost(without):
+            return False
+        return not self._patience.run(after).passed and self._patience.run(without).passed
+
+    def _in_part(self, lost: int) -> Fix:
+        """For an update that fails the check both when it is lost and when a crash right after it keeps it."""
+        name = describe.named(self.subject, lost)
+        why = self._not_logged(lost) or f"put {name} and what completes it into one 8-byte store, or into a log"
+        return Fix(
+            "atomic",
+            f"no flush can help: {why}",
+            verified=f"the check fails on what `kill -9` leaves right after {name}, and passes right before",
+        )
+
+    def _not_logged(self, piece: int) -> str:
+        """What an update lacks whose operation logs the old bytes of others; "" if it lacks nothing, or none does."""
+        subject = self.subject
+        missing = self._logs.missing(subject.event_of(piece))
+        if missing is None:
+            return ""
+        other = subject.update_from(missing.logged)
+        named = describe.named(subject, other) if other is not None else "another update"
+        copied = missing.copied
+        where = f" at {spoken(copied.file)}:{copied.line}" if copied is not None and copied.line else ""
+        return (
+            f"{describe.named(subject, piece)} is not logged; the old bytes of {named} are copied{where} before it is "
+            "stored: copy those of this range, too"
         )
 
     def _swapped(self, bug: Bug, kept: str, lost: str) -> Fix | None:

@@ -170,3 +170,65 @@ def test_where_the_object_has_no_one_name_each_field_is_persisted(tmp_path: Path
         "persist(&slot->balance, sizeof slot->balance);",
         "persist(same->owner, 9);",
     ]
+
+
+BANK = """#include <fcntl.h>
+#include <immintrin.h>
+#include <sys/mman.h>
+#include <unistd.h>
+struct account { long balance; char rest[56]; };
+struct pool { long used; long old; char rest[48]; struct account from; struct account to; long ready; };
+static void persist(const void *at) {
+    _mm_clflush(at);
+    _mm_sfence();
+}
+static void transfer(struct pool *pool, long amount) {
+    pool->old = pool->from.balance;
+    persist(&pool->old);
+    pool->used = 1;
+    persist(&pool->used);
+    pool->from.balance -= amount;
+    persist(&pool->from);
+    pool->to.balance += amount;
+    %(flush)s
+    pool->used = 0;
+    persist(&pool->used);
+}
+int main(int argc, char **argv) {
+    (void)argc;
+    int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
+    if (ftruncate(fd, 4096) != 0)
+        return 1;
+    struct pool *pool = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    pool->from.balance = 99223;
+    persist(&pool->from);
+    pool->to.balance = 777;
+    persist(&pool->to);
+    pool->ready = 1;
+    persist(&pool->ready);
+    transfer(pool, 1111);
+    transfer(pool, 2222);
+    return 0;
+}
+"""
+BALANCES = """import struct, sys
+data = open(sys.argv[1], "rb").read() + bytes(4096)
+used, old = struct.unpack_from("qq", data, 0)
+start, to, ready = (struct.unpack_from("q", data, at)[0] for at in (64, 128, 192))
+sys.exit(ready and (old if used else start) + to != 100000)
+"""
+
+
+@pytest.mark.parametrize("flush", ["", "persist(&pool->to);"], ids=["not flushed", "flushed"])
+def test_for_an_update_that_is_not_logged_no_flush_is_proposed(
+    flush: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """A crash in the transfer takes `from` back by the log, and not `to`: to flush that would help nobody."""
+    fixes = fixes_of(tmp_path, environment, BANK % {"flush": flush}, BALANCES)
+    assert fixes
+    for fix in fixes:
+        assert (fix["kind"], fix["edits"]) == ("atomic", [])
+        assert fix["words"] == (
+            "no flush can help: `pool.to.balance` at prog.c:18 is not logged; the old bytes of `pool.from.balance` at "
+            "prog.c:16 are copied at prog.c:12 before it is stored: copy those of this range, too"
+        )

@@ -1,0 +1,124 @@
+"""Which updates a program logs: those whose old bytes it copies to another place of the files before it stores.
+
+A log is recognised by what it does, not by names: the same thread, in the same operation, stores bytes elsewhere that
+are what the range and its neighbourhood held at that moment (`TX_ADD`, an undo log, a journal of old pages).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.checker.results import Location, SourcePoint
+from crashcheck.checker.subject import Subject
+from crashcheck.runtime.trace_format import Kind
+
+_FEWEST_BYTES = 8  # that a copy holds; shorter ones are equal by chance
+_MOST_BYTES = 4096  # of a copy
+_MOST_EVENTS = 5000  # from the begin of an operation to an update
+_MOST_PLACES = 16  # of an operation
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """An update that is not logged, one of the same operation that is, and where its old bytes are copied."""
+
+    row: int
+    logged: int
+    copied: Location | None
+
+
+class UndoLogs:
+    """Of one recorded run."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+
+    def missing(self, row: int) -> Missing | None:
+        """What a store lacks that others of its operation have; None where it is logged too, or nothing is."""
+        if self._copy_of(row) is not None:
+            return None
+        for other in self._others(row):
+            copy = self._copy_of(other)
+            if copy is not None:
+                return Missing(row, other, self._subject.provenance.of(copy))
+        return None
+
+    def _others(self, row: int) -> list[int]:
+        """One update of each place of the operation, in program order."""
+        found: dict[SourcePoint, int] = {}
+        for other in self._operation(row).tolist():
+            here = self._subject.provenance.of(other)
+            if here is not None and len(found) < _MOST_PLACES:
+                found.setdefault(here.point, other)
+        return [other for other in found.values() if other != row]
+
+    def _operation(self, row: int) -> Rows:
+        """The updates of the thread and operation of one of them."""
+        events = self._subject.trace.events
+        thread = events["thread"][row]
+        marks = self._marks[events["thread"][self._marks] == thread]
+        at = int(np.searchsorted(marks, row))
+        low = max(int(marks[at - 1]) if at else 0, row - _MOST_EVENTS)
+        high = min(int(marks[at]) if at < len(marks) else len(events), row + _MOST_EVENTS)
+        mine = self._updates[np.searchsorted(self._updates, low) : np.searchsorted(self._updates, high)]
+        found: Rows = mine[events["thread"][mine] == thread]
+        return found
+
+    @cached_property
+    def _marks(self) -> Rows:
+        kinds = self._subject.trace.events["kind"]
+        return np.flatnonzero((kinds == Kind.MARK_BEGIN) | (kinds == Kind.MARK_END))
+
+    @cached_property
+    def _updates(self) -> Rows:
+        kinds = self._subject.trace.events["kind"]
+        return np.flatnonzero((kinds == Kind.STORE) | (kinds == Kind.WRITE))
+
+    def _copy_of(self, row: int) -> int | None:
+        """The update that copied the old bytes of a store's range before it; None if none did."""
+        trace = self._subject.trace
+        event = trace.events[row]
+        low, size = int(event["offset"]), int(event["size"])
+        core = min(size, 8)
+        operation = self._operation(row)
+        earlier: list[int] = operation[operation < row].tolist()
+        for copy in earlier:
+            other = trace.events[copy]
+            length, begin = int(other["size"]), int(other["offset"])
+            if not max(_FEWEST_BYTES, core) <= length <= _MOST_BYTES:
+                continue
+            if int(other["file"]) == int(event["file"]) and begin < low + size and low < begin + length:
+                continue
+            data = trace.data(copy)
+            if len(set(data)) < 2:
+                continue  # zeros are everywhere
+            window = max(0, low + core - length)
+            held = self._held(int(event["file"]), window, low + length, copy)
+            at = held.find(data)
+            while at >= 0 and window + at <= low:
+                if window + at + length >= low + core:
+                    return copy
+                at = held.find(data, at + 1)
+        return None
+
+    def _held(self, file: int, low: int, high: int, until: int) -> bytes:
+        """What a range of a file held just before an event."""
+        subject, trace = self._subject, self._subject.trace
+        words = np.arange(low // 8, -(-high // 8), dtype=np.int64)
+        held = bytearray(subject.content.first.words(file, words).tobytes())
+        start = low // 8 * 8
+        earlier = self._updates[: np.searchsorted(self._updates, until)]
+        offset, size = trace.events["offset"][earlier].astype(np.int64), trace.events["size"][earlier].astype(np.int64)
+        mine = (trace.events["file"][earlier] == file) & (offset < high) & (offset + size > start)
+        for row in earlier[mine].tolist():
+            at, data = int(trace.events["offset"][row]) - start, trace.data(row)
+            data, at = data[max(0, -at) :], max(0, at)
+            room = max(0, min(len(data), len(held) - at))
+            held[at : at + room] = data[:room]
+        return bytes(held[low - start : high - start])
