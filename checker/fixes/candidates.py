@@ -179,19 +179,19 @@ class Candidates:
         last: dict[int, int] = {}  # by thread
         for anchor in anchors:
             thread = int(events["thread"][anchor])
-            object_ = self._objects.around(anchor, type_)
-            run = []
+            run: list[int] = []
             for rows in map(self._rows, places):
                 low, high = bisect_right(rows, last.get(thread, -1)), bisect_left(rows, anchor + (not before))
-                run += [
-                    row
-                    for row in rows[low:high]
-                    if object_ is not None
-                    and int(events["thread"][row]) == thread
-                    and object_.holds(int(events["file"][row]), int(events["offset"][row]))
-                ]
+                run += [row for row in rows[low:high] if int(events["thread"][row]) == thread]
+            known = (self._objects.around(row, type_) for row in (anchor, *sorted(run, reverse=True)))
+            object_ = next((one for one in known if one is not None), None)
+            run = [
+                row
+                for row in sorted(run)
+                if object_ is not None and object_.holds(int(events["file"][row]), int(events["offset"][row]))
+            ]
             last[thread] = anchor
-            yield tuple(sorted(run))
+            yield tuple(run)
 
     def _flushes(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Candidate]:
         needed = self._needed(lost)

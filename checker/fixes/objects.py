@@ -6,6 +6,7 @@ field is lost. So all of them are to be persisted, over all recorded instances o
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -123,12 +124,20 @@ class Objects:
         return int(event["file"]), int(event["offset"]) // LINE_BYTES
 
     def _lies_over_lines(self, cause: Cause, objects: Sequence[Extent]) -> bool:
-        """Whether an object of the type may lie otherwise over cache lines elsewhere."""
-        if len({object_.low % LINE_BYTES for object_ in objects}) > 1:
-            return True
+        """Whether cache lines may divide an object of the type in another way elsewhere.
+
+        Where it may begin in a line follows from where those recorded began and, in an array, from its size.
+        """
+        if not objects:
+            return False
         assert cause.lost is not None
         _, in_arrays = self._layout(self._subject.event_of(cause.lost))
-        return any((one.high - one.low) % LINE_BYTES and one.type in in_arrays for one in objects)
+        first, size = objects[0].low, max(one.high - one.low for one in objects)
+        steps = [abs(one.low - first) for one in objects]
+        step = math.gcd(LINE_BYTES, *steps, size if objects[0].type in in_arrays else 0)
+        if step == LINE_BYTES:
+            return False
+        return any(begin + size > LINE_BYTES for begin in range(first % step, LINE_BYTES, step))
 
     # -- objects
 

@@ -216,10 +216,10 @@ class EditWriter:
         return region if loop is None else whole(region, loop)
 
     def _object(self, step: Step, source: Source, statement: Statement) -> Region:
-        """The object that all stores of a step, and the place where it is put in, name in the same words."""
+        """The object that all stores of a step name in the same words."""
         file, macros = step.place.file, self._macros(step.place.file)
         parts, first = [], statement.start
-        for place in (*step.together, step.place):
+        for place in step.together:
             if place.file != file:
                 raise NotEditable("its parts are stored in several files")
             theirs = source.statement(place.line, place.column)

@@ -23,7 +23,7 @@ from support.paths import EXAMPLES
 MENDED = {
     "acked-queue": ("    persist(&queue->count);",),
     "level-hash": (
-        "        flush(&bucket->entry[i].value, sizeof bucket->entry[i].value);",
+        "        flush(&bucket->entry[i], sizeof bucket->entry[i]);",
         "        fence();",
     ),
     "lock-free-list": ("        clwb(&node->next);",),
