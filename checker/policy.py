@@ -201,6 +201,19 @@ def counts(finding: Finding) -> bool:
     return finding.new and not finding.suppressed
 
 
+def checked_nothing(result: RunResult) -> bool:
+    """Whether there were crash states to check, and the search ended without a verdict on any of them."""
+    states = result.states
+    return bool(states.feasible) and not states.executed + states.pruned
+
+
+def undecided(result: RunResult, fail_on: FailOn = "warning") -> bool:
+    """Whether a run that does not fail has no verdict either: failures that count are not proved, or nothing was
+    checked. Unproved failures do not count under `fail_on` "none".
+    """
+    return checked_nothing(result) or (fail_on != "none" and any(map(counts, result.uncertain)))
+
+
 def fails(result: RunResult, fail_on: FailOn) -> bool:
     """Whether a run fails: a finding counts and is at least as severe as `fail_on`."""
     if fail_on == "none":

@@ -22,6 +22,7 @@ Amount = Annotated[float, Meta(ge=0)]
 Fate = Annotated[str, Meta(pattern="^(durable|persisted|lost|unreached)?$")]
 Role = Annotated[str, Meta(pattern="^(location|other)?$")]
 Waste = Annotated[str, Meta(pattern="^(clean-flush|repeated-flush|empty-fence|empty-sync)$")]
+TO_SETTLE = "; to settle it: "  # in `Finding.uncertain`, between why it is not proved and what to do about that
 LEVELS: tuple[Level, ...] = ("note", "warning", "error")  # the most severe last
 
 
@@ -226,6 +227,11 @@ class Finding:
     fix: Fix | None = None
     likenesses: tuple[str, ...] = ()  # further fingerprints, for when the id no longer fits (identity.py)
     in_diff: bool = False  # the change that the run was asked about (--diff) touches a function of it
+
+    @property
+    def settled_by(self) -> str:
+        """What to do so that an uncertain finding is proved or goes away; empty if not known."""
+        return self.uncertain.partition(TO_SETTLE)[2]
 
     @property
     def level(self) -> Level:

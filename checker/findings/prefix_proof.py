@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.images import sparse
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
+from crashcheck.checker.results import TO_SETTLE
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.checker.token import digest
 from crashcheck.runtime.trace_format import Kind
@@ -30,18 +31,23 @@ if TYPE_CHECKING:
     from crashcheck.checker.results import Verdict
     from crashcheck.checker.states.space import CrashState
 
+TRACE_ALL = "build all code that writes the files with crashcheck-cc"
+SAME_COURSE = "make the workload do the same in each run (fixed seeds, no dependence on time)"
 NO_SNAPSHOT = (
-    "the run could not be recorded a second time up to this moment, so that the check could not be tried on its real "
-    "files; an update that was not traced may be the reason"
+    "the run could not be recorded a second time up to this moment, so the check was not tried on its real files"
+    + TO_SETTLE
+    + SAME_COURSE
 )
 OTHER_COURSE = (
-    "a second run was elsewhere in the program at this moment, so that the check could not be tried on its real files; "
-    "an update that was not traced may be the reason"
+    "a second run was elsewhere in the program at this moment, so the check was not tried on its real files"
+    + TO_SETTLE
+    + SAME_COURSE
 )
 NOT_REPLAYED = (
     "the trace is incomplete: on the real files of a second run at this moment the check does not fail in this way"
+    + TO_SETTLE
+    + TRACE_ALL
 )
-
 
 WriteImage = Callable[["CrashState", Path], None]
 # (files, a crash point of the first run, operations ended and bytes printed by then)

@@ -20,15 +20,15 @@ from crashcheck.checker.findings import deduplicate, describe
 from crashcheck.checker.findings.classify import CUT_SHORT, GIVEN_UP, Cause
 from crashcheck.checker.findings.flushers import UsualFlushes
 from crashcheck.checker.findings.identity import AT, FindingKey, Identities, Origin
-from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, PrefixProof
+from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, TRACE_ALL, PrefixProof
 from crashcheck.checker.findings.schedule import Schedule
-from crashcheck.checker.results import Finding, Kind, Location
+from crashcheck.checker.results import TO_SETTLE, Finding, Kind, Location
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level, Token, digest
 
 KILL_SHOWS_IT = "no reordering needed: `kill -9` shows it"
-UNEXPLAINED = "it touches bytes that something untraced also wrote"
+UNEXPLAINED = f"it touches bytes that something untraced also wrote{TO_SETTLE}{TRACE_ALL}"
 
 MOST_CASES = 10_000
 _ALSO_SHOWN = 5

@@ -25,7 +25,7 @@ def render(view: RunView) -> str:
     """The document; the same view gives the same bytes.
 
     A finding that counts is a failure; one that is known, suppressed or not proved is skipped, with the reason. A test
-    case "crash states" represents the search itself: it is an error where the search was broken off.
+    case "crash states" represents the search itself: it is an error where the search was broken off or has no verdict.
     """
     shown = [*view.findings, *view.uncertain]
     stopped = next((fact.value for fact in view.run if fact.label == "stopped"), "")
@@ -36,8 +36,9 @@ def render(view: RunView) -> str:
     for caveat in view.caveats:
         ET.SubElement(properties, "property", name="caveat", value=_text(caveat))
     search = ET.SubElement(suite, "testcase", classname=SUITE, name="crash states")
-    if stopped in BROKEN_OFF:
-        error = ET.SubElement(search, "error", type=stopped, message=_text(view.counted))
+    why = stopped if stopped in BROKEN_OFF else view.no_verdict
+    if why:
+        error = ET.SubElement(search, "error", type=why, message=_text(view.headline))
         error.text = _text(view.scope)
     for finding in shown[:CASES_MAX]:
         _case(suite, finding)

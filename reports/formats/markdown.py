@@ -56,9 +56,10 @@ def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more
     `more` names where the rest is found ("the HTML report in the artifact"), as plain text.
     """
     environment = _environment()
-    shown = [finding for finding in view.findings if not finding.suppressed]
-    counting = [*(f for f in shown if f.new), *view.uncertain]
-    settled = [*(f for f in shown if not f.new), *(f for f in view.findings if f.suppressed)]
+    every = [*view.findings, *view.uncertain]
+    shown = [finding for finding in every if not finding.suppressed]
+    counting = [finding for finding in shown if finding.new]
+    settled = [*(f for f in shown if not f.new), *(f for f in every if f.suppressed)]
     template = environment.get_template("finding.md.j2")
     head = environment.get_template("summary.md.j2").render(
         view=view,

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from crashcheck.checker import policy
 from crashcheck.checker.results import Finding, Kind, Location, RunResult, StopReason
 from crashcheck.reports.github.annotations import fix_text, suppressed
 from crashcheck.reports.github.placement import Name, Placement, place
@@ -67,7 +68,10 @@ def _log(result: RunResult, view: RunView, name: Name, sources: Sources, flows: 
         for number, (finding, shown) in enumerate(reported[:RESULTS_MAX])
     ]
     notes = [_note("warning", caveat) for caveat in (*view.caveats, *view.warnings)]
-    notes += [_note("note", view.counted), _note("note", view.scope)]
+    notes += [
+        _note("error", view.headline) if view.no_verdict else _note("note", view.counted),
+        _note("note", view.scope),
+    ]
     accepted = suppressed(view)
     if accepted:
         notes.append(_note("note", f"{sentences.plural(len(accepted), 'suppressed finding')} left out."))
@@ -82,7 +86,7 @@ def _log(result: RunResult, view: RunView, name: Name, sources: Sources, flows: 
     if re.match(r"\d+\.\d+\.\d+", view.version):
         driver["version"] = view.version
     driver["rules"] = [_rule(kind) for kind in Kind]
-    stopped = result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
+    stopped = result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL) or policy.checked_nothing(result)
     return {
         "$schema": SCHEMA,
         "version": "2.1.0",

@@ -137,7 +137,10 @@ def _facts(facts: tuple[FactView, ...]) -> Text:
 
 
 def _summary(view: RunView, html_path: str) -> list[RenderableType]:
-    parts: list[RenderableType] = [Text(view.counted, _STATUS_STYLE[view.status]), _indent(Text(view.scope))]
+    parts: list[RenderableType] = [
+        Text(view.headline if view.no_verdict else view.counted, _STATUS_STYLE[view.status]),
+        _indent(Text(view.scope)),
+    ]
     parts.append(_indent(Text().append("states  ", "dim").append_text(_facts(view.counts))))
     trace = Text().append("trace   ", "dim")
     trace.append(view.trace[0].value, _TONE_STYLE[view.trace[0].tone])

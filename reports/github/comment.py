@@ -16,7 +16,7 @@ from crashcheck.reports.view import sentences
 from crashcheck.reports.view.run_view import RunView
 from crashcheck.reports.view.text import line, valid
 
-Conclusion = Literal["success", "neutral", "failure"]
+Conclusion = Literal["success", "neutral", "failure", "action_required"]
 
 TITLE_MAX = 255  # characters of an annotation's title
 MESSAGE_MAX = 60_000  # bytes of its message: GitHub takes 64 KB
@@ -90,10 +90,12 @@ def bounded(text: str, most_bytes: int) -> str:
     return valid(text) if len(raw) <= most_bytes else raw[: most_bytes - 3].decode("utf-8", "ignore") + "…"
 
 
-def conclusion(result: RunResult, fails: bool) -> Conclusion:
-    """`failure` if the run `fails` by its findings; `neutral` if some count, but are not severe enough for that."""
-    if fails:
-        return "failure"
+def conclusion(result: RunResult, fails: bool, undecided: bool) -> Conclusion:
+    """`failure` if the run `fails` by its findings, `action_required` if it has no verdict; `neutral` if findings
+    count, but are not severe enough to fail it.
+    """
+    if fails or undecided:
+        return "failure" if fails else "action_required"
     return "neutral" if any(map(policy.counts, (*result.findings, *result.uncertain))) else "success"
 
 

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Literal
 
+from crashcheck.checker import policy
 from crashcheck.checker.results import Finding, Fix, Level, Location, RunResult
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.excerpts import Sources, StepFile, around, step_sources
@@ -122,6 +123,7 @@ class RunView:
     status: Status
     headline: str  # the first bug, or what was checked
     counted: str  # findings and states; equal to the headline where there is no bug
+    no_verdict: str  # why there is none, where no finding counts: "uncertain" | "nothing-checked"; else empty
     covered: str  # "412 of 10^77"
     scope: str
     caveats: tuple[str, ...]
@@ -151,7 +153,7 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
     ]
     caveats = sentences.caveats(result)
     whole = result.states.feasible_exact and sentences.covered(result) == result.states.feasible
-    open_ = any(finding.new and not finding.suppressed for finding in result.findings)
+    open_ = any(map(policy.counts, result.findings))
     status: Status = (
         "findings" if open_ else "partial" if result.findings else "clean" if whole and not caveats else "partial"
     )
@@ -159,6 +161,7 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
         status=status,
         headline=sentences.headline(result),
         counted=sentences.counted(result),
+        no_verdict=_no_verdict(result),
         covered=sentences.states_covered(result),
         scope=sentences.scope_sentence(result),
         caveats=caveats,
@@ -184,6 +187,12 @@ def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
     )
 
 
+def _no_verdict(result: RunResult) -> str:
+    if any(map(policy.counts, result.findings)) or not policy.undecided(result):
+        return ""
+    return "nothing-checked" if policy.checked_nothing(result) else "uncertain"
+
+
 def _counts(result: RunResult) -> tuple[FactView, ...]:
     states = result.states
     exact = "" if states.feasible_exact else line(states.feasible_note, 200) or "a bound, not a count"
@@ -205,7 +214,7 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
         FactView(
             "uncertain",
             human(states.uncertain),
-            "failing, but the trace does not account for every byte read",
+            "failing, but not proved",
             "warn" if states.uncertain else "",
         ),
     )

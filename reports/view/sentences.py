@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 
+from crashcheck.checker import policy
 from crashcheck.checker.results import Finding, Kind, Note, Outcome, RunResult, StopReason, Unexercised, Verdict
 from crashcheck.reports.view.numbers import human, percent
 from crashcheck.reports.view.text import line
@@ -31,6 +32,12 @@ _STOPPED = {
     StopReason.BUDGET_SECONDS: "The time budget ended the search",
     StopReason.INTERRUPTED: "The run was interrupted",
     StopReason.DISK_FULL: "The disk was full",
+}
+_NOTHING_CHECKED = {
+    StopReason.BUDGET_STATES: "the state budget ended first",
+    StopReason.BUDGET_SECONDS: "the time budget ended first",
+    StopReason.INTERRUPTED: "the run was interrupted",
+    StopReason.DISK_FULL: "the disk was full",
 }
 FATE = {"durable": "durable", "persisted": "survived", "lost": "lost", "unreached": "not reached", "": ""}
 FATE_CLAUSE = {
@@ -115,34 +122,63 @@ def standing(finding: Finding) -> str:
 
 
 def headline(result: RunResult) -> str:
-    """The first line of a report: the first bug that counts, and how many more; without one, what was checked."""
+    """The first line of a report: the first bug that counts, and how many more; without one, what was checked.
+
+    Where failures that count are not proved, it says what would settle them.
+    """
+    unproved = [finding for finding in result.uncertain if policy.counts(finding)]
     first = next((finding for finding in result.findings if not standing(finding) or finding.in_diff), None)
     if first is None or first.suppressed or not first.new:
-        return counted(result)
-    more = len(result.findings) - 1
+        return f"No verdict: {counted(result)}.{_settling(result)}".rstrip(".") if unproved else counted(result)
+    more = [plural(count, what) for count, what in _more(len(result.findings) - 1, len(unproved)) if count]
     message = first.message  # cut at its end, as a JSON report cuts it: one read back has the same headline
     bug = line(message if len(message) <= _HEADLINE_CHARS else message[: _HEADLINE_CHARS - 1] + "…", _HEADLINE_CHARS)
-    return bug + (f", and {plural(more, 'more finding')}" if more else "")
+    return bug + (f", and {' and '.join(more)}" if more else "")
+
+
+def _settling(result: RunResult) -> str:
+    """What would settle the uncertain findings, as a sentence; empty if that is not known."""
+    ways = dict.fromkeys(line(one.settled_by, 200) for one in result.uncertain if one.settled_by)
+    return f" To settle it: {'; or '.join(ways)}." if ways else ""
+
+
+def _more(findings: int, unproved: int) -> tuple[tuple[int, str], ...]:
+    return (findings, "more finding"), (unproved, "uncertain finding")
 
 
 def counted(result: RunResult) -> str:
     """How many findings there are in how many states, so that the number cannot be read as a proof."""
-    count = len(result.findings)
-    what = plural(count, "finding") if count else "No findings"
-    kinds = Counter(standing(finding) for finding in result.findings)
-    if count and set(kinds) != {""}:
-        fresh = sum(finding.new and not finding.suppressed for finding in result.findings)
-        parts = [f"{human(fresh)} new"] if kinds["known"] or kinds["suppressed"] else []
-        if kinds["in the diff"]:
-            parts = [" of which ".join([*parts, f"{human(kinds['in the diff'])} in the diff"])]
-        parts += [f"{human(kinds[word])} {word}" for word in ("known", "suppressed") if kinds[word]]
-        what += f" ({', '.join(parts)})"
+    if policy.checked_nothing(result):
+        why = _NOTHING_CHECKED.get(result.stop_reason, f"the strategy {line(result.strategy, 60)} plans none")
+        return f"No verdict: none of {feasible(result)} feasible crash states was checked, because {why}"
+    failing = sum(finding.states for finding in result.uncertain)
+    amounts = (
+        _amount("finding", result.findings),
+        _amount("uncertain finding", result.uncertain, plural(failing, "failing state")),
+    )
+    what = " and ".join(filter(None, amounts))
+    clean = not what
+    what = what or "No findings"
     known = covered(result)
-    if not count and _is_complete(result):
+    if clean and _is_complete(result):
         scope = f"all {human(known)} feasible crash states" if known != 1 else "the only feasible crash state"
     else:
         scope = f"{states_covered(result)} feasible crash {'state' if result.states.feasible == 1 else 'states'}"
     return f"{what} in {scope}"
+
+
+def _amount(noun: str, found: Sequence[Finding], *more: str) -> str:
+    """ "2 findings (1 new, 1 known)"; empty if there are none."""
+    if not found:
+        return ""
+    kinds = Counter(standing(finding) for finding in found)
+    fresh = sum(map(policy.counts, found))
+    parts = [f"{human(fresh)} new"] if kinds["known"] or kinds["suppressed"] else []
+    if kinds["in the diff"]:
+        parts = [" of which ".join([*parts, f"{human(kinds['in the diff'])} in the diff"])]
+    parts += [f"{human(kinds[word])} {word}" for word in ("known", "suppressed") if kinds[word]]
+    parts += more
+    return plural(len(found), noun) + (f" ({', '.join(parts)})" if parts else "")
 
 
 def states_covered(result: RunResult) -> str:
@@ -194,7 +230,7 @@ def caveats(result: RunResult) -> tuple[str, ...]:
         found.append(f"{calls} not modelled.")
     if result.uncertain:
         listed = plural(len(result.uncertain), "uncertain finding is", "uncertain findings are")
-        found.append(f"{listed} listed separately: the check fails, but the cause is not proved.")
+        found.append(f"{listed} listed separately: the check fails, but the cause is not proved.{_settling(result)}")
     if states.flaky:
         found.append(f"{plural(states.flaky, 'state')} failed once and passed when run again.")
     if states.put_off:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from crashcheck.checker.baseline import Known, matched, read_baseline, updated, write_baseline
-from crashcheck.checker.policy import Suppression, accepted, fails, in_comments, judge
-from crashcheck.checker.results import Finding, StopReason
+from crashcheck.checker.policy import FailOn, Suppression, accepted, fails, in_comments, judge, undecided
+from crashcheck.checker.results import Finding, RunResult, StopReason
 from crashcheck.errors import CrashcheckError
-from support.report_runs import LEVEL_HASH, LMDB, ONE, UNCERTAIN, run
+from support.report_runs import ALL, LEVEL_HASH, LMDB, ONE, UNCERTAIN, run
 
 HASH = replace(LEVEL_HASH, id="a1", likenesses=("text-1", "name-1"))
 PAGES = replace(LMDB, id="b2", likenesses=("text-2", "name-2"))
@@ -30,6 +30,26 @@ def test_a_finding_fails_from_its_level_on() -> None:
     assert [fails(torn, level) for level in ("note", "warning", "error")] == [True, True, False]
     unsure = run(uncertain=(UNCERTAIN,))
     assert [fails(unsure, level) for level in ("note", "warning", "error")] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("result", "level", "no_verdict"),
+    [
+        (run(uncertain=(UNCERTAIN,)), "warning", True),
+        (run(uncertain=(UNCERTAIN,)), "none", False),
+        (run(uncertain=(replace(UNCERTAIN, new=False),)), "warning", False),
+        (run(uncertain=(replace(UNCERTAIN, suppressed="rebuilt"),)), "warning", False),
+        (run(states=replace(ALL, executed=0, pruned=0), stop=StopReason.BUDGET_SECONDS), "warning", True),
+        (run(states=replace(ALL, executed=0, pruned=0)), "none", True),
+        (run(states=replace(ALL, feasible=0, executed=0, pruned=0)), "warning", False),
+        (run(), "warning", False),
+    ],
+    ids=["unproved", "report only", "known", "suppressed", "no time", "nothing planned", "nothing to check", "clean"],
+)
+def test_there_is_no_verdict_where_what_counts_is_unproved_or_nothing_was_checked(
+    result: RunResult, level: FailOn, no_verdict: bool
+) -> None:
+    assert undecided(result, level) is no_verdict
 
 
 def test_what_the_baseline_knows_is_listed_after_what_is_new_and_does_not_fail() -> None:

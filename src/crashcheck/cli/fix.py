@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from crashcheck.cli.options import add_config, add_jobs, jobs_of
 from crashcheck.config import load
-from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
+from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.checker.fixes.proposals import Proposals, Proposed
@@ -78,6 +78,7 @@ def _lines(one: Proposed) -> list[str]:
 def _verify(config: Config, jobs: int, ids: list[str]) -> int:
     """Run crashcheck on the edited source."""
     from crashcheck import pipeline
+    from crashcheck.checker import policy
     from crashcheck.checker.fixes import proposals
     from crashcheck.reports.view import sentences
     from crashcheck.reports.view.text import line
@@ -92,7 +93,9 @@ def _verify(config: Config, jobs: int, ids: list[str]) -> int:
     for other in ran.result.findings:
         if other.id not in ids:
             print(f"also found: {other.id}  {other.kind.value}: {line(other.message)}")
-    return EXIT_FINDINGS if ran.result.findings else EXIT_CLEAN
+    if ran.result.findings:
+        return EXIT_FINDINGS
+    return EXIT_FAILED if policy.undecided(ran.result) else EXIT_CLEAN
 
 
 def _run(config: Config, jobs: int) -> Proposals:

@@ -175,7 +175,8 @@ class _Publication:
         from crashcheck.reports.github import comment
 
         assert self.number is not None
-        clean = not any(map(policy.counts, self.result.findings))
+        every = (*self.result.findings, *self.result.uncertain)
+        clean = not any(map(policy.counts, every)) and not policy.checked_nothing(self.result)
         marked = comment.marker("comment", self.config)
         body = comment.comment(self.view, marked, self.link, self.where(), event.sha if clean else "")
         return client.comment(self.number, marked, body, clean)
@@ -183,7 +184,9 @@ class _Publication:
     def _check_run(self, client: Client, event: Event) -> Done:
         from crashcheck.reports.github import comment
 
-        concluded = comment.conclusion(self.result, _fails(self.args, self.result))
+        ended = self.args.exit_code
+        undecided = _undecided(self.args, self.result) if ended is None else ended not in EXITS
+        concluded = comment.conclusion(self.result, _fails(self.args, self.result), undecided)
         text = comment.check_text(self.view, self.link, concluded, self.args.link)
         run = "-".join(self.environment.get(name, "0") for name in ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"))
         external_id = f"{comment.marker('comment', self.config)[5:-4]} {run}"
@@ -287,10 +290,12 @@ def _outputs(publication: _Publication, environment: Mapping[str, str]) -> None:
     if path:
         result = publication.result
         new = sum(map(policy.counts, result.findings))
-        ended = publication.args.exit_code
-        concluded = (
-            "error" if ended not in (None, *EXITS) else comment.conclusion(result, _fails(publication.args, result))
-        )
+        args = publication.args
+        concluded: str = comment.conclusion(result, _fails(args, result), undecided=False)
+        if _undecided(args, result):
+            concluded = "undecided"
+        elif args.exit_code not in (None, *EXITS):
+            concluded = "error"
         _append(path, f"findings={len(result.findings)}\nnew-findings={new}\nconclusion={concluded}\n")
 
 
@@ -298,6 +303,15 @@ def _fails(args: argparse.Namespace, result: RunResult) -> bool:
     from crashcheck.checker import policy
 
     return policy.fails(result, args.fail_on) if args.exit_code is None else args.exit_code == EXIT_FINDINGS
+
+
+def _undecided(args: argparse.Namespace, result: RunResult) -> bool:
+    """Whether the run has no verdict, by what it found; a run that was broken off is another matter."""
+    from crashcheck.checker import policy
+
+    if args.exit_code is None:
+        return not policy.fails(result, args.fail_on) and policy.undecided(result, args.fail_on)
+    return args.exit_code not in EXITS and policy.undecided(result)
 
 
 def _append(path: str, text: str) -> None:

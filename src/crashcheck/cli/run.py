@@ -127,6 +127,8 @@ def main(args: argparse.Namespace) -> int:
         save_baseline(baseline_path, known)
         for sentence in changes:
             console.print(f"{baseline_path}: {line(sentence)}", markup=False, soft_wrap=True)
-    if policy.fails(result, cast("policy.FailOn", config.report.fail_on)):
+    fail_on = cast("policy.FailOn", config.report.fail_on)
+    if policy.fails(result, fail_on):
         return EXIT_FINDINGS
-    return EXIT_FAILED if ran.result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL) else EXIT_CLEAN
+    broken_off = result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
+    return EXIT_FAILED if broken_off or policy.undecided(result, fail_on) else EXIT_CLEAN

@@ -34,30 +34,48 @@ command = "./prefix {{pool}}/p check"
 """
 
 
-def run(folder: Path, environment: dict[str, str], flags: str) -> dict[str, Any]:
+def run(folder: Path, environment: dict[str, str], flags: str, *options: str) -> tuple[int, dict[str, Any]]:
     shutil.copy(HERE / "prefix.c", folder)
     (folder / "untraced.c").write_text("void untraced(unsigned long *p) { *(volatile unsigned long *)p = 1; }\n")
     (folder / "crashcheck.toml").write_text(CONFIG.format(flags=flags), encoding="utf-8")
-    command = ["crashcheck", "run", "--format", "json=report.json"]
+    command = ["crashcheck", "run", "--format", "json=report.json", *options]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert (folder / "report.json").exists(), done.stdout + done.stderr
     report: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    return report
+    return done.returncode, report
 
 
 @pytest.mark.parametrize("flags", ["", "-DTIME"], ids=["a heap address", "the time"])
 def test_what_differs_from_run_to_run_in_the_files_is_no_reason_for_doubt(
     flags: str, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    report = run(tmp_path, environment, flags)
+    code, report = run(tmp_path, environment, flags)
+    assert code == 1
     assert [(one["kind"], one["uncertain"]) for one in report["findings"] + report["uncertain"]] == [("atomicity", "")]
     assert KILL_SHOWS_IT in report["findings"][0]["note"]
 
 
 def test_an_update_that_was_not_traced_is_never_behind_a_proof(tmp_path: Path, environment: dict[str, str]) -> None:
-    report = run(tmp_path, environment, "-DUNTRACED")
-    assert report["findings"] == []
+    code, report = run(tmp_path, environment, "-DUNTRACED")
+    assert (code, report["findings"]) == (2, [])
+    assert report["run"]["summary"].startswith("No verdict: 1 uncertain finding (")
     assert [one["uncertain"] for one in report["uncertain"]] == [NOT_REPLAYED]
+
+
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [
+        (("--fail-on", "none"), 0),
+        (("--fail-on", "note"), 1),
+        (("--baseline", "known.json", "--update-baseline"), 0),
+        (("--budget", "0.001s"), 2),
+    ],
+)
+def test_what_is_not_proved_ends_a_run_by_the_policy(
+    options: tuple[str, ...], ends: int, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    code, _ = run(tmp_path, environment, "-DUNTRACED", *options)
+    assert code == ends
 
 
 class Twin:

@@ -121,7 +121,7 @@ def test_what_is_known_suppressed_or_in_the_diff_is_named_and_listed() -> None:
     hash_, pages, record = FULL.findings
     marked = (replace(hash_, in_diff=True), replace(pages, new=False), replace(record, suppressed="old (a.c:1)"))
     page = html.render(build_view(replace(FULL, findings=marked)))
-    assert "3 findings (1 new of which 1 in the diff, 1 known, 1 suppressed) in" in page
+    assert "3 findings (1 new of which 1 in the diff, 1 known, 1 suppressed) and 1 uncertain finding" in page
     assert "Suppressed: old (a.c:1)" in page
     assert page.count('class="standing"') == 6
     quiet = build_view(replace(FULL, findings=marked[1:]))

@@ -12,7 +12,7 @@ from crashcheck.checker.results import RunResult, StopReason
 from crashcheck.reports.formats import junit
 from crashcheck.reports.view.run_view import build_view
 from support import golden
-from support.report_runs import CLEAN, FULL, LEVEL_HASH, LMDB, ONE, RECORD, SOURCES, hostile, many, run
+from support.report_runs import ALL, CLEAN, FULL, LEVEL_HASH, LMDB, ONE, RECORD, SOURCES, UNCERTAIN, hostile, many, run
 
 
 def parsed(result: RunResult) -> ET.Element:
@@ -51,6 +51,16 @@ def test_what_is_known_or_suppressed_is_skipped_with_the_reason() -> None:
     assert totals(suite) == (4, 1, 0, 2)
     reasons = [skipped.attrib["message"].split(": ")[0] for skipped in suite.findall(".//skipped")]
     assert reasons == ["in the baseline", "suppressed"]
+
+
+def test_a_run_without_a_verdict_is_an_error() -> None:
+    unproved = parsed(run(uncertain=(UNCERTAIN,)))
+    assert totals(unproved) == (2, 0, 1, 1)
+    nothing = parsed(run(states=replace(ALL, executed=0, pruned=0), stop=StopReason.BUDGET_SECONDS))
+    assert totals(nothing) == (1, 0, 1, 0)
+    types = [error.attrib["type"] for suite in (unproved, nothing) for error in suite.findall(".//error")]
+    assert types == ["uncertain", "nothing-checked"]
+    assert totals(parsed(run(uncertain=(replace(UNCERTAIN, new=False),)))) == (2, 0, 0, 1)
 
 
 def test_a_search_that_was_broken_off_is_an_error() -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from crashcheck import cli
-from crashcheck.checker.results import Finding, RunResult
+from crashcheck.checker.results import Finding, RunResult, StopReason
 from crashcheck.cli.publish import publish
 from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import json_report
 from support.fake_github import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
-from support.report_runs import LEVEL_HASH, run
+from support.report_runs import LEVEL_HASH, UNCERTAIN, run
 
 PATCH = """@@ -7,4 +7,4 @@
      entry->key = key;
@@ -220,6 +220,32 @@ def test_the_fail_level_decides_the_conclusion(job: Job, fail_on: str, conclusio
     lesser = replace(a_run(1), findings=(replace(LEVEL_HASH, depth=2),))
     job.publish(lesser, "--fail-on", fail_on)
     assert f"conclusion={conclusion}\n" in job.outputs.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "conclusion", "checked"),
+    [
+        (("--exit-code", "2"), "undecided", "action_required"),
+        (("--fail-on", "warning"), "undecided", "action_required"),
+        (("--fail-on", "note"), "failure", "failure"),
+        (("--fail-on", "none"), "neutral", "neutral"),
+        (("--exit-code", "0"), "neutral", "neutral"),
+    ],
+)
+def test_failures_that_are_not_proved_leave_the_conclusion_open(
+    job: Job, github: FakeGitHub, options: tuple[str, str], conclusion: str, checked: str
+) -> None:
+    job.publish(run(uncertain=(UNCERTAIN,)), "--check-run", "always", "--comment", *options)
+    assert f"conclusion={conclusion}\n" in job.outputs.read_text()
+    assert [one["conclusion"] for one in github.check_runs] == [checked]
+    (comment,) = github.comments
+    assert "### crashcheck: No verdict: 1 uncertain finding (1 failing state) in " in comment["body"]
+
+
+def test_a_run_that_was_broken_off_is_no_success(job: Job, github: FakeGitHub) -> None:
+    job.publish(run(stop=StopReason.INTERRUPTED), "--check-run", "always", "--exit-code", "2")
+    assert "conclusion=error\n" in job.outputs.read_text()
+    assert [one["conclusion"] for one in github.check_runs] == ["action_required"]
 
 
 def test_findings_of_the_baseline_and_suppressed_ones_are_told_of_nowhere_but_in_the_summary(

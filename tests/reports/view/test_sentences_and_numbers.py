@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from crashcheck.checker.results import StateCounts, StopReason
+from crashcheck.checker.results import TO_SETTLE, StateCounts, StopReason
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import bytes_text, digits, human, json_count, percent, seconds_text, superscript
 from crashcheck.reports.view.text import block, line, shorten
-from support.report_runs import ALL, CLEAN, LEVEL_HASH, SOME, TRACE, run
+from support.report_runs import ALL, CLEAN, LEVEL_HASH, SOME, TRACE, UNCERTAIN, run
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,46 @@ def test_the_headline_is_the_first_bug_and_how_many_more_there_are() -> None:
     for settled in (accepted, known):
         assert sentences.headline(run(settled)) == sentences.counted(run(settled))
     assert sentences.headline(CLEAN) == sentences.counted(CLEAN)
+
+
+UNPROVED = replace(UNCERTAIN, states=26, uncertain=f"the trace is incomplete{TO_SETTLE}build z with crashcheck-cc")
+
+
+def test_failures_that_are_not_proved_are_counted_in_the_headline_with_what_would_settle_them() -> None:
+    assert sentences.headline(run(uncertain=(UNPROVED,))) == (
+        "No verdict: 1 uncertain finding (26 failing states) in 412 of 412 feasible crash states. "
+        "To settle it: build z with crashcheck-cc"
+    )
+    assert sentences.headline(run(LEVEL_HASH, uncertain=(UNPROVED,))) == (
+        f"{LEVEL_HASH.message}, and 1 uncertain finding"
+    )
+    (caveat,) = sentences.caveats(run(uncertain=(UNPROVED,)))
+    assert caveat.endswith("but the cause is not proved. To settle it: build z with crashcheck-cc.")
+
+
+@pytest.mark.parametrize(("how", "word"), [({"new": False}, "known"), ({"suppressed": "rebuilt"}, "suppressed")])
+def test_unproved_failures_that_are_known_or_suppressed_are_counted_and_leave_a_verdict(
+    how: dict[str, Any], word: str
+) -> None:
+    settled = replace(UNPROVED, **how)
+    assert sentences.headline(run(uncertain=(settled,))) == (
+        f"1 uncertain finding (0 new, 1 {word}, 26 failing states) in 412 of 412 feasible crash states"
+    )
+
+
+@pytest.mark.parametrize(
+    ("stop", "why"),
+    [
+        (StopReason.BUDGET_SECONDS, "the time budget ended first"),
+        (StopReason.BUDGET_STATES, "the state budget ended first"),
+        (StopReason.EXHAUSTED, "the strategy exhaustive plans none"),
+    ],
+)
+def test_a_search_that_checked_nothing_has_no_verdict_and_says_why(stop: StopReason, why: str) -> None:
+    nothing = replace(ALL, executed=0, pruned=0)
+    assert sentences.headline(run(states=nothing, stop=stop)) == (
+        f"No verdict: none of 412 feasible crash states was checked, because {why}"
+    )
 
 
 def test_a_missing_order_names_both_stores() -> None:

@@ -1,0 +1,31 @@
+"""A run whose failing states are not proved is never reported as one without findings: all formats say the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from crashcheck.checker.results import TO_SETTLE, RunResult, StopReason
+from crashcheck.reports.formats import html, json_report, junit, markdown, sarif, terminal
+from crashcheck.reports.view import sentences
+from crashcheck.reports.view.run_view import build_view
+from support.report_runs import ALL, UNCERTAIN, run
+
+UNPROVED = run(uncertain=(replace(UNCERTAIN, uncertain=f"it is so{TO_SETTLE}build z with crashcheck-cc"),))
+NOTHING = run(states=replace(ALL, executed=0, pruned=0), stop=StopReason.BUDGET_SECONDS)
+
+
+@pytest.mark.parametrize("result", [UNPROVED, NOTHING], ids=["unproved", "nothing checked"])
+def test_each_format_has_the_same_headline(result: RunResult) -> None:
+    view, headline = build_view(result), sentences.headline(result)
+    assert headline.startswith("No verdict: ")
+    log = json.loads(sarif.render(result, view, str))
+    (invocation,) = log["runs"][0]["invocations"]
+    errors = [note for note in invocation["toolExecutionNotifications"] if note["level"] == "error"]
+    assert [note["message"]["text"] for note in errors] == [headline]
+    assert json.loads(json_report.render(result))["run"]["summary"] == headline
+    for text in (terminal.render(view, width=1000), html.render(view), markdown.render(view), junit.render(view)):
+        assert headline in text
+        assert "No findings" not in text
