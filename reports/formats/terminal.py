@@ -53,7 +53,7 @@ def _parts(view: RunView, html_path: str) -> list[RenderableType]:
     for finding in view.findings:
         parts += [*_finding(finding), Text()]
     if view.uncertain:
-        parts.append(Rule(Text("Uncertain: fails, but the trace does not account for all bytes"), style="yellow"))
+        parts.append(Rule(Text("Uncertain: fails, but not proved"), style="yellow"))
         for finding in view.uncertain:
             parts += [*_finding(finding), Text()]
     parts += _summary(view, html_path)
