@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from crashcheck.errors import CrashcheckError
@@ -48,7 +48,7 @@ class ProcessEnd:
 class Workload:
     """A command to record, the files that it starts from, and what to record of it.
 
-    `{pool}` in `command`, `setup` and the values of `env` is replaced by the path of the pool folder.
+    `{pool}` in `command`, `setup` and the values of `env` and `setup_env` is replaced by the path of the pool folder.
     """
 
     command: Sequence[str]  # an argument vector
@@ -57,6 +57,7 @@ class Workload:
     cwd: Path | None = None  # where both commands run; None: the current folder
     timeout_s: float | None = None  # of each of the two commands; None: no limit
     setup: Sequence[str] | None = None  # runs first and is not recorded; the pool that it leaves is the first image
+    setup_env: Mapping[str, str] = field(default_factory=dict)  # added to `env` for setup alone
     first_image: Path | None = None  # a pool folder, copied to start from; None: an empty one
     addresses: Path | None = None  # of an earlier recording: its files are mapped at the same addresses again
     snapshot_seq: int | None = None  # copy the watched files just before the first event of this number or a higher one
@@ -124,7 +125,9 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
         with _preloadable(library.shared) as preload:
             environment = _environment(workload, work, preload)
             if workload.setup is not None:
-                _run_setup(workload.setup, work, home, environment, workload.timeout_s)
+                with_its_own = replace(workload, env={**workload.env, **workload.setup_env})
+                variables = _environment(with_its_own, work, preload)
+                _run_setup(workload.setup, work, home, variables, workload.timeout_s)
             copy_tree(work / "pool", work / "first")
             environment |= _recording_variables(workload, work)
             command = _fill(workload.command, work / "pool")
@@ -311,7 +314,8 @@ def _require_success(recording: Recording, workload: Workload) -> None:
         raise CrashcheckError(
             "workload-failed",
             f"the workload {how}: {command}{tail(recording.stderr)}",
-            "It must exit with status 0 when nothing crashes; run it by hand in an empty pool folder.",
+            "It must exit with status 0 when nothing crashes; run it by hand in a pool folder "
+            + ("that is empty." if workload.setup is None else "on which the [setup] command has run."),
         )
 
 

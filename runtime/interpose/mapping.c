@@ -61,7 +61,8 @@ static long map_plainly(const struct mapping *new)
 
 static long map_in_place(const struct mapping *new)
 {
-    return cc_place(new->length, new->protection, new->flags, new->fd, (uint64_t)new->offset, new->relative);
+    return cc_place(new->length, new->protection, new->flags, new->fd, (uint64_t)new->offset, new->relative,
+                    new->address != NULL);
 }
 
 /* Why stores to a mapping of a regular file will not be recorded. */
@@ -90,7 +91,7 @@ static void identify(struct mapping *new)
     note_unrecorded(new, shared);
     if (!shared)
         new->file = 0;
-    new->place = of_pool && shared && cc_places_files && !fixed && !(new->flags & MAP_32BIT) && (!new->address || !cc_recording);
+    new->place = of_pool && shared && cc_places_files && !fixed && !(new->flags & MAP_32BIT);
 }
 
 /* Puts back what was not unmapped after all, and frees the list. */
@@ -106,7 +107,12 @@ static void restore(struct regions_gone *gone)
 static long map_unrecorded(const struct mapping *new)
 {
     long placed = new->place ? map_in_place(new) : -ENOMEM;
-    return raw_failed(placed) ? map_plainly(new) : placed;
+    if (!raw_failed(placed))
+        return placed;
+    long result = map_plainly(new);
+    if (new->place && cc_learns_places && !raw_failed(result))
+        cc_placed((uintptr_t)result, new->length, (uint64_t)new->offset, new->relative);
+    return result;
 }
 
 /* The mapping and what is known of it change together, so that a store by another thread to the new mapping

@@ -18,6 +18,7 @@
 bool cc_places_files;
 bool cc_learns_places;
 static char table_path[PATH_ROOM];
+static size_t inherited_bytes; /* of the table: what earlier programs added */
 
 struct line {
     uint64_t address, offset, length;
@@ -32,6 +33,12 @@ void cc_addresses_start(const char *path)
         return;
     raw_move(table_path, path, length + 1);
     cc_places_files = true;
+    long fd = raw3(SYS_open, (long)table_path, O_RDONLY | O_CLOEXEC, 0);
+    if (raw_failed(fd))
+        return;
+    long size = raw3(SYS_lseek, fd, 0, SEEK_END);
+    inherited_bytes = size > 0 ? (size_t)size : 0;
+    raw3(SYS_close, fd, 0, 0);
 }
 
 static const char *read_hex(const char *at, const char *end, uint64_t *value)
@@ -154,6 +161,7 @@ struct request {
     int protection, flags, fd;
     uint64_t offset;
     const char *relative;
+    size_t listed_bytes;       /* of the table: what counts */
     uint64_t place;            /* of the file; 0: none */
     uint64_t first_free;       /* place that no file has */
 };
@@ -163,10 +171,18 @@ static bool try_request(const struct request *wanted, uint64_t address, long *re
     return try_map(address, wanted->length, wanted->protection, wanted->flags, wanted->fd, wanted->offset, result);
 }
 
-/* Reads the table, and maps the file where a line has it. */
-static bool map_where_listed(const struct table *table, struct request *wanted, long *result)
+/* Whether a line has all of what is wanted, or at least its start: a file may have grown. */
+static bool has(const struct line *line, const struct request *wanted, bool whole)
 {
-    const char *end = table->text + table->size;
+    uint64_t first = wanted->offset, last = first + (whole ? wanted->length : 1), end = line->offset + line->length;
+    return is_path(line, wanted->relative) && line->offset <= first && last <= end;
+}
+
+/* Reads the table, and maps the file where a line has it: first those that have all of it, because a program may map a
+ * file's header elsewhere before it maps the file. */
+static bool map_where_listed(const struct table *table, struct request *wanted, bool whole, long *result)
+{
+    const char *end = table->text + wanted->listed_bytes;
     struct line line;
     for (const char *at = table->text; at < end;) {
         at = read_line(at, end, &line);
@@ -177,8 +193,7 @@ static bool map_where_listed(const struct table *table, struct request *wanted, 
             continue;
         if (!wanted->place && is_place(line.address))
             wanted->place = PLACES_START + (line.address - PLACES_START) / PLACE_BYTES * PLACE_BYTES;
-        if (line.offset <= wanted->offset && wanted->offset < line.offset + line.length &&
-            try_request(wanted, line.address + (wanted->offset - line.offset), result))
+        if (has(&line, wanted, whole) && try_request(wanted, line.address + (wanted->offset - line.offset), result))
             return true;
     }
     return false;
@@ -203,16 +218,19 @@ static bool map_in_new_place(const struct table *table, const struct request *wa
     return false;
 }
 
-/* Maps the file where the table has it, else in the first free place of its own: -ENOMEM if no place is free. */
-long cc_place(size_t length, int protection, int flags, int fd, uint64_t offset, const char *relative)
+/* Maps the file where the table has it, else in the first free place of its own: -ENOMEM if no place is free.
+ * `hinted`: the program wants an address. It has its way, also where this program mapped the file before; but an earlier
+ * program, such as [setup], may have left pointers in the file, so that its address is kept. */
+long cc_place(size_t length, int protection, int flags, int fd, uint64_t offset, const char *relative, bool hinted)
 {
     struct table table;
     if (!length || !open_table(&table))
         return -ENOMEM;
-    struct request wanted = {length, protection, flags, fd, offset, relative, 0, PLACES_START};
+    size_t listed_bytes = hinted && inherited_bytes < table.size ? inherited_bytes : table.size;
+    struct request wanted = {length, protection, flags, fd, offset, relative, listed_bytes, 0, PLACES_START};
     long result = -ENOMEM;
-    bool done = map_where_listed(&table, &wanted, &result);
-    if (!done && (cc_learns_places || cc_recording))
+    bool done = map_where_listed(&table, &wanted, true, &result) || map_where_listed(&table, &wanted, false, &result);
+    if (!done && !hinted && (cc_learns_places || cc_recording))
         done = map_in_new_place(&table, &wanted, &result);
     close_table(&table);
     return done ? result : -ENOMEM;

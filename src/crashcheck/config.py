@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from crashcheck.command import Command
@@ -41,6 +41,7 @@ class SetupConfig:
     """[setup]: makes the files that the workload starts from, the first image. It is not recorded."""
 
     command: Command | None = None
+    env: Mapping[str, str] = field(default_factory=dict)  # added to that of the workload, which it gets, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def parse(text: str, path: Path) -> Config:
         return Section(path, name, values)
 
     build = section("build", ("command",))
-    setup = section("setup", ("command",))
+    setup = section("setup", ("command", "env"))
     workload = section("workload", ("command", "env", "timeout_s", "operations_file", "operations"))
     pool = section("pool", ("files",))
     check = section("check", ("command", "oracle", "first", "timeout_s", "memory_mib", "file_mib", "env"))
@@ -207,7 +208,7 @@ def parse(text: str, path: Path) -> Config:
         path=path.absolute(),
         folder=path.absolute().parent,
         build=BuildConfig(build.command("command")),
-        setup=SetupConfig(setup.command("command")),
+        setup=SetupConfig(setup.command("command"), setup.env()),
         workload=WorkloadConfig(
             workload.required_command("command", ("pool", "ops", "run")),
             workload.env(),

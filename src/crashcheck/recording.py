@@ -148,6 +148,7 @@ def workload_in(config: Config, folder: Path, number: int = 1) -> Workload:
         cwd=config.folder,
         timeout_s=config.workload.timeout_s,
         setup=setup.argv(pool=pool) if setup is not None else None,
+        setup_env=config.setup.env,
         loads=needs_loads(config),
         memory=config.record.memory,
     )

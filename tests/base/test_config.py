@@ -56,6 +56,7 @@ def test_every_key_is_read() -> None:
         command = "make CC=crashcheck-cc"
         [setup]
         command = ["./program", "create", "{pool}/a b.db"]
+        env = { MODE = "create" }
         [workload]
         command = "./program {pool}/a.db"
         env = { SEED = "1" }
@@ -85,7 +86,7 @@ def test_every_key_is_read() -> None:
     assert got.setup.command == config.Command(
         "./program create '{pool}/a b.db'", ("./program", "create", "{pool}/a b.db")
     )
-    assert got.workload.env == {"SEED": "1"}
+    assert (got.workload.env, got.setup.env) == ({"SEED": "1"}, {"MODE": "create"})
     assert got.workload.timeout_s == 5.0
     assert got.pool.files == ("*.db", "log/*")
     assert (got.check.first, got.check.timeout_s, got.check.memory_mib) == ("skip", 0.5, 0)

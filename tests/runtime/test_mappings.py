@@ -137,6 +137,33 @@ def test_setup_gives_files_the_places_that_the_workload_finds(recorded: Callable
     assert recording.stdout.read_text() == f"b.db {PLACES + PLACE:#x}\n"
 
 
+def test_pointers_that_setup_left_in_a_file_stay_right_whatever_address_the_program_asks_for(
+    recorded: Callable[..., tuple], program: Callable[..., Path]
+) -> None:
+    """As libpmemobj does, which asks for what is free in its process, and maps the header before the pool."""
+    setup = [str(program("maps")), "{pool}", "linked", "10000000000"]
+    trace, recording = recorded("maps", "linked", "20000000000", setup=setup)
+    assert recording.stdout.read_text() == "0x10000000000 2\n"
+    assert trace.of("STORE")
+    environment = {
+        **os.environ,
+        "CRASHCHECK_POOL": str(recording.pool),
+        "CRASHCHECK_FILES": "*.db",
+        "CRASHCHECK_ADDRESSES": str(recording.addresses),
+    }
+    check = [str(program("maps")), str(recording.pool), "linked", "30000000000"]
+    done = subprocess.run(check, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "0x10000000000 3\n"
+
+
+def test_setup_has_an_environment_of_its_own_on_top_of_the_workloads(recorded: Callable[..., tuple]) -> None:
+    setup = ["/bin/sh", "-c", 'echo "$ONE $BOTH" > {pool}/said']
+    _, recording = recorded(
+        "maps", "two-files", setup=setup, env={"ONE": "1", "BOTH": "workload"}, setup_env={"BOTH": "{pool}"}
+    )
+    assert (recording.first / "said").read_text() == f"1 {recording.pool}\n"
+
+
 def test_a_file_larger_than_its_place_takes_several(recorded: Callable[..., tuple], program, tmp_path: Path) -> None:
     big = tmp_path / "big"
     big.mkdir()

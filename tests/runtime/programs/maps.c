@@ -126,6 +126,28 @@ static void where_mapped(const char *pool, char **arguments)
     }
 }
 
+/* A list in the file, by raw pointers: each call maps the file's first page, as a header is, and then all of it at the
+ * address that it asks for, and adds a node. Reads the list from its beginning first. */
+static void linked(const char *pool, char **arguments)
+{
+    struct node {
+        struct node *next;
+        uint64_t number;
+    };
+    int fd = open_file(pool, "a.db", 16384);
+    char *header = map_file(fd, 4096);
+    NEED(munmap(header, 4096) == 0);
+    struct node *nodes = mmap((void *)strtoul(arguments[0], NULL, 16), 16384, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    NEED(nodes != MAP_FAILED);
+    struct node *last = nodes;
+    while (last->next)
+        last = last->next;
+    struct node *added = last + 1;
+    added->number = last->number + 1;
+    STORE(1, &last->next, added);
+    printf("%p %lu\n", (void *)nodes, added->number);
+}
+
 static void synced(const char *pool, char **arguments)
 {
     (void)arguments;
@@ -159,6 +181,6 @@ int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {{"two-mappings", two_mappings}, {"two-files", two_files}, {"moved", moved},
         {"unmapped-in-parts", unmapped_in_parts}, {"private", private_mapping}, {"many", many}, {"side-by-side", side_by_side}, {"own-address", own_address},
-        {"where", where_mapped}, {"synced", synced}, {"bulk", bulk}, {NULL, NULL}};
+        {"where", where_mapped}, {"linked", linked}, {"synced", synced}, {"bulk", bulk}, {NULL, NULL}};
     return play(scenes, argc, argv);
 }
