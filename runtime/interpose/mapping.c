@@ -59,10 +59,14 @@ static long map_plainly(const struct mapping *new)
     return raw6(SYS_mmap, (long)new->address, (long)new->length, new->protection, new->flags, new->fd, new->offset);
 }
 
+/* From here on the kernel chooses addresses. What a program asks for here was only free in its process, as libpmemobj
+ * looks for such an address, and may be taken where the recorder runs. */
+#define KERNELS_CHOICE 0x7e0000000000ul
+
 static long map_in_place(const struct mapping *new)
 {
-    return cc_place(new->length, new->protection, new->flags, new->fd, (uint64_t)new->offset, new->relative,
-                    new->address != NULL);
+    bool hinted = new->address && (uintptr_t)new->address < KERNELS_CHOICE;
+    return cc_place(new->length, new->protection, new->flags, new->fd, (uint64_t)new->offset, new->relative, hinted);
 }
 
 /* Why stores to a mapping of a regular file will not be recorded. */

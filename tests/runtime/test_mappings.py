@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from crashcheck.runtime.build import RuntimeLibrary
 from support.decode import BULK, JOINED, NT
 
@@ -137,13 +139,16 @@ def test_setup_gives_files_the_places_that_the_workload_finds(recorded: Callable
     assert recording.stdout.read_text() == f"b.db {PLACES + PLACE:#x}\n"
 
 
+@pytest.mark.parametrize(
+    ("wish", "place"), [("10000000000", 1 << 40), ("7ffff0000000", PLACES)], ids=["its own", "one that was free"]
+)
 def test_pointers_that_setup_left_in_a_file_stay_right_whatever_address_the_program_asks_for(
-    recorded: Callable[..., tuple], program: Callable[..., Path]
+    wish: str, place: int, recorded: Callable[..., tuple], program: Callable[..., Path]
 ) -> None:
     """As libpmemobj does, which asks for what is free in its process, and maps the header before the pool."""
-    setup = [str(program("maps")), "{pool}", "linked", "10000000000"]
+    setup = [str(program("maps")), "{pool}", "linked", wish]
     trace, recording = recorded("maps", "linked", "20000000000", setup=setup)
-    assert recording.stdout.read_text() == "0x10000000000 2\n"
+    assert recording.stdout.read_text() == f"{place:#x} 2\n"
     assert trace.of("STORE")
     environment = {
         **os.environ,
@@ -153,7 +158,7 @@ def test_pointers_that_setup_left_in_a_file_stay_right_whatever_address_the_prog
     }
     check = [str(program("maps")), str(recording.pool), "linked", "30000000000"]
     done = subprocess.run(check, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "0x10000000000 3\n"
+    assert done.stdout == f"{place:#x} 3\n"
 
 
 def test_setup_has_an_environment_of_its_own_on_top_of_the_workloads(recorded: Callable[..., tuple]) -> None:
