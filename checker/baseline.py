@@ -1,6 +1,6 @@
 """The baseline: the findings that a project knows already, in a file that it commits (docs/policy.md).
 
-An entry matches a finding by its id, or else by one of its further fingerprints (findings/identity.py), so that it
+An entry matches a finding by its id or a former id of it, or else by one of its further fingerprints (findings/identity.py), so that it
 survives renamed functions and files. Reading, matching and writing are functions of values; the two at the end do the
 work on files.
 """
@@ -75,7 +75,10 @@ def write_baseline(known: Iterable[Known]) -> str:
 
 
 def matched(findings: Sequence[Finding], baseline: Sequence[Known]) -> dict[int, int]:
-    """Which finding (index) is which of the baseline (index): each at most once, by id first, then by likeness."""
+    """Which finding (index) is which of the baseline (index), each at most once.
+
+    By id first; then by the id of something that either was merged with, or by a former id; then by likeness.
+    """
     out: dict[int, int] = {}
     left = dict(enumerate(baseline))
 
@@ -92,6 +95,7 @@ def matched(findings: Sequence[Finding], baseline: Sequence[Known]) -> dict[int,
         return lambda finding, known: finding.likenesses[wanted] == known.likenesses[wanted] != ()
 
     pair(lambda finding, known: finding.id == known.id)
+    pair(lambda finding, known: known.id in finding.likenesses or finding.id in known.likenesses)
     for which in range(max((len(finding.likenesses) for finding in findings), default=0)):
         pair(same_likeness(which))
     return out

@@ -43,7 +43,9 @@ class Suppression:
 
     def means(self, finding: Finding) -> bool:
         """Whether it is about this finding."""
-        if not self.kinds & {ANY, finding.kind.value} or (self.id and self.id != finding.id):
+        if not self.kinds & {ANY, finding.kind.value}:
+            return False
+        if self.id and self.id not in (finding.id, *finding.likenesses):
             return False
         return not self.file or any(self._holds(place) for place in (finding.location, finding.other) if place)
 

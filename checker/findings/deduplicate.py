@@ -1,6 +1,7 @@
 """One bug, one finding: merges the causes that a single fix would fix (docs/findings.md).
 
-1. `fixed_together` compares two causes by their `Traits` alone and is symmetric; a bug is its closure over chains.
+1. `fixed_together` compares two causes by their `Traits` alone and is symmetric; a bug is its closure over chains of
+   proved causes. An uncertain one joins the first bug that has a cause like it, and links nothing.
 2. Two causes that lack a persist merge only if they lack the same one: a flush, a fence or a sync.
 3. A torn store merges with a section of several stores only, never with another torn store.
 4. `leader` is the cause that the finding reports: the first found of equals.
@@ -63,6 +64,8 @@ class Traits:
     ] = ()  # the functions whose calls led to X from where the section ends, innermost first
     kept_by: tuple[SourceFunction, ...] = ()  # … to Y
     due: Due = Due.AT_ONCE
+    uncertain: bool = False  # not proved
+    bare: frozenset[int] = frozenset()  # operations in which X's place stores, if none of them persists anything
 
     @property
     def together(self) -> bool:
@@ -158,10 +161,11 @@ def missing_persist(subject: Subject, cause: Cause, piece: int) -> MissingPersis
 def fixed_together(one: Traits, other: Traits) -> bool:
     """Whether a single fix would fix both."""
     if one.together and other.together:
-        return (one.section or other.section) and _one_section(one, other)
+        same_pair = (one.lost, one.kept) == (other.lost, other.kept)
+        return same_pair or ((one.section or other.section) and _one_section(one, other))
     if one.section or other.section:
         section, loss = (one, other) if one.section else (other, one)
-        return loss.lacks is not None and _of_section(section, loss)
+        return loss.lacks is not None and (_of_section(section, loss) or _doubted(section, loss))
     if one.lacks is None or one.lacks is not other.lacks:
         return False
     if one.lost == other.lost:
@@ -170,6 +174,8 @@ def fixed_together(one: Traits, other: Traits) -> bool:
         return True  # one flush of their line, before either is needed
     if one.missed & other.missed:
         return True  # the flush that persists both elsewhere
+    if one.bare & other.bare:
+        return True  # the operation stores both, and persists nothing
     if one.kind is not other.kind or one.kept != other.kept:
         return False
     if one.kind is Kind.ORDERING and one.lacks is not MissingPersist.FLUSH:
@@ -180,7 +186,7 @@ def fixed_together(one: Traits, other: Traits) -> bool:
 def _one_section(one: Traits, other: Traits) -> bool:
     """A chain of updates, each of which must persist with the next; or what one update leaves is not repaired, whatever
     follows it; or the same pair, ended in another way or written once more for another branch."""
-    if _linked(one, other) or _linked(other, one) or (one.lost, one.kept) == (other.lost, other.kept):
+    if _linked(one, other) or _linked(other, one):
         return True
     if not (one.section and other.section):
         return False
@@ -240,6 +246,11 @@ def _of_section(section: Traits, loss: Traits) -> bool:
     return (same or replaced) and _same_harm(section, loss)
 
 
+def _doubted(section: Traits, loss: Traits) -> bool:
+    """A section that is not proved, of a store whose loss is: a store that no log entry covers shows in both ways."""
+    return section.uncertain and not loss.uncertain and _named(loss.lost) and loss.lost in (section.kept, section.lost)
+
+
 def _same_harm(one: Traits, other: Traits) -> bool:
     shown_equal = bool(one.signs & other.signs) or not (one.signs or other.signs)
     return one.outcome is other.outcome and shown_equal
@@ -255,34 +266,52 @@ def mark_usual(traits: Sequence[Traits], storing: Callable[[str], int]) -> list[
 
     `storing`: how many places of the program store a field.
     """
-    leaving: dict[tuple[str, Origin], set[Origin]] = {}
+    leaving: dict[tuple[str, Origin, bool], set[Origin]] = {}
     for one in traits:
         if one.section and one.until and _named(one.kept):
-            leaving.setdefault((one.kept[-1], one.until), set()).add(one.kept)
+            leaving.setdefault((one.kept[-1], one.until, one.uncertain), set()).add(one.kept)
     rules = {key for key, places in leaving.items() if len(places) > 1 and 2 * len(places) > storing(key[0])}
-    return [replace(one, usual=one.section and (one.kept[-1], one.until) in rules) for one in traits]
+    return [replace(one, usual=one.section and (one.kept[-1], one.until, one.uncertain) in rules) for one in traits]
 
 
 def bugs_of(traits: Sequence[Traits]) -> list[list[int]]:
-    """Indices of causes that are one bug, by first member; fixed_together is closed over chains."""
+    """Indices of causes that are one bug, the first member's order, each bug's in order.
+
+    Proved causes: fixed_together, closed over chains. Uncertain ones join the first proved bug with a cause like them;
+    what is left of them is closed over chains of its own.
+    """
+    proved, doubted = ([at for at, one in enumerate(traits) if one.uncertain is which] for which in (False, True))
+    found = _closed(traits, proved)
+    sure = [tuple(bug) for bug in found]
+    left: list[int] = []
+    for index in doubted:
+        like = (at for at, bug in enumerate(sure) if any(fixed_together(traits[one], traits[index]) for one in bug))
+        at = next(like, None)
+        (left if at is None else found[at]).append(index)
+    return sorted([*found, *_closed(traits, left)])
+
+
+def _closed(traits: Sequence[Traits], some: Sequence[int]) -> list[list[int]]:
+    """Some of the causes, gathered by fixed_together, closed over chains."""
     root = list(range(len(traits)))
-    for index, one in enumerate(traits):
-        for before in range(index):
-            if fixed_together(traits[before], one):
+    for at, index in enumerate(some):
+        for before in some[:at]:
+            if fixed_together(traits[before], traits[index]):
                 a, b = _root(root, before), _root(root, index)
                 root[max(a, b)] = min(a, b)
     found: dict[int, list[int]] = {}
-    for index in range(len(traits)):
+    for index in some:
         found.setdefault(_root(root, index), []).append(index)
     return list(found.values())
 
 
 def leader(traits: Sequence[Traits], members: Sequence[int]) -> int:
-    """The member that the finding reports, the first one found of equals.
+    """The member that the finding reports, the first one found of equals; a proved one, if there is any.
 
     Of updates that must persist together the beginning of a chain, before all one that the check reported; of a missing
     persist the one that is due first.
     """
+    members = [index for index in members if not traits[index].uncertain] or members
     together = [index for index in members if traits[index].lacks is None]
     if not together:
         return min(members, key=lambda index: traits[index].due)

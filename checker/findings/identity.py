@@ -18,6 +18,8 @@ AT = "at"  # opens the origin of what has a place in the source
 _ID_DIGITS = 12
 _PARTS = 5  # of a stable place in the source
 _NOWHERE: Origin = ("",)
+# One section that is not atomic: how the check ends on it may change with the data, so that is not in the id.
+_SAME_BUG = (Kind.ATOMICITY, Kind.RECOVERY_FAILURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +48,30 @@ class Identities:
 
     def stable(self, kind: Kind, lost: int | None, kept: int | None, depth: int = 1) -> str:
         """The finding's id: 12 hexadecimal digits."""
-        parts = [kind.value, str(depth), *self._stable_place(lost), *self._stable_place(kept)]
-        return _digest(parts)
+        kind = Kind.ATOMICITY if kind in _SAME_BUG else kind
+        return self._id(kind, lost, kept, depth)
+
+    def _id(self, kind: Kind, lost: int | None, kept: int | None, depth: int) -> str:
+        return _digest([kind.value, str(depth), *self._stable_place(lost), *self._stable_place(kept)])
 
     def likenesses(self, kind: Kind, lost: int | None, kept: int | None, depth: int = 1) -> tuple[str, ...]:
         """What a finding is still known by after its function or file got another name, or its lines another text.
 
         Each leaves something out of the id, so two bugs may share one: to be asked only where the id is not found.
+        Of a section, the last is the id that version 0.1 gave it when the check died of it.
         """
+        former = (self._id(Kind.RECOVERY_FAILURE, lost, kept, depth),) if kind in _SAME_BUG else ()
+        kind = Kind.ATOMICITY if kind in _SAME_BUG else kind
         whole = [self._stable_place(piece) for piece in (lost, kept)]
         # (file, function, variable, text, ordinal); places without a source have only what the id has.
         by_text = [place[2:4] if len(place) == _PARTS else place for place in whole]
         by_name = [place[:3] if len(place) == _PARTS else place for place in whole]
-        return tuple(
-            _digest([name, kind.value, str(depth), *places[0], *places[1]])
-            for name, places in (("by text", by_text), ("by name", by_name))
+        return (
+            *(
+                _digest([name, kind.value, str(depth), *places[0], *places[1]])
+                for name, places in (("by text", by_text), ("by name", by_name))
+            ),
+            *former,
         )
 
     def _stable_place(self, piece: int | None) -> Origin:

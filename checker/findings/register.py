@@ -4,7 +4,7 @@
 2. There is one draft per key: kind, X and Y by their places.
 3. A finding's id is made of its kind, depth and two places, never of its message; the second of equal ids gets the
    suffix -2.
-4. What cannot be proved is never merged with what is.
+4. What cannot be proved joins a proved bug of the same cause, but never links two proved ones.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from crashcheck.checker.results import TO_SETTLE, Finding, Kind, Location
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level, Token, digest
+from crashcheck.runtime.trace_format import Kind as Event
 
 KILL_SHOWS_IT = "no reordering needed: `kill -9` shows it"
 UNEXPLAINED = f"it touches bytes that something untraced also wrote{TO_SETTLE}{TRACE_ALL}"
@@ -48,7 +49,10 @@ class DraftFinding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bug:
-    """One bug: its finding, and the draft findings merged in it, the one that it reports first."""
+    """One bug: its finding, and the draft findings merged in it, the one that it reports first.
+
+    A proved bug has its proved drafts only.
+    """
 
     finding: Finding
     drafts: tuple[DraftFinding, ...]
@@ -195,22 +199,33 @@ class Register:
             count = taken[finding.id] = taken.get(finding.id, 0) + 1
             if count > 1:
                 finding = replace(finding, id=f"{finding.id}-{count}")
-            out.append(Bug(finding, (draft, *others)))
+            sure = [other for other in others if bool(other.uncertain) is bool(draft.uncertain)]
+            out.append(Bug(finding, (draft, *sure)))
         return out
 
     def _bugs(self) -> list[tuple[DraftFinding, list[DraftFinding]]]:
-        """Each bug's draft, with the others that the same fix would fix; what is uncertain stays apart."""
-        found: dict[int, tuple[DraftFinding, list[DraftFinding]]] = {}
+        """Each bug's draft, with the others that the same fix would fix."""
         flushers = UsualFlushes(self.subject)
-        for uncertain in (False, True):
-            places = [index for index, draft in enumerate(self.drafts) if bool(draft.uncertain) is uncertain]
-            drafts = [self.drafts[index] for index in places]
-            traits = [deduplicate.traits_of(self.subject, self.identities, flushers, draft.cause) for draft in drafts]
-            traits = deduplicate.mark_usual(traits, self._storing)
-            for members in deduplicate.bugs_of(traits):
-                first = deduplicate.leader(traits, members)
-                found[places[members[0]]] = (drafts[first], [drafts[i] for i in members if i != first])
-        return [found[index] for index in sorted(found)]
+        traits = []
+        for draft in self.drafts:
+            one = deduplicate.traits_of(self.subject, self.identities, flushers, draft.cause)
+            bare = self._bare(one.lost) if one.lacks is not None else frozenset()
+            traits.append(replace(one, uncertain=bool(draft.uncertain), bare=bare))
+        traits = deduplicate.mark_usual(traits, self._storing)
+        out = []
+        for members in deduplicate.bugs_of(traits):
+            first = deduplicate.leader(traits, members)
+            out.append((self.drafts[first], [self.drafts[index] for index in members if index != first]))
+        return out
+
+    def _bare(self, place: Origin) -> frozenset[int]:
+        """The operations in which a place stores; none if one of them flushes or syncs anything."""
+        events, points = self.subject.trace.events, self.subject.space.points
+        ends = points.event[points.acknowledged_more]
+        persists = np.flatnonzero(np.isin(events["kind"], np.array([Event.FLUSH, Event.SYNC_BEGIN], dtype=np.uint8)))
+        persisting = np.searchsorted(ends, persists, side="right")
+        storing = np.unique(np.searchsorted(ends, self.subject.graph.event[self._pieces_of(place)], side="right"))
+        return frozenset() if np.isin(storing, persisting).any() else frozenset(storing.tolist())
 
     def token(self, state: CrashState, outer: tuple[Level, ...] = ()) -> str:
         graph = self.subject.graph
@@ -227,10 +242,15 @@ class Register:
             notes.append(CUT_SHORT)
         if cause.given_up:
             notes.append(GIVEN_UP)
-        also = list(dict.fromkeys(describe.message(subject, other.cause) for other in others))
-        if also:
-            more = f" and {len(also) - _ALSO_SHOWN} more" if len(also) > _ALSO_SHOWN else ""
-            notes.append(f"the same fix also fixes: {', '.join(also[:_ALSO_SHOWN])}{more}")
+        doubted = [other for other in others if other.uncertain and not draft.uncertain]
+        for words_, which in (
+            ("the same fix also fixes", [other for other in others if other not in doubted]),
+            ("probably for the same reason, not proved", doubted),
+        ):
+            also = list(dict.fromkeys(describe.message(subject, other.cause) for other in which))
+            if also:
+                more = f" and {len(also) - _ALSO_SHOWN} more" if len(also) > _ALSO_SHOWN else ""
+                notes.append(f"{words_}: {', '.join(also[:_ALSO_SHOWN])}{more}")
         return Finding(
             id=self.identities.stable(cause.kind, cause.lost, cause.kept, depth),
             kind=cause.kind if depth == 1 else Kind.RECOVERY_FAILURE,
@@ -249,8 +269,14 @@ class Register:
             depth=depth,
             uncertain=draft.uncertain,
             note="; ".join(notes),
-            likenesses=self.identities.likenesses(cause.kind, cause.lost, cause.kept, depth),
+            likenesses=self._likenesses(cause, [other.cause for other in others], depth),
         )
+
+    def _likenesses(self, cause: Cause, others: Iterable[Cause], depth: int) -> tuple[str, ...]:
+        """The further fingerprints of a bug, and the ids of what was merged in it: another run may report one of them."""
+        own = self.identities.likenesses(cause.kind, cause.lost, cause.kept, depth)
+        merged = (self.identities.stable(other.kind, other.lost, other.kept, depth) for other in others)
+        return tuple(dict.fromkeys((*own, *merged)))
 
     def _locations(self, cause: Cause) -> tuple[Location, Location | None]:
         """The place to annotate first: of an ordering bug the store that is too early, else the one lost."""

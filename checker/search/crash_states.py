@@ -200,7 +200,6 @@ class Search:
             self._progress(self.standing())
         findings, uncertain = self.register.findings(depth=self._depth, outer=self._outer)
         feasible = count_states(self._subject.space)
-        doubtful = sum(draft.states for draft in self.register.drafts if draft.uncertain)
         counts = StateCounts(
             feasible=feasible.value,
             feasible_exact=feasible.exact,
@@ -210,7 +209,7 @@ class Search:
             skipped=len(self._loop.left),
             failing=self._failures.failing,
             flaky=self._failures.flaky,
-            uncertain=doubtful,
+            uncertain=sum(finding.states for finding in uncertain),
             put_off=self._loop.put_off,
         )
         return SearchResult(

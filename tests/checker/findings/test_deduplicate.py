@@ -320,9 +320,76 @@ def test_the_same_half_of_a_pair_is_that_bug_only_where_it_does_the_same_harm() 
     assert fixed_together(ended, replace(carried, lost=LOCK, kept=UNLOCK, outcome=Outcome.FAIL))
 
 
-def test_what_is_uncertain_stays_apart(explore: Explore) -> None:
+def test_what_is_uncertain_joins_the_proved_bug_that_one_fix_would_fix(explore: Explore) -> None:
     found = explore(lambda t: two_values(t, 0, 128), "64>0", "64>128", sites=SITES, unexplained={"p": [(128, 136)]})
+    (finding,) = found.findings
+    assert (finding.location.line, finding.other and finding.other.line) == (3, 1)
+    assert finding.note == (
+        "probably for the same reason, not proved: `root.first` can survive a crash without `node.b` (hash.c:3, 2)"
+    )
+    assert finding.states == found.states.failing == 3
+    assert (found.uncertain, found.states.uncertain) == ((), 0)
+
+
+def test_what_is_uncertain_stays_apart_from_a_bug_that_needs_another_fix(explore: Explore) -> None:
+    found = explore(lambda t: two_values(t, 0), "64>0", "64>128", sites=SITES, unexplained={"p": [(128, 136)]})
     assert (len(found.findings), len(found.uncertain)) == (1, 1)
+    assert found.states.uncertain == found.uncertain[0].states > 0
+
+
+def test_a_section_that_is_not_proved_joins_the_loss_of_its_store() -> None:
+    """A store that no log entry covers: `kill -9` may leave it alone, and the commit does not persist it."""
+    loss = Traits(Kind.UNPERSISTED, MissingPersist.FLUSH, VALUE, ("",))
+    section = Traits(Kind.ATOMICITY, None, UNLOCK, VALUE, uncertain=True)
+    assert fixed_together(loss, section)
+    assert fixed_together(loss, replace(section, kept=LOCK, lost=VALUE))
+    assert not fixed_together(loss, replace(section, uncertain=False))
+    assert not fixed_together(loss, replace(section, kept=LOCK))
+    assert not fixed_together(replace(loss, uncertain=True), section)
+
+
+def test_what_is_uncertain_links_no_two_proved_bugs() -> None:
+    one = Traits(Kind.UNPERSISTED, MissingPersist.FLUSH, LOCK, ("",), line=(3, 1))
+    other = replace(one, lost=VALUE, line=(5, 2))
+    between = Traits(Kind.ATOMICITY, None, LOCK, VALUE, uncertain=True)
+    assert bugs_of([between, one, other]) == [[1, 0], [2]]
+    assert leader([between, one], [0, 1]) == 1
+
+
+@pytest.mark.parametrize(("flushed", "bugs"), [((), 1), ((512,), 2)])
+def test_an_operation_that_persists_nothing_is_one_bug(explore: Explore, flushed: tuple[int, ...], bugs: int) -> None:
+    """Two objects of two functions: where the operation flushes something, each of them lacks its own flush."""
+
+    def load(t: TraceBuilder) -> None:
+        t.begin(1)
+        store(t, 1, 0)
+        store(t, 2, 128)
+        for offset in flushed:
+            t.store("p", offset, 8, 7)
+            persist(t, offset)
+        t.end(1)
+
+    sites = {1: place(1, "node.a", function="load"), 2: place(2, "item.b", function="add")}
+    found = explore(load, "1:0", "1:128", sites=sites)
+    assert [finding.kind for finding in found.findings] == [Kind.UNPERSISTED] * bugs
+
+
+def test_two_operations_that_persist_nothing_are_two_bugs(explore: Explore) -> None:
+    def loads(t: TraceBuilder) -> None:
+        for operation, offset in ((1, 0), (2, 128)):
+            t.begin(operation)
+            store(t, operation, offset)
+            t.end(operation)
+
+    sites = {1: place(1, "node.a", function="load"), 2: place(2, "item.b", function="add")}
+    found = explore(loads, "1:0", "2:128", sites=sites)
+    assert [finding.kind for finding in found.findings] == [Kind.UNPERSISTED] * 2
+
+
+def test_one_store_torn_in_one_place_is_one_bug_however_the_check_ends_on_it() -> None:
+    torn = Traits(Kind.ATOMICITY, None, VALUE, VALUE, torn=True)
+    assert fixed_together(torn, replace(torn, kind=Kind.RECOVERY_FAILURE, outcome=Outcome.SIGNAL))
+    assert not fixed_together(torn, replace(torn, lost=LOCK))
 
 
 def test_a_loss_that_was_met_after_its_acknowledgement_is_told_by_what_needed_it_before(explore: Explore) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.findings import classify
@@ -19,6 +20,7 @@ from crashcheck.checker.findings.register import KILL_SHOWS_IT, UNEXPLAINED, Reg
 from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
+from crashcheck.checker.policy import Suppression
 from crashcheck.checker.results import Finding, Kind, StopReason, Verdict
 from support.checked_worlds import World, place, words
 from support.flag_first import STEPS, VALID, VALUE, persist, put_flag_first, two_steps
@@ -225,6 +227,36 @@ def test_a_prefix_that_the_check_rejects_is_an_atomicity_bug_if_the_files_really
     assert finding.message == "a crash between `a` and `b` leaves a state that the check rejects (hash.c:10, 12)"
     assert finding.note == KILL_SHOWS_IT
     assert finding.uncertain == ""
+
+
+def test_a_section_has_one_id_whether_the_check_rejects_what_it_leaves_or_dies_of_it(world: Make) -> None:
+    rejects, dies = (world(two_steps, claim, name=claim, sites=STEPS) for claim in ("0=64", "!0=64"))
+    rejected, died = (only(each.explore(snapshot=each.real_snapshot).findings) for each in (rejects, dies))
+    assert (rejected.kind, died.kind) == (Kind.ATOMICITY, Kind.RECOVERY_FAILURE)
+    assert rejected.id == died.id == "89f527f2f3b9"
+    assert rejected.likenesses == died.likenesses
+    for former in ("89f527f2f3b9", "e443759bf822"):  # the ids of version 0.1
+        assert matched([rejected], [Known(former, (), "", "")]) == {0: 0}
+        assert matched([died], [Known(former, (), "", "")]) == {0: 0}
+        assert Suppression("", "", id=former).means(died)
+
+
+def test_a_baseline_knows_a_bug_by_the_id_of_what_was_merged_with_it(world: Make) -> None:
+    def values(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (2, 128), (3, 64)):
+            t.site = site
+            t.store("p", offset, 8, 1)
+        t.site = 0
+        persist(t, 64)
+
+    sites = {1: place(1, "node.a"), 2: place(2, "node.b"), 3: place(3, "root")}
+    claims = (("64>0",), ("64>128",), ("64>0", "64>128"))
+    first, second, both = (
+        only(world(values, *some, name="".join(some), sites=sites).explore().findings) for some in claims
+    )
+    assert both.id == first.id != second.id
+    assert matched([both], [Known(second.id, second.likenesses, "", "")]) == {0: 0}
+    assert matched([second], [Known(both.id, both.likenesses, "", "")]) == {0: 0}
 
 
 def test_a_prefix_is_uncertain_without_a_snapshot_and_if_the_files_were_otherwise(world: Make) -> None:
