@@ -1,8 +1,8 @@
 """The baseline: the findings that a project knows already, in a file that it commits (docs/policy.md).
 
-An entry matches a finding by its id or a former id of it, or else by one of its further fingerprints (findings/identity.py), so that it
-survives renamed functions and files. Reading, matching and writing are functions of values; the two at the end do the
-work on files.
+An entry matches a finding by its id or a former id of it, or else by one of its further fingerprints
+(findings/identity.py), so that it survives renamed functions and files. Reading, matching and writing are functions of
+values; the two at the end do the work on files.
 """
 
 from __future__ import annotations

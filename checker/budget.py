@@ -69,6 +69,12 @@ class Meter:
         seconds = self._budget.seconds
         return None if seconds is None else max(0.0, seconds + max(2.0, seconds / 10) - self.elapsed_s)
 
+    @property
+    def in_last_quarter(self) -> bool:
+        """Whether less than a quarter of the seconds is left."""
+        left_s, seconds = self.left_s, self._budget.seconds
+        return left_s is not None and seconds is not None and left_s < seconds / 4
+
     def out_of_seconds(self) -> bool:
         return self.left_s == 0.0
 

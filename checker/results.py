@@ -290,7 +290,7 @@ class StateCounts:
     failing: Count
     flaky: Count
     uncertain: Count
-    put_off: Count = 0  # of the skipped ones: their signature is that of states on which the check hangs
+    put_off: Count = 0  # of the skipped ones: similar to a hang, or where everything fails (docs/search.md)
 
     def plus(self, other: StateCounts) -> StateCounts:
         """The counts of two searches as one."""

@@ -221,10 +221,11 @@ class Classifier:
         known = self._verdicts.known(self._subject.content.fingerprint(state))
         return known if known is not None else otherwise
 
-    def right_again(self, moment: int) -> int | None:
-        """The last piece issued in the stretch of failing moments that begins with `moment`; None if none is found.
+    def end_of_stretch(self, moment: int) -> tuple[int | None, int]:
+        """The last piece issued in the stretch of failing moments that begins with `moment`, and the last moment of it.
 
-        Looked for up to the end of the operation under way, in steps that double, then by bisection.
+        Looked for up to the end of the operation under way, in steps that double, then by bisection. No piece where
+        the stretch goes on, or the budget ends: then the moment is the last one that was run.
         """
         space = self._subject.space
         acked = int(space.points.acked[self._subject.point_at(moment)])
@@ -234,14 +235,17 @@ class Classifier:
         at = low = bisect_left(self._moments, moment)
         last = min(bisect_left(self._moments, end), low + _WALK_ON)
         step = 1
+        known = moment
         try:
             while not self._passes(at):
+                known = self._moments[at]
                 if at == last:
-                    return None
+                    return None, known
                 low, at, step = at + 1, min(at + step, last), 2 * step
-            return self._subject.update_before(self._moments[minimise.earliest(low, at, self._passes)])
+            right = minimise.earliest(low, at, self._passes)
+            return self._subject.update_before(self._moments[right]), self._moments[right - 1]
         except (OutOfRuns, OutOfTime):
-            return None
+            return None, known
 
     def first_of_stretch(self, event: int, most: int | None = None) -> tuple[int, int | None]:
         """The first of the consecutive failing moments that end with `event`, and the passing one before it if found.

@@ -273,7 +273,7 @@ class Register:
         )
 
     def _likenesses(self, cause: Cause, others: Iterable[Cause], depth: int) -> tuple[str, ...]:
-        """The further fingerprints of a bug, and the ids of what was merged in it: another run may report one of them."""
+        """The further fingerprints of a bug, and the ids of what was merged in it: another run may report these."""
         own = self.identities.likenesses(cause.kind, cause.lost, cause.kept, depth)
         merged = (self.identities.stable(other.kind, other.lost, other.kept, depth) for other in others)
         return tuple(dict.fromkeys((*own, *merged)))

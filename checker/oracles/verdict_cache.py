@@ -34,10 +34,15 @@ class VerdictCache:
         self._meter = meter
         self._known: dict[bytes, Verdict] = {}
         self._left = 0
+        self._stop_s = 0.0  # when so many seconds of the budget are left
+        self._shown_to_hang: set[bytes] = set()  # with all the time that the limits allow
         self.runs = 0
 
-    def allow(self, runs: int) -> None:
+    def allow(self, runs: int, share: float = 1.0) -> None:
+        """Allow so many runs, and that share of the seconds that are left."""
         self._left = runs
+        left_s = self._meter.left_s
+        self._stop_s = 0.0 if left_s is None else left_s * (1 - share)
 
     def know(self, state: CrashState, verdict: Verdict) -> None:
         self._remember(self._content.fingerprint(state), verdict)
@@ -64,8 +69,19 @@ class VerdictCache:
 
     def again(self, state: CrashState, *, patient: bool = False) -> Verdict:
         """Run although its verdict may be known; `patient`: with all the time that the limits allow."""
-        if self._left <= 0:
+        left_s = self._meter.left_s
+        if self._left <= 0 or (left_s is not None and left_s < self._stop_s):
             raise OutOfRuns
+        return self._run(state, patient=patient)
+
+    def confirm(self, state: CrashState, verdict: Verdict) -> bool:
+        """Whether a state fails again, as a time-out with all the time that the limits allow; whatever it costs."""
+        patient = verdict.outcome is Outcome.TIMEOUT
+        if patient and self._content.fingerprint(state) in self._shown_to_hang:
+            return True
+        return not self._run(state, patient=patient).passed
+
+    def _run(self, state: CrashState, *, patient: bool) -> Verdict:
         left = self._meter.explaining_left_s
         if left is not None and left <= 0:
             raise OutOfTime
@@ -74,6 +90,8 @@ class VerdictCache:
         verdict = self._executor.run(state, patient=patient)
         if verdict.outcome is Outcome.TIMEOUT:
             self._left -= _TIMEOUT_COSTS
+            if patient:
+                self._shown_to_hang.add(self._content.fingerprint(state))
         return verdict
 
     def failing_unlike(self, known: Verdict | None) -> Callable[[CrashState], bool]:

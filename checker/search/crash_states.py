@@ -20,7 +20,7 @@ from crashcheck.checker.search.failures import Failures
 from crashcheck.checker.search.group_stats import GroupStats
 from crashcheck.checker.search.loop import Loop
 from crashcheck.checker.search.protocol import Awaited, Candidate
-from crashcheck.checker.search.timeouts import LAG, raise_timeout
+from crashcheck.checker.search.timeouts import raise_timeout
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Choice, Strategy
@@ -108,9 +108,9 @@ class Search:
         self._loop: Loop[Choice, Verdict] = Loop(
             self,
             self._meter,
-            ahead=min(_AHEAD * max(1, jobs), LAG),
-            lag=LAG,
-            put_off=self._failures.known_timeouts.known_before,
+            ahead=_AHEAD * max(1, jobs),
+            put_off=self._failures.wait,
+            put_aside=self._failures.explain_last,
             pruned=self._is_same,
         )
         self._last_shown = 0.0  # by the monotonic clock

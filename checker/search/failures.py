@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings.classify import Cause, Classifier
 from crashcheck.checker.findings.prefix_proof import PrefixProof
@@ -33,6 +35,7 @@ from crashcheck.checker.strategies import Choice
 from crashcheck.checker.subject import Subject
 
 RUNS = 400  # that explaining one failing state may cost
+_HANG_SHARE = 0.25  # of the seconds left, that explaining the first hang may take
 _FLAKY_SHOWN = 10
 
 
@@ -68,6 +71,7 @@ class Failures:
         self._verdicts = verdicts
         self._classifier = Classifier(subject, verdicts)
         self._known_causes = KnownCauses(subject, signatures)
+        self._in_failing_stretch = np.zeros(len(subject.space.points), dtype=np.bool_)  # of each crash point
 
     @property
     def warnings(self) -> list[str]:
@@ -80,6 +84,19 @@ class Failures:
             f"flaky: the check failed and then passed on the same image, {self.flaky} times; such states are "
             f"never findings. Replay: {named}" + (f" and {more} more" if more else "")
         ]
+
+    def wait(self, candidate: Candidate[Choice]) -> bool:
+        """Whether a state is to be tested after all others: it is similar to a known hang, or lies in a stretch of the
+        run in which everything fails. It shows something new less often than the others."""
+        choice = candidate.choice
+        return bool(self._in_failing_stretch[choice.state.point]) or self.known_timeouts.likely(choice)
+
+    def explain_last(self, candidate: Candidate[Choice], verdict: Verdict) -> bool:
+        """Whether a failure is dealt with after all others: of hangs, which are dear, all but the first."""
+        again = verdict.outcome is Outcome.TIMEOUT and bool(self.known_timeouts)
+        if again:
+            self.known_timeouts.suspect(candidate.choice)
+        return again
 
     def take(self, candidate: Candidate[Choice], verdict: Verdict) -> bool:
         """Deal with a state that failed; whether it counts as failing, because it failed again."""
@@ -97,7 +114,8 @@ class Failures:
     def _confirm(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
         """Run a failing state again, and explain it if it fails again."""
         choice, state = candidate.choice, candidate.choice.state
-        self._verdicts.allow(RUNS)
+        first_hang = verdict.outcome is Outcome.TIMEOUT and not self.known_timeouts
+        self._verdicts.allow(RUNS, _HANG_SHARE if first_hang else 1.0)
         try:
             again = self._again(choice, verdict)
             if again.passed:
@@ -106,7 +124,7 @@ class Failures:
             if verdict.outcome is Outcome.TIMEOUT:
                 verdict = again
                 if again.outcome is Outcome.TIMEOUT:
-                    self.known_timeouts.learn(candidate.place, choice)
+                    self.known_timeouts.learn(choice)
             self._counts(candidate)
             self._verdicts.know(state, verdict)
             draft = self._finding_of(state, verdict)
@@ -206,18 +224,29 @@ class Failures:
             return None
         draft, new = self.register.add(cause)
         if cause.moment is not None:
-            draft.stretches.update((cause.moment, cause.moment if moment is None else moment))
+            last = cause.moment if moment is None else moment
+            draft.stretches.update((cause.moment, last))
+            if new and cause.prefix and cause.complete and cause.kept is not None:
+                until, end = self._classifier.end_of_stretch(cause.moment)
+                draft.cause = replace(cause, until=until)
+                last = max(last, end)
+            if cause.kept is not None:
+                self._stretch(cause.moment, last)
         if new:
-            if cause.prefix and cause.complete and cause.moment is not None and cause.kept is not None:
-                draft.cause = replace(cause, until=self._classifier.right_again(cause.moment))
             with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
                 self.register.doubt(draft, self._proof, Path(folder))
             self._on_finding()
         return draft
 
+    def _stretch(self, moment: int, last: int) -> None:
+        """Note that everything fails from one moment to another."""
+        points = self._subject.space.points.event
+        low, high = np.searchsorted(points, moment, side="left"), np.searchsorted(points, last, side="right")
+        self._in_failing_stretch[low:high] = True
+
     def _passes_now(self, cause: Cause) -> bool:
         """What is shown as a finding has failed twice."""
         try:
-            return self._verdicts.again(cause.state, patient=cause.verdict.outcome is Outcome.TIMEOUT).passed
-        except (OutOfRuns, OutOfTime):
+            return not self._verdicts.confirm(cause.state, cause.verdict)
+        except OutOfTime:
             return False

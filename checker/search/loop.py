@@ -2,8 +2,9 @@
 
 Invariants that the code below keeps:
 
-1. Choices are executed, and their results taken, in the order of `choices`, except that those put off come last. So
-   what a search finds does not depend on how many executions are under way at once.
+1. Choices are executed, and their results taken, in the order of `choices`, except that those put off come last.
+   Whether one is put off depends on the results before it alone. So what a search finds does not depend on how many
+   executions are under way at once.
 2. Of choices with equal fingerprints the first is executed; the others are counted as pruned.
 3. A budget of states is kept exactly. A budget of seconds ends it at the next choice or result.
 4. When `run` returns, each choice that the loop has reached was executed, was pruned, or is in `left`.
@@ -11,7 +12,6 @@ Invariants that the code below keeps:
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +24,7 @@ from crashcheck.checker.search.protocol import Awaited, C, Candidate, R, Searcha
 from crashcheck.interruption import interruptible
 
 MOST_PUT_OFF = 20_000  # with so many put off, further ones are executed when they come up
+_MOST_WAITING = 64  # choices whose turn has not come
 
 
 class Stopped(Exception):
@@ -36,10 +37,10 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Execution(Generic[C, R]):
-    """A choice under way."""
+    """A choice whose result was not taken. `awaited`: None if it is not under way."""
 
     candidate: Candidate[C]
-    awaited: Awaited[R]
+    awaited: Awaited[R] | None
 
 
 class Loop(Generic[C, R]):
@@ -51,23 +52,24 @@ class Loop(Generic[C, R]):
         meter: Meter,
         *,
         ahead: int = 0,
-        lag: int = sys.maxsize,
         put_off: Callable[[Candidate[C]], bool] = lambda candidate: False,
+        put_aside: Callable[[Candidate[C], R], bool] = lambda candidate, result: False,
         pruned: Callable[[Candidate[C], int], None] = lambda candidate, same_as: None,
         cost: Callable[[R], int] = lambda result: 1,
     ) -> None:
         """`ahead`: executions begun before the first of them is taken. `cost`: of the budget of states, by a result.
 
-        `put_off`: whether a choice is executed only after all others. When it is asked, the results of all choices at
-        least `lag` places before have been taken, whatever `ahead` is. `pruned` is called with a choice that is not
-        executed and the place of the one that is executed instead.
+        `put_off`: whether a choice is taken only after all others, given the results that were taken before it; once
+        it says so of a choice, it must go on to. `put_aside`: the same of a choice whose result is there, which counts
+        as executed then; it is taken even if the budget ends, from the last quarter of its seconds on. `pruned` is
+        called with a choice that is not executed and the place of the one that is executed instead.
         """
         # constant
         self._searched = searched
         self._meter = meter
         self._ahead = ahead
-        self._lag = lag
         self._is_put_off = put_off
+        self._is_put_aside = put_aside
         self._on_pruned = pruned
         self._cost = cost
         # changing
@@ -77,13 +79,15 @@ class Loop(Generic[C, R]):
         self.warnings: list[str] = []  # what ended the search, if not the choices, the budget or the user
         self._spent = 0  # states, by the executions that were taken
         self._seen: dict[bytes, int] = {}  # the place of the first choice of each fingerprint
-        self._waiting: deque[_Execution[C, R]] = deque()  # under way, the next to be taken first
-        self._later: deque[Candidate[C]] = deque()  # put off
+        self._waiting: deque[_Execution[C, R]] = deque()  # the next to be taken first
+        self._under_way = 0  # of these
+        self._later: deque[_Execution[C, R]] = deque()  # put off
+        self._aside: deque[tuple[Candidate[C], R]] = deque()  # put aside
 
     @property
     def put_off(self) -> int:
-        """How many choices are put off and not executed."""
-        return len(self._later)
+        """How many choices are put off or aside and not taken."""
+        return len(self._later) + len(self._aside)
 
     def run(self, take: Callable[[Candidate[C], R], None]) -> StopReason:
         """Search, and hand each result to `take`. Ctrl-C, SIGTERM and a full disk end it as a spent budget does.
@@ -103,39 +107,45 @@ class Loop(Generic[C, R]):
                 stop = StopReason.DISK_FULL
                 self.warnings.append(f"{error.message}. {error.hint}")
         self.left += [(each.candidate.place, each.candidate.choice) for each in self._waiting]
-        self.left += [(candidate.place, candidate.choice) for candidate in self._later]
+        later = [*(each.candidate for each in self._later), *(candidate for candidate, _ in self._aside)]
+        self.left += [(candidate.place, candidate.choice) for candidate in later]
         self._waiting.clear()
         return stop
 
     def run_through(self, take: Callable[[Candidate[C], R], None]) -> StopReason:
         """Search as `run`, but let Ctrl-C, OutOfTime, Stopped and DiskFull out: they end what this is a part of."""
         for place, choice in enumerate(self._searched.choices()):
+            if self._meter.in_last_quarter:
+                self._take_aside(take)
             if self._meter.out_of_seconds():
                 self._leave(place, choice)
-                return StopReason.BUDGET_SECONDS
+                return self._end(take, StopReason.BUDGET_SECONDS)
             candidate = self._first_of_its_kind(place, choice)
             if candidate is None:
                 continue
+            while self._waiting and self._out_of_states():
+                self._take(take)
             if self._out_of_states():
                 self._leave(place, choice)
-                self._take_all(take)
-                return StopReason.BUDGET_STATES
+                return self._end(take, StopReason.BUDGET_STATES)
             self._seen[candidate.fingerprint] = place
-            while self._waiting and self._waiting[0].candidate.place <= place - self._lag:
-                self._take(take)
-            if len(self._later) < MOST_PUT_OFF and self._is_put_off(candidate):
-                self._later.append(candidate)
-            else:
-                self._execute(candidate, take)
+            self._execute(candidate, take)
+        self._take_all(take)
+        self._take_aside(take)
         while self._later:
             if self._meter.out_of_seconds():
-                return StopReason.BUDGET_SECONDS
+                return self._end(take, StopReason.BUDGET_SECONDS)
             if self._out_of_states():
-                self._take_all(take)
-                return StopReason.BUDGET_STATES
-            self._execute(self._later.popleft(), take)
-        self._take_all(take)
-        return StopReason.EXHAUSTED
+                return self._end(take, StopReason.BUDGET_STATES)
+            self._take_first(self._later, take)
+        return self._end(take, StopReason.EXHAUSTED)
+
+    def _end(self, take: Callable[[Candidate[C], R], None], reason: StopReason) -> StopReason:
+        """Take what was executed in time, and say why the search ends."""
+        if reason is not StopReason.BUDGET_SECONDS:
+            self._take_all(take)
+        self._take_aside(take)
+        return reason
 
     def _first_of_its_kind(self, place: int, choice: C | None) -> Candidate[C] | None:
         """The choice, if none with its fingerprint was reached before."""
@@ -150,33 +160,67 @@ class Loop(Generic[C, R]):
         return None
 
     def _out_of_states(self) -> bool:
-        return self._meter.out_of_states(self._spent + len(self._waiting))
+        return self._meter.out_of_states(self._spent + self._under_way)
 
     def _leave(self, place: int, choice: C | None) -> None:
         if choice is not None:
             self.left.append((place, choice))
 
     def _execute(self, candidate: Candidate[C], take: Callable[[Candidate[C], R], None]) -> None:
-        with self._naming(candidate):
-            self._waiting.append(_Execution(candidate, self._searched.execute(candidate)))
-        while len(self._waiting) > self._ahead:
+        """Begin to execute a choice, unless it is known already that it will be put off; take earlier ones."""
+        known = self._may_wait and self._is_put_off(candidate)
+        self._waiting.append(_Execution(candidate, None if known else self._begun(candidate)))
+        self._under_way += not known
+        while self._under_way > self._ahead or len(self._waiting) > _MOST_WAITING:
             self._take(take)
+
+    def _begun(self, candidate: Candidate[C]) -> Awaited[R]:
+        with self._naming(candidate):
+            return self._searched.execute(candidate)
+
+    @property
+    def _may_wait(self) -> bool:
+        return self.put_off < MOST_PUT_OFF
 
     def _take_all(self, take: Callable[[Candidate[C], R], None]) -> None:
         while self._waiting:
             self._take(take)
 
     def _take(self, take: Callable[[Candidate[C], R], None]) -> None:
-        """Wait for the result of the execution that has waited longest, and hand it on."""
+        """Take the result of the choice that has waited longest, or put it off if the results before it say so."""
         first = self._waiting[0]
-        with self._naming(first.candidate):
-            result = first.awaited(self._meter.left_s)
+        if self._may_wait and self._is_put_off(first.candidate):
+            self._waiting.popleft()
+            self._later.append(first)
+        else:
+            self._take_first(self._waiting, take)
+        self._under_way = sum(each.awaited is not None for each in self._waiting)
+
+    def _take_first(self, executions: deque[_Execution[C, R]], take: Callable[[Candidate[C], R], None]) -> None:
+        """Wait for the result of the first of some executions, and hand it on."""
+        first = executions[0]
+        candidate = first.candidate
+        awaited = first.awaited or self._begun(candidate)
+        with self._naming(candidate):
+            result = awaited(self._meter.left_s)
             if result is None:
                 raise OutOfTime
-            self._waiting.popleft()
-            self.executed += 1
+            executions.popleft()
             self._spent += self._cost(result)
-            take(first.candidate, result)
+            last_chance = executions is self._later or self._meter.in_last_quarter
+            if self._may_wait and not last_chance and self._is_put_aside(candidate, result):
+                self._aside.append((candidate, result))
+                return
+            self.executed += 1
+            take(candidate, result)
+
+    def _take_aside(self, take: Callable[[Candidate[C], R], None]) -> None:
+        """Hand on the results that were put aside."""
+        while self._aside:
+            candidate, result = self._aside.popleft()
+            with self._naming(candidate):
+                self.executed += 1
+                take(candidate, result)
 
     @contextmanager
     def _naming(self, candidate: Candidate[C]) -> Iterator[None]:

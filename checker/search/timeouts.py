@@ -6,15 +6,12 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from crashcheck.checker.results import Outcome, Verdict
-from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.strategies.plan import Choice
 
 if TYPE_CHECKING:
     from crashcheck.checker.oracles.executor import Executor
     from crashcheck.checker.states.space import CrashState
-
-LAG = 64  # choices after which a time-out counts as known: the same, however many checks run at once
 
 LEAST_S = 1.0
 TIMES = 10
@@ -32,23 +29,34 @@ def raise_timeout(executor: Executor, verdict: Verdict) -> None:
 
 
 class KnownTimeouts:
-    """Time-outs that the full limit has confirmed, by the group that a state tests and its site signature."""
+    """Time-outs by the group that a state tests and its site signature: those that the full limit has confirmed, and
+    those that it has not."""
 
     def __init__(self, signatures: SiteSignatures) -> None:
         self._signatures = signatures
-        self._learnt: dict[Hashable, int] = {}  # the place of the first choice with that signature
+        self._learnt: set[Hashable] = set()
+        self._suspected: set[Hashable] = set()
 
-    def learn(self, place: int, choice: Choice) -> None:
-        self._learnt.setdefault(self._signature(choice), place)
+    def __bool__(self) -> bool:
+        return bool(self._learnt)
+
+    def learn(self, choice: Choice) -> None:
+        self._learnt.add(self._signature(choice))
+
+    def suspect(self, choice: Choice) -> None:
+        """Note a time-out that the full limit has not confirmed."""
+        self._suspected.add(self._signature(choice))
+
+    def likely(self, choice: Choice) -> bool:
+        """Whether a state of the same group and signature has timed out, confirmed or not."""
+        if not self._learnt and not self._suspected:
+            return False
+        signature = self._signature(choice)
+        return signature in self._learnt or signature in self._suspected
 
     def known(self, choice: Choice) -> bool:
         """Whether a state of the same group and signature is known to hang."""
         return bool(self._learnt) and self._signature(choice) in self._learnt
-
-    def known_before(self, candidate: Candidate[Choice]) -> bool:
-        """Whether that was known LAG choices before it."""
-        learnt_at = self._learnt.get(self._signature(candidate.choice)) if self._learnt else None
-        return learnt_at is not None and learnt_at <= candidate.place - LAG
 
     def _signature(self, choice: Choice) -> Hashable:
         return choice.group, self._signatures.of(choice.state)
@@ -78,7 +86,7 @@ class Patience:
         """Execute a state with all the time that the limits allow, and learn from that."""
         verdict = self._executor.run(state, patient=True)
         if verdict.outcome is Outcome.TIMEOUT:
-            self._known.learn(0, Choice(state))
+            self._known.learn(Choice(state))
         else:
             raise_timeout(self._executor, verdict)
         return verdict

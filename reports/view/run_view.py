@@ -199,7 +199,7 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
     known = sentences.covered(result)
     share = percent(known, states.feasible) if states.feasible_exact else "unknown"
     put_off = FactView(
-        "postponed", human(states.put_off), "similar to states on which the check hangs; not checked", "warn"
+        "postponed", human(states.put_off), "similar to a known hang, or where everything fails; not checked", "warn"
     )
     return (
         FactView("feasible", human(states.feasible), exact or "states that the model allows, counted exactly"),

@@ -235,7 +235,11 @@ def caveats(result: RunResult) -> tuple[str, ...]:
         found.append(f"{plural(states.flaky, 'state')} failed once and passed when run again.")
     if states.put_off:
         similar = plural(states.put_off, "state is", "states are")
-        found.append(f"{similar} similar to ones on which the check hangs: postponed to the end, and not checked.")
+        lie = "lies" if states.put_off == 1 else "lie"
+        found.append(
+            f"{similar} similar to ones on which the check hangs, or {lie} where everything fails: "
+            "postponed to the end, and not checked."
+        )
     if not states.feasible_exact:
         note = line(states.feasible_note, 200).rstrip(".")
         found.append(f"The number of feasible states is a bound{': ' + note if note else ''}.")

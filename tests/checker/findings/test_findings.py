@@ -308,7 +308,7 @@ def test_the_ends_of_a_long_stretch_are_found_in_few_runs_where_each_hangs(world
         assert (cause.kept, cause.lost, cause.complete) == (0, 1, True)
         assert verdicts.runs <= runs + 5
         assert cause.moment is not None
-        assert deciding.right_again(cause.moment) == len(recorded.graph) - 1
+        assert deciding.end_of_stretch(cause.moment)[0] == len(recorded.graph) - 1
 
 
 @pytest.mark.parametrize("how", ["!", "~"])

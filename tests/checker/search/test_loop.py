@@ -152,8 +152,9 @@ def test_what_is_put_off_and_not_executed_is_counted_and_left() -> None:
     assert (loop.put_off, loop.left) == (2, [(2, 2), (3, 3)])
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 2, 3])
-def test_what_is_put_off_depends_on_the_results_lag_places_before_and_on_no_other(ahead: int) -> None:
+@pytest.mark.parametrize("states", [None, 9])
+@pytest.mark.parametrize("ahead", [0, 1, 2, 3, 50])
+def test_what_is_put_off_depends_on_all_results_before_it_and_on_no_other(ahead: int, states: int | None) -> None:
     searched = Integers(list(range(30)))
     wrong: deque[int] = deque()
 
@@ -163,12 +164,41 @@ def test_what_is_put_off_depends_on_the_results_lag_places_before_and_on_no_othe
             wrong.append(candidate.place)
 
     def soon_after_a_wrong_one(candidate: Candidate[int]) -> bool:
-        return any(place <= candidate.place - 4 and candidate.place < place + 6 for place in wrong)
+        return any(place < candidate.place < place + 4 for place in wrong)
 
-    loop = Loop(searched, unlimited(), ahead=ahead, lag=4, put_off=soon_after_a_wrong_one)
-    assert loop.run(take) is StopReason.EXHAUSTED
-    late = [4, 5, 11, 12, 18, 19, 25, 26]
-    assert searched.taken == [*(number for number in range(30) if number not in late), *late]
+    loop = Loop(searched, Meter(Budget(states=states)), ahead=ahead, put_off=soon_after_a_wrong_one)
+    assert loop.run(take) is (StopReason.EXHAUSTED if states is None else StopReason.BUDGET_STATES)
+    late = [at for at in range(30) if at % 7 in (1, 2, 3)]
+    assert searched.taken == [*(at for at in range(30) if at not in late), *late][:states]
+    if states is not None:
+        assert (loop.executed, loop.put_off) == (9, 6)
+        assert sorted(choice for _, choice in loop.left) == [1, 2, 3, 8, 9, 10, 15]
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 5])
+@pytest.mark.parametrize("states", [None, 10])
+def test_a_result_that_is_put_aside_is_taken_last_and_counts_as_executed(ahead: int, states: int | None) -> None:
+    searched = Integers(list(range(20)))
+    loop = Loop(searched, Meter(Budget(states=states)), ahead=ahead, put_aside=lambda candidate, wrong: wrong)
+    assert loop.run(searched.take) is (StopReason.EXHAUSTED if states is None else StopReason.BUDGET_STATES)
+    until = states or 20
+    aside = [at for at in range(until) if at % 7 == 0]
+    assert searched.taken == [*(at for at in range(until) if at not in aside), *aside]
+    assert (loop.executed, loop.put_off) == (until, 0)
+    assert searched.begun[:until] == list(range(until))
+
+
+def test_what_was_put_aside_is_taken_from_the_last_quarter_of_the_seconds_on() -> None:
+    now = [0.0]
+    searched = Integers([0, 1, 2, 3, 7, 5])
+
+    def take(candidate: Candidate[int], wrong: bool) -> None:
+        searched.take(candidate, wrong)
+        now[0] += 2
+
+    loop = Loop(searched, Meter(Budget(seconds=7), clock=lambda: now[0]), put_aside=lambda candidate, wrong: wrong)
+    assert loop.run(take) is StopReason.BUDGET_SECONDS
+    assert (searched.taken, loop.left) == ([1, 2, 3, 0], [(4, 7)])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.budget import Budget
+from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import Outcome, StopReason
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.search.timeouts import timeout_for
 from crashcheck.checker.search.uncrashed import uncrashed
 from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.checker.strategies import Ranked
-from support.checked_worlds import World, without_times, words
-from support.flag_first import VALID, VALUE, put_flag_first
+from support.checked_worlds import World, place, without_times, words
+from support.flag_first import VALID, VALUE, persist, put_flag_first
+from support.tracing import TraceBuilder
 
 SLOTS = 8
 STATES = 22
@@ -32,13 +34,6 @@ def world_of(folder: Path, clauses: Path, *claims: str, timeout_s: float = LONG_
         sites={1: VALUE, 2: VALID},
         limits=Limits(timeout_s=timeout_s),
     )
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verdicts are acted upon after fewer choices than there are."""
-    for module in ("search.timeouts", "search.crash_states"):
-        monkeypatch.setattr(f"crashcheck.checker.{module}.LAG", 4)
 
 
 @pytest.fixture
@@ -111,6 +106,47 @@ def test_the_uncrashed_runs_say_how_long_a_check_may_take(hanging: World) -> Non
         uncrashed(executor, first=True)
         assert executor.short_s is not None
         assert 1.0 <= executor.short_s < 60
+
+
+def test_what_explains_a_hang_has_its_share_of_the_seconds_and_the_last_word_is_outside_it(hanging: World) -> None:
+    now = [0.0]
+    with hanging.executor() as executor:
+        executor.set_timeout(SHORT_S)
+        state = next(s for s in states_of_deviation(hanging.space, 1) if not executor.run(s).passed)
+        verdicts = VerdictCache(executor, hanging.content, Meter(Budget(seconds=100), clock=lambda: now[0]))
+        verdicts.allow(400, share=0.25)
+        now[0] = 24.0
+        hang = verdicts.again(state)
+        now[0] = 26.0
+        with pytest.raises(OutOfRuns):
+            verdicts.again(state)
+        assert (verdicts.confirm(state, hang), verdicts.runs) == (True, 2)
+        assert (verdicts.confirm(state, hang), verdicts.runs) == (True, 2)  # all the time once
+
+
+def test_of_hangs_that_differ_the_first_is_explained_at_once_and_the_others_in_the_end(
+    tmp_path: Path, clauses: Path
+) -> None:
+    """Two flags without their values hang, by sites of their own; a third fails otherwise, and comes before them."""
+
+    def three(t: TraceBuilder) -> None:
+        for at, (value, valid) in ((0, (1, 2)), (256, (3, 4)), (512, (5, 6))):
+            for site, offset in ((value, at), (valid, at + 64)):
+                t.site = site
+                t.store("p", offset, 8, 1)
+                t.site = 0
+            persist(t, at + 64)
+
+    check = words([str(clauses), "{pool}/p", "{acked}", "~64>0", "~320>256", "576>512"])
+    sites = {at: place(at, name) for at, name in enumerate(("a", "has_a", "b", "has_b", "c", "has_c"), 1)}
+    limits = Limits(timeout_s=LONG_S)
+    world = World(tmp_path / "world", check, three, sites=sites, limits=limits)
+    with world.executor() as executor:
+        executor.set_timeout(SHORT_S)
+        found = world.search(executor)
+    assert [finding.location.variable for finding in found.findings] == ["has_a", "has_c", "has_b"]
+    assert [finding.verdict.outcome for finding in found.findings] == [Outcome.TIMEOUT, Outcome.FAIL, Outcome.TIMEOUT]
+    assert found.states.executed + found.states.pruned == found.states.feasible
 
 
 def test_a_state_may_be_given_all_the_time_there_is(hanging: World) -> None:

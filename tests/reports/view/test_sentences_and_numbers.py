@@ -137,7 +137,10 @@ def test_states_are_listed_that_were_put_off_as_likely_hangs_and_not_those_under
     cut = replace(ALL, executed=300, skipped=5)
     assert sentences.caveats(run(states=cut)) == ()
     (caveat,) = sentences.caveats(run(states=replace(cut, put_off=1)))
-    assert caveat == "1 state is similar to ones on which the check hangs: postponed to the end, and not checked."
+    assert caveat == (
+        "1 state is similar to ones on which the check hangs, or lies where everything fails: "
+        "postponed to the end, and not checked."
+    )
 
 
 def test_one_is_counted_in_the_singular() -> None:
