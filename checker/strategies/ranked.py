@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -61,14 +61,15 @@ class Ranked:
     """Phases by WEIGHTS, each from the likeliest group to the least likely; docs/search.md says why in this order.
 
     Run to its end, it has given exactly the states of the exhaustive search. `infer` gives likely invariants,
-    `deviance` says which behaviours are unusual, `changed` which sites are new; without facts, behaviours are named by
-    call stack.
+    `deviance` says which behaviours are unusual, `changed` which sites are new, `library` which are in the sources of a
+    library: groups of these alone come last. Without facts, behaviours are named by call stack.
     """
 
     facts: Facts | None = None
     infer: Infer | None = None
     deviance: Callable[[Behaviours], Deviance] | None = None
     changed: Callable[[StaticSite], bool] | None = None
+    library: Callable[[StaticSite], bool] | None = None
     name: str = "ranked"
 
     def plan(self, space: StateSpace, left: Left = endless) -> RankedPlan:
@@ -162,6 +163,8 @@ class RankedPlan:
         except OutOfTime:
             self._evidence = _TOO_LONG
             in_order = in_order_of(self._evidence)
+        if options.library is not None:
+            in_order = libraries_last(in_order, options.library)
         self._planned = tuple(
             Planned(each, Representative(self._canonical, each.group.representative)) for each in in_order
         )
@@ -208,6 +211,24 @@ class RankedPlan:
             planned.complete = True
 
         yield from _in_turns([(planned.number, to_the_end(planned)) for planned in self._planned])
+
+
+def libraries_last(groups: Sequence[RankedGroup], library: Callable[[StaticSite], bool]) -> tuple[RankedGroup, ...]:
+    """Ranked groups, numbered again: those whose representatives only a library's sources update are below all others.
+
+    An allocator's groups are small and violate invariants of their own, so that they would come first; a search of the
+    project's own code should not end before it has begun.
+    """
+    of_library = [all(map(library, each.group.sites)) for each in groups]
+    order = sorted(range(len(groups)), key=lambda at: of_library[at])
+    return tuple(
+        replace(
+            groups[at],
+            group=replace(groups[at].group, number=number),
+            because=(*groups[at].because, *(("in a library",) if of_library[at] else ())),
+        )
+        for number, at in enumerate(order, 1)
+    )
 
 
 def part_by_part(space: StateSpace, found: Behaviours) -> SiteSignatures:

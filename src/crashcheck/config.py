@@ -90,6 +90,7 @@ class StrategyConfig:
 
     name: str = "ranked"
     deviations: int = 2  # bounded: at most this many cache lines (pages) that lost, or kept, updates
+    libraries: str = "last"  # ranked: where groups of code outside the project are, "last" or "equal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,7 @@ def parse(text: str, path: Path) -> Config:
     pool = section("pool", ("files",))
     check = section("check", ("command", "oracle", "first", "timeout_s", "memory_mib", "file_mib", "env"))
     model = section("model", ("name", "tear", "files"))
-    strategy = section("strategy", ("name", "deviations"))
+    strategy = section("strategy", ("name", "deviations", "libraries"))
     budget = section("budget", ("seconds", "states"))
     report = section("report", ("notes", "fixes", "fail_on"))
     record = section("record", ("mapping", "memory"))
@@ -234,6 +235,7 @@ def parse(text: str, path: Path) -> Config:
         strategy=StrategyConfig(
             name=strategy.choice("name", STRATEGIES, "ranked"),
             deviations=strategy.whole("deviations", 2, least=0),
+            libraries=strategy.choice("libraries", ("last", "equal"), "last"),
         ),
         budget=BudgetConfig(
             seconds=None if set(budget.values) == {"states"} else budget.seconds("seconds", DEFAULT_SECONDS),

@@ -16,7 +16,7 @@ from crashcheck.blind_spots import find_blind_spots
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
 from crashcheck.checker.results import Location, Note, NotInstrumented, RunResult, TraceSummary
 from crashcheck.checker.search.crash_states import SearchResult
-from crashcheck.checker.subject import Subject
+from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.recording import RecordedRun, ended_operations, modules
@@ -67,6 +67,7 @@ def summarise(
             *recording_warnings(facts, run.recording),
             *trace_warnings(trace, run),
             *((run.unread.note,) if run.unread.failed else ()),
+            *pool_creation(trace),
             *found.warnings,
             *warnings,
         ),
@@ -135,6 +136,25 @@ def trace_warnings(trace: Trace, run: RecordedRun) -> tuple[str, ...]:
             "all that the files held; a crash that loses the new name, or keeps it without the data, is not tested"
         )
     return tuple(lines)
+
+
+def pool_creation(trace: Trace) -> tuple[str, ...]:
+    """A warning if the workload creates watched files and fills them before its first operation begins."""
+    kinds = trace.events["kind"]
+    begins = np.flatnonzero(kinds == Kind.MARK_BEGIN)
+    if not len(begins):
+        return ()
+    updates = np.isin(kinds, np.array(UPDATES, dtype=np.uint8))
+    created = np.unique(trace.events["file"][: begins[0]][kinds[: begins[0]] == Kind.CREATE])
+    early = np.isin(trace.events["file"][: begins[0]], created) & np.isin(kinds[: begins[0]], (Kind.STORE, Kind.WRITE))
+    if not np.any(early):
+        return ()
+    names = ", ".join(sorted({trace.files[int(number)].path for number in created}))
+    return (
+        f"the workload creates {names} before its first operation: {int(early.sum())} of {int(updates.sum())} updates "
+        "are made there, and crashes among them are tested as well. If a half-made pool may be thrown away, "
+        "create it in [setup]",
+    )
 
 
 def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:

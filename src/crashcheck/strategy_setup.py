@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from crashcheck.analyzer.behaviours import Behaviours
+from collections.abc import Callable
+from functools import cache
+
+from crashcheck.analyzer.behaviours import Behaviours, StaticSite
+from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.concurrency.predecessors import measure_deviance
 from crashcheck.analyzer.invariants import Inferred, infer
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
@@ -13,6 +17,8 @@ from crashcheck.checker.strategies.plan import Infer
 from crashcheck.config import Config
 from crashcheck.interruption import KeepOn
 from crashcheck.recording import RecordedRun
+from crashcheck.repository import repository_of
+from crashcheck.source import SourceTree
 
 
 class InferOnce:
@@ -39,7 +45,7 @@ def strategy_of(
         case "bounded":
             return strategy("bounded", deviations=config.strategy.deviations)
         case "ranked":
-            return ranked(run, changed, inferring)
+            return ranked(run, changed, inferring, library_of(config, run.facts))
         case "pathfinder":
             return strategy("pathfinder", facts=run.facts)
         case "witcher":
@@ -48,7 +54,27 @@ def strategy_of(
             return strategy(name)
 
 
-def ranked(run: RecordedRun, changed: ChangedCode | None = None, inferring: Infer | None = None) -> Ranked:
+def library_of(config: Config, facts: ProgramFacts) -> Callable[[StaticSite], bool] | None:
+    """Which sites are a library's: in files outside the project's repository.
+
+    None if [strategy] libraries = "equal", or no source that crashcheck-cc compiled is inside: then the project is the
+    code that is outside.
+    """
+    root = repository_of(config.folder).root
+    if config.strategy.libraries == "equal":
+        return None
+    inside = cache(lambda file: not SourceTree(root).relative(config.folder / file).startswith("/"))
+    if not any(inside(unit.source) for unit in facts.units.values()):
+        return None
+    return lambda site: bool(site.file) and not inside(site.file)
+
+
+def ranked(
+    run: RecordedRun,
+    changed: ChangedCode | None = None,
+    inferring: Infer | None = None,
+    library: Callable[[StaticSite], bool] | None = None,
+) -> Ranked:
     """The ranked strategy."""
     holds_site = changed.holds_site if changed is not None else None
-    return Ranked(run.facts, inferring or InferOnce(run), measure_deviance, holds_site)
+    return Ranked(run.facts, inferring or InferOnce(run), measure_deviance, holds_site, library)

@@ -68,11 +68,11 @@ def lines(config: Config, graph: Path | None = None, number: int = 1) -> Iterato
     """
     from crashcheck.recording import built, record_check_reads, record_run
     from crashcheck.source import SourceTree
-    from crashcheck.strategy_setup import ranked
+    from crashcheck.strategy_setup import library_of, ranked
 
     with built(config) as run_folder:
         run = record_check_reads(config, record_run(config, run_folder.path))
-        plan = ranked(run).plan(run.subject.space)
+        plan = ranked(run, library=library_of(config, run.facts)).plan(run.subject.space)
         yield from table(plan.rank(), plan.behaviours, SourceTree(config.folder))
         yield from filter(None, (plan.without, run.unread.note))
         if graph is not None:

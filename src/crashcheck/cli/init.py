@@ -55,6 +55,7 @@ name = "px86"
 # name = "ranked"        # every state, those that are most likely to fail first; to compare: "pathfinder", "witcher",
                          # "random", "exhaustive" (every state, in another order), "bounded"
 # deviations = 2         # bounded: at most this many cache lines (or pages) that lost, or kept, updates
+# libraries = "last"     # ranked: groups that only code outside the repository updates; "equal": ranked as all others
 
 # [budget]
 # seconds = 300          # time for the search; the report lists what was not covered
