@@ -18,6 +18,8 @@ from crashcheck.errors import CrashcheckError
 FOLDER = ".crashcheck"
 KEPT_RUNS = 5
 _MANIFEST = "run.json"
+_CONFIG = "config"  # in a run's folder: the name of the configuration file
+_USUAL_CONFIG = "crashcheck.toml"
 
 
 @dataclass(slots=True)
@@ -84,9 +86,10 @@ class Store:
         finally:
             os.close(lock)
 
-    def new_run(self) -> RunFolder:
+    def new_run(self, config: str = _USUAL_CONFIG) -> RunFolder:
         """A new, empty, locked folder; older runs beyond KEPT_RUNS that nobody holds are removed first.
 
+        `config`: the name of the configuration file, beside which the folder is.
         Raises CrashcheckError(work-folder) where the project's folder cannot be written.
         """
         try:
@@ -100,6 +103,7 @@ class Store:
             path.mkdir()
             lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
             fcntl.flock(lock, fcntl.LOCK_EX)
+            (path / _CONFIG).write_bytes(os.fsencode(config))
         except OSError as error:
             hint = "crashcheck keeps its recordings beside crashcheck.toml: make that folder writable."
             raise CrashcheckError("work-folder", f"{self.folder} cannot be written: {error.strerror}.", hint) from error
@@ -114,9 +118,11 @@ class Store:
         hint = f"The last {KEPT_RUNS} runs are kept; run `crashcheck run` again and take the token it prints."
         raise CrashcheckError("replay-no-recording", f"No recording in {self.folder} has the trace {digest}.", hint)
 
-    def newest(self) -> Iterator[Path]:
-        """The folders of all runs that are kept, from the newest to the oldest."""
-        yield from reversed(list(self._runs()))
+    def newest(self, config: str | None = None) -> Iterator[Path]:
+        """The folders of the runs that are kept, from the newest to the oldest; `config`: only those of that file."""
+        for run in reversed(list(self._runs())):
+            if config is None or config_of(run) == config:
+                yield run
 
     def _runs(self) -> Iterator[Path]:
         if self.folder.is_dir():
@@ -126,6 +132,14 @@ class Store:
         for run in list(self._runs())[: -(KEPT_RUNS - 1)]:
             if _is_free(run):
                 shutil.rmtree(run, ignore_errors=True)
+
+
+def config_of(run: Path) -> str:
+    """The name of the configuration file of a run. Earlier versions did not keep it."""
+    try:
+        return os.fsdecode((run / _CONFIG).read_bytes())
+    except OSError:
+        return _USUAL_CONFIG
 
 
 def _read_manifest(run: Path) -> dict[str, str]:

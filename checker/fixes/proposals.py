@@ -49,9 +49,9 @@ def save(proposals: Proposals, run: Path) -> None:
     (run / _FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
-def newest(folder: Path) -> Proposals | None:
-    """What the newest run in `folder` that came to its end proposed; None if there is none."""
-    for run in Store(folder).newest():
+def newest(config: Path) -> Proposals | None:
+    """What the newest run of a configuration file that came to its end proposed; None if there is none."""
+    for run in Store(config.parent).newest(config.name):
         try:
             document = json.loads((run / _FILE).read_text(encoding="utf-8"))
             if document["version"] == _VERSION:

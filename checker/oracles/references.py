@@ -187,11 +187,34 @@ class References:
     def try_boundary(self, ordinal: int) -> None:
         """A clean reopen after so many operations must not show. Raises CrashcheckError driver-not-reopenable."""
         if ordinal not in self._boundaries and ordinal:
+            passed = max((tried for tried in self._boundaries if tried < ordinal), default=0)
             self._boundaries.add(ordinal)
             here = self.of(self._operations.boundary(ordinal))
-            _must_reopen(here, self.undisturbed(), self._operations)
+            if _reopened(here, self.undisturbed(), self._operations):
+                raise self._not_reopenable(passed, ordinal)
             if self._tails is not None:
                 self._tails.agree(ordinal, here.before_bytes)
+
+    def _not_reopenable(self, passed: int, failed: int) -> CrashcheckError:
+        """Name the operation that did the harm: between `passed`, where a reopen does not show, and `failed`.
+
+        It is bisected, as `git bisect` does: what reads the damage may come hundreds of operations later.
+        """
+        while failed - passed > 1:
+            middle = (passed + failed) // 2
+            here = self.of(self._operations.boundary(middle))
+            passed, failed = (
+                (passed, middle) if _reopened(here, self.undisturbed(), self._operations) else (middle, failed)
+            )
+        how = _reopened(self.of(self._operations.boundary(failed)), self.undisturbed(), self._operations)
+        named = f"operation {failed} ({self._operations.shown(failed)})"
+        before = f"Closed and reopened after operation {passed}" if passed else "Not closed in between"
+        return CrashcheckError(
+            "driver-not-reopenable",
+            f"a bug without any crash: closed and reopened after {named}, {how}. {before}, it does what it should",
+            f"What operation {failed} leaves is lost or damaged by a clean close. If that is the driver's fault, and "
+            "not the program's: it must leave all it needs in the pool, and print nothing when it opens or closes it.",
+        )
 
     def _stages(self, history: History) -> tuple[bytes, ...]:
         rest = self._operations.text(history.rest)
@@ -245,31 +268,38 @@ def prepare(references: References, operations: Operations) -> None:
         references.try_boundary(ordinal)
 
 
-def _must_reopen(here: Reference, whole: Reference, operations: Operations) -> None:
-    ordinal = len(here.history.before)
-    place = f"after operation {ordinal} ({operations.shown(ordinal)})"
-    hint = "The driver must leave all it needs in the pool, and print nothing of its own when it opens and closes it."
+def _reopened(here: Reference, whole: Reference, operations: Operations) -> str:
+    """How the rest differs from what the undisturbed run printed; "" if it does not."""
     if here.unusable:
-        raise CrashcheckError(
-            "driver-not-reopenable", f"closed and reopened {place}, with nothing crashed, {here.unusable}", hint
-        )
+        return here.unusable
     expected = whole.printed.data
     tail = here.printed.data if here.printed.whole else here.printed.data.rpartition(b"\n[...]\n")[2]
     if not whole.printed.whole:
         kept = expected.rpartition(b"\n[...]\n")[2]
         tail, expected = tail[-len(kept) :], kept
-    same = expected.endswith(tail) and here.before_bytes + here.printed.size == whole.printed.size
-    if not same:
-        wanted = expected[len(expected) - len(tail) :] if len(tail) <= len(expected) else expected
-        if here.before_bytes + here.printed.size != whole.printed.size:
-            wanted = expected[here.before_bytes :]
-        difference = first_difference(wanted.decode("utf-8", "replace").splitlines(), here.printed.lines)
-        raise CrashcheckError(
-            "driver-not-reopenable",
-            f"closed and reopened {place}, with nothing crashed, the driver prints other things for the rest: "
-            f"{difference}",
-            hint,
-        )
+    as_long = here.before_bytes + here.printed.size == whole.printed.size
+    if as_long and expected.endswith(tail):
+        return ""
+    wanted = expected[max(0, len(expected) - len(tail)) :] if as_long else expected[here.before_bytes :]
+    if not as_long and wanted and (tail.endswith(wanted) or expected.endswith(tail)):
+        return "the driver prints something of its own when it opens or closes the pool"
+    mine, theirs = wanted.decode("utf-8", "replace").splitlines(), here.printed.lines
+    number = next(
+        (row for row in range(max(len(mine), len(theirs))) if mine[row : row + 1] != theirs[row : row + 1]), 0
+    )
+    reader = _operation_of(number, here, whole, operations)
+    if not reader:
+        return f"the driver prints other things for the rest: {first_difference(mine, theirs)}"
+    return f"{reader} prints {_line(theirs, number)} instead of {_line(mine, number)}"
+
+
+def _operation_of(line: int, here: Reference, whole: Reference, operations: Operations) -> str:
+    """The operation that prints a line of the rest, where each prints as many lines; else ""."""
+    each, more = divmod(len(whole.printed.lines), len(operations))
+    ordinal = len(here.history.before) + 1 + line // each if each else 0
+    if more or not 0 < ordinal <= len(operations) or not whole.printed.whole:
+        return ""
+    return f"operation {ordinal} ({operations.shown(ordinal)})"
 
 
 def first_difference(one: list[str], other: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +21,13 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _MOST_SCANNED = 8
 _FIELD = re.compile(r"\{([a-z]+)\}")
 _FIELDS = ("op", "key", "value", "number", "count")
+DISTRIBUTIONS = ("uniform", "sequential", "clustered", "zipf")
+KEY_TYPES = ("number", "text")
+MOST_ZIPF_KEYS = 1 << 22  # a weight of each is kept
+_LEAST_CLUSTER, _MOST_CLUSTER = 4, 16  # neighbouring keys
+# What a digit of a key's number in base 4 becomes. None begins another, so that the texts of two numbers differ; two of
+# them share nine characters, one more than trees keep of a compressed path (ART, ICDE 2013).
+_SYLLABLES = ("a", "bcdefghijk", "bcdefghijl", "bcdm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,8 @@ class OperationMix:
     seed: int = 1
     length: int = 100  # operations
     keys: int = 0  # keys are 1 to `keys`; 0: as many as operations
+    distribution: str = "uniform"  # of DISTRIBUTIONS: which keys come, and in which order
+    key_type: str = "number"  # of KEY_TYPES: how a key is written
     shares: Mapping[str, int] = field(default_factory=lambda: dict(SHARES))  # how often each operation, in proportion
     value_bytes: tuple[int, int] = (8, 8)  # least and most
     # How likely, in percent, an operation takes a key that an earlier one used; an insertion takes a new key as often.
@@ -36,6 +46,7 @@ class OperationMix:
     reuse: int = 80
     templates: Mapping[str, str] = field(default_factory=dict)  # the line of each operation, with {fields}
     read_back: bool = False  # end with a query of every key that was used
+    read_back_by: str = "query"  # the operation that does it
 
 
 def generate(mix: OperationMix) -> list[str]:
@@ -47,6 +58,7 @@ def generate(mix: OperationMix) -> list[str]:
     _check(mix, templates)
     numbers = _Numbers(mix.seed)
     keys = mix.keys or mix.length
+    fresh = _Keys(mix.distribution, keys, numbers)
     used: list[int] = []
     seen: set[int] = set()
     out: list[str] = []
@@ -54,26 +66,39 @@ def generate(mix: OperationMix) -> list[str]:
     for _ in range(mix.length):
         op = _choose(mix.shares, numbers.below(total))
         likely = mix.reuse if op != "insert" else 100 - mix.reuse
-        key = used[numbers.below(len(used))] if used and numbers.below(100) < likely else 1 + numbers.below(keys)
+        key = used[fresh.rank(len(used))] if used and numbers.below(100) < likely else fresh.next()
         if key not in seen:
             seen.add(key)
             used.append(key)
-        out.append(_line(op, key, mix.value_bytes, templates, numbers))
+        out.append(_line(op, key, mix, templates, numbers))
     if mix.read_back:
-        out += [_line("query", key, mix.value_bytes, templates, numbers) for key in sorted(seen)]
+        out += [_line(mix.read_back_by, key, mix, templates, numbers) for key in sorted(seen)]
     return out
 
 
-def _line(op: str, key: int, sizes: tuple[int, int], templates: Mapping[str, str], numbers: _Numbers) -> str:
-    size = sizes[0] + numbers.below(sizes[1] - sizes[0] + 1)
+def _line(op: str, key: int, mix: OperationMix, templates: Mapping[str, str], numbers: _Numbers) -> str:
+    least, most = mix.value_bytes
+    size = least + numbers.below(most - least + 1)
     values = {
         "op": op,
-        "key": str(key),
+        "key": key_text(key) if mix.key_type == "text" else str(key),
         "value": "".join(_LETTERS[numbers.below(len(_LETTERS))] for _ in range(size)),
         "number": str(numbers.below(1 << 31)),
         "count": str(1 + numbers.below(_MOST_SCANNED)),
     }
     return _FIELD.sub(lambda found: values[found[1]], templates[op])
+
+
+def key_text(number: int) -> str:
+    """A key as text: keys share beginnings of different lengths, and some are the beginning of others.
+
+    So a radix tree has to split compressed paths, which numbers drawn at random never make it do.
+    """
+    text = ""
+    while number:
+        number, digit = divmod(number, len(_SYLLABLES))
+        text = _SYLLABLES[digit] + text
+    return text
 
 
 def _choose(shares: Mapping[str, int], number: int) -> str:
@@ -85,12 +110,14 @@ def _choose(shares: Mapping[str, int], number: int) -> str:
 
 
 def _check(mix: OperationMix, templates: Mapping[str, str]) -> None:
-    wanted = [*mix.shares, *(["query"] if mix.read_back else [])]
-    for op in wanted:
+    if mix.distribution == "zipf" and (mix.keys or mix.length) > MOST_ZIPF_KEYS:
+        raise CrashcheckError("bad-option", f"--distribution zipf takes at most {MOST_ZIPF_KEYS} keys.")
+    wanted = {**dict.fromkeys(mix.shares, "--mix"), **({mix.read_back_by: "--read-back"} if mix.read_back else {})}
+    for op, option in wanted.items():
         if op not in templates:
             raise CrashcheckError(
                 "bad-option",
-                f"--mix names {op!r}, which has no template.",
+                f"{option} names {op!r}, which has no template.",
                 f"Give one: --template '{op}={{op}} {{key}}'. Known without: {', '.join(TEMPLATES)}.",
             )
     for op, template in templates.items():
@@ -102,6 +129,43 @@ def _check(mix: OperationMix, templates: Mapping[str, str]) -> None:
                 f"--template {op}={template!r}: {what}.",
                 f"Fields: {', '.join(f'{{{name}}}' for name in _FIELDS)}.",
             )
+
+
+class _Keys:
+    """Keys 1 to `keys` in one of DISTRIBUTIONS."""
+
+    def __init__(self, distribution: str, keys: int, numbers: _Numbers) -> None:
+        self._distribution = distribution
+        self._keys = keys
+        self._numbers = numbers
+        self._last = 0
+        self._left = 0  # keys of a cluster that are still to come
+        self._weights: list[int] = []  # Zipf: the sum of the weights of ranks 0 to r, in integers: equal on any machine
+
+    def next(self) -> int:
+        """A key that need not have come before."""
+        match self._distribution:
+            case "sequential":
+                self._last = self._last % self._keys + 1
+            case "clustered" if self._left:
+                self._last = self._last % self._keys + 1
+                self._left -= 1
+            case "clustered":
+                self._last = 1 + self._numbers.below(self._keys)
+                self._left = _LEAST_CLUSTER - 1 + self._numbers.below(_MOST_CLUSTER - _LEAST_CLUSTER + 1)
+            case "zipf":
+                self._last = 1 + self.rank(self._keys)
+            case _:
+                self._last = 1 + self._numbers.below(self._keys)
+        return self._last
+
+    def rank(self, count: int) -> int:
+        """A number below `count`; of Zipf's distribution, r has the share 1 / (r + 1)."""
+        if self._distribution != "zipf":
+            return self._numbers.below(count)
+        while len(self._weights) < count:
+            self._weights.append((self._weights[-1] if self._weights else 0) + (1 << 32) // (len(self._weights) + 1))
+        return bisect_right(self._weights, self._numbers.below(self._weights[count - 1]), 0, count)
 
 
 class _Numbers:

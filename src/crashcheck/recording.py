@@ -75,7 +75,7 @@ def built(config: Config, on_phase: OnPhase = lambda phase: None) -> Iterator[Ru
     Raises CrashcheckError: work-folder, build-failed.
     """
     store = Store(config.folder)
-    run_folder = store.new_run()
+    run_folder = store.new_run(config.path.name)
     try:
         with store.programs() as programs:
 

@@ -21,8 +21,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "fix",
         help="show or apply suggested fixes",
-        description="Prints the suggested fixes of the newest run as a diff. Each was tried on the recorded run, which "
-        "is no proof. Exit code 1: a finding has no fix that made its failing states pass, or --verify still finds it.",
+        description="Prints the suggested fixes of the configuration's newest run as a diff. Each was tried on the "
+        "recorded run, which is no proof. Exit code 1: a finding has no fix that made its failing states pass, or "
+        "--verify still finds it.",
     )
     parser.add_argument(
         "finding", nargs="?", help="the id of a finding, or its first characters (default: all findings)"
@@ -42,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
         raise CrashcheckError("bad-option", "--verify needs --apply: it checks the edited source.")
     jobs = jobs_of(args)
     config = load(args.config)
-    known = proposals.newest(config.folder) or _run(config, jobs)
+    known = proposals.newest(config.path) or _run(config, jobs)
     wanted = proposals.chosen(known, args.finding)
     for one in wanted:
         print(f"{one.id}  {one.kind}: {line(one.message)}")

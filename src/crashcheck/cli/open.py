@@ -1,4 +1,4 @@
-"""`crashcheck open`: the newest run's report, in a browser."""
+"""`crashcheck open`: the report of the configuration's newest run, in a browser."""
 
 from __future__ import annotations
 
@@ -20,22 +20,27 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     import webbrowser
 
-    report = newest_report(load(args.config).folder)
+    report = newest_report(load(args.config).path)
     # A text browser would take over the terminal: without a desktop, the path is what helps.
     if args.print or not _has_desktop() or not webbrowser.open(report.as_uri()):
         print(report)
     return 0
 
 
-def newest_report(folder: Path) -> Path:
-    """The HTML report of the newest run that wrote one. Raises CrashcheckError(open-no-report)."""
-    from crashcheck.checker.store import Store
+def newest_report(config: Path) -> Path:
+    """The HTML report of a configuration file's newest run that wrote one. Raises CrashcheckError(open-no-report)."""
+    from crashcheck.checker.store import Store, config_of
     from crashcheck.cli.run import OPENED
 
-    for run in Store(folder).newest():
+    store = Store(config.parent)
+    for run in store.newest(config.name):
         if (run / OPENED).is_file():
             return (run / OPENED).resolve()
-    raise CrashcheckError("open-no-report", f"No run in {folder} has left a report.", "`crashcheck run` makes one.")
+    others = sorted({config_of(run) for run in store.newest() if (run / OPENED).is_file()})
+    hint = f"`crashcheck run -c {config.name}` makes one."
+    if others:
+        hint += f" There are reports of {', '.join(others)}: name one with -c."
+    raise CrashcheckError("open-no-report", f"No run of {config} has left a report.", hint)
 
 
 def _has_desktop() -> bool:

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from crashcheck.errors import CrashcheckError
+from crashcheck.operations import DISTRIBUTIONS, KEY_TYPES
+
+MOST = (1 << 31) - 1  # operations, and keys
+MOST_VALUE = 1 << 24  # bytes
 
 
 def add_parser(subparsers: Any) -> None:
@@ -51,18 +55,38 @@ def add_parser(subparsers: Any) -> None:
         metavar="OP=LINE",
         help="how to write an operation, for example 'insert=put {key} {value}'; may be repeated",
     )
-    parser.add_argument("--read-back", action="store_true", help="end with a query of every key that was used")
+    parser.add_argument(
+        "--distribution",
+        choices=DISTRIBUTIONS,
+        default="uniform",
+        help="which keys: uniform, drawn at random; sequential, 1 to K in order; clustered, 4 to 16 neighbours at a "
+        "time; zipf, few keys most of the time (default: uniform)",
+    )
+    parser.add_argument(
+        "--key-type",
+        choices=KEY_TYPES,
+        default="number",
+        help="how a key is written: number, or text: with beginnings that keys share, and keys that begin others, so "
+        "that a radix tree splits prefixes (default: number)",
+    )
+    parser.add_argument(
+        "--read-back",
+        nargs="?",
+        const="query",
+        metavar="OP",
+        help="end with an operation OP for every key that was used (default: query)",
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write (default: standard output)")
 
 
 def main(args: argparse.Namespace) -> int:
     from crashcheck.operations import SHARES, OperationMix, generate
 
-    if args.length < 1 or args.keys < 0 or not 0 <= args.reuse <= 100:
+    if not 1 <= args.length <= MOST or not 0 <= args.keys <= MOST or not 0 <= args.reuse <= 100:
         raise CrashcheckError(
             "bad-option",
-            f"--length {args.length} --keys {args.keys} --reuse {args.reuse} is out of range.",
-            "--length is at least 1, --keys at least 0, --reuse 0 to 100.",
+            f"a number is out of range: --length {args.length} --keys {args.keys} --reuse {args.reuse}"[:200],
+            f"--length is 1 to {MOST}, --keys 0 to {MOST}, --reuse 0 to 100.",
         )
     mix = OperationMix(
         seed=args.seed,
@@ -72,7 +96,10 @@ def main(args: argparse.Namespace) -> int:
         value_bytes=parse_size(args.value_size),
         reuse=args.reuse,
         templates=parse_templates(args.template),
-        read_back=args.read_back,
+        distribution=args.distribution,
+        key_type=args.key_type,
+        read_back=args.read_back is not None,
+        read_back_by=args.read_back or "query",
     )
     text = "".join(line + "\n" for line in generate(mix))
     if args.output is None:
@@ -90,7 +117,7 @@ def parse_mix(text: str) -> dict[str, int]:
     mix: dict[str, int] = {}
     for part in text.split(","):
         name, equals, share = part.strip().partition("=")
-        if not name or not equals or not share.isdecimal() or name in mix:
+        if not name or not equals or not _is_number(share) or name in mix:
             raise CrashcheckError(
                 "bad-option", f"--mix {text!r}: {part!r} is not OP=SHARE.", "For example: insert=50,query=50"
             )
@@ -103,11 +130,16 @@ def parse_mix(text: str) -> dict[str, int]:
 def parse_size(text: str) -> tuple[int, int]:
     """ "8" or "8-64" as (least, most). CrashcheckError bad-option."""
     least, dash, most = text.partition("-")
-    if least.isdecimal() and (most.isdecimal() if dash else True):
+    if _is_number(least) and (_is_number(most) if dash else True):
         sizes = int(least), int(most or least)
-        if 1 <= sizes[0] <= sizes[1]:
+        if 1 <= sizes[0] <= sizes[1] <= MOST_VALUE:
             return sizes
     raise CrashcheckError("bad-option", f"--value-size {text!r} is not a size above zero.", 'Write "8" or "8-64".')
+
+
+def _is_number(text: str) -> bool:
+    """Digits, and not more of them than a line of an operation file may hold."""
+    return text.isascii() and text.isdecimal() and len(text) < 10
 
 
 def parse_templates(texts: Sequence[str]) -> dict[str, str]:

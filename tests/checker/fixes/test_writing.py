@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.checker.fixes import proposals
 from crashcheck.checker.fixes.proposals import write
+from crashcheck.checker.store import Store, config_of
+from crashcheck.cli.open import newest_report
+from crashcheck.cli.run import OPENED
 from crashcheck.errors import CrashcheckError
 
 
@@ -28,3 +32,21 @@ def test_a_file_keeps_its_mode_and_a_link_to_it_stays_one(tmp_path: Path) -> Non
     assert (tmp_path / "a.c").read_text() == "new"
     assert (tmp_path / "a.c").stat().st_mode & 0o777 == 0o640
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_newest_run_of_the_configuration_that_is_asked_for_counts(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for config in ("crashcheck.toml", "other.toml"):
+        run = store.new_run(config)
+        proposals.save(proposals.Proposals((proposals.Proposed(config, "ordering", "", None),), {}), run.path)
+        (run.path / OPENED).touch()
+        run.close()
+    for config in ("crashcheck.toml", "other.toml"):
+        known = proposals.newest(tmp_path / config)
+        assert known is not None
+        assert [one.id for one in known.findings] == [config]
+        assert config_of(newest_report(tmp_path / config).parent) == config
+    assert proposals.newest(tmp_path / "third.toml") is None
+    with pytest.raises(CrashcheckError, match=r"No run of .*third\.toml has left a report") as caught:
+        newest_report(tmp_path / "third.toml")
+    assert "There are reports of crashcheck.toml, other.toml" in caught.value.hint

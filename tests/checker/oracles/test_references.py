@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crashcheck.checker.execution.process import Ended
-from crashcheck.checker.oracles.references import Printed, Tails, content_key, digest_key, spread
+from crashcheck.checker.execution.worker_pool import Run, WorkerPool
+from crashcheck.checker.oracles.histories import Operations
+from crashcheck.checker.oracles.references import Printed, References, Tails, content_key, digest_key, prepare, spread
+from crashcheck.errors import CrashcheckError
 
 Drive = Callable[..., Any]
 Example = Callable[..., str]
@@ -90,3 +95,58 @@ def test_a_report_says_how_many_boundaries_were_tried(drive: Drive, example: Exa
     assert ran.exit_code == 1
     (note,) = [text for text in ran.report["run"]["warnings"] if text.startswith("reopened with nothing crashed")]
     assert note.split(":")[0] == "reopened with nothing crashed after 20 of 82 operations"
+
+
+class Forgetful:
+    """A driver that counts updates in memory only: each operation prints the count, or `-` if it is no query."""
+
+    limits = SimpleNamespace(kept_bytes=1 << 20)
+
+    def __init__(self, opening: str = "") -> None:
+        self.runs = 0
+        self._opening = opening
+        self._asked: list[tuple[bytes, ...]] = []
+
+    def submit_bare(self, stages: tuple[bytes, ...], kept_bytes: int | None = None) -> int:
+        self._asked.append(stages)
+        return len(self._asked) - 1
+
+    def ended(self, ticket: int) -> Run:
+        self.runs += 1
+        printed = []
+        for stage in self._asked[ticket]:
+            updates = 0
+            lines = [self._opening] if self._opening else []
+            for line in stage.decode().splitlines():
+                updates += line.startswith("update")
+                lines.append(str(updates) if line.startswith("query") else "-")
+            printed.append("".join(line + "\n" for line in lines).encode())
+        before = sum(map(len, printed[:-1]))
+        return Run(0, replace(ended(printed[-1]), before_bytes=before), {})
+
+
+def refused(driver: Forgetful, lines: list[bytes]) -> str:
+    operations = Operations(tuple(lines))
+    references = References(operations)
+    references.run_by(cast(WorkerPool, driver))
+    with pytest.raises(CrashcheckError) as caught:
+        prepare(references, operations)
+    assert caught.value.slug == "driver-not-reopenable"
+    return caught.value.message
+
+
+@pytest.mark.parametrize("harm", [2, 40, 1000, 1800])
+def test_the_operation_that_did_the_harm_is_named_and_not_only_the_one_that_reads(harm: int) -> None:
+    lines = [b"insert %d" % number for number in range(1, 2001)]
+    lines[harm - 1] = b"update 7"
+    lines[1999] = b"query 7"
+    driver = Forgetful()
+    message = refused(driver, lines)
+    assert f"closed and reopened after operation {harm} (update 7), operation 2000 (query 7) prints '0'" in message
+    assert f"instead of '1'. Closed and reopened after operation {harm - 1}, it does what it should" in message
+    assert driver.runs < 40
+
+
+def test_a_driver_that_prints_when_it_opens_is_not_called_forgetful() -> None:
+    message = refused(Forgetful("opened"), [b"insert 1", b"insert 2", b"query 1"])
+    assert "prints something of its own when it opens or closes" in message
