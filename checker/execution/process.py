@@ -157,9 +157,7 @@ class Runner:
         if abandon_fd is not None:
             poll.register(abandon_fd, 0)  # hang-up only
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return "time"
+            left = max(0.0, deadline - time.monotonic())
             for fd, event in poll.poll(left * 1000 + 1):
                 if fd == pidfd:
                     return "ended"
@@ -169,6 +167,8 @@ class Runner:
                     _drain(fd, streams[fd], once=True)
                     if streams[fd].total > self.limits.output_bytes:
                         return "output"
+            if not left:  # after the poll: this process may have been stopped while the check ended in time
+                return "time"
 
     def _limit_hit(self, status: int, peak_bytes: int) -> str:
         if status == 0:

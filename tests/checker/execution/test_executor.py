@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.execution.process import Limits, Runner
 from crashcheck.checker.execution.worker import pool_of
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.by_deviation import states_of_deviation
@@ -315,3 +315,13 @@ print(*found.warnings)
     )
     assert run.returncode == 0, run.stderr
     assert "no room is left for crash images" in run.stdout
+
+
+def test_a_check_that_ended_while_its_worker_was_stopped_did_not_time_out() -> None:
+    child = os.posix_spawn("/bin/true", ["true"], {})
+    handle = os.pidfd_open(child)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    long_ago = 0.0
+    assert object.__new__(Runner)._wait(handle, None, {}, long_ago) == "ended"
+    os.waitpid(child, 0)
+    os.close(handle)
