@@ -69,8 +69,12 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _read(source: str) -> str:
+    from crashcheck.reports.formats import json_report
+
     try:
-        raw = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+        # one character more than is allowed, at least: what has no end (a device) is refused, too
+        with sys.stdin.buffer if source == "-" else Path(source).open("rb") as file:
+            raw = file.read(4 * (json_report.MOST_CHARS + 1))
     except OSError as error:
         raise CrashcheckError("report-unreadable", f"{source} cannot be read: {error.strerror}.") from error
     return raw.decode("utf-8", "replace")
