@@ -104,7 +104,7 @@ def test_an_interrupted_run_reports_what_it_had_and_leaves_nothing_running(
     assert running_in(project) == []
 
 
-def test_a_run_that_is_terminated_while_recording_says_so_and_leaves_nothing_running(
+def test_a_run_that_is_terminated_while_recording_reports_it_and_leaves_nothing_running(
     project: Path, environment: dict[str, str]
 ) -> None:
     os.mkfifo(project / "hangs")

@@ -19,7 +19,7 @@ def store(function: str, line: int, *steps: TypeStep, file: str = "table.c", col
     return Site("store", (SourcePosition(file, line, column, function),), "x", steps)
 
 
-def told(folder: Path, sites: tuple[Site, ...], *stored: tuple[int, ...]) -> tuple[Unexercised, ...]:
+def unexercised(folder: Path, sites: tuple[Site, ...], *stored: tuple[int, ...]) -> tuple[Unexercised, ...]:
     """`stored`: for each store in the files the indices of its site and of the calls above it."""
     t = TraceBuilder(folder / "t.cct")
     t.file("p", size=4096)
@@ -35,14 +35,14 @@ def told(folder: Path, sites: tuple[Site, ...], *stored: tuple[int, ...]) -> tup
     return find_blind_spots(trace, ProgramFacts({7: unit}, (), (), ()), folder)
 
 
-def test_a_resize_that_no_operation_reached_is_told_with_its_first_store(tmp_path: Path) -> None:
+def test_a_resize_that_no_operation_reached_is_listed_with_its_first_store(tmp_path: Path) -> None:
     sites = (
         store("insert", 20, TOKENS),
         store("expand", 41, KEY),
         store("expand", 40, TOKENS),
         store("shrink", 60, KEY),
     )
-    assert told(tmp_path, sites, (0,)) == (
+    assert unexercised(tmp_path, sites, (0,)) == (
         Unexercised("expand", "table.c", 40, 2),
         Unexercised("shrink", "table.c", 60, 1),
     )
@@ -51,13 +51,13 @@ def test_a_resize_that_no_operation_reached_is_told_with_its_first_store(tmp_pat
 def test_a_function_that_calls_what_updates_the_files_is_exercised(tmp_path: Path) -> None:
     call = Site("call", (SourcePosition("table.c", 30, 3, "insert"),), callee="set")
     sites = (store("set", 20, TOKENS), call, store("insert", 31, KEY))
-    assert told(tmp_path, sites, (0, 1)) == ()
-    assert [one.function for one in told(tmp_path, sites, (0,))] == ["insert"]
+    assert unexercised(tmp_path, sites, (0, 1)) == ()
+    assert [one.function for one in unexercised(tmp_path, sites, (0,))] == ["insert"]
 
 
-def test_stores_to_types_that_no_file_holds_or_that_nobody_knows_are_not_told(tmp_path: Path) -> None:
+def test_stores_to_types_that_no_file_holds_or_that_are_unknown_are_not_listed(tmp_path: Path) -> None:
     sites = (store("insert", 20, TOKENS), store("count", 50, COUNT), store("fill", 55))
-    assert told(tmp_path, sites, (0,)) == ()
+    assert unexercised(tmp_path, sites, (0,)) == ()
 
 
 def test_an_anonymous_part_counts_as_the_type_that_holds_it(tmp_path: Path) -> None:
@@ -66,10 +66,10 @@ def test_an_anonymous_part_counts_as_the_type_that_holds_it(tmp_path: Path) -> N
         store("count", 50, ANONYMOUS, COUNT),
         store("move", 60, ANONYMOUS, KEY),
     )
-    assert [one.function for one in told(tmp_path, sites, (0,))] == ["move"]
+    assert [one.function for one in unexercised(tmp_path, sites, (0,))] == ["move"]
 
 
-def test_files_of_the_system_and_calls_are_not_told(tmp_path: Path) -> None:
+def test_files_of_the_system_and_calls_are_not_listed(tmp_path: Path) -> None:
     call = Site("call", (SourcePosition("table.c", 70, 3, "drop"),), callee="free")
     sites = (store("insert", 20, TOKENS), store("swap", 9, TOKENS, file="/usr/include/c++/12/bits/move.h"), call)
-    assert told(tmp_path, sites, (0,)) == ()
+    assert unexercised(tmp_path, sites, (0,)) == ()

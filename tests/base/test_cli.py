@@ -37,7 +37,7 @@ def test_init_builds_with_the_build_system_that_is_there(tmp_path: Path, file: s
     assert made.workload.command.words[0] == "./build-crashcheck/program"
 
 
-def test_init_in_a_folder_that_is_missing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_in_a_folder_that_is_missing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["init", str(tmp_path / "gone")]) == 2
     assert "[init-unwritable]" in capsys.readouterr().err
 
@@ -60,7 +60,7 @@ def test_version_names_the_compiler_that_would_be_used(
     assert capsys.readouterr().out.endswith(f"\ncompiler {clang}: our clang version 16.0.6\n")
 
 
-def test_version_says_why_there_is_no_compiler(
+def test_version_prints_why_there_is_no_compiler(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CRASHCHECK_CLANG", "/no/such/clang")
@@ -99,7 +99,7 @@ def test_a_defect_is_no_finding(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert err.endswith("crashcheck: this is a defect of crashcheck; please report it with the lines above\n")
 
 
-def test_a_dump_of_what_is_no_trace_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dump_of_what_is_no_trace_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["trace", "dump", str(tmp_path / "gone.cct")]) == 2
     assert "[trace-missing]" in capsys.readouterr().err
     (tmp_path / "note.txt").write_text("x" * 5000)

@@ -208,7 +208,7 @@ def test_braces_that_are_no_placeholder_are_left_alone() -> None:
     assert command.argv(pool="/p") == ["awk", "{print}", "x"]
 
 
-def test_broken_toml_a_missing_file_and_bytes_that_are_not_utf8_are_told_apart(tmp_path: Path) -> None:
+def test_broken_toml_a_missing_file_and_bytes_that_are_not_utf8_are_different_errors(tmp_path: Path) -> None:
     error = error_of("[workload\n")
     assert error.slug == "config-syntax"
     assert "line 1" in error.message

@@ -204,7 +204,7 @@ def test_a_folder_without_a_repository_is_refused(tmp_path: Path) -> None:
     assert caught.value.slug == "diff-git-failed"
 
 
-def test_a_machine_without_git_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_git_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CrashcheckError) as caught:
         git_diff(tmp_path, "main")

@@ -17,7 +17,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_project_may_lie_below_the_root(root: Path) -> None:
+def test_the_project_may_be_below_the_root(root: Path) -> None:
     assert repository_of(root / "db") == Repository(root, "db")
     assert repository_of(root) == Repository(root, "")
     assert repository_of(root / "db").name("src/a.c") == "db/src/a.c"

@@ -65,14 +65,14 @@ def test_a_finding_is_known_after_a_renaming(renamed: tuple[str, str]) -> None:
     assert not judge(run(moved), baseline=(known(HASH),)).findings[0].new
 
 
-def test_an_entry_of_the_baseline_stands_for_one_finding_and_its_id_goes_first() -> None:
+def test_an_entry_of_the_baseline_covers_one_finding_and_its_id_is_tried_first() -> None:
     twin = replace(HASH, id="c3")
     assert matched((twin, HASH), (known(HASH),)) == {1: 0}
     judged = judge(run(twin, HASH), baseline=(known(HASH),))
     assert {finding.id: finding.new for finding in judged.findings} == {"c3": True, "a1": False}
 
 
-def test_findings_without_likenesses_are_told_apart_by_id_alone() -> None:
+def test_findings_without_likenesses_are_distinguished_by_id_alone() -> None:
     bare = replace(HASH, likenesses=())
     assert matched((replace(bare, id="c3"),), (known(bare),)) == {}
 
@@ -159,7 +159,7 @@ def test_a_comment_beside_code_is_about_its_line_and_one_alone_about_the_next_li
         ("// crashcheck: ignore[] because", "'' is no kind"),
     ],
 )
-def test_a_comment_without_kind_or_reason_ignores_nothing_and_says_so(text: str, why: str) -> None:
+def test_a_comment_without_kind_or_reason_ignores_nothing_and_is_reported(text: str, why: str) -> None:
     found, warnings = in_comments("t.c", (text,))
     assert found == ()
     assert warnings[0].startswith(f"t.c:1: nothing is ignored: {why}")
@@ -204,6 +204,6 @@ def test_a_file_pattern_or_an_id_suppresses() -> None:
         assert judged.findings[-1].suppressed == "old (r)"
 
 
-def test_what_the_change_touches_is_told_first() -> None:
+def test_what_the_change_touches_is_reported_first() -> None:
     judged = judge(run(HASH, replace(PAGES, in_diff=True)))
     assert [finding.id for finding in judged.findings] == ["b2", "a1"]

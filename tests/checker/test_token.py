@@ -34,7 +34,7 @@ tokens = st.builds(
 
 
 @given(tokens)
-def test_a_token_says_what_was_put_into_it(token: Token) -> None:
+def test_a_token_holds_what_was_put_into_it(token: Token) -> None:
     assert Token.parse(str(token)) == token
     assert Token.parse(f"  {token}\n") == token
     assert str(token).isascii()

@@ -57,11 +57,11 @@ def test_two_bugs_built_together_are_two_findings(
     done = subprocess.run(command, cwd=folder / name, env=environment, capture_output=True, text=True)
     assert done.returncode == 1, done.stdout + done.stderr
     findings = json.loads((folder / name / "report.json").read_text(encoding="utf-8"))["findings"]
-    told = [finding["message"] for finding in findings]
-    assert len(findings) == 2, told
+    messages = [finding["message"] for finding in findings]
+    assert len(findings) == 2, messages
     bugs = {bug["number"]: bug["kind"] for bug in listed["bug"]}
     found = [(finding["kind"], marks(finding, source)) for finding in findings]
     assert any(
         all(kind == bugs[bug] and bug in named for bug, (kind, named) in zip(order, found, strict=True))
         for order in ((one, other), (other, one))
-    ), told
+    ), messages

@@ -96,8 +96,8 @@ def test_c_and_python_agree_on_patterns(library: RuntimeLibrary, tmp_path: Path)
         check=True,
     )
     for pattern in PATTERNS:
-        told = subprocess.check_output([target, pattern, *CASES], text=True)
-        assert told == "".join("01"[matches(case, pattern.split("\n"))] for case in CASES), pattern
+        events = subprocess.check_output([target, pattern, *CASES], text=True)
+        assert events == "".join("01"[matches(case, pattern.split("\n"))] for case in CASES), pattern
 
 
 RENAMED = (
@@ -211,8 +211,8 @@ def test_output_and_files_of_c_plus_plus_streams_are_recorded(library: RuntimeLi
     )  # fmt: skip
     recording = record(Workload([str(target), "{pool}"], ["*.db"], timeout_s=60), tmp_path / "w")
     trace = decode(recording.trace)
-    told = [event.data.decode() if event.kind == "STORE" else event.offset for event in trace.of("STORE", "OUTPUT")]
-    assert told == ["a", 4, "b", 9, "c", "d"]
+    events = [event.data.decode() if event.kind == "STORE" else event.offset for event in trace.of("STORE", "OUTPUT")]
+    assert events == ["a", 4, "b", 9, "c", "d"]
     assert [event.data for event in trace.of("WRITE")] == [b"through a stream"]
 
 
@@ -223,11 +223,11 @@ HEADERS = Path("/usr/include/libpmem.h")
 def test_libpmem_calls_become_flushes_fences_and_copies(recorded: Callable[..., tuple]) -> None:
     trace, _ = recorded("pmem", "libpmem", flags=("-lpmem",), env={"PMEM_IS_PMEM_FORCE": "1"})
     nt, bulk = 1, 4 | 8
-    told = [
+    events = [
         (event.kind, event.offset, event.size, event.flags)
         for event in trace.of("STORE", "FLUSH", "FENCE", "SYNC_BEGIN")
     ]
-    assert told == [
+    assert events == [
         ("STORE", 0, 1, 0), ("FLUSH", 0, 1, 0), ("FENCE", 0, 0, 0),
         ("STORE", 64, 1, 0), ("FLUSH", 64, 8, 0), ("FENCE", 0, 0, 0),
         ("STORE", 128, 16, bulk), ("FLUSH", 128, 16, 0), ("FENCE", 0, 0, 0),

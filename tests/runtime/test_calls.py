@@ -45,11 +45,11 @@ def replay(trace, file: int = 1) -> bytes:
 
 def test_a_synchronous_write_carries_the_sync_of_its_range(recorded: Callable[..., tuple]) -> None:
     trace, recording = recorded("calls", "synced-writes")
-    told = [
+    events = [
         (event.kind, event.aux, event.offset, event.size, event.flags)
         for event in trace.of("WRITE", "SYNC_BEGIN", "SYNC_END")
     ]
-    assert told == [
+    assert events == [
         ("WRITE", 0, 0, 4, 0), ("SYNC_BEGIN", OSYNC, 0, 4, 0), ("SYNC_END", OSYNC, 0, 4, 0),
         ("WRITE", 0, 8, 4, 0), ("SYNC_BEGIN", ODSYNC, 8, 4, 0), ("SYNC_END", ODSYNC, 8, 4, 0),
         ("WRITE", 0, 12, 4, APPEND), ("WRITE", 0, 16, 4, APPEND),
@@ -74,8 +74,8 @@ def test_syncs_are_intervals_on_a_file_a_folder_or_everything(recorded: Callable
 
 def test_changes_of_size_and_existence_are_recorded_once_and_only_if_they_happen(recorded) -> None:
     trace, _ = recorded("calls", "sizes", must_update=False)
-    told = [(event.kind, event.file, event.offset) for event in trace.of("CREATE", "TRUNCATE")]
-    assert told == [
+    events = [(event.kind, event.file, event.offset) for event in trace.of("CREATE", "TRUNCATE")]
+    assert events == [
         ("CREATE", 1, 0), ("TRUNCATE", 1, 100), ("TRUNCATE", 1, 40), ("TRUNCATE", 1, 60), ("TRUNCATE", 1, 200),
         ("TRUNCATE", 1, 300), ("TRUNCATE", 1, 0), ("CREATE", 2, 0),
     ]  # fmt: skip
@@ -99,9 +99,9 @@ def test_links_and_copies_in_the_kernel_are_named_as_not_modelled(recorded: Call
 
 def test_what_is_read_into_a_mapping_is_stored(recorded: Callable[..., tuple]) -> None:
     trace, _ = recorded("calls", "reads")
-    told = [(event.offset, event.data, event.flags) for event in trace.of("STORE")]
+    events = [(event.offset, event.data, event.flags) for event in trace.of("STORE")]
     flags = BULK | LIBRARY
-    assert told == [
+    assert events == [
         (10, b"0123456789abcdef", flags),
         (100, b"456789abcdef", flags),
         (200, b"4567", flags),

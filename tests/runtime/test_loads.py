@@ -88,7 +88,7 @@ def run(program: Path, loads: bool = False, memory: str = "persistent", *argumen
     return read(recording.trace), recording.stdout.read_text(encoding="ascii")
 
 
-def said(trace: Trace, program: Path, rows: np.ndarray) -> list[str]:
+def described(trace: Trace, program: Path, rows: np.ndarray) -> list[str]:
     facts = ProgramFacts.load([program])
     lines = []
     for row in rows:
@@ -102,11 +102,11 @@ def said(trace: Trace, program: Path, rows: np.ndarray) -> list[str]:
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O2"])
-def test_reads_are_told_with_site_place_and_calls_and_repeated_ones_once(compiled: Build, level: str) -> None:
+def test_reads_are_recorded_with_site_place_and_calls_and_repeated_ones_once(compiled: Build, level: str) -> None:
     program = compiled(NODES, level)
     trace, _ = run(program, loads=True)
     assert set(trace.loads["kind"]) == {Kind.LOAD}
-    assert said(trace, program, trace.loads) == [
+    assert described(trace, program, trace.loads) == [
         "node.key+0x8,8 @ 3 < 8",
         "node.next+0x0,8 @ 3 < 8",
         "node.key+0x8,8 @ 3 < 10",
@@ -145,10 +145,10 @@ def test_a_read_has_the_number_of_the_event_that_follows(compiled: Build) -> Non
     stores = trace.events[trace.events["kind"] == Kind.STORE]
     first = int(stores["seq"][0])
     before = trace.loads[trace.loads["seq"] <= first]
-    assert said(trace, program, before) == ["node.key+0x8,8 @ 3 < 8", "node.next+0x0,8 @ 3 < 8"]
+    assert described(trace, program, before) == ["node.key+0x8,8 @ 3 < 8", "node.next+0x0,8 @ 3 < 8"]
     added = next(event for event in stores if int(event["offset"]) == 0x20)
     read_by = trace.loads[(trace.loads["offset"] == 0x20) & (trace.loads["seq"] <= added["seq"])]
-    assert said(trace, program, read_by) == ["node.uses+0x20,4 @ 16"]
+    assert described(trace, program, read_by) == ["node.uses+0x20,4 @ 16"]
 
 
 REPEATED = """
@@ -169,7 +169,7 @@ int main(int argc, char **argv)
 def test_only_a_read_that_repeats_the_latest_of_its_site_is_left_out(compiled: Build) -> None:
     program = compiled(REPEATED, "-O0")
     trace, _ = run(program, loads=True)
-    assert [(int(load["offset"]), said(trace, program, [load])[0][-1]) for load in trace.loads] == [
+    assert [(int(load["offset"]), described(trace, program, [load])[0][-1]) for load in trace.loads] == [
         (0, "7"),
         (8, "7"),
         (0, "9"),
@@ -210,7 +210,7 @@ def test_reads_of_a_long_run_are_left_out_between_gaps_only(compiled: Build, lev
         assert bool(np.all(steps[:-1] == 1))
     assert (1 << 17) + 4 * 4096 < len(trace.loads) < 200000
     # a site that few reads are known of
-    assert said(trace, program, trace.loads[-1:]) == ["load+0x1f40,8 @ 11"]
+    assert described(trace, program, trace.loads[-1:]) == ["load+0x1f40,8 @ 11"]
     assert int(trace.gaps["seq"][-1]) == int(trace.loads["seq"][-1]) == int(trace.events["seq"][-2])
 
 
@@ -240,7 +240,7 @@ int main(int argc, char **argv)
 def test_a_forked_child_reads_in_its_own_name(compiled: Build) -> None:
     program = compiled(READS_AFTER_FORK, "-O0")
     trace, _ = run(program, loads=True)
-    assert said(trace, program, trace.loads) == ["load+0x10,8 @ 6", "load+0x10,8 @ 8"]
+    assert described(trace, program, trace.loads) == ["load+0x10,8 @ 6", "load+0x10,8 @ 8"]
     parent, child = trace.loads
     assert int(parent["pid"]) != int(child["pid"])
     assert int(parent["thread"]) == int(trace.events[trace.events["kind"] == Kind.STORE]["thread"][0])
@@ -329,14 +329,14 @@ def sanitizing(sanitizer: str) -> list[str]:
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "undefined"])
-def test_reads_of_a_sanitized_program_are_told_as_of_any_other(compiled: Build, sanitizer: str) -> None:
+def test_reads_of_a_sanitized_program_are_recorded_as_of_any_other(compiled: Build, sanitizer: str) -> None:
     program = compiled(NODES, "-O1", *sanitizing(sanitizer))
     trace, _ = run(program, loads=True)
     plain = compiled(NODES, "-O1")
     expected, _ = run(plain, loads=True)
 
     def ordinary(of: Trace, made_by: Path) -> list[str]:
-        return [line for line in said(of, made_by, of.loads) if line.startswith(("node.key", "node.next"))]
+        return [line for line in described(of, made_by, of.loads) if line.startswith(("node.key", "node.next"))]
 
     assert ordinary(trace, program) == ordinary(expected, plain) != []
 

@@ -87,7 +87,7 @@ def test_a_private_mapping_is_not_persistent(recorded: Callable[..., tuple]) -> 
     assert trace.of("STORE", "MAP") == []
 
 
-def test_msync_covers_whole_pages_and_says_if_it_failed(recorded: Callable[..., tuple]) -> None:
+def test_msync_covers_whole_pages_and_is_recorded_with_its_failure(recorded: Callable[..., tuple]) -> None:
     trace, _ = recorded("maps", "synced")
     begins = trace.of("SYNC_BEGIN")
     assert [(event.aux, event.offset, event.size) for event in begins] == [(1, 4096, 8192), (2, 0, 4096), (1, 1, 4096)]

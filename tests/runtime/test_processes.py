@@ -36,7 +36,7 @@ def test_a_forked_child_is_a_thread_and_process_of_its_own(recorded: Callable[..
     assert len(trace.of("UNIT_DEF")) == 1
 
 
-def test_exec_goes_on_in_the_same_trace_with_the_same_file_ids(recorded: Callable[..., tuple]) -> None:
+def test_exec_continues_the_same_trace_with_the_same_file_ids(recorded: Callable[..., tuple]) -> None:
     trace, _ = recorded("processes", "exec")
     assert [(event.data, event.file, event.offset) for event in trace.of("STORE")] == [
         (b"a", 1, 0), (b"b", 1, 1), (b"c", 2, 0),

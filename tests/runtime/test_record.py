@@ -175,7 +175,7 @@ def test_a_file_system_without_room_stops_the_recording(program: Callable[..., P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
-def test_a_workload_that_finds_no_room_in_the_pool_is_told_from_one_that_fails(tmp_path: Path) -> None:
+def test_a_workload_that_finds_no_room_in_the_pool_is_distinguished_from_one_that_fails(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], check=False).returncode:

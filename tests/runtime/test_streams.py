@@ -9,8 +9,8 @@ from .test_calls import replay
 
 def test_output_is_recorded_when_it_reaches_the_file(recorded: Callable[..., tuple]) -> None:
     trace, recording = recorded("streams", "prints")
-    told = [event.data.decode() if event.kind == "STORE" else event.offset for event in trace.of("STORE", "OUTPUT")]
-    assert told == ["a", 4, "b", 8, "c", 14, "d", "e", 18, "f", "g", 19]
+    events = [event.data.decode() if event.kind == "STORE" else event.offset for event in trace.of("STORE", "OUTPUT")]
+    assert events == ["a", 4, "b", 8, "c", 14, "d", "e", 18, "f", "g", 19]
     assert recording.stdout.read_text() == "one\ntwo\nthree\nfour5"
 
 

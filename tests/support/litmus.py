@@ -454,7 +454,7 @@ def nt_store_fence_orders(t: TraceBuilder) -> None:
 
 
 @litmus("eadr", "eadr", (X, Y), IN_ORDER)
-def nt_store_comes_after_what_was_visible(t: TraceBuilder) -> None:
+def nt_store_follows_what_was_visible(t: TraceBuilder) -> None:
     one(t, X)
     t.nt_store("a", Y, 8, 1)
 

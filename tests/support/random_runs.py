@@ -38,9 +38,9 @@ def runs(most: int = 9) -> st.SearchStrategy[list[Step]]:
     loose = st.tuples(st.just("nt"), st.just(0), st.sampled_from(OBJECTS))
     flush = st.tuples(st.sampled_from(["clwb", "clwb", "clflush"]), st.just(0), st.sampled_from([0, 64, 128]))
     fence = st.just(("fence", 0, 0))
-    told = st.tuples(st.sampled_from(["begin", "end", "output"]), st.just(0), st.just(0))
+    marks = st.tuples(st.sampled_from(["begin", "end", "output"]), st.just(0), st.just(0))
     sync = st.just(("sync", 0, 0))
-    return st.lists(st.one_of(store, store, store, flush, flush, fence, loose, told, sync), min_size=1, max_size=most)
+    return st.lists(st.one_of(store, store, store, flush, flush, fence, loose, marks, sync), min_size=1, max_size=most)
 
 
 def script_of(folder: Path, steps: list[Step]) -> Script:

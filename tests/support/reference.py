@@ -31,7 +31,7 @@ State = tuple[Image, int, int]
 PAGE = 4096
 
 
-def told(program: Program, crash: int) -> tuple[int, int]:
+def acknowledged(program: Program, crash: int) -> tuple[int, int]:
     done = program[:crash]
     return sum(s[1] == "mark" for s in done), max((s[2] for s in done if s[1] == "printed"), default=0)
 
@@ -209,7 +209,7 @@ def px86(first: First, program: Program) -> set[State]:
                 states.add(
                     (
                         replay(first, program[:crash], chosen, {**atoms, (crash - 1, -1): ("", 0, b"", 0)}),
-                        *told(program, crash),
+                        *acknowledged(program, crash),
                     )
                 )
     return states
@@ -248,7 +248,7 @@ def eadr(first: First, program: Program) -> set[State]:
                 states.add(
                     (
                         replay(first, program[: crash + 1 if caught else crash], chosen, {**atoms, **marker}),
-                        *told(program, crash),
+                        *acknowledged(program, crash),
                     )
                 )
     return states
@@ -394,5 +394,5 @@ def page_cache(
                             part[keep:] = bytes(len(part) - keep)
                     body[low : low + granule] = part
                 image.append((file, bytes(body[:length])))
-            states.add((tuple(image), *told(program, crash)))
+            states.add((tuple(image), *acknowledged(program, crash)))
     return states

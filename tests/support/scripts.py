@@ -50,10 +50,10 @@ class Script:
         return find_behaviours(build(self.trace.trace(), model, Options()), self.facts)
 
 
-Told = tuple[str, int, int, tuple[int, ...]]
+Described = tuple[str, int, int, tuple[int, ...]]
 
 
-def told(found: Behaviours) -> list[Told]:
+def described(found: Behaviours) -> list[Described]:
     """(type, start, life, numbers of the sites) of each behaviour, by type, start and time."""
     out = []
     for number in range(len(found)):

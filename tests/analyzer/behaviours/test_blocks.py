@@ -11,7 +11,7 @@ import pytest
 
 from crashcheck.analyzer.behaviours.blocks import MOST_BYTES, find_blocks
 from crashcheck.analyzer.behaviours.updates import AccessColumns
-from support.scripts import Script, site, told
+from support.scripts import Script, described, site
 
 FILL = site(kind="fill", line=1)
 RAW = site(line=2)
@@ -27,38 +27,38 @@ def test_two_functions_that_write_words_of_one_block_update_one_instance(tmp_pat
     for start in (128, 256):
         script.at(2, start + 8, stack=script.trace.stack_def(0, 2))
         script.at(3, start + 16, stack=script.trace.stack_def(0, 3))
-    assert told(script.found()) == [(BLOCK, 128, 0, (1, 2, 3)), (BLOCK, 256, 0, (1, 2, 3))]
+    assert described(script.found()) == [(BLOCK, 128, 0, (1, 2, 3)), (BLOCK, 256, 0, (1, 2, 3))]
 
 
-def test_fields_are_told_by_their_place_in_the_block(tmp_path: Path) -> None:
+def test_fields_are_identified_by_their_place_in_the_block(tmp_path: Path) -> None:
     script = Script(tmp_path, FILL, RAW)
     script.at(1, 128, size=64)
     script.at(2, 128 + 24)
     assert [path for _, path in script.found().instances.fields] == ["*", "+24"]
 
 
-def test_a_block_that_is_filled_anew_is_a_new_instance(tmp_path: Path) -> None:
+def test_a_block_that_is_filled_again_is_a_new_instance(tmp_path: Path) -> None:
     script = Script(tmp_path, FILL, RAW)
     for _ in range(2):
         script.at(1, 128, size=64)
         script.at(2, 136)
-    assert told(script.found()) == [(BLOCK, 128, 0, (1, 2)), (BLOCK, 128, 1, (1, 2))]
+    assert described(script.found()) == [(BLOCK, 128, 0, (1, 2)), (BLOCK, 128, 1, (1, 2))]
 
 
-def test_memory_that_is_used_anew_in_another_size_is_another_instance(tmp_path: Path) -> None:
+def test_memory_that_is_reused_in_another_size_is_another_instance(tmp_path: Path) -> None:
     script = Script(tmp_path, FILL, RAW)
     script.at(1, 128, size=64)
     script.at(2, 136)
     script.at(1, 128, size=128)
     script.at(2, 136)
-    assert told(script.found()) == [("(block of 128 bytes)", 128, 0, (1, 1, 2)), (BLOCK, 128, 0, (1, 2))]
+    assert described(script.found()) == [("(block of 128 bytes)", 128, 0, (1, 1, 2)), (BLOCK, 128, 0, (1, 2))]
 
 
 def test_a_fill_of_a_part_is_an_update_of_the_block(tmp_path: Path) -> None:
     script = Script(tmp_path, FILL, RAW)
     script.at(1, 128, size=64)
     script.at(1, 144, size=16)
-    assert told(script.found()) == [(BLOCK, 128, 0, (1, 1))]
+    assert described(script.found()) == [(BLOCK, 128, 0, (1, 1))]
 
 
 def test_what_reaches_out_of_a_block_is_no_part_of_it(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_what_reaches_out_of_a_block_is_no_part_of_it(tmp_path: Path) -> None:
     script.at(1, 128, size=64)
     script.at(2, 184, size=16)
     script.at(2, 192)
-    assert {type_ for type_, *_ in told(script.found())} == {"(work)"}
+    assert {type_ for type_, *_ in described(script.found())} == {"(work)"}
 
 
 def test_a_word_with_a_type_keeps_it_and_the_rest_belongs_to_the_block(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_word_with_a_type_keeps_it_and_the_rest_belongs_to_the_block(tmp_path:
     script.at(3, 128, delta=0)
     script.at(2, 128)
     script.at(2, 144)
-    found = [(type_, start, sites) for type_, start, _, sites in told(script.found())]
+    found = [(type_, start, sites) for type_, start, _, sites in described(script.found())]
     assert found == [(BLOCK, 128, (2,)), ("entry", 128, (1, 3, 2))]
 
 
@@ -83,7 +83,7 @@ def test_a_whole_area_is_no_block(tmp_path: Path) -> None:
     script = Script(tmp_path, FILL, RAW)
     script.at(1, 0, size=MOST_BYTES + 8)
     script.at(2, 8)
-    assert {type_ for type_, *_ in told(script.found())} == {"(work)"}
+    assert {type_ for type_, *_ in described(script.found())} == {"(work)"}
 
 
 def by_hand(rows: list[tuple[int, int, bool]]) -> list[tuple[int, int, int] | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.scripts import Script, site, told
+from support.scripts import Script, described, site
 
 A = site("M.a", ("M", "a", 0, 8), line=1)
 B = site("M.b", ("M", "b", 8, 8), line=2)
@@ -16,7 +16,7 @@ N = 1024
 
 
 def epochs(script: Script, type_: str = "M", model: str = "px86") -> list[tuple[int, ...]]:
-    return [sites for name, _, _, sites in told(script.found(model)) if name == type_]
+    return [sites for name, _, _, sites in described(script.found(model)) if name == type_]
 
 
 def test_the_epochs_of_figure_8(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_another_instance_must_have_persisted_as_a_whole(tmp_path: Path) -> None
     assert epochs(script) == [(1, 3)]
 
 
-def test_another_instance_ends_an_epoch_however_much_lies_between(tmp_path: Path) -> None:
+def test_another_instance_ends_an_epoch_however_much_is_between(tmp_path: Path) -> None:
     """Hundreds of updates that have not persisted follow the one that has."""
     for persists, expected in ((True, [(1,), (3,)]), (False, [(1, 3)])):
         script = Script(tmp_path, A, B, C, D, E, size=1 << 20)

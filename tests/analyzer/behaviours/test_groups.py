@@ -40,7 +40,7 @@ def sites_of(group: BehaviourGroup) -> tuple[int, ...]:
     return tuple(found.site for found in group.sites)
 
 
-def test_insert_stands_for_insert_ordered(tmp_path: Path) -> None:
+def test_insert_represents_insert_ordered(tmp_path: Path) -> None:
     script = Script(tmp_path, KEY, VALUE, VALID)
     insert(script, 1024, ordered=True)
     insert(script, 2048)

@@ -9,7 +9,7 @@ import pytest
 
 from crashcheck.analyzer.behaviours.layout import ProgramTypes, enclosing_structs, recorded_struct
 from crashcheck.analyzer.compile.facts import FieldLayout, TypeLayout
-from support.scripts import HEADER, Script, site, told
+from support.scripts import HEADER, Script, described, site
 
 # struct entry { key; value; }; struct bucket { char valid[8]; entry entry[7]; }; struct table { magic; bucket top[4]; }
 KEY = site("bucket.entry[].key", ("entry", "key", 0, 8), ("bucket", "entry", 8, 112), line=1)
@@ -26,13 +26,13 @@ ATOMIC = site("entry.key", ("entry", "key", 0, 8), kind="atomic", line=11, file=
 
 
 def instances(script: Script) -> list[tuple[str, int, int]]:
-    return sorted({(type_, start, life) for type_, start, life, _ in told(script.found())})
+    return sorted({(type_, start, life) for type_, start, life, _ in described(script.found())})
 
 
 def test_an_update_of_a_nested_struct_belongs_to_it_and_to_each_enclosing_one(tmp_path: Path) -> None:
     script = Script(tmp_path, KEY, VALUE, VALID)
     script.at(1, 128 + 8 + 3 * 16, delta=8 + 3 * 16)
-    assert told(script.found()) == [("bucket", 128, 0, (1,)), ("entry", 184, 0, (1,))]
+    assert described(script.found()) == [("bucket", 128, 0, (1,)), ("entry", 184, 0, (1,))]
 
 
 def test_elements_of_an_array_are_instances_and_scalars_in_an_array_are_not(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_elements_of_an_array_are_instances_and_scalars_in_an_array_are_not(tmp_
         script.at(1, 8 + 16 * slot, delta=8 + 16 * slot)
         script.at(2, 16 + 16 * slot, delta=16 + 16 * slot)
         script.at(3, slot, size=1, delta=slot)
-    assert told(script.found()) == [
+    assert described(script.found()) == [
         ("bucket", 0, 0, (1, 2, 3, 1, 2, 3)),
         ("entry", 8, 0, (1, 2)),
         ("entry", 24, 0, (1, 2)),
@@ -79,14 +79,14 @@ def test_a_copy_without_a_type_updates_what_typed_updates_wrote_there(tmp_path: 
     script.at(1, 8, delta=8)
     script.at(2, 16, delta=16)
     script.at(3, 8, size=16)
-    assert told(script.found()) == [("bucket", 0, 0, (1, 2, 3)), ("entry", 8, 0, (1, 2, 3))]
+    assert described(script.found()) == [("bucket", 0, 0, (1, 2, 3)), ("entry", 8, 0, (1, 2, 3))]
 
 
-def test_a_typed_copy_takes_no_part_in_another_object_that_lay_there(tmp_path: Path) -> None:
+def test_a_typed_copy_belongs_to_no_other_object_that_was_there_before(tmp_path: Path) -> None:
     script = Script(tmp_path, OTHER, COPY, KEY)
     script.at(1, 64, delta=0)
     script.at(2, 64, size=16, delta=0)
-    assert told(script.found()) == [("entry", 64, 0, (2,)), ("node", 64, 0, (1,))]
+    assert described(script.found()) == [("entry", 64, 0, (2,)), ("node", 64, 0, (1,))]
 
 
 def test_an_untyped_update_takes_the_type_last_written_there_and_a_fill_the_next(tmp_path: Path) -> None:
@@ -98,23 +98,23 @@ def test_an_untyped_update_takes_the_type_last_written_there_and_a_fill_the_next
         script.at(3, 8, delta=8)
         script.at(number, 8)
         script.at(4, 8, delta=0)
-        assert [(type_, start, sites) for type_, start, _, sites in told(script.found())] == expected
+        assert [(type_, start, sites) for type_, start, _, sites in described(script.found())] == expected
 
 
 def test_an_untyped_update_before_any_typed_one_takes_the_first_after_it(tmp_path: Path) -> None:
     script = Script(tmp_path, RAW, OTHER)
     script.at(1, 64)
     script.at(2, 64, delta=0)
-    assert told(script.found()) == [("node", 64, 0, (1, 2))]
+    assert described(script.found()) == [("node", 64, 0, (1, 2))]
 
 
-def test_what_has_no_type_is_told_by_its_call_stack(tmp_path: Path) -> None:
+def test_updates_without_a_type_are_identified_by_their_call_stack(tmp_path: Path) -> None:
     script = Script(tmp_path, RAW, OTHER)
     one, other = script.trace.stack_def(0, 2), script.trace.stack_def(0, 1)
     script.at(1, 64, stack=one)
     script.at(1, 4096, stack=one)
     script.at(1, 64, stack=other)
-    assert told(script.found()) == [("(work)", one, 0, (1, 1)), ("(work)", other, 0, (1,))]
+    assert described(script.found()) == [("(work)", one, 0, (1, 1)), ("(work)", other, 0, (1,))]
 
 
 def test_a_fill_of_all_known_fields_begins_a_new_life(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_fill_of_all_known_fields_begins_a_new_life(tmp_path: Path) -> None:
     script.at(2, 16, delta=16)
     script.at(3, 8, size=16)
     script.at(1, 8, delta=8)
-    lives = [(start, life, sites) for type_, start, life, sites in told(script.found()) if type_ == "entry"]
+    lives = [(start, life, sites) for type_, start, life, sites in described(script.found()) if type_ == "entry"]
     assert lives == [(8, 0, (1, 2)), (8, 1, (3, 1))]
 
 
@@ -132,7 +132,7 @@ def test_a_fill_of_a_part_does_not(tmp_path: Path) -> None:
     script.at(1, 8, delta=8)
     script.at(3, 16, size=8)
     script.at(2, 16, delta=16)
-    assert [life for type_, _, life, _ in told(script.found()) if type_ == "entry"] == [0]
+    assert [life for type_, _, life, _ in described(script.found()) if type_ == "entry"] == [0]
 
 
 def test_memory_that_another_object_wrote_in_between_is_a_new_instance(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_memory_that_another_object_wrote_in_between_is_a_new_instance(tmp_path:
     script.at(1, 64, delta=0)
     script.at(2, 64, delta=8)
     script.at(1, 64, delta=0)
-    assert [(life, sites) for type_, _, life, sites in told(script.found()) if type_ == "node"] == [
+    assert [(life, sites) for type_, _, life, sites in described(script.found()) if type_ == "node"] == [
         (0, (1,)),
         (1, (1,)),
     ]
@@ -191,7 +191,9 @@ def test_the_distance_of_elements_is_the_smallest_that_fits_what_is_known() -> N
 def test_a_file_that_grows_belongs_to_its_call_stack(tmp_path: Path) -> None:
     script = Script(tmp_path, RAW, size=0)
     script.trace.truncate("f", 8192)
-    assert [(type_, sites) for type_, _, _, sites in told(script.found("page-cache"))] == [("(unknown code)", (0,))]
+    assert [(type_, sites) for type_, _, _, sites in described(script.found("page-cache"))] == [
+        ("(unknown code)", (0,))
+    ]
 
 
 LOG = site("log.word[]", ("log", "word", 64, 64), line=20)
@@ -205,7 +207,7 @@ def test_an_element_whose_index_was_computed_belongs_to_the_instance_around_it(t
     script.at(1, 4096 + 64)
     script.at(1, 4096 + 64 + 56)
     script.at(1, 4096 + 64 + 64)  # beyond the array
-    assert told(script.found()) == [("(work)", 0, 0, (1,)), ("log", 4096, 0, (2, 1, 1))]
+    assert described(script.found()) == [("(work)", 0, 0, (1,)), ("log", 4096, 0, (2, 1, 1))]
 
 
 def test_it_is_found_however_late_the_instance_shows_and_not_where_two_overlap(tmp_path: Path) -> None:
@@ -215,7 +217,7 @@ def test_it_is_found_however_late_the_instance_shows_and_not_where_two_overlap(t
     script.at(2, 4096, delta=0)
     script.at(2, 8192, delta=0)
     script.at(2, 8192 + 16, delta=0)
-    assert told(script.found()) == [
+    assert described(script.found()) == [
         ("(work)", 0, 0, (1,)),
         ("log", 4096, 0, (1, 2)),
         ("log", 8192, 0, (2,)),
@@ -229,7 +231,7 @@ def test_within_it_elements_are_found_by_their_declared_distance(tmp_path: Path)
     script.at(2, 4096, delta=0)
     for element in (0, 3):
         script.at(1, 4096 + 64 + 32 * element + 8)
-    assert told(script.found()) == [
+    assert described(script.found()) == [
         ("log", 4096, 0, (2, 1, 1)),
         ("record", 4160, 0, (1,)),
         ("record", 4256, 0, (1,)),
@@ -252,17 +254,17 @@ def test_elements_are_located_as_by_looking_at_every_instance(tmp_path: Path, se
         if len(around) == 1:
             expected[around[0]] = expected.get(around[0], 0) + 1
     found: dict[int, int] = {}
-    for type_, start, _, sites in told(script.found()):
+    for type_, start, _, sites in described(script.found()):
         if type_ == "log" and 1 in sites:
             found[start] = found.get(start, 0) + sites.count(1)
     assert found == expected
 
 
-def test_what_lies_between_the_fields_of_a_declared_type_belongs_to_it(tmp_path: Path) -> None:
+def test_bytes_between_the_fields_of_a_declared_type_belong_to_it(tmp_path: Path) -> None:
     entry = TypeLayout("entry", 24, (FieldLayout("key", 0, 8, "", 0), FieldLayout("value", 8, 8, "", 0)))
     script = Script(tmp_path, RAW, COPY, layouts=(entry,))
     script.at(2, 64, size=16, delta=0)
     script.at(1, 64 + 16)
     found = script.found()
-    assert told(found) == [("entry", 64, 0, (2, 1))]
+    assert described(found) == [("entry", 64, 0, (2, 1))]
     assert "(padding)" in {path for _, path in found.instances.fields}

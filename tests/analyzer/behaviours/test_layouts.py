@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crashcheck.analyzer.behaviours.layout import ProgramTypes, enclosing_structs
 from crashcheck.analyzer.compile.facts import FieldLayout, TypeLayout
-from support.scripts import Script, site, told
+from support.scripts import Script, described, site
 
 ENTRY = TypeLayout("entry", 24, (FieldLayout("key", 0, 8, "", 0), FieldLayout("value", 8, 16, "", 0)))
 BUCKET = TypeLayout("bucket", 80, (FieldLayout("valid", 0, 8, "", 8), FieldLayout("entry", 8, 72, "entry", 3)))
@@ -35,7 +35,7 @@ def test_an_update_without_type_belongs_to_what_is_declared_at_its_place(tmp_pat
         script = Script(tmp_path / folder, KEY, VALID, RAW, layouts=layouts)
         script.at(1, 1024 + 8, delta=8)
         script.at(3, 1024 + 8 + 16)
-        return told(script.found())
+        return described(script.found())
 
     assert run("known", BUCKET, ENTRY) == [("bucket", 1024, 0, (1, 3)), ("entry", 1032, 0, (1, 3))]
     assert run("unknown")[1:] == [("bucket", 1024, 0, (1,)), ("entry", 1032, 0, (1,))]

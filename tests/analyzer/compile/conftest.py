@@ -98,9 +98,9 @@ def explain(text: str, program: Path) -> list[str]:
         return unit.sites[int(index)]
 
     def describe(found: re.Match[str]) -> str:
-        told = site(found.group(1), found.group(2))
-        variable = f" {told.variable}" if told.variable else ""
-        return f"|{variable} at {place(told)}"
+        known = site(found.group(1), found.group(2))
+        variable = f" {known.variable}" if known.variable else ""
+        return f"|{variable} at {place(known)}"
 
     text = re.sub(r"site=(\w+):(\d+) depth=\d+", describe, text)
     text = re.sub(r"<(\w+):(\d+)", lambda found: f"< {place(site(found.group(1), found.group(2)))}", text)
@@ -108,8 +108,8 @@ def explain(text: str, program: Path) -> list[str]:
 
 
 @pytest.fixture
-def told(build: Build) -> Run:
-    """`told(source, ...)`: what the recorder is told when the program runs."""
+def recorded(build: Build) -> Run:
+    """`recorded(source, ...)`: the calls of hooks when the program runs."""
 
     def run(source: str, *flags: str, cxx: bool = False, clang: str = NEWEST) -> list[str]:
         program = build(source, *flags, cxx=cxx, clang=clang)

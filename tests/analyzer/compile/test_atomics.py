@@ -7,7 +7,7 @@ from collections.abc import Callable
 Run = Callable[..., list[str]]
 
 
-def test_each_atomic_operation_says_what_the_instruction_does(told: Run, clang: str) -> None:
+def test_each_atomic_operation_is_recorded_with_what_the_instruction_does(recorded: Run, clang: str) -> None:
     source = """
 #include <stdatomic.h>
 struct n { _Atomic long a; _Atomic int b; __int128 wide; _Atomic(int *) p; };
@@ -28,7 +28,7 @@ int main(void) {
     return 0;
 }
 """
-    events = told(source, "-O2", "-mcx16", clang=clang)
+    events = recorded(source, "-O2", "-mcx16", clang=clang)
     assert [line for line in events if line.startswith("begin")] == [
         f"begin @{offset}" for offset in (0, 0, 8, 0, 8, 8, 0, 0, 16, 32)
     ]
@@ -46,7 +46,7 @@ int main(void) {
     ]
 
 
-def test_locked_operations_elsewhere_are_fences_only_while_one_is_wanted(told: Run) -> None:
+def test_locked_operations_elsewhere_are_fences_only_while_one_is_wanted(recorded: Run) -> None:
     source = """
 static long other;
 int main(void) {
@@ -66,13 +66,13 @@ int main(void) {
     return 0;
 }
 """
-    assert told(source, "-O2") == [
+    assert recorded(source, "-O2") == [
         f"fence locked |{variable} at main:{line}"
         for line, variable in ((9, ""), (10, ""), (12, ""), (13, " other"), (14, ""))
     ]
 
 
-def test_only_a_sequentially_consistent_fence_is_an_instruction(told: Run) -> None:
+def test_only_a_sequentially_consistent_fence_is_an_instruction(recorded: Run) -> None:
     source = """
 #include <stdatomic.h>
 int main(void) {
@@ -87,10 +87,10 @@ int main(void) {
     return 0;
 }
 """
-    assert told(source, "-O2") == ["fence mfence | at main:5", "fence mfence | at main:9"]
+    assert recorded(source, "-O2") == ["fence mfence | at main:5", "fence mfence | at main:9"]
 
 
-def test_fields_of_globals_and_fixed_addresses_are_operands_of_any_instruction(told: Run, clang: str) -> None:
+def test_fields_of_globals_and_fixed_addresses_are_operands_of_any_instruction(recorded: Run, clang: str) -> None:
     source = """
 #include <sys/mman.h>
 struct s { int a; int b; long c[4]; struct { char x; long y; } in; };
@@ -119,8 +119,8 @@ int main(void) {
 }
 """
     for level in ("-O0", "-O2"):
-        events = [line.split(" |")[0].split(" instance")[0] for line in told(source, level, clang=clang)]
-        pointer = events.pop(4)  # where the program lies is not the same in each run
+        events = [line.split(" |")[0].split(" instance")[0] for line in recorded(source, level, clang=clang)]
+        pointer = events.pop(4)  # the address of the program is not the same in each run
         assert pointer.startswith("end @16 ")
         assert pointer.endswith(" locked=0 stored=1")
         assert events == [

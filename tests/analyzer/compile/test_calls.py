@@ -43,8 +43,8 @@ int main() {
 """
 
 
-def test_bulk_operations_and_models_are_told(told: Run, clang: str) -> None:
-    assert told(BULK, "-O2", cxx=True, clang=clang) == [
+def test_bulk_operations_and_models_are_recorded(recorded: Run, clang: str) -> None:
+    assert recorded(BULK, "-O2", cxx=True, clang=clang) == [
         "strcpy @0 abc | node.name[] at main:13",
         "strcpy @0 def no site",
         "strcpy @0 ghi | at tail:8 < main:16",
@@ -67,7 +67,7 @@ def test_a_library_call_is_named_by_what_it_writes_to() -> None:
     ] * 5
 
 
-def test_a_model_that_the_program_defines_itself_is_left_alone(told: Run) -> None:
+def test_a_model_that_the_program_defines_itself_is_left_alone(recorded: Run) -> None:
     source = """
 char *strcpy(char *to, const char *from) {
     to[0] = from[0];
@@ -79,7 +79,7 @@ int main(void) {
     return 0;
 }
 """
-    (event,) = told(source, "-O1", "-fno-builtin")
+    (event,) = recorded(source, "-O1", "-fno-builtin")
     assert event == "store @0 71 flags=0 | at strcpy:3 < main:8"
 
 
@@ -141,9 +141,9 @@ int main() {
 """
 
 
-def test_the_shadow_stack_survives_every_way_out(told: Run, clang: str) -> None:
+def test_the_shadow_stack_survives_every_way_out(recorded: Run, clang: str) -> None:
     for level in ("-O0", "-O2"):
-        assert [line.split(" | ")[1] for line in told(STACK, level, cxx=True, clang=clang)] == [
+        assert [line.split(" | ")[1] for line in recorded(STACK, level, cxx=True, clang=clang)] == [
             "node.key at leaf:12 < main:38",
             "node.key at leaf:12 < guard::~guard:19 < middle:23 < main:40",
             "node.key at leaf:12 < main:42",
@@ -161,7 +161,7 @@ def test_calls_that_cannot_reach_a_hook_push_no_frame(build: Build) -> None:
     assert not any("quiet" in name or "pure" in name for name in called)
 
 
-def test_recursion_beyond_the_shadow_stack_is_clamped(told: Run) -> None:
+def test_recursion_beyond_the_shadow_stack_is_clamped(recorded: Run) -> None:
     source = """
 static long *p;
 __attribute__((noinline)) static void down(int n) {
@@ -177,13 +177,13 @@ int main(void) {
     return 0;
 }
 """
-    deep, shallow = told(source, "-O1")
+    deep, shallow = recorded(source, "-O1")
     assert deep.count("<") == 511
     assert deep.endswith("< main:11")
     assert shallow == "store @0 0100000000000000 flags=0 | at down:5 < main:12"
 
 
-def test_a_callback_from_uninstrumented_code_sees_its_callers(told: Run) -> None:
+def test_a_callback_from_uninstrumented_code_sees_its_callers(recorded: Run) -> None:
     source = """
 #include <stdlib.h>
 static int *p;
@@ -203,7 +203,7 @@ int main(void) {
     return 0;
 }
 """
-    assert told(source, "-O2") == [
+    assert recorded(source, "-O2") == [
         "store @0 01000000 flags=0 | at compare:5 < sort:9 < main:16",
         "store @0 02000000 flags=0 | at sort:10 < main:16",
     ]

@@ -64,7 +64,7 @@ def test_one_server_answers_calls_with_their_own_folder_and_environment(tmp_path
     assert len(servers(tmp_path / "run")) == 1
 
 
-def test_errors_and_codes_come_through(tmp_path: Path, home: dict[str, str]) -> None:
+def test_errors_and_exit_codes_reach_the_caller(tmp_path: Path, home: dict[str, str]) -> None:
     done = compile_with(home, tmp_path, "-c", "a.c")
     assert done.returncode == 1
     assert "use of undeclared identifier 'GREETING'" in done.stderr

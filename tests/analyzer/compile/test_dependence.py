@@ -22,7 +22,7 @@ from crashcheck.errors import CrashcheckError
 from support.compilers import plain_clang
 
 C = "struct s { long x, y, z, w; struct s *next; volatile long v; long a[4]; };\n"
-Told = Callable[..., list[str]]
+Dependent = Callable[..., list[str]]
 
 
 @pytest.fixture(params=["-O0", "-O2"])
@@ -64,75 +64,83 @@ def dependences(*units: UnitFacts, indirect: Mapping[SiteRef, frozenset[str]] | 
     )
 
 
-def of_stores(told: list[str]) -> list[str]:
-    return [line for line in told if line[0] != "["]
+def of_stores(dependent: list[str]) -> list[str]:
+    return [line for line in dependent if line[0] != "["]
 
 
 @pytest.fixture
-def told(facts_of: Callable[..., UnitFacts]) -> Told:
+def dependent(facts_of: Callable[..., UnitFacts]) -> Dependent:
     return lambda source, cxx=False: dependences(facts_of(source, cxx))
 
 
-def test_a_guarded_store_depends_on_the_guard_by_control(told: Told) -> None:
-    assert told("void f(struct s *p) { if (p->x) p->y = 3; p->z = 1; }") == ["y <- [x] c"]
+def test_a_guarded_store_depends_on_the_guard_by_control(dependent: Dependent) -> None:
+    assert dependent("void f(struct s *p) { if (p->x) p->y = 3; p->z = 1; }") == ["y <- [x] c"]
 
 
-def test_a_store_depends_by_value_on_what_it_computes_from(told: Told) -> None:
-    assert told("void f(struct s *p) { p->y = p->x + 3; }") == ["y <- [x] v"]
+def test_a_store_depends_by_value_on_what_it_computes_from(dependent: Dependent) -> None:
+    assert dependent("void f(struct s *p) { p->y = p->x + 3; }") == ["y <- [x] v"]
 
 
-def test_an_address_that_was_read_is_told_from_a_value(told: Told) -> None:
-    assert told("void f(struct s *p) { p->next->y = p->x; }") == ["y <- [next] a", "y <- [x] v"]
+def test_an_address_that_was_read_is_distinguished_from_a_value(dependent: Dependent) -> None:
+    assert dependent("void f(struct s *p) { p->next->y = p->x; }") == ["y <- [next] a", "y <- [x] v"]
 
 
-def test_an_index_that_was_read_is_an_address(told: Told) -> None:
-    assert told("void f(struct s *p) { p->a[p->x] = 1; }") == ["a[] <- [x] a"]
+def test_an_index_that_was_read_is_an_address(dependent: Dependent) -> None:
+    assert dependent("void f(struct s *p) { p->a[p->x] = 1; }") == ["a[] <- [x] a"]
 
 
-def test_a_guarded_read_depends_on_its_guardian(told: Told) -> None:
+def test_a_guarded_read_depends_on_its_guardian(dependent: Dependent) -> None:
     """Witcher's rule RO3."""
-    assert told("void f(struct s *p) { if (p->x) p->z = p->y + 3; }") == ["[y] <- [x] c", "z <- [x] c", "z <- [y] v"]
-
-
-def test_both_sides_of_a_short_circuit_decide(told: Told) -> None:
-    assert told("void f(struct s *p) { if (p->x && p->y) p->z = 1; }") == ["[y] <- [x] c", "z <- [x] c", "z <- [y] c"]
-
-
-def test_the_value_of_a_short_circuit_depends_on_its_first_side_by_control(told: Told) -> None:
-    assert told("void f(struct s *p) { p->z = p->x && p->y; }") == ["[y] <- [x] c", "z <- [x] c", "z <- [y] v"]
-
-
-def test_an_early_return_makes_the_rest_depend_on_its_condition(told: Told) -> None:
-    assert told("void f(struct s *p) { if (p->x) return; p->y = 1; p->z = 2; }") == ["y <- [x] c", "z <- [x] c"]
-
-
-def test_an_abort_makes_the_rest_depend_on_its_condition(told: Told) -> None:
-    assert told("void abort(void) __attribute__((noreturn)); void f(struct s *p) { if (p->x) abort(); p->y = 1; }") == [
-        "y <- [x] c"
+    assert dependent("void f(struct s *p) { if (p->x) p->z = p->y + 3; }") == [
+        "[y] <- [x] c",
+        "z <- [x] c",
+        "z <- [y] v",
     ]
 
 
-def test_each_case_of_a_switch_depends_on_what_is_switched_on(told: Told) -> None:
+def test_both_sides_of_a_short_circuit_decide(dependent: Dependent) -> None:
+    assert dependent("void f(struct s *p) { if (p->x && p->y) p->z = 1; }") == [
+        "[y] <- [x] c",
+        "z <- [x] c",
+        "z <- [y] c",
+    ]
+
+
+def test_the_value_of_a_short_circuit_depends_on_its_first_side_by_control(dependent: Dependent) -> None:
+    assert dependent("void f(struct s *p) { p->z = p->x && p->y; }") == ["[y] <- [x] c", "z <- [x] c", "z <- [y] v"]
+
+
+def test_an_early_return_makes_the_rest_depend_on_its_condition(dependent: Dependent) -> None:
+    assert dependent("void f(struct s *p) { if (p->x) return; p->y = 1; p->z = 2; }") == ["y <- [x] c", "z <- [x] c"]
+
+
+def test_an_abort_makes_the_rest_depend_on_its_condition(dependent: Dependent) -> None:
+    assert dependent(
+        "void abort(void) __attribute__((noreturn)); void f(struct s *p) { if (p->x) abort(); p->y = 1; }"
+    ) == ["y <- [x] c"]
+
+
+def test_each_case_of_a_switch_depends_on_what_is_switched_on(dependent: Dependent) -> None:
     source = "void f(struct s *p) { switch (p->x) { case 1: p->y = 1; break; case 7: p->z = 1; } p->w = 1; }"
-    assert told(source) == ["y <- [x] c", "z <- [x] c"]
+    assert dependent(source) == ["y <- [x] c", "z <- [x] c"]
 
 
-def test_a_loop_s_body_depends_on_its_condition_and_what_follows_does_not(told: Told) -> None:
+def test_a_loop_s_body_depends_on_its_condition_and_what_follows_does_not(dependent: Dependent) -> None:
     source = "void f(struct s *p) { for (long i = 0; i < p->x; i++) p->y = 1; p->z = 1; }"
-    assert told(source) == ["[x] <- [x] c", "y <- [x] c"]
+    assert dependent(source) == ["[x] <- [x] c", "y <- [x] c"]
 
 
-def test_a_loop_carries_what_its_variable_was_read_from(told: Told) -> None:
+def test_a_loop_carries_what_its_variable_was_read_from(dependent: Dependent) -> None:
     source = "void f(struct s *p) { while (p) { p->y = 1; p = p->next; } }"
-    assert told(source) == ["[next] <- [next] ac", "y <- [next] ac"]
+    assert dependent(source) == ["[next] <- [next] ac", "y <- [next] ac"]
 
 
-def test_code_after_an_endless_loop_s_branch_still_depends_on_it(told: Told) -> None:
-    assert told("void f(struct s *p) { if (p->x) for (;;) p->y = 1; p->z = 1; }") == ["y <- [x] c", "z <- [x] c"]
+def test_code_after_an_endless_loop_s_branch_still_depends_on_it(dependent: Dependent) -> None:
+    assert dependent("void f(struct s *p) { if (p->x) for (;;) p->y = 1; p->z = 1; }") == ["y <- [x] c", "z <- [x] c"]
 
 
-def test_a_conditional_expression_is_decided_by_its_condition(told: Told) -> None:
-    assert told("void f(struct s *p) { p->z = p->x ? p->y : p->w; }") == [
+def test_a_conditional_expression_is_decided_by_its_condition(dependent: Dependent) -> None:
+    assert dependent("void f(struct s *p) { p->z = p->x ? p->y : p->w; }") == [
         "[w] <- [x] c",
         "[y] <- [x] c",
         "z <- [w] v",
@@ -153,73 +161,73 @@ def test_a_select_is_data() -> None:
     assert function.sites[1] == SiteSummary(1, -1, (atom(SITE, 0),), (atom(PARAMETER, 1),))
 
 
-def test_which_of_two_assignments_holds_depends_on_the_branch_between_them(told: Told) -> None:
-    assert told("void f(struct s *p) { long t = 0; if (p->x) t = 1; p->y = t; }") == ["y <- [x] c"]
+def test_which_of_two_assignments_holds_depends_on_the_branch_between_them(dependent: Dependent) -> None:
+    assert dependent("void f(struct s *p) { long t = 0; if (p->x) t = 1; p->y = t; }") == ["y <- [x] c"]
 
 
-def test_a_local_that_is_overwritten_passes_nothing_on(told: Told) -> None:
-    assert told("void f(struct s *p) { long t = p->x; t = 5; p->y = t; }") == []
+def test_a_local_that_is_overwritten_passes_nothing_on(dependent: Dependent) -> None:
+    assert dependent("void f(struct s *p) { long t = p->x; t = 5; p->y = t; }") == []
 
 
-def test_a_volatile_read_counts_as_any_other(told: Told) -> None:
-    assert told("void f(struct s *p) { volatile long t = p->v; p->y = t; }") == ["y <- [v] v"]
+def test_a_volatile_read_counts_as_any_other(dependent: Dependent) -> None:
+    assert dependent("void f(struct s *p) { volatile long t = p->v; p->y = t; }") == ["y <- [v] v"]
 
 
-def test_a_struct_on_the_stack_passes_its_fields_into_a_copy(told: Told) -> None:
+def test_a_struct_on_the_stack_passes_its_fields_into_a_copy(dependent: Dependent) -> None:
     source = "void f(struct s *p, struct s *q) { struct s t; t.y = p->x; __builtin_memcpy(q, &t, sizeof t); }"
-    assert [line.rpartition(" <- ")[2] for line in told(source)] == ["[x] v"]
+    assert [line.rpartition(" <- ")[2] for line in dependent(source)] == ["[x] v"]
 
 
-def test_a_callee_s_result_carries_what_it_read(told: Told) -> None:
+def test_a_callee_s_result_carries_what_it_read(dependent: Dependent) -> None:
     source = "static long get(struct s *p) { return p->x; } void f(struct s *p) { p->y = get(p); }"
-    assert told(source) == ["y <- [x] v"]
+    assert dependent(source) == ["y <- [x] v"]
 
 
-def test_a_result_used_as_a_condition_is_control(told: Told) -> None:
+def test_a_result_used_as_a_condition_is_control(dependent: Dependent) -> None:
     source = "static long get(struct s *p) { return p->x; } void f(struct s *p) { if (get(p)) p->y = 1; }"
-    assert told(source) == ["y <- [x] c"]
+    assert dependent(source) == ["y <- [x] c"]
 
 
-def test_what_decides_the_result_is_control_too(told: Told) -> None:
+def test_what_decides_the_result_is_control_too(dependent: Dependent) -> None:
     source = "static long has(struct s *p) { if (p->x) return 1; return 0; } void f(struct s *p) { p->y = has(p); }"
-    assert told(source) == ["y <- [x] c"]
+    assert dependent(source) == ["y <- [x] c"]
 
 
-def test_an_argument_reaches_the_store_in_the_callee(told: Told) -> None:
+def test_an_argument_reaches_the_store_in_the_callee(dependent: Dependent) -> None:
     source = "static void set(struct s *p, long v) { p->y = v; } void f(struct s *p) { set(p->next, p->x); }"
-    assert told(source) == ["y <- [next] a^", "y <- [x] v^"]
+    assert dependent(source) == ["y <- [next] a^", "y <- [x] v^"]
 
 
-def test_a_callee_s_stores_depend_on_what_the_call_depends_on(told: Told) -> None:
+def test_a_callee_s_stores_depend_on_what_the_call_depends_on(dependent: Dependent) -> None:
     source = "static void set(struct s *p) { p->y = 1; } void f(struct s *p) { if (p->x) set(p); }"
-    assert told(source) == ["y <- [x] c^"]
+    assert dependent(source) == ["y <- [x] c^"]
 
 
-def test_two_callers_of_one_helper_do_not_mix(told: Told) -> None:
+def test_two_callers_of_one_helper_do_not_mix(dependent: Dependent) -> None:
     source = """static long twice(long v) { return 2 * v; }
     void f(struct s *p) { p->y = twice(p->x); } void g(struct s *p) { p->w = twice(p->z); }"""
-    assert told(source) == ["w <- [z] v", "y <- [x] v"]
+    assert dependent(source) == ["w <- [z] v", "y <- [x] v"]
 
 
-def test_a_recursive_function_ends_in_a_fixed_point(told: Told) -> None:
+def test_a_recursive_function_ends_in_a_fixed_point(dependent: Dependent) -> None:
     source = "long last(struct s *p) { return p->next ? last(p->next) : p->x; } void f(struct s *p) { p->y = last(p); }"
-    assert of_stores(told(source)) == ["y <- [next] c", "y <- [x] v"]
+    assert of_stores(dependent(source)) == ["y <- [next] c", "y <- [x] v"]
 
 
-def test_an_output_parameter_carries_what_the_callee_stored(told: Told) -> None:
+def test_an_output_parameter_carries_what_the_callee_stored(dependent: Dependent) -> None:
     source = (
         "static void get(struct s *p, long *out) { *out = p->x; } void f(struct s *p) { long t; get(p, &t); p->y = t; }"
     )
-    assert [line for line in told(source) if line.startswith("y")] == ["y <- [x] v"]
+    assert [line for line in dependent(source) if line.startswith("y")] == ["y <- [x] v"]
 
 
-def test_a_call_of_unknown_code_passes_its_arguments_to_its_result(told: Told) -> None:
-    assert told("long hash(long); void f(struct s *p) { p->y = hash(p->x); }") == ["y <- [x] v"]
+def test_a_call_of_unknown_code_passes_its_arguments_to_its_result(dependent: Dependent) -> None:
+    assert dependent("long hash(long); void f(struct s *p) { p->y = hash(p->x); }") == ["y <- [x] v"]
 
 
-def test_a_compare_and_swap_reads_and_writes(told: Told) -> None:
+def test_a_compare_and_swap_reads_and_writes(dependent: Dependent) -> None:
     source = "void f(struct s *p) { if (__sync_bool_compare_and_swap(&p->x, 0, p->z)) p->y = 1; }"
-    assert told(source) == ["x <- [z] v", "y <- [z] c", "y <- x c"]
+    assert dependent(source) == ["x <- [z] v", "y <- [z] c", "y <- x c"]
 
 
 def test_a_function_pointer_leads_where_the_trace_saw_it_go(facts_of: Callable[..., UnitFacts]) -> None:
@@ -235,10 +243,10 @@ def test_calls_cross_units(facts_of: Callable[..., UnitFacts]) -> None:
     assert dependences(caller, callee) == ["[z] <- [x] c", "y <- [x] c^", "y <- [z] v^"]
 
 
-def test_a_handler_depends_on_what_decided_the_throw(told: Told) -> None:
+def test_a_handler_depends_on_what_decided_the_throw(dependent: Dependent) -> None:
     source = """static void check(s *p) { if (p->x) throw 1; }
     void f(s *p) { try { check(p); p->y = 1; } catch (...) { p->z = 1; } }"""
-    assert {"y <- [x] c", "z <- [x] c"} <= set(told(source, cxx=True))
+    assert {"y <- [x] c", "z <- [x] c"} <= set(dependent(source, cxx=True))
 
 
 GRAPHS = st.integers(1, 9).flatmap(

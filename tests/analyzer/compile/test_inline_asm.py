@@ -60,8 +60,8 @@ int main(int argc, char **argv) {
 """
 
 
-def test_every_encoding_is_told(told: Run, clang: str) -> None:
-    events = told(ENCODINGS, "-O2", clang=clang)
+def test_every_encoding_is_recorded(recorded: Run, clang: str) -> None:
+    events = recorded(ENCODINGS, "-O2", clang=clang)
     assert [line.split(" |")[0] for line in events] == [
         "flush @0 1 clflush",
         "fence sfence",

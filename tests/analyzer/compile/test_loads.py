@@ -45,8 +45,8 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """
 
 
-def test_reads_reach_the_recorder_only_while_it_wants_them(told: Run, clang: str) -> None:
-    lines = [line for line in told(READS, "-O1", "-g", clang=clang) if line.startswith(("load", "string"))]
+def test_reads_reach_the_recorder_only_while_it_wants_them(recorded: Run, clang: str) -> None:
+    lines = [line for line in recorded(READS, "-O1", "-g", clang=clang) if line.startswith(("load", "string"))]
     assert [line.split("|")[1] for line in lines] == [" pair.a at main:11", " pair.b at main:12", " at main:13"]
     assert [line.split("|")[0].split()[:3] for line in lines] == [
         ["load", "@0", "8"],

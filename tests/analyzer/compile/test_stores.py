@@ -61,22 +61,22 @@ store @80 01010101010101010101010101010101 flags=1 instance=0 | all.v at main:27
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O1", "-O2", "-O3", "-Os"])
-def test_every_width_is_told_at_every_level(told: Run, level: str) -> None:
-    assert told(WIDTHS, level) == TOLD.splitlines()
+def test_every_width_is_recorded_at_every_level(recorded: Run, level: str) -> None:
+    assert recorded(WIDTHS, level) == TOLD.splitlines()
 
 
-def test_every_clang_tells_the_same(told: Run, clang: str) -> None:
-    assert told(WIDTHS, "-O2", clang=clang) == TOLD.splitlines()
+def test_programs_of_every_clang_record_the_same(recorded: Run, clang: str) -> None:
+    assert recorded(WIDTHS, "-O2", clang=clang) == TOLD.splitlines()
 
 
 @pytest.mark.parametrize(
     "flags", [("-g",), ("-fno-strict-aliasing",), ("-fno-pie", "-no-pie"), ("-fPIC",), ("-static",)]
 )
-def test_flags_of_code_generation_change_nothing(told: Run, flags: tuple[str, ...]) -> None:
-    assert told(WIDTHS, "-O1", *flags) == TOLD.splitlines()
+def test_flags_of_code_generation_change_nothing(recorded: Run, flags: tuple[str, ...]) -> None:
+    assert recorded(WIDTHS, "-O1", *flags) == TOLD.splitlines()
 
 
-def test_stores_to_the_stack_and_to_globals_get_no_hook(told: Run) -> None:
+def test_stores_to_the_stack_and_to_globals_get_no_hook(recorded: Run) -> None:
     source = """
 static long counter; static __thread long mine; static long table[4];
 int main(int argc, char **argv) {
@@ -88,10 +88,10 @@ int main(int argc, char **argv) {
     return local - 4;
 }
 """
-    assert told(source, "-O1") == []
+    assert recorded(source, "-O1") == []
 
 
-def test_masked_stores_tell_the_enabled_lanes(told: Run) -> None:
+def test_masked_stores_record_the_enabled_lanes(recorded: Run) -> None:
     source = """
 #include <immintrin.h>
 __attribute__((target("avx2"))) static void lanes(int *p) {
@@ -107,17 +107,17 @@ int main(void) {
     return 0;
 }
 """
-    assert [line.split(" |")[0] for line in told(source, "-O1") if "at main" in line] == [
+    assert [line.split(" |")[0] for line in recorded(source, "-O1") if "at main" in line] == [
         "store @0 07 flags=1",
         "store @2 07 flags=1",
     ]
-    assert [line.split(" |")[0] for line in told(source, "-O1") if "lanes" in line] in (
+    assert [line.split(" |")[0] for line in recorded(source, "-O1") if "lanes" in line] in (
         [],
         ["store @0 01000000 flags=0", "store @8 03000000 flags=0", "store @24 000000000000f03f flags=0"],
     )
 
 
-def test_scattered_and_compressed_stores_tell_the_enabled_lanes(told: Run) -> None:
+def test_scattered_and_compressed_stores_record_the_enabled_lanes(recorded: Run) -> None:
     source = """
 #include <immintrin.h>
 __attribute__((target("avx512f"))) static void lanes(int *p) {
@@ -133,7 +133,7 @@ int main(void) {
     return 0;
 }
 """
-    events = [line.split(" |")[0].split(" instance")[0] for line in told(source, "-O1")]
+    events = [line.split(" |")[0].split(" instance")[0] for line in recorded(source, "-O1")]
     assert events in (
         [],
         ["store @32 02000000 flags=0", "store @36 02000000 flags=0", "store @68 01000000 flags=0"],
@@ -147,7 +147,7 @@ int main(void) {
     )
 
 
-def test_a_bitcast_constant_and_a_large_offset_are_understood(told: Run) -> None:
+def test_a_bitcast_constant_and_a_large_offset_are_understood(recorded: Run) -> None:
     source = """
 int main(void) {
     unsigned char *p = pool; OPAQUE(p);
@@ -159,6 +159,6 @@ int main(void) {
     return 0;
 }
 """
-    first, _, third = told(source, "-O2")
+    first, _, third = recorded(source, "-O2")
     assert first == "store @4088 0000000000000080 flags=0 | at main:5"
     assert third == "store @8 0000000000000000 flags=0 | at main:7"

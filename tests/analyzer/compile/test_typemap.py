@@ -75,9 +75,9 @@ int main(int argc, char **) {
 
 
 @pytest.mark.parametrize("flags", [("-O0",), ("-O2",), ("-O1", "-g", "-fno-strict-aliasing")])
-def test_fields_and_instances_are_found(told: Run, clang: str, flags: tuple[str, ...]) -> None:
+def test_fields_and_instances_are_found(recorded: Run, clang: str, flags: tuple[str, ...]) -> None:
     found = []
-    for line in told(SHAPES, *flags, cxx=True, clang=clang):
+    for line in recorded(SHAPES, *flags, cxx=True, clang=clang):
         parts = re.match(
             r"\w+ @(\d+) \w+(?: flags=0)?(?: instance=(\d+))? \|(.*) at (?:db::Node::|db::Box<\w+>::|std::)?(\w+)", line
         )
@@ -122,7 +122,7 @@ def test_steps_go_from_the_field_out_to_the_instance(build: Build) -> None:
     )
 
 
-def test_a_pointer_that_several_stores_or_a_callee_may_set_is_not_followed(told: Run) -> None:
+def test_a_pointer_that_several_stores_or_a_callee_may_set_is_not_followed(recorded: Run) -> None:
     source = """
 struct a { int x, y; }; struct b { int u, v; };
 __attribute__((noinline)) static void move(int **p) { (*p)++; }
@@ -139,7 +139,7 @@ int main(int argc, char **argv) {
     return 0;
 }
 """
-    assert told(source, "-O2", "-fno-inline") == [
+    assert recorded(source, "-O2", "-fno-inline") == [
         "store @0 01000000 flags=0 | at main:10",
         "store @4 02000000 flags=0 | at main:13",
     ]

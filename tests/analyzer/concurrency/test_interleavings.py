@@ -148,7 +148,7 @@ def test_a_site_that_shared_nothing_is_not_guarded_until_a_run_shows_it_to_share
     assert learned.judge(observed((A, None))).violations == ()  # nil was seen, too
 
 
-def test_changed_code_is_not_judged_and_learned_anew() -> None:
+def test_changed_code_is_not_judged_and_is_learned_again() -> None:
     learned = AnticipatingInvariants().learn(observed((A, None), (B, A), (C, A), (A, B)))
     changed = {**CODES, "q.c:push": "3"}
     judged = learned.judge(observed((A, C), (B, None), codes=changed))
@@ -177,7 +177,7 @@ def test_a_damaged_file_is_named(text: str) -> None:
     assert "learned.json" in caught.value.message
 
 
-def test_a_file_of_another_version_says_both() -> None:
+def test_an_error_on_a_file_of_another_version_names_both_versions() -> None:
     with pytest.raises(CrashcheckError) as caught:
         AnticipatingInvariants.decode(
             AnticipatingInvariants().encode().replace('"version": 1', '"version": 9'), "learned.json"

@@ -144,7 +144,7 @@ def test_options_that_make_no_sense_together_are_refused(project: Project, words
     assert "[bad-option]" in done.stderr
 
 
-def test_a_check_without_anything_learned_says_what_to_do(project: Project) -> None:
+def test_a_check_without_anything_learned_is_an_error_that_names_the_next_step(project: Project) -> None:
     done = project.run("--check")
     assert done.returncode == 2
     assert "[learned-missing]" in done.stderr

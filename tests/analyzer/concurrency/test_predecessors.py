@@ -83,11 +83,11 @@ def test_every_persist_order_is_reduced_as_networkx_does(order: tuple[list[int],
 @given(steps=runs(14))
 def test_deviance_is_the_largest_surprise_of_an_entry_by_the_largest_of_the_run(model: str, steps: list[Step]) -> None:
     found = found_in(steps, model)
-    told = measure_deviance(found)
+    deviance = measure_deviance(found)
     entries = []
     for behaviour in range(len(found)):
         own = set()
-        for node, before in zip(found.nodes_of(behaviour).tolist(), told.predecessors.of(behaviour), strict=True):
+        for node, before in zip(found.nodes_of(behaviour).tolist(), deviance.predecessors.of(behaviour), strict=True):
             type_ = int(found.instances.type[found.instance[behaviour]])
             own.add((int(found.nodes.event[node]), type_, int(found.label[node]), before))
         entries.append([entry[1:] for entry in own])
@@ -96,8 +96,8 @@ def test_deviance_is_the_largest_surprise_of_an_entry_by_the_largest_of_the_run(
     most = max(usual.values(), default=1)
     for behaviour, own in enumerate(entries):
         surprise = max(math.log(usual[entry[:2]] / often[entry]) for entry in own)
-        assert told.value[behaviour] == pytest.approx(surprise / math.log(most) if most > 1 else 0.0, abs=1e-12)
-        assert bool(told.because(behaviour)) == (told.value[behaviour] > 0)
+        assert deviance.value[behaviour] == pytest.approx(surprise / math.log(most) if most > 1 else 0.0, abs=1e-12)
+        assert bool(deviance.because(behaviour)) == (deviance.value[behaviour] > 0)
 
 
 def insert(script: Script, number: int, *, fenced: bool) -> None:
@@ -115,37 +115,37 @@ def insert(script: Script, number: int, *, fenced: bool) -> None:
     script.trace.end(number + 1)
 
 
-def test_the_instance_without_its_fence_deviates_and_says_why(tmp_path: Path) -> None:
+def test_the_instance_without_its_fence_deviates_and_the_reason_is_named(tmp_path: Path) -> None:
     script = Script(tmp_path, KEY, VALUE, VALID)
     for number in range(20):
         insert(script, number, fenced=number != 7)
     found = script.found()
-    told = measure_deviance(found)
-    assert [found.behaviour(b).start for b in range(len(found)) if told.value[b] > 0] == [4096 + 7 * 128]
-    behaviour = next(found.behaviour(b) for b in range(len(found)) if told.value[b] > 0)
-    assert told.value[behaviour.id] == pytest.approx(math.log(19) / math.log(20))
+    deviance = measure_deviance(found)
+    assert [found.behaviour(b).start for b in range(len(found)) if deviance.value[b] > 0] == [4096 + 7 * 128]
+    behaviour = next(found.behaviour(b) for b in range(len(found)) if deviance.value[b] > 0)
+    assert deviance.value[behaviour.id] == pytest.approx(math.log(19) / math.log(20))
     expected = "`entry.valid` (program.c:3) has no predecessor here; in 19 of 20 updates `entry.value` precedes it"
-    assert told.because(behaviour) == told.because(behaviour.id) == expected
+    assert deviance.because(behaviour) == deviance.because(behaviour.id) == expected
 
 
 def test_an_order_that_the_others_do_not_have_deviates_too(tmp_path: Path) -> None:
     script = Script(tmp_path, KEY, VALUE, VALID)
     for number in range(10):
         insert(script, number, fenced=number == 3)
-    told = measure_deviance(script.found())
+    deviance = measure_deviance(script.found())
     expected = "`entry.value` precedes `entry.valid` (program.c:3) here; in 9 of 10 updates it has none"
-    assert [told.because(b) for b in range(len(told.value)) if told.value[b] > 0] == [expected]
+    assert [deviance.because(b) for b in range(len(deviance.value)) if deviance.value[b] > 0] == [expected]
 
 
 def test_what_is_always_the_same_does_not_deviate(tmp_path: Path) -> None:
     script = Script(tmp_path, KEY, VALUE, VALID)
     for number in range(5):
         insert(script, number, fenced=True)
-    told = measure_deviance(script.found())
-    assert told.value.tolist() == [0.0] * 5
+    deviance = measure_deviance(script.found())
+    assert deviance.value.tolist() == [0.0] * 5
 
 
-def test_a_set_seen_once_in_two_says_less_than_one_seen_once_in_many(tmp_path: Path) -> None:
+def test_a_set_seen_once_in_two_weighs_less_than_one_seen_once_in_many(tmp_path: Path) -> None:
     """Twenty-one inserts, one of them unlike the others; and three updates of a header, one of them unlike them."""
     count = site("header.count", ("header", "count", 0, 8), line=4)
     total = site("header.total", ("header", "total", 64, 8), line=5)
@@ -158,8 +158,8 @@ def test_a_set_seen_once_in_two_says_less_than_one_seen_once_in_many(tmp_path: P
             script.persist(base)
         script.at(5, base + 64, delta=64)
     found = script.found()
-    told = measure_deviance(found)
-    values = {found.behaviour(b).type: float(told.value[b]) for b in range(len(found)) if told.value[b] > 0}
+    deviance = measure_deviance(found)
+    values = {found.behaviour(b).type: float(deviance.value[b]) for b in range(len(found)) if deviance.value[b] > 0}
     most = math.log(21)  # `key` never has a predecessor
     assert values == {"entry": pytest.approx(math.log(20) / most), "header": pytest.approx(math.log(2) / most)}
 

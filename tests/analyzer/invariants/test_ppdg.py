@@ -183,7 +183,7 @@ def test_reads_of_other_threads_are_not_those_of_this_one(tmp_path: Path) -> Non
         ((7, 8), (7, 8), True, False),  # what comes from the caller was not read here
     ],
 )
-def test_frames_tell_which_reads_count(
+def test_frames_decide_which_reads_count(
     tmp_path: Path, reads: tuple[int, ...], stores: tuple[int, ...], inherited: bool, joined: bool
 ) -> None:
     found = edges_of(tmp_path, [a_load(stack=reads), a_store(stack=stores)], (3, 1, "v", inherited))

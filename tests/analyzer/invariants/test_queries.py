@@ -123,9 +123,7 @@ def test_pairs_are_those_of_the_definition(steps: list[tuple[int | str, int]]) -
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_how_many_are_looked_at_together_changes_no_pair(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_the_size_of_a_batch_changes_no_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chance = random.Random(seed)
     script = Script(tmp_path, *FIELDS, site("t.c", ("t", "c", 128, 128)))
     for _ in range(40):
@@ -138,20 +136,20 @@ def test_how_many_are_looked_at_together_changes_no_pair(
     asked = np.array([(f, w, shared) for f in fields for w in fields for shared in (0, 1)]).T
     monkeypatch.setattr("crashcheck.analyzer.invariants.pairs._MOST", chance.choice((1, 3, 256)))
 
-    def told() -> list[tuple[int, list[int], list[int], int, int]]:
+    def all_pairs() -> list[tuple[int, list[int], list[int], int, int]]:
         made = [
             *enumerate(ordered_pairs(updates, asked[0], asked[1], asked[2] > 0, {})),
             *parted_pairs(updates, guardians_together(updates, np.arange(len(fields)))),
         ]
         return [(of, one.first.tolist(), one.then.tolist(), one.held, one.violated) for of, one in made]
 
-    at_once = told()
+    at_once = all_pairs()
     assert len(at_once) > len(asked[0])
     assert sum(violated for _, _, _, _, violated in at_once) > 0
     monkeypatch.setattr("crashcheck.analyzer.invariants.pairs._CHUNK", chance.choice((1, 7, 50)))
     monkeypatch.setattr("crashcheck.analyzer.invariants.queries._COMPARED", chance.choice((1, 3)))
     monkeypatch.setattr("crashcheck.analyzer.invariants.queries._MEMBERS", chance.choice((1, 4)))
-    assert told() == at_once
+    assert all_pairs() == at_once
 
 
 @SETTINGS
@@ -243,15 +241,15 @@ def by_definition(updates: RunStores, first: str, then: str, shared: bool) -> tu
         [row for row in stores if offset[row] % 256 == (64 if name == "t.b" else 0)] for name in (first, then)
     )
 
-    def alike(one: int, other: int) -> bool:
+    def same_instance(one: int, other: int) -> bool:
         return not shared or bool(offset[one] // 256 == offset[other] // 256)
 
     candidates = set()
     for w in w_all:
-        candidates |= {(f, w) for f in [f for f in f_all if f < w and alike(f, w)][-1:]}
-        candidates |= {(f, w) for f in [f for f in f_all if f > w and alike(f, w)][:1]}
+        candidates |= {(f, w) for f in [f for f in f_all if f < w and same_instance(f, w)][-1:]}
+        candidates |= {(f, w) for f in [f for f in f_all if f > w and same_instance(f, w)][:1]}
     for f in f_all:
-        candidates |= {(f, w) for w in [w for w in w_all if w > f and alike(f, w)][:1]}
+        candidates |= {(f, w) for w in [w for w in w_all if w > f and same_instance(f, w)][:1]}
     bad = {(f, w) for f, w in candidates if (f < w and durable[f] > event[w]) or (f > w and durable[w] > event[f])}
     held = {
         w
@@ -282,7 +280,7 @@ def three_inserts(folder: Path) -> Run:
     return made
 
 
-def test_the_first_occurrence_of_each_signature_comes_before_second_ones(tmp_path: Path) -> None:
+def test_the_first_occurrence_of_each_signature_precedes_second_ones(tmp_path: Path) -> None:
     queries = list(three_inserts(tmp_path).inferred().queries)
     assert [query.signature for query in queries] == [("RO3", 0, 1), ("RO3", 0, 2), ("RO3", 0, 1)]
     assert queries[0].event < queries[2].event
@@ -300,7 +298,7 @@ def test_a_query_waits_for_both_updates(tmp_path: Path) -> None:
         assert query.event == max(int(found.graph.event[piece]) for piece in (*query.persisted, *query.unpersisted))
 
 
-def test_a_run_without_loads_says_so(tmp_path: Path) -> None:
+def test_a_run_without_loads_gives_a_note(tmp_path: Path) -> None:
     from crashcheck.analyzer.invariants import infer
 
     script = Script(tmp_path, *FIELDS)
@@ -311,7 +309,7 @@ def test_a_run_without_loads_says_so(tmp_path: Path) -> None:
     assert inferred.note == "no likely invariants: no reads of watched files were recorded"
 
 
-def test_a_run_without_facts_says_so(tmp_path: Path) -> None:
+def test_a_run_without_facts_gives_a_note(tmp_path: Path) -> None:
     from crashcheck.analyzer.invariants import infer
 
     inferred = infer(three_inserts(tmp_path).found(), None)

@@ -92,7 +92,7 @@ def test_two_guards_of_the_check_persist_together(tmp_path: Path) -> None:
     assert claims(both(writes(tmp_path), reads)) == [("RA1", "box.x", "box.y", 0, 1)]
 
 
-def test_files_are_told_by_their_path_and_others_are_left_out(tmp_path: Path) -> None:
+def test_files_are_identified_by_their_path_and_others_are_left_out(tmp_path: Path) -> None:
     reads = checked(tmp_path, [("other", 3, Y), ("other", 2, X), ("f", 3, Y), ("f", 2, X)], {2: {3: "c"}})
     (one,) = both(writes(tmp_path), reads).invariants
     assert one.times == 1
@@ -134,7 +134,7 @@ def test_what_the_workload_itself_taught_stays(tmp_path: Path, seed: int) -> Non
     assert all(rule in ("RO3", "RA1") for rule, *_ in joined - alone)
 
 
-def test_a_check_that_shares_a_unit_with_the_workload_is_told_by_the_same_sites(tmp_path: Path) -> None:
+def test_a_check_that_shares_a_unit_with_the_workload_has_the_same_sites(tmp_path: Path) -> None:
     folder = tmp_path / "check"
     folder.mkdir()
     again = Run(folder, *WORKLOAD, depends={})

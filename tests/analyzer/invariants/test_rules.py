@@ -182,7 +182,7 @@ def test_rules_that_contradict_each_other_are_both_kept(tmp_path: Path) -> None:
     assert sorted(asked(made)) == [("RO1", (Y,), (X,)), ("RO3", (X,), (Y,))]
 
 
-def test_a_read_of_what_is_written_says_nothing(tmp_path: Path) -> None:
+def test_a_read_of_what_is_written_implies_nothing(tmp_path: Path) -> None:
     made = run(tmp_path, {STORE_X: {LOAD_X: "v"}})
     made.at(STORE_X, X, delta=X)
     made.at(STORE_X, X, delta=X)
@@ -210,7 +210,7 @@ def test_instances_are_paired_as_the_reads_joined_them(tmp_path: Path) -> None:
     assert claims(made.inferred()) == [("RO3", "node.value", "head.first", 0, 2)]
 
 
-def test_what_has_no_type_is_told_by_place(tmp_path: Path) -> None:
+def test_variables_without_a_type_are_named_by_place(tmp_path: Path) -> None:
     sites = (site(kind="load"), site(line=2), site(line=3))
     made = Run(tmp_path, *sites, depends={3: {1: "v"}})
     made.load(1, 0)
@@ -246,7 +246,7 @@ def test_states_that_queries_ask_for_exist(tmp_path: Path) -> None:
         assert lost.isdisjoint(query.persisted)
 
 
-def test_text_says_what_why_and_how_often(tmp_path: Path) -> None:
+def test_the_text_has_the_claim_the_reason_and_how_often(tmp_path: Path) -> None:
     made = run(tmp_path, {LOAD_Y: {LOAD_X: "c"}})
     made.at(STORE_Y, Y, delta=Y)
     made.at(STORE_X, X, delta=X)

@@ -148,7 +148,7 @@ def test_what_is_noted_can_go_without_a_change(program: tuple[First, Program]) -
             assert moved.tolist() == graph.durable_from.tolist()
 
 
-def test_notes_are_told_on_demand(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_notes_are_shown_on_demand(tmp_path: Path, environment: dict[str, str]) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "e", ignore=shutil.ignore_patterns("buggy", "fixed", ".crashcheck"))
     source = tmp_path / "e" / "fixed.c"
     text = source.read_text(encoding="utf-8")
@@ -173,7 +173,7 @@ def test_notes_are_told_on_demand(tmp_path: Path, environment: dict[str, str]) -
         done = subprocess.run(command, cwd=tmp_path / "e", env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         found.append((json.loads(report.read_text(encoding="utf-8"))["run"]["notes"], "note: " in done.stdout))
-    told = [(note["waste"], note["location"]["line"], note["count"] == note["total"]) for note in found[0][0]]
-    assert told == [("clean-flush", line, True), ("empty-fence", line, True)]
+    wasted = [(note["waste"], note["location"]["line"], note["count"] == note["total"]) for note in found[0][0]]
+    assert wasted == [("clean-flush", line, True), ("empty-fence", line, True)]
     assert found[0][1]
     assert found[1] == ([], False)

@@ -11,7 +11,7 @@ from crashcheck.runtime.trace_format import Kind, SyncKind
 from support.tracing import TraceBuilder
 
 
-def test_a_line_says_what_an_event_did(tmp_path: Path) -> None:
+def test_a_line_describes_what_an_event_did(tmp_path: Path) -> None:
     t = TraceBuilder(tmp_path / "t")
     t.file("a", 4096)
     t.begin(1)
@@ -48,7 +48,7 @@ def test_a_line_says_what_an_event_did(tmp_path: Path) -> None:
     ]
 
 
-def test_reads_are_told_on_demand_before_the_event_that_follows(tmp_path: Path) -> None:
+def test_reads_are_listed_on_demand_before_the_event_that_follows(tmp_path: Path) -> None:
     t = TraceBuilder(tmp_path / "t")
     t.file("a", 4096)
     t.store("a", 0, 1, 7)
@@ -72,7 +72,7 @@ def test_reads_are_told_on_demand_before_the_event_that_follows(tmp_path: Path) 
     assert len(list(lines(trace))) == 5
 
 
-def test_places_come_from_facts_and_stacks(tmp_path: Path) -> None:
+def test_places_are_made_of_facts_and_stacks(tmp_path: Path) -> None:
     t = TraceBuilder(tmp_path / "t")
     base = t.unit(5, 2, "prog")
     t.file("a")

@@ -59,7 +59,7 @@ def test_gaps_in_seq_are_legal(t: TraceBuilder) -> None:
     assert t.trace().events["seq"].tolist() == [1, 2, 8]
 
 
-def test_payloads_lie_in_the_record_or_in_a_blob(t: TraceBuilder) -> None:
+def test_payloads_are_in_the_record_or_in_a_blob(t: TraceBuilder) -> None:
     t.store("a", 0, 3, b"abc")
     t.write("a", 0, bytes(range(200)) * 3000)
     t.write("a", 0, b"")
@@ -114,7 +114,7 @@ def test_a_site_is_found_through_its_units_facts(t: TraceBuilder) -> None:
     assert trace.site(base, SimpleNamespace(unit={}.__getitem__)) is None
 
 
-def test_a_trace_cut_by_kill_is_readable_and_says_so(t: TraceBuilder) -> None:
+def test_a_trace_cut_by_kill_is_readable_and_marked_as_cut(t: TraceBuilder) -> None:
     t.store("a", 0, 8, 1)
     t.status = 0
     trace = t.trace()

@@ -60,7 +60,7 @@ def processes_of(pool: Path) -> list[str]:
         ("kill -KILL $$", Outcome.SIGNAL, None, signal.SIGKILL),
     ],
 )
-def test_endings_are_told_apart(
+def test_endings_are_distinguished(
     world: Build, command: str, outcome: Outcome, code: int | None, number: int | None
 ) -> None:
     verdict = one(world(command))
@@ -143,7 +143,7 @@ def test_signals_that_python_ignores_are_at_their_defaults(world: Build) -> None
     assert verdict.passed
 
 
-def test_a_check_is_told_its_pool_and_never_to_record(world: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_gets_its_pool_and_never_records(world: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRASHCHECK_TRACE", "/nowhere")
     verdict = one(world('test "$CRASHCHECK_POOL" = {pool} && test -z "${CRASHCHECK_TRACE+set}" && test -f {pool}/p'))
     assert verdict.passed, verdict.output
@@ -172,7 +172,7 @@ def test_acknowledged_operations_and_output_are_those_of_the_crash_point(tmp_pat
     assert outputs == ["0\n", "0\n", "0 ab\n", "1 ab\n", "1 ab cd\n"]
 
 
-def test_verdicts_come_in_the_order_asked_for_whatever_the_number_of_workers(world: Build) -> None:
+def test_verdicts_are_in_the_order_asked_for_whatever_the_number_of_workers(world: Build) -> None:
     subject = world("od -An -tu8 -j0 -N8 {pool}/p; od -An -tu8 -j64 -N8 {pool}/p; true")
     states = list(states_of_deviation(subject.space, 0)) + list(states_of_deviation(subject.space, 1))
     seen = []
@@ -199,7 +199,7 @@ def test_images_are_right_whichever_way_the_points_are_visited(world: Build) -> 
     assert first.split() == ["0", "0"]
 
 
-def test_a_result_that_does_not_come_in_time_is_none(world: Build) -> None:
+def test_a_result_that_is_late_is_none(world: Build) -> None:
     subject = world(["sleep", "1000"])
     with subject.executor() as executor:
         assert executor.result(executor.submit(subject.space.full(0)), timeout_s=0.01) is None
@@ -282,7 +282,7 @@ with world.executor() as executor:
     home.rmdir()
 
 
-def test_a_full_disk_while_checking_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_a_full_disk_while_checking_is_an_error_that_names_it(tmp_path: Path) -> None:
     """On a file system of its own; where this user may not mount one there is nothing to be tried."""
     probe = subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False)
     if probe.returncode:

@@ -119,7 +119,7 @@ def test_a_chain_of_updates_that_belong_together_is_one_section(explore: Explore
 
 
 @pytest.mark.parametrize(("variable", "bugs"), [("node.a", 1), ("", 2)])
-def test_what_one_update_leaves_is_one_bug_whatever_comes_after_it(explore: Explore, variable: str, bugs: int) -> None:
+def test_what_one_update_leaves_is_one_bug_whatever_follows_it(explore: Explore, variable: str, bugs: int) -> None:
     def script(t: TraceBuilder) -> None:
         for at, then in ((0, 3), (256, 4)):
             for site, offset in ((1, at), (then, at + 64)):
@@ -131,7 +131,7 @@ def test_what_one_update_leaves_is_one_bug_whatever_comes_after_it(explore: Expl
 
 
 @pytest.mark.parametrize(("late", "bugs"), [(False, 1), (True, 2)])
-def test_one_flush_of_a_line_mends_all_that_needs_it_later_if_all_is_stored_by_then(
+def test_one_flush_of_a_line_fixes_all_that_needs_it_later_if_all_is_stored_by_then(
     explore: Explore, late: bool, bugs: int
 ) -> None:
     def script(t: TraceBuilder) -> None:
@@ -255,7 +255,7 @@ def test_a_helper_that_two_functions_call_is_a_section_of_each() -> None:
     assert not fixed_together(first, replace(turned, kept_by=(MOVE,), lost_by=(MOVE,)))
 
 
-def test_the_callers_of_a_place_are_told_from_the_function_that_the_end_is_in() -> None:
+def test_the_callers_of_a_place_begin_at_the_function_that_the_end_is_in() -> None:
     main, put, commit = (Frame(name, "hash.c", line) for line, name in ((90, "main"), (20, "put"), (30, "put")))
     deep = Frame("copy", "hash.c", 40)
     end = replace(place(50, "log.entries"), stack=(commit, main))
@@ -296,7 +296,7 @@ def test_a_bug_is_a_recovery_failure_only_if_the_check_dies_on_all_that_it_leave
     assert leader([HELD, wrong], [0, 1]) == 1
 
 
-def test_a_missing_persist_is_told_by_what_it_is_due_before_first() -> None:
+def test_a_missing_persist_is_identified_by_what_it_is_due_before_first() -> None:
     at_the_end = replace(RELEASED, due=Due.AT_THE_END)
     causes = [replace(RELEASED, due=Due.LATER), at_the_end, replace(RELEASED, due=Due.AT_ONCE), at_the_end]
     assert leader(causes, [0, 1, 2, 3]) == 2
@@ -392,7 +392,7 @@ def test_one_store_torn_in_one_place_is_one_bug_however_the_check_ends_on_it() -
     assert not fixed_together(torn, replace(torn, lost=LOCK))
 
 
-def test_a_loss_that_was_met_after_its_acknowledgement_is_told_by_what_needed_it_before(explore: Explore) -> None:
+def test_a_loss_that_was_met_after_its_acknowledgement_is_identified_by_what_needed_it_before(explore: Explore) -> None:
     def script(t: TraceBuilder) -> None:
         t.begin(1)
         store(t, 1, 0)

@@ -64,7 +64,7 @@ def test_failing_states_are_merged_by_site_and_counted(world: Make) -> None:
     assert found.states.executed == found.states.feasible == 13
 
 
-def test_the_schedule_says_what_became_of_each_update(world: Make) -> None:
+def test_the_schedule_shows_the_fate_of_each_update(world: Make) -> None:
     finding = only(world(put_flag_first, "64>0", sites={1: VALUE, 2: VALID}).explore().findings)
     assert [(step.what, step.state, step.detail, step.granule) for step in finding.schedule] == [
         ("mark", "", "operation 1 begins", -1),
@@ -79,7 +79,7 @@ def test_the_schedule_says_what_became_of_each_update(world: Make) -> None:
     assert finding.edges == ()
 
 
-def test_the_schedule_tells_what_a_write_did_to_the_size_from_what_it_wrote(world: Make) -> None:
+def test_the_schedule_separates_what_a_write_did_to_the_size_from_what_it_wrote(world: Make) -> None:
     def append(t: TraceBuilder) -> None:
         t.site = 1
         t.write("p", 8192, b"\1" * 8)
@@ -94,7 +94,7 @@ def test_the_schedule_tells_what_a_write_did_to_the_size_from_what_it_wrote(worl
     ]
 
 
-def test_a_crash_point_speaks_of_operations_and_output_only_where_the_run_had_some(world: Make) -> None:
+def test_a_crash_point_mentions_operations_and_output_only_where_the_run_had_some(world: Make) -> None:
     def put(t: TraceBuilder) -> None:
         t.store("p", 0, 8, 7)
         t.store("p", 64, 8, 1)
@@ -123,7 +123,7 @@ def test_a_value_that_is_persisted_first_is_clean(world: Make) -> None:
     assert (found.findings, found.uncertain, found.states.failing) == ((), (), 0)
 
 
-def test_what_had_persisted_for_sure_is_told_as_the_partner_not_a_later_bystander(world: Make) -> None:
+def test_the_other_store_is_what_had_persisted_for_sure_not_a_later_bystander(world: Make) -> None:
     """Losing the value fails at first as the half-done pair does, and so is seen only once the flag is durable."""
 
     def pair_and_flag(t: TraceBuilder) -> None:
@@ -153,7 +153,9 @@ class Verbose(ExitStatus):
     begins = 0  # crash point
 
 
-def test_a_loss_seen_late_is_blamed_on_what_made_it_harmful_whatever_the_oracle_says_of_the_crash(world: Make) -> None:
+def test_a_loss_seen_late_is_blamed_on_what_made_it_harmful_whatever_the_oracle_reports_of_the_crash(
+    world: Make,
+) -> None:
     """At the point where it is seen another bug makes the check fail with nothing lost as well."""
 
     def late(t: TraceBuilder) -> None:
@@ -381,7 +383,7 @@ def test_an_identity_survives_moved_lines_and_other_checkouts(world: Make) -> No
     assert of("c", 0, "src/hash.c") != of("d", 0, "lib/hash.c")
 
 
-def test_a_finding_that_needs_torn_pages_says_so(world: Make) -> None:
+def test_a_finding_that_needs_torn_pages_is_described_with_them(world: Make) -> None:
     def page(t: TraceBuilder) -> None:
         t.store("p", 0, 8, 1)
         t.store("p", 512, 8, 1)
@@ -405,7 +407,7 @@ def test_a_lost_page_before_a_later_one_is_found_without_tearing(world: Make) ->
 
 
 @pytest.mark.parametrize(("walked", "given_up"), [(2, True), (4, False), (5, False)])
-def test_a_stretch_whose_beginning_was_not_found_is_told_as_such(
+def test_a_stretch_whose_beginning_was_not_found_is_described_as_such(
     tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch, walked: int, given_up: bool
 ) -> None:
     """Four moments fail, from after the first store until the last: at the last of them a walk back begins."""

@@ -68,7 +68,7 @@ def test_nothing_is_made_up(tmp_path: Path) -> None:
     assert NoProvenance().of(0) is None
 
 
-def test_equal_lines_of_one_function_are_told_apart_by_their_order(tmp_path: Path) -> None:
+def test_equal_lines_of_one_function_are_distinguished_by_their_order(tmp_path: Path) -> None:
     places, events = places_of(tmp_path)
     assert [places.ordinal(events[name]) for name in ("first", "second", "unknown")] == [0, 1, 0]
 
@@ -202,7 +202,7 @@ PUBLISH = """#define PUBLISH(p, v) __atomic_store_n(&(p), v, __ATOMIC_RELEASE)
         ("if (*place) *node = 1;", ""),  # what the column points at is no call
     ],
 )
-def test_a_store_through_a_macro_is_named_as_its_definition_says_or_by_the_call(
+def test_a_store_through_a_macro_is_named_by_its_definition_or_by_the_call(
     tmp_path: Path, statement: str, expression: str
 ) -> None:
     (tmp_path / "publish.h").write_text(PUBLISH)

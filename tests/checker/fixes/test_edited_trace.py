@@ -71,7 +71,7 @@ def test_with_a_flush_and_a_fence_after_a_store_nothing_later_persists_without_i
 
 @SETTINGS
 @given(memory_programs())
-def test_a_fence_before_a_store_leaves_exactly_the_states_that_are_said_to_be_left(
+def test_a_fence_before_a_store_leaves_exactly_the_states_that_are_predicted(
     program: tuple[First, Program],
 ) -> None:
     check(*program, "px86", Insertion(0, before=True, fence=True))
@@ -79,7 +79,7 @@ def test_a_fence_before_a_store_leaves_exactly_the_states_that_are_said_to_be_le
 
 @SETTINGS
 @given(page_programs())
-def test_a_sync_after_a_store_leaves_exactly_the_states_that_are_said_to_be_left(
+def test_a_sync_after_a_store_leaves_exactly_the_states_that_are_predicted(
     program: tuple[First, Program],
 ) -> None:
     check(*program, "page-cache", Insertion(0, sync=SyncKind.MSYNC))
@@ -92,7 +92,7 @@ def builder(tmp_path: Path) -> TraceBuilder:
     return out
 
 
-def test_what_is_put_in_stands_at_its_anchor_and_is_counted(builder: TraceBuilder) -> None:
+def test_what_is_inserted_is_at_its_anchor_and_is_counted(builder: TraceBuilder) -> None:
     builder.site = 4
     builder.store("a", 60, 8, 1)  # on two lines
     with builder.thread(2):

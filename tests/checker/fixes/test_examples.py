@@ -50,19 +50,19 @@ def crashcheck(folder: Path, environment: dict[str, str], *words: str) -> tuple[
 
 
 @pytest.mark.parametrize("name", MENDED)
-def test_the_edit_mends_the_bug(name: str, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_the_edit_fixes_the_bug(name: str, tmp_path: Path, environment: dict[str, str]) -> None:
     folder = copied(name, tmp_path)
     before = (folder / "buggy.c").read_text().split("\n")
-    code, told, error = crashcheck(folder, environment, "fix", "--apply", "--verify")
-    assert (code, error) == (0, ""), told + error
+    code, printed, error = crashcheck(folder, environment, "fix", "--apply", "--verify")
+    assert (code, error) == (0, ""), printed + error
     after = (folder / "buggy.c").read_text().split("\n")
     added = list(after)
     for line in before:
         added.remove(line)
     assert tuple(added) == MENDED[name]
-    assert " with this change on the recorded run" in told
-    assert "after the edit: No findings in all " in told
-    assert "1 of 1 fixed" in told
+    assert " with this change on the recorded run" in printed
+    assert "after the edit: No findings in all " in printed
+    assert "1 of 1 fixed" in printed
 
 
 @pytest.mark.parametrize("in_time", [True, False])
@@ -85,8 +85,8 @@ def test_what_was_inferred_for_the_search_serves_its_fixes_and_else_their_time_b
     result = pipeline.run(load(copied("level-hash", tmp_path) / "buggy.toml")).result
     assert bounded == [True] * (1 if in_time else 2)
     note = "likely invariants were not looked at"
-    told = [warning.partition(":")[0] for warning in result.warnings]
-    assert told == ([] if in_time else [note, f"while fixes were tried, {note}"])
+    printed = [warning.partition(":")[0] for warning in result.warnings]
+    assert printed == ([] if in_time else [note, f"while fixes were tried, {note}"])
     (finding,) = result.findings
     assert finding.fix is not None
     assert finding.fix.after_failing == 0
@@ -95,10 +95,10 @@ def test_what_was_inferred_for_the_search_serves_its_fixes_and_else_their_time_b
 @pytest.mark.parametrize("name", NO_FLUSH_HELPS)
 def test_where_no_flush_helps_there_is_no_edit(name: str, tmp_path: Path, environment: dict[str, str]) -> None:
     folder = copied(name, tmp_path)
-    code, told, _ = crashcheck(folder, environment, "fix")
+    code, printed, _ = crashcheck(folder, environment, "fix")
     assert code == 1
-    assert NO_FLUSH_HELPS[name] in told
-    assert told.endswith("no edit is suggested\n")
+    assert NO_FLUSH_HELPS[name] in printed
+    assert printed.endswith("no edit is suggested\n")
 
 
 def test_a_diff_can_be_applied_by_patch_and_nothing_is_changed_unasked(
@@ -107,10 +107,10 @@ def test_a_diff_can_be_applied_by_patch_and_nothing_is_changed_unasked(
     folder = copied("acked-queue", tmp_path)
     source = folder / "buggy.c"
     before = source.read_bytes()
-    code, told, _ = crashcheck(folder, environment, "fix")
+    code, printed, _ = crashcheck(folder, environment, "fix")
     assert (code, source.read_bytes()) == (0, before)
-    (id_,) = [line.split()[0] for line in told.splitlines() if "unpersisted:" in line]
-    patch = told[told.index("--- a/") :]
+    (id_,) = [line.split()[0] for line in printed.splitlines() if "unpersisted:" in line]
+    patch = printed[printed.index("--- a/") :]
     subprocess.run(["patch", "-p1", "--quiet"], cwd=folder, input=patch, text=True, check=True)
     assert "persist(&queue->count);" in source.read_text().split("\n")[39]
 

@@ -241,7 +241,7 @@ def test_how_many_states_are_explored_again_is_bounded_by_a_number(
     assert fix.verified.endswith(" on the recorded run, and so do 7 related ones")
 
 
-def test_it_is_told_when_the_time_ended_first(propose: Propose) -> None:
+def test_it_is_reported_when_the_time_ended_first(propose: Propose) -> None:
     (fix,) = propose(each(flush=True, late=False), *ORDERED, seconds=0)
     assert fix.verified.endswith(" on the recorded run; the time for more states of strategy exhaustive was spent")
 
@@ -371,14 +371,14 @@ def test_of_several_stores_each_is_flushed_and_one_fence_is_enough(propose: Prop
         assert costs(fix) == (2, 1, 0)
 
 
-def test_an_edit_that_can_be_written_comes_before_a_cheaper_one_that_cannot(propose: Propose) -> None:
+def test_an_edit_that_can_be_written_precedes_a_cheaper_one_that_cannot(propose: Propose) -> None:
     (fix,) = propose(each(flush=True, late=False), *ORDERED, unwritten=42)
     assert fix.edits
     assert fix.words == "a fence after the store at hash.c:40" or fix.edits[0].line != 42
     assert fix.after_failing == 0
 
 
-def test_without_a_way_to_write_it_the_cheapest_is_told_in_words(propose: Propose) -> None:
+def test_without_a_way_to_write_it_the_cheapest_is_described_in_words(propose: Propose) -> None:
     (fix,) = propose(each(fence=True), *ORDERED, unwritten=40)
     assert (fix.edits, fix.after_failing) == ((), 0)
     assert fix.no_edit == "a macro"
@@ -438,7 +438,7 @@ def test_two_updates_that_must_persist_together_need_one_store_or_a_log(propose:
     )
 
 
-def test_a_store_that_may_persist_in_part_cannot_be_mended_by_a_flush(propose: Propose) -> None:
+def test_a_store_that_may_persist_in_part_cannot_be_fixed_by_a_flush(propose: Propose) -> None:
     def script(t: TraceBuilder) -> None:
         t.site = 1
         t.store("p", 0, 16, b"\7" + bytes(7) + b"\7" + bytes(7))
@@ -449,7 +449,7 @@ def test_a_store_that_may_persist_in_part_cannot_be_mended_by_a_flush(propose: P
     assert fix.words.startswith("no flush can help: `entry.value` at hash.c:40 persists in pieces of 8 bytes")
 
 
-def test_what_was_not_stored_when_it_was_acknowledged_is_told_so(propose: Propose) -> None:
+def test_what_was_not_stored_when_it_was_acknowledged_is_described_as_that(propose: Propose) -> None:
     def script(t: TraceBuilder) -> None:
         t.begin(1)
         t.end(1)

@@ -67,7 +67,7 @@ def test_what_a_statement_stores_to_is_read_off_it(text: str, address: str, size
     assert region(text) == (address, size)
 
 
-def test_a_macro_is_looked_into() -> None:
+def test_the_definition_of_a_macro_is_read() -> None:
     macros = "#define PUBLISH(place, value) \\\n    __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)\n"
     macros += "#define SET(p, v) PUBLISH(p, v)"
     assert region("{ §PUBLISH(undo->entry, OFFSET(entry)); }", macros=macros) == ("&undo->entry", "sizeof undo->entry")
@@ -456,7 +456,7 @@ def test_where_what_is_stored_is_found_first_the_address_is_not_taken_before_it(
     assert why == "f.cpp:3: `change(n)->left` has a side effect, and is found after what is stored there"
 
 
-def test_a_fence_after_flushes_in_a_loop_comes_after_the_loop(tmp_path: Path) -> None:
+def test_a_fence_after_flushes_in_a_loop_follows_the_loop(tmp_path: Path) -> None:
     text = "#include <immintrin.h>\nvoid f(void) {\n    for (i = 0; i < n; i++)\n        flush(p[i]);\n    g();\n}\n"
     step = Step(Location("f.c", 4, 9, "f", "", ()), (1,), fence=True, after_loop=True)
     assert written(writer(tmp_path, text), tmp_path, step).endswith(
@@ -464,6 +464,6 @@ def test_a_fence_after_flushes_in_a_loop_comes_after_the_loop(tmp_path: Path) ->
     )
 
 
-def test_a_file_outside_of_the_project_is_told_in_words(tmp_path: Path) -> None:
+def test_a_fix_in_a_file_outside_of_the_project_is_described_in_words(tmp_path: Path) -> None:
     step = Step(Location("/usr/include/pool.h", 4, 9, "f", "", ()), (1,), fence=True)
     assert writer(tmp_path, "").write([step]) == ((), "/usr/include/pool.h:4: it lies outside of the project")

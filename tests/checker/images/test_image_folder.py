@@ -103,7 +103,7 @@ def test_the_base_moves_forward_and_starts_again(image: ImageFolder, first: Path
     assert described(image.pool) == described(first) == described(image.base)
 
 
-def test_what_the_base_lost_comes_back_when_it_starts_again(image: ImageFolder, first: Path) -> None:
+def test_what_the_base_lost_is_restored_when_it_starts_again(image: ImageFolder, first: Path) -> None:
     image.advance((("p", False, 0, ()),))
     assert not (image.pool / "p").exists()
     image.reset()
@@ -130,7 +130,7 @@ def test_a_sparse_gigabyte_costs_what_it_holds(tmp_path: Path) -> None:
     assert sparse.equal_files(image.base / "p", image.pool / "p")
 
 
-def test_inotify_tells_of_writes_here(tmp_path: Path) -> None:
+def test_inotify_reports_writes_here(tmp_path: Path) -> None:
     assert works(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

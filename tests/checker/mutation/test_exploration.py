@@ -244,7 +244,7 @@ def test_what_is_read_and_made_good_multiplies_nothing(program: Callable[[str], 
     assert len(done.ends) + done.states < 200, "of 65,536 images"
 
 
-def test_an_end_says_which_contents_lead_to_it(program: Callable[[str], Path]) -> None:
+def test_an_end_lists_which_contents_lead_to_it(program: Callable[[str], Path]) -> None:
     granules = [line(0, 0, 1), line(1, 0, 1)]
     for how, number in (("spoil", signal.SIGSEGV), ("abort", signal.SIGABRT)):
         done = explored_runs([str(program("locks")), how], bytes(4096), granules)
@@ -267,7 +267,7 @@ def test_what_cannot_be_followed_is_refused(program: Callable[[str], Path], how:
 
 
 @pytest.mark.parametrize("register", ["rdx", "flags", "xmm", "x87", "mxcsr", "ymm", "zmm", "zmm20", "k", "none"])
-def test_runs_that_differ_in_a_register_alone_do_not_go_on_as_one(
+def test_runs_that_differ_in_a_register_alone_do_not_continue_as_one(
     program: Callable[[str], Path], register: str
 ) -> None:
     granules = [line(0, 0, 1), line(1, 0, 1)]
@@ -368,7 +368,7 @@ def test_a_product_holds_each_new_state_of_its_stretch_and_only_states_of_the_mu
                 assert len(news) == sum(map(exposure.new_at, stretch))
                 for image, _, _ in news:
                     assert sorted(present(image)) in images
-                feasible = {(tuple(sorted(present(image))), *told) for image, *told in world.distinct}
+                feasible = {(tuple(sorted(present(image))), *acknowledged) for image, *acknowledged in world.distinct}
                 _, acked, printed = news[0]
                 assert {(tuple(image), acked, printed) for image in images} <= feasible
                 for chosen in islice(itertools.product(*(range(len(g.contents)) for g in product.granules)), 40):
@@ -462,7 +462,7 @@ def test_a_check_that_reads_the_file_by_a_system_call_is_not_explored(ledger: Ca
     assert "reads or changes the file by a system call" in result.because
 
 
-def says_all_pass(self: Covering, exposure: MutantStates, clocks: list[int], timeout_s: float) -> list[ProductEnd]:
+def all_pass(self: Covering, exposure: MutantStates, clocks: list[int], timeout_s: float) -> list[ProductEnd]:
     return [ProductEnd("", False, 1) for _ in clocks]
 
 
@@ -471,7 +471,7 @@ def test_states_that_are_run_between_what_is_explored_find_what_that_has_not_sho
 ) -> None:
     unaimed = patch.object(MutantStates, "aimed", lambda self: iter(()))
     unsampled = patch("crashcheck.mutation_campaign._SAMPLED", 0)
-    with unaimed, unsampled, patch.object(Covering, "decide", says_all_pass):
+    with unaimed, unsampled, patch.object(Covering, "decide", all_pass):
         with patch("crashcheck.mutation_campaign._BESIDE", 0):
             result, _ = of_the_record(ledger(2))
         assert result.fate is Fate.HARMLESS
@@ -483,7 +483,7 @@ def test_states_that_are_run_between_what_is_explored_find_what_that_has_not_sho
 def test_one_run_that_contradicts_it_ends_the_use_of_what_was_explored(ledger: Callable[..., Config]) -> None:
     unaimed = patch.object(MutantStates, "aimed", lambda self: iter(()))
     alone = patch("crashcheck.mutation_campaign._BESIDE", 0)
-    with unaimed, alone, patch.object(Covering, "decide", says_all_pass):
+    with unaimed, alone, patch.object(Covering, "decide", all_pass):
         result, note = of_the_record(ledger(2))
     assert result.fate is Fate.FOUND, "by one of the states that are run as a sample"
     assert note.startswith("what was explored does not count")

@@ -52,7 +52,7 @@ def alone(row: int) -> tuple[Location, ...]:
     return (place(row),)
 
 
-def told(mutant: Mutant) -> tuple[What, Change, int]:
+def described(mutant: Mutant) -> tuple[What, Change, int]:
     return mutant.persist.what, mutant.change, mutant.persist.location.line
 
 
@@ -74,7 +74,7 @@ def test_each_flush_fence_and_sync_is_deleted_once(builder: TraceBuilder) -> Non
     builder.msync("a")
     trace = builder.trace()
     deleted = [m for m in mutants(trace, persists(trace, alone)) if m.change is Change.DELETED]
-    assert [(told(m)[0], kinds(m.trace)) for m in deleted] == [
+    assert [(described(m)[0], kinds(m.trace)) for m in deleted] == [
         (What.FLUSH, [Kind.STORE, Kind.FENCE, Kind.SYNC_BEGIN, Kind.SYNC_END]),
         (What.FENCE, [Kind.STORE, Kind.FLUSH, Kind.SYNC_BEGIN, Kind.SYNC_END]),
         (What.SYNC, [Kind.STORE, Kind.FLUSH, Kind.FENCE]),
@@ -110,7 +110,7 @@ def test_nothing_moves_past_the_end_of_its_operation(builder: TraceBuilder) -> N
     builder.end(1)
     builder.sfence()
     trace = builder.trace()
-    assert [told(m)[:2] for m in mutants(trace, persists(trace, alone))] == [
+    assert [described(m)[:2] for m in mutants(trace, persists(trace, alone))] == [
         (What.FLUSH, Change.DELETED),
         (What.FENCE, Change.DELETED),
     ]
@@ -123,12 +123,14 @@ def test_other_threads_events_are_no_obstacle_and_are_not_moved(builder: TraceBu
         builder.sfence()
     builder.sfence()
     trace = builder.trace()
-    (moved,) = [m.trace for m in mutants(trace, persists(trace, alone)) if told(m)[:2] == (What.FLUSH, Change.MOVED)]
+    (moved,) = [
+        m.trace for m in mutants(trace, persists(trace, alone)) if described(m)[:2] == (What.FLUSH, Change.MOVED)
+    ]
     assert kinds(moved) == [Kind.STORE, Kind.FENCE, Kind.FENCE, Kind.FLUSH]
     assert moved.events["thread"].tolist()[-3:] == [2, 1, 1]
 
 
-def test_helpers_that_only_flush_and_fence_are_told_apart_by_their_callers(builder: TraceBuilder) -> None:
+def test_helpers_that_only_flush_and_fence_are_distinguished_by_their_callers(builder: TraceBuilder) -> None:
     for _ in range(2):
         builder.store("a", 0, 8, 1)
         builder.clwb("a", 0)
@@ -244,7 +246,7 @@ def test_the_same_holds_of_pages(program: tuple[First, Program]) -> None:
 
 @settings(SETTINGS, max_examples=25)
 @given(memory_programs())
-def test_the_same_holds_where_contents_are_too_many_to_be_told_apart(program: tuple[First, Program]) -> None:
+def test_the_same_holds_where_contents_are_too_many_to_be_distinguished(program: tuple[First, Program]) -> None:
     with patch("crashcheck.checker.states.granules._MOST_CHOICES", 0):
         states_agree(*program, "px86")
 
@@ -252,7 +254,7 @@ def test_the_same_holds_where_contents_are_too_many_to_be_told_apart(program: tu
 def exposure_of(trace: Trace, what: What, change: Change = Change.DELETED) -> MutantStates:
     """Of the first such mutant."""
     space = StateSpace(build(without_persists(trace), "px86"))
-    mutant = next(m for m in mutants(trace, persists(trace, alone)) if told(m)[:2] == (what, change))
+    mutant = next(m for m in mutants(trace, persists(trace, alone)) if described(m)[:2] == (what, change))
     return MutantStates(CommonSpace(space, Content(space)), build(trace, "px86"), build(mutant.trace, "px86"))
 
 
@@ -349,7 +351,7 @@ def test_states_are_gone_through_once_whether_they_are_few_or_many(builder: Trac
     assert "with nothing else" in one.because(Fate.SURVIVED) or few
 
 
-def test_nothing_is_said_of_the_states_of_a_mutant_that_none_was_run_of(builder: TraceBuilder) -> None:
+def test_nothing_is_reported_on_the_states_of_a_mutant_that_none_was_run_of(builder: TraceBuilder) -> None:
     builder.store("a", 0, 8, 1)
     builder.clwb("a", 0)
     builder.sfence()
@@ -400,7 +402,7 @@ def test_a_mutants_trace_is_that_of_the_program_that_was_really_changed(
     original = recorded(folder, tmp_path / "original", monkeypatch, environment)
     trace = original.subject.trace
     chain = call_chains(trace, original.facts, SourceTree(folder).relative)
-    made = {(*told(m)[:2], m.persist.location.function): m.trace for m in mutants(trace, persists(trace, chain))}
+    made = {(*described(m)[:2], m.persist.location.function): m.trace for m in mutants(trace, persists(trace, chain))}
     for number, (key, change) in enumerate(CHANGES.items()):
         changed = change(source)
         assert changed != source
@@ -440,7 +442,7 @@ def blind(example: Path) -> Path:
     return example
 
 
-def test_a_check_that_looks_at_nothing_lets_every_mutant_pass(blind: Path, environment: dict[str, str]) -> None:
+def test_a_check_that_reads_nothing_lets_every_mutant_pass(blind: Path, environment: dict[str, str]) -> None:
     done, report = run(blind, environment, "--no-moves", "--at", "fixed.c:39")
     assert done.returncode == 1, done.stderr
     (mutant,) = report["mutants"]

@@ -109,15 +109,15 @@ oracle = "output-equivalence"
 timeout_s = 5
 """
 
-Told = tuple[dict[str, Any], str]
-Explore = Callable[..., Told]
+Reported = tuple[dict[str, Any], str]
+Explore = Callable[..., Reported]
 
 
 @pytest.fixture
 def explore(tmp_path: Path, environment: dict[str, str]) -> Explore:
     """Runs the ledger with this recovery: `explore(recover, "--depth", "2")`; (report, standard error)."""
 
-    def run(recover: str, *options: str) -> Told:
+    def run(recover: str, *options: str) -> Reported:
         (tmp_path / "driver.c").write_text(LEDGER.replace("RECOVER", recover))
         (tmp_path / "ops.txt").write_text("0 1 30\n1 2 50\n")
         (tmp_path / "crashcheck.toml").write_text(CONFIG)

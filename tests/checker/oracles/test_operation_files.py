@@ -152,7 +152,7 @@ def test_the_file_is_what_would_be_printed(tmp_path: Path, capsys: pytest.Captur
         (["--distribution", "zipf", "--keys", "2000000000"], "zipf takes at most"),
     ],
 )
-def test_what_cannot_be_done_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_done_is_reported(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["ops", *words]) == 2
     error = capsys.readouterr().err
     assert said in error

@@ -27,7 +27,7 @@ def ended(output: bytes) -> Ended:
     return Ended(0, False, "", output, False, 0.0, b"", b"", len(output))
 
 
-def test_few_boundaries_are_all_tried_and_of_many_the_first_the_last_and_some_between() -> None:
+def test_all_boundaries_are_tried_if_few_else_the_first_the_last_and_some_between() -> None:
     assert spread(0) == []
     assert spread(64) == list(range(1, 65))
     many = spread(2000)
@@ -51,7 +51,7 @@ def test_a_tail_is_compared_with_the_paths_masked_as_outputs_are() -> None:
 
 
 @pytest.mark.parametrize("output", [b"1\n2\n3\n", b"1\n2", b""])
-def test_where_lines_do_not_tell_nothing_is_known_but_what_was_tried(output: bytes) -> None:
+def test_where_lines_show_nothing_only_what_was_tried_is_known(output: bytes) -> None:
     tails = Tails(ended(output), {}, KEPT, 2)
     assert [tails.key(ordinal) for ordinal in range(3)] == [None, None, None]
     tails.agree(1, 1)
@@ -90,7 +90,7 @@ def test_a_bad_boundary_that_was_not_tried_first_is_reported_and_makes_no_findin
     assert "after operation 12 (update 1 12)" in ran.stderr
 
 
-def test_a_report_says_how_many_boundaries_were_tried(drive: Drive, example: Example) -> None:
+def test_a_report_shows_how_many_boundaries_were_tried(drive: Drive, example: Example) -> None:
     ran = drive(example("buggy"), ["insert 1 11", *QUERIES[10:20], "update 1 12", *QUERIES])
     assert ran.exit_code == 1
     (note,) = [text for text in ran.report["run"]["warnings"] if text.startswith("reopened with nothing crashed")]

@@ -135,7 +135,7 @@ def test_an_empty_operation_file_is_refused(drive: Drive, example: Example) -> N
     assert "[operations-file]" in ran.stderr
 
 
-def test_updates_behind_our_back_that_matter_at_a_boundary_stop_the_run(
+def test_unrecorded_updates_that_matter_at_a_boundary_stop_the_run(
     drive: Drive, example: Example, tmp_path: Path
 ) -> None:
     """A store in a function that is not instrumented: seen where nothing hides it."""

@@ -97,7 +97,7 @@ def standings(folder: Path) -> Standings:
     return Standings(read, StateSpace(build(read, "px86", Options())).points)
 
 
-def test_operations_stand_as_their_marks_before_the_crash_say(tmp_path: Path) -> None:
+def test_operations_have_begun_and_ended_by_their_marks_before_the_crash(tmp_path: Path) -> None:
     here = standings(tmp_path)
     assert [here.after(count) for count in range(7)] == [
         Standing((), ()),

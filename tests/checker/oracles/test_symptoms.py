@@ -99,7 +99,7 @@ def test_numbers_addresses_garbage_and_repetitions_are_no_signs_of_their_own() -
     assert signs(["name \ufffd\x01\x02", "name \x7f"]) == {"name ?"}
 
 
-def test_an_exit_status_tells_failures_apart_with_the_words_of_the_check() -> None:
+def test_an_exit_status_distinguishes_failures_with_the_words_of_the_check() -> None:
     def judge(*arguments: object, **more: object) -> Verdict:
         return ExitStatus().judge(ended(*arguments, **more), {})  # type: ignore[arg-type]
 

@@ -63,7 +63,7 @@ def never(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Infe
         keep_on()
 
 
-def test_a_budget_of_seconds_ends_the_inference_of_likely_invariants_and_the_report_says_so(
+def test_a_budget_of_seconds_ends_the_inference_of_likely_invariants_with_a_warning(
     buggy: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = count(step=0.001)  # a millisecond goes by each time that somebody looks
@@ -143,7 +143,7 @@ def test_progress_ends_with_the_final_counts(buggy: World) -> None:
     assert 0 < last.left_s < 600
 
 
-def test_a_bounded_strategy_looks_at_small_deviations_only(buggy: World) -> None:
+def test_a_bounded_strategy_tests_small_deviations_only(buggy: World) -> None:
     with buggy.executor() as executor:
         found = buggy.search(executor, strategy=Bounded(0))
     assert found.states.executed < found.states.feasible

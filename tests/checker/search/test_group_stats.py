@@ -74,7 +74,7 @@ def test_the_picture_of_a_group_is_its_representative(tmp_path: Path, clauses: P
     assert [node.granule for node in row.nodes] == [0, 1]
 
 
-def test_a_search_that_is_cut_off_says_which_groups_it_cut_off(tmp_path: Path, clauses: Path) -> None:
+def test_a_search_that_is_cut_off_lists_which_groups_it_cut_off(tmp_path: Path, clauses: Path) -> None:
     _, found = explore(tmp_path / "world", clauses, Ranked(), budget=Budget(states=1))
     assert found.states.executed == 1
     first, second = found.groups
@@ -82,7 +82,7 @@ def test_a_search_that_is_cut_off_says_which_groups_it_cut_off(tmp_path: Path, c
     assert (second.executed, second.complete, second.verdict) == (0, False, GroupVerdict.UNTESTED)
 
 
-def test_a_group_whose_failing_states_all_hang_says_so(tmp_path: Path, clauses: Path) -> None:
+def test_a_group_whose_failing_states_all_hang_has_that_verdict(tmp_path: Path, clauses: Path) -> None:
     _, found = explore(tmp_path / "world", clauses, Pathfinder(), how="~")
     assert by_site(found.groups)[FLAGS].verdict is GroupVerdict.HANGS
 

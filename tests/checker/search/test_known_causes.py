@@ -22,7 +22,7 @@ def claims(mark: str = "") -> list[str]:
     return [f"{mark}{at + 64}>{at}" for at in range(0, SLOTS * 256, 256)]
 
 
-def test_states_of_a_known_look_cost_no_further_runs(
+def test_states_of_a_known_signature_cost_no_further_runs(
     tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = explore(tmp_path / "few", clauses, *claims())
@@ -34,7 +34,7 @@ def test_states_of_a_known_look_cost_no_further_runs(
     assert found.probes < all_looked_into.probes / 2
 
 
-def test_another_way_to_end_is_looked_into(tmp_path: Path, clauses: Path) -> None:
+def test_another_way_to_end_is_examined(tmp_path: Path, clauses: Path) -> None:
     late = claims()
     late[-1] = f"!{late[-1]}"
     found = explore(tmp_path / "world", clauses, *late)

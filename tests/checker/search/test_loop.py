@@ -116,7 +116,7 @@ def test_a_budget_of_seconds_ends_the_search_at_the_next_choice() -> None:
     assert (searched.taken, loop.left) == ([0, 1], [(2, 2)])
 
 
-def test_no_choice_yet_is_a_moment_to_look_at_the_clock_and_is_not_left() -> None:
+def test_no_choice_yet_is_a_moment_to_read_the_clock_and_is_not_left() -> None:
     now = iter([0.0, 0.0, 0.0, 9.0, 9.0])
     searched = Integers([None, None, None, 5])
     loop = Loop(searched, Meter(Budget(seconds=1), clock=lambda: next(now)))
@@ -124,7 +124,7 @@ def test_no_choice_yet_is_a_moment_to_look_at_the_clock_and_is_not_left() -> Non
     assert (searched.begun, loop.left) == ([], [])
 
 
-def test_a_result_that_does_not_come_in_time_ends_the_search_and_all_that_wait_are_left() -> None:
+def test_a_result_that_is_late_ends_the_search_and_all_that_wait_are_left() -> None:
     searched = Integers([1, 2, 3, 4])
 
     def execute(candidate: Candidate[int]) -> Awaited[bool]:
@@ -136,7 +136,7 @@ def test_a_result_that_does_not_come_in_time_ends_the_search_and_all_that_wait_a
     assert (searched.taken, loop.left) == ([1], [(1, 2), (2, 3), (3, 4)])
 
 
-def test_choices_that_are_put_off_come_last() -> None:
+def test_choices_that_are_postponed_are_last() -> None:
     searched = Integers(list(range(6)))
     loop = Loop(searched, unlimited(), put_off=lambda candidate: candidate.choice % 2 == 0)
     assert loop.run(searched.take) is StopReason.EXHAUSTED
@@ -144,7 +144,7 @@ def test_choices_that_are_put_off_come_last() -> None:
     assert loop.put_off == 0
 
 
-def test_what_is_put_off_and_not_executed_is_counted_and_left() -> None:
+def test_what_is_postponed_and_not_executed_is_counted_and_left() -> None:
     searched = Integers(list(range(6)))
     loop = Loop(searched, Meter(Budget(states=4)), put_off=lambda candidate: candidate.choice < 4)
     assert loop.run(searched.take) is StopReason.BUDGET_STATES
@@ -154,7 +154,7 @@ def test_what_is_put_off_and_not_executed_is_counted_and_left() -> None:
 
 @pytest.mark.parametrize("states", [None, 9])
 @pytest.mark.parametrize("ahead", [0, 1, 2, 3, 50])
-def test_what_is_put_off_depends_on_all_results_before_it_and_on_no_other(ahead: int, states: int | None) -> None:
+def test_what_is_postponed_depends_on_all_results_before_it_and_on_no_other(ahead: int, states: int | None) -> None:
     searched = Integers(list(range(30)))
     wrong: deque[int] = deque()
 

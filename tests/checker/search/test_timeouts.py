@@ -59,7 +59,7 @@ def test_a_hang_is_one_finding_that_the_whole_limit_has_confirmed(hanging: World
     assert found.warnings == ()
 
 
-def test_states_that_look_like_a_known_hang_are_put_off_and_counted_where_they_were_not_run(hanging: World) -> None:
+def test_states_similar_to_a_known_hang_are_postponed_and_counted_where_they_were_not_run(hanging: World) -> None:
     found = explore(hanging, budget=Budget(states=STATES))
     everything = explore(hanging)
     assert found.states.executed == STATES
@@ -69,12 +69,12 @@ def test_states_that_look_like_a_known_hang_are_put_off_and_counted_where_they_w
     assert everything.states.put_off == everything.states.skipped == 0
 
 
-def test_what_is_put_off_does_not_depend_on_the_number_of_workers(hanging: World) -> None:
+def test_what_is_postponed_does_not_depend_on_the_number_of_workers(hanging: World) -> None:
     found = [without_times(explore(hanging, jobs=jobs, budget=Budget(states=STATES))) for jobs in (1, 2, 3)]
     assert found[0] == found[1] == found[2]
 
 
-def test_another_bug_that_looks_otherwise_is_found_among_hangs(tmp_path: Path, clauses: Path) -> None:
+def test_another_bug_with_another_signature_is_found_among_hangs(tmp_path: Path, clauses: Path) -> None:
     """The last flag without its value fails in another way. It is similar to the hangs: it is postponed, and found."""
     claims = [f"~{at + 64}>{at}" for at in range(0, (SLOTS - 1) * 256, 256)]
     last = (SLOTS - 1) * 256
@@ -95,7 +95,7 @@ def test_a_check_that_is_slow_but_ends_is_no_finding(tmp_path: Path) -> None:
     assert (found.findings, found.warnings, found.states.failing, found.states.flaky) == ((), (), 0, 0)
 
 
-def test_the_uncrashed_runs_say_how_long_a_check_may_take(hanging: World) -> None:
+def test_the_uncrashed_runs_decide_how_long_a_check_may_take(hanging: World) -> None:
     assert (timeout_for(0.01), timeout_for(0.5)) == (1.0, 5.0)
     with hanging.executor() as executor:
         assert executor.short_s is None

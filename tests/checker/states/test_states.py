@@ -133,7 +133,7 @@ def test_no_state_is_produced_to_be_thrown_away(t: TraceBuilder, monkeypatch: py
     assert work.calls <= sum(max(1, len(state.pieces)) for state in states) * 2
 
 
-def test_deviations_grow_and_both_ends_come_first(t: TraceBuilder) -> None:
+def test_deviations_grow_and_both_ends_are_first(t: TraceBuilder) -> None:
     many_lines(t, 5)
     space = space_of(t)
     states = exhaustive(space)
@@ -142,7 +142,7 @@ def test_deviations_grow_and_both_ends_come_first(t: TraceBuilder) -> None:
     assert [len(state.pieces) for state in states] == [0] * 2 + [1] * 10 + [2] * 20
 
 
-def test_the_loss_of_a_whole_line_comes_before_losses_inside_lines(t: TraceBuilder) -> None:
+def test_the_loss_of_a_whole_line_precedes_losses_inside_lines(t: TraceBuilder) -> None:
     for line in range(3):
         for word in range(4):
             t.store("a", 64 * line + 8 * word, 8, 1 + word)
@@ -153,7 +153,7 @@ def test_the_loss_of_a_whole_line_comes_before_losses_inside_lines(t: TraceBuild
     assert sorted(lost[6:]) == sorted([1, 2, 3, 9, 10, 11] * 3)
 
 
-def test_parts_of_two_files_stand_in_one_order_on_either_side(t: TraceBuilder) -> None:
+def test_parts_of_two_files_are_in_one_order_on_either_side(t: TraceBuilder) -> None:
     for name, size in (("a", 100), ("b", 9000), ("a", 9000), *(("b", 9000 + more) for more in range(1, 8))):
         t.truncate(name, size)
     for page in range(2):
@@ -220,7 +220,7 @@ def test_a_set_that_is_no_ideal_is_refused(t: TraceBuilder) -> None:
         space.state(0, [7, 0])
 
 
-def test_points_say_what_the_world_knew(t: TraceBuilder) -> None:
+def test_points_record_what_was_acknowledged(t: TraceBuilder) -> None:
     t.file("a", 4096)
     t.begin(1)
     t.store("a", 0, 8, 1)
@@ -308,7 +308,7 @@ def graph_of(t: TraceBuilder, model: str = "px86") -> PersistenceGraph:
     return build(t.trace(), model)
 
 
-def test_edges_say_why(t: TraceBuilder) -> None:
+def test_edges_have_a_reason(t: TraceBuilder) -> None:
     t.store("a", 0, 8, 1)
     t.store("a", 8, 8, 2)
     t.clwb("a", 0)

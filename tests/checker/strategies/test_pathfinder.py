@@ -37,7 +37,7 @@ def states_of(script: Script, model: str = "px86") -> tuple[StateSpace, list[Cra
 @pytest.mark.parametrize("model", ["px86", "eadr", "page-cache"])
 @SETTINGS
 @given(steps=runs())
-def test_every_state_is_one_of_the_exhaustive_search_and_comes_once(model: str, steps: list[Step]) -> None:
+def test_every_state_is_one_of_the_exhaustive_search_and_is_tested_once(model: str, steps: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         space, states = states_of(script_of(Path(folder), steps), model)
         assert len(set(states)) == len(states)
@@ -115,7 +115,7 @@ def test_the_order_is_ends_then_single_stores_then_lines_cut_back_then_pairs(tmp
     ]
 
 
-def test_what_came_before_the_behaviour_has_persisted_in_all_its_sparse_states(tmp_path: Path) -> None:
+def test_what_precedes_the_behaviour_has_persisted_in_all_its_sparse_states(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B, C, OTHER)
     script.at(4, 4096, delta=0)  # never flushed
     script.at(1, 0, delta=0)
@@ -154,7 +154,7 @@ def test_what_an_operation_leaves_unpersisted_is_varied_after_later_operations_t
     assert lacking == [1, 2, 3]  # before the first ends, lacking it is as if it had not been issued
 
 
-def test_without_facts_behaviours_are_told_by_call_stack(tmp_path: Path) -> None:
+def test_without_facts_behaviours_are_distinguished_by_call_stack(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B, C)
     script.at(1, 0, delta=0)
     script.at(2, 64, delta=64)

@@ -69,7 +69,7 @@ def test_witcher_gives_the_states_of_all_queries_in_their_order_and_ends(
         assert set(states) <= set(select_states(space, strategy("exhaustive")))
 
 
-def test_witcher_without_invariants_looks_at_nothing(tmp_path: Path) -> None:
+def test_witcher_without_invariants_tests_nothing(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B)
     script.at(1, 0, delta=0)
     assert list(select_states(space_of(script), strategy("witcher"))) == []

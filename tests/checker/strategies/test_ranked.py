@@ -44,7 +44,7 @@ def test_run_to_its_end_it_gives_exactly_the_exhaustive_states_each_once(model: 
 
 @SETTINGS
 @given(steps=runs(), pieces=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=4))
-def test_with_any_queries_too_and_their_states_come_first(steps: list[Step], pieces: list[tuple[int, int]]) -> None:
+def test_with_any_queries_too_and_their_states_are_first(steps: list[Step], pieces: list[tuple[int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         script = script_of(Path(folder), steps)
         space = space_of(script)
@@ -63,7 +63,7 @@ def test_with_any_queries_too_and_their_states_come_first(steps: list[Step], pie
 
 @SETTINGS
 @given(steps=runs(), most=st.integers(0, 30))
-def test_beyond_what_is_remembered_the_exhaustive_search_goes_on_alone(steps: list[Step], most: int) -> None:
+def test_beyond_what_is_remembered_the_exhaustive_search_continues_alone(steps: list[Step], most: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranked_module, "MOST", most)
         space, choices = choices_of(script_of(Path(folder), steps))
@@ -96,7 +96,7 @@ def test_a_query_that_the_order_forbids_gives_no_state(tmp_path: Path) -> None:
     assert states_of(canonical, Wanted((2,), (0,))) == ()
 
 
-def test_the_first_of_each_signature_comes_before_the_second_of_any(tmp_path: Path) -> None:
+def test_the_first_of_each_signature_precedes_the_second_of_any(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B, X, Y)
     for line in range(8):
         script.at(3, 4096 + 64 * line, delta=0)
@@ -115,7 +115,7 @@ def test_the_first_of_each_signature_comes_before_the_second_of_any(tmp_path: Pa
     assert max(first) < min(second)
 
 
-def test_a_group_that_violates_an_invariant_is_ranked_first_and_says_so(tmp_path: Path) -> None:
+def test_a_group_that_violates_an_invariant_is_ranked_first_with_that_reason(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B, X, Y)
     script.at(1, 0, delta=0)
     script.at(2, 64, delta=64)
@@ -127,8 +127,8 @@ def test_a_group_that_violates_an_invariant_is_ranked_first_and_says_so(tmp_path
     space = space_of(script)
     plan = Ranked(script.facts, infer=evidence(Wanted((0,), (1,)))).plan(space)
     next(plan.choices())
-    told = [(planned.number, planned.ranked.group.types, planned.ranked.because) for planned in plan.groups]
-    assert told == [
+    noted = [(planned.number, planned.ranked.group.types, planned.ranked.because) for planned in plan.groups]
+    assert noted == [
         (1, ("pair",), ("may violate invariant 1", "2 updates")),
         (2, ("other",), ("1 update",)),
         (3, ("third",), ("1 update",)),
@@ -169,7 +169,7 @@ def patient(steps: int, *wanted: Wanted) -> Infer:
 
 
 @pytest.mark.parametrize(("seconds", "in_time"), [(300, True), (150, False)])
-def test_invariants_that_take_more_than_half_of_the_budget_are_done_without_and_the_report_says_so(
+def test_invariants_that_take_more_than_half_of_the_budget_are_left_out_with_a_note(
     tmp_path: Path, seconds: float, in_time: bool
 ) -> None:
     script = Script(tmp_path, A, B)
@@ -180,8 +180,8 @@ def test_invariants_that_take_more_than_half_of_the_budget_are_done_without_and_
     families = [choice.family for choice, _ in zip(plan.choices(), range(4), strict=False)]
     assert ("invariant" in families) is in_time
     assert len(families) == 4
-    told = [note.partition(":")[0] for note in plan.notes]
-    assert told == ([] if in_time else ["likely invariants were not looked at"])
+    noted = [note.partition(":")[0] for note in plan.notes]
+    assert noted == ([] if in_time else ["likely invariants were not looked at"])
 
 
 def test_a_budget_ends_the_search_among_queries_that_show_no_new_state(
@@ -198,7 +198,7 @@ def test_a_budget_ends_the_search_among_queries_that_show_no_new_state(
         list(choices)
 
 
-def test_changed_code_comes_first(tmp_path: Path) -> None:
+def test_changed_code_is_tested_first(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B, X, Y)
     script.at(3, 4096, delta=0)
     script.persist(4096)
@@ -242,7 +242,7 @@ def test_a_group_of_very_many_states_holds_up_no_other(tmp_path: Path) -> None:
     assert small < 100
 
 
-def test_a_loss_that_is_carried_is_looked_at_once_for_each_origin_not_after_each_operation(tmp_path: Path) -> None:
+def test_a_loss_that_is_carried_is_tested_once_for_each_origin_not_after_each_operation(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B, X, Y)
     for operation in range(1, 41):
         script.trace.begin(operation)

@@ -53,15 +53,15 @@ def numbers(phases: dict[str, Named], **options: dict[str, bool]) -> list[int]:
     return [number for _, number in turns(phases, {}, **options)]
 
 
-def test_each_look_at_hand_comes_once_before_any_comes_again() -> None:
+def test_each_queued_signature_is_tested_once_before_any_is_tested_again() -> None:
     assert numbers({"one": [(1, "x"), (2, "x"), (3, "y"), (4, "x"), (5, "z")]}) == [1, 3, 5, 2, 4]
 
 
-def test_a_look_that_another_phase_has_shown_is_no_longer_new() -> None:
+def test_a_signature_that_another_phase_has_shown_is_no_longer_new() -> None:
     assert numbers({"one": [(1, "x"), (2, "y")], "other": [(3, "x"), (4, "z")]}) == [1, 4, 2, 3]
 
 
-def test_while_all_is_new_phases_come_as_often_as_their_weights_say() -> None:
+def test_while_all_is_new_phases_take_turns_in_proportion_to_their_weights() -> None:
     phases = {name: [(at + base, f"{name}{at}") for at in range(90)] for name, base in (("often", 0), ("rare", 100))}
     came = Counter(name for name, _ in turns(phases, {"often": 3, "rare": 1})[:80])
     assert came == {"often": 60, "rare": 20}
@@ -85,7 +85,7 @@ def test_what_another_phase_gives_meanwhile_ends_no_phase() -> None:
     assert came == [("first", 1), ("first", 5), ("second", 6)]
 
 
-def test_where_very_much_is_pending_few_states_are_looked_at_ahead() -> None:
+def test_where_very_much_is_pending_few_states_are_read_ahead() -> None:
     looked: list[CrashState] = []
 
     def signature(state: CrashState) -> bytes:
@@ -113,12 +113,12 @@ def test_when_the_phase_that_has_everything_ends_all_end() -> None:
     weights=st.dictionaries(st.sampled_from("abc"), st.integers(1, 9)),
     in_order=st.sampled_from("abc-"),
 )
-def test_every_state_comes_exactly_once(phases: dict[str, Named], weights: dict[str, int], in_order: str) -> None:
+def test_every_state_is_yielded_exactly_once(phases: dict[str, Named], weights: dict[str, int], in_order: str) -> None:
     came = turns(phases, weights, **{in_order: {"in_order": True}})
     assert Counter(number for _, number in came) == Counter({n for named in phases.values() for n, _ in named})
 
 
-def test_states_look_alike_that_lose_and_keep_the_same_sites_wherever_that_is(tmp_path: Path) -> None:
+def test_states_that_lose_and_keep_the_same_sites_anywhere_have_one_signature(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B, WIDE)
     for base in (0, 4096):
         script.at(1, base, delta=0)
@@ -136,7 +136,7 @@ def test_states_look_alike_that_lose_and_keep_the_same_sites_wherever_that_is(tm
     assert signature(space.drop(first, (a, b))) != signature(space.drop(then, (c,)))
 
 
-def test_parts_of_one_update_look_different(tmp_path: Path) -> None:
+def test_parts_of_one_update_have_different_signatures(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B, WIDE)
     script.at(3, 56, delta=128, size=24)  # two lines
     script.persist(56, 24)

@@ -51,7 +51,7 @@ def test_each_format_goes_to_its_file(project: Path, environment: dict[str, str]
     assert "entry->value = value;" in made["terminal"]
 
 
-def test_the_report_may_come_by_standard_input(project: Path, environment: dict[str, str]) -> None:
+def test_the_report_may_be_read_from_standard_input(project: Path, environment: dict[str, str]) -> None:
     code, out, _ = crashcheck(
         project, environment, "--from", "-", "--format", "github", stdin=json_report.render(ONE).encode()
     )
@@ -88,7 +88,7 @@ def test_on_github_no_line_of_the_terminals_report_acts(project: Path, environme
         (["--from", "report.json", "--format", "github", "--diff", "nowhere"], "diff-git-failed"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_what_cannot_be_done_is_reported(
     project: Path, environment: dict[str, str], arguments: list[str], slug: str
 ) -> None:
     code, out, err = crashcheck(project, environment, *arguments)
@@ -116,7 +116,7 @@ def test_on_github_no_line_of_an_error_acts(project: Path, environment: dict[str
     assert rows[-1] == f"::{token}::"
 
 
-def test_with_a_diff_an_annotation_stands_at_a_line_of_it(project: Path, environment: dict[str, str]) -> None:
+def test_with_a_diff_an_annotation_is_at_a_line_of_it(project: Path, environment: dict[str, str]) -> None:
     def git(*arguments: str) -> None:
         subprocess.run(
             ["git", "-c", "user.name=T", "-c", "user.email=t@example.org", *arguments], cwd=project, check=True

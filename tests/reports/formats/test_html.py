@@ -91,7 +91,7 @@ def test_hostile_text_is_escaped_and_bounded() -> None:
     assert len(page.encode("utf-8")) < 256 * 1024
 
 
-def test_the_headline_is_the_first_thing_said() -> None:
+def test_the_headline_is_the_first_text() -> None:
     part = replace(FULL, findings=(), uncertain=())
     page = html.render(build_view(part))
     assert '<h1 class="partial">No findings in 412 of 10⁷⁷ feasible crash states</h1>' in page
@@ -128,7 +128,7 @@ def test_what_is_known_suppressed_or_in_the_diff_is_named_and_listed() -> None:
     assert quiet.status == "partial"
 
 
-def test_without_a_script_the_steps_are_a_list_that_says_what_each_does() -> None:
+def test_without_a_script_the_steps_are_a_list_that_describes_each() -> None:
     page = html.render(build_view(ONE, SOURCES))
     assert '<b>fence</b> <code>sfence</code> <span class="effect">→ durable now: 2, 3, 4</span>' in page
     assert page.count("<output") == 1  # in the template that the script takes its controls from
@@ -242,7 +242,7 @@ LEFT = {
 
 
 @pytest.mark.slow
-def test_each_step_shows_where_every_update_is_then_what_the_crash_left_then_what_the_check_says(
+def test_each_step_shows_where_every_update_is_then_what_the_crash_left_then_what_the_check_prints(
     tmp_path: Path, browser: Browser
 ) -> None:
     with browser:
@@ -276,7 +276,7 @@ def test_each_step_shows_where_every_update_is_then_what_the_crash_left_then_wha
 
 
 @pytest.mark.slow
-def test_keys_and_buttons_step_back_and_forth_and_say_when_there_is_no_further(
+def test_keys_and_buttons_step_back_and_forth_and_show_when_there_is_no_further(
     tmp_path: Path, browser: Browser
 ) -> None:
     with browser:

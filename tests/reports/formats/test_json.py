@@ -27,7 +27,7 @@ def test_the_published_schema_is_the_one_of_the_dataclasses() -> None:
     assert report_schema.PATH.read_text("utf-8") == report_schema.generated()
 
 
-def test_the_schema_says_what_each_field_means() -> None:
+def test_the_schema_describes_what_each_field_means() -> None:
     schema = report_schema.published()
     parts = {"Document": schema, **schema["$defs"]}
     fields = {(name, field): of for name, part in parts.items() for field, of in part.get("properties", {}).items()}
@@ -84,7 +84,7 @@ def test_a_count_of_ten_to_the_three_hundred_survives() -> None:
     assert states["executed"] == 400
 
 
-def test_the_fields_that_were_promised_first_stand_where_they_were_promised() -> None:
+def test_the_fields_that_were_promised_first_are_where_they_were_promised() -> None:
     document = json.loads(json_report.render(ONE))
     assert document["schema"] == 2
     assert {"stop_reason", "states", "trace", "seconds"} <= document["run"].keys()

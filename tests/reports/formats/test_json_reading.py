@@ -74,7 +74,7 @@ def test_a_report_of_version_1_is_the_run_that_it_was_made_from(name: str, resul
     assert json_report.load((VERSION_1 / f"{name}.json").read_text("utf-8")) == result
 
 
-def test_a_report_of_version_1_of_a_real_run_keeps_all_that_it_says() -> None:
+def test_a_report_of_version_1_of_a_real_run_keeps_all_of_its_content() -> None:
     text = (VERSION_1 / "level-hash.json").read_text("utf-8")
     old, result = json.loads(text), json_report.load(text)
     new = json_report.document(result)
@@ -214,7 +214,7 @@ def test_roles_and_policy_survive() -> None:
     assert (finding.new, finding.suppressed, finding.schedule[-1].role) == (False, "known since 2019", "other")
 
 
-def test_how_grave_a_finding_is_follows_from_what_it_needs() -> None:
+def test_the_severity_of_a_finding_follows_from_what_it_needs() -> None:
     assert LEVEL_HASH.level == LMDB.level == "error"
     assert replace(LEVEL_HASH, depth=2).level == "warning"
     assert replace(LMDB, model="page-cache tear=512").level == "warning"

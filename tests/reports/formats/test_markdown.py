@@ -76,7 +76,7 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize(("name", "result"), [("clean", CLEAN), ("one", ONE), ("full", FULL), ("fixed", run(FIXED))])
-def test_what_was_found_is_told_as_it_was_when_somebody_last_looked(name: str, result: RunResult) -> None:
+def test_findings_are_rendered_as_in_the_golden_file(name: str, result: RunResult) -> None:
     golden.check(f"{name}.md", rendered(result))
 
 
@@ -90,7 +90,7 @@ def test_the_page_holds_the_elements_that_were_meant() -> None:
     assert "crashcheck replay cc1-aaaacmjrf2hqyq3wo5sgk3tfmq\n" in page.code
 
 
-def test_what_was_not_looked_at_is_told_before_the_findings() -> None:
+def test_what_was_not_covered_is_listed_before_the_findings() -> None:
     text = rendered(FULL)
     assert text.index("not instrumented") < text.index("| 1 | Ordering")
 
@@ -210,18 +210,18 @@ def test_plain_text_is_shown_to_the_letter(text: str) -> None:
 
 @pytest.mark.parametrize("result", [many(100), many(1000), long_names(100)], ids=["hundred", "thousand", "long"])
 @pytest.mark.parametrize("limit", [COMMENT, SUMMARY], ids=["comment", "summary"])
-def test_what_does_not_fit_is_cut_between_findings_and_said(result: RunResult, limit: Limit) -> None:
+def test_what_does_not_fit_is_cut_between_findings_with_a_note(result: RunResult, limit: Limit) -> None:
     text = markdown.render(build_view(result), limit, more="the artifact crashcheck-report")
     assert len(text) <= limit.characters
     assert len(text.encode("utf-8")) <= limit.size_bytes
     page = Page(text)
     assert page.open == []
-    told = page.tags.count("details")
-    if told < len(result.findings):
-        left = len(result.findings) - told
+    folds = page.tags.count("details")
+    if folds < len(result.findings):
+        left = len(result.findings) - folds
         assert f"The details of {left:,} findings are left out here" in page.plain
         assert "See the artifact crashcheck-report." in page.plain
-        assert told > 0
+        assert folds > 0
     assert "Crash states: " in page.plain
 
 
@@ -233,7 +233,7 @@ def test_even_a_tiny_limit_is_kept() -> None:
     assert "The details of 3 findings are left out here" in text
 
 
-def test_places_link_to_the_commit_that_was_looked_at() -> None:
+def test_places_link_to_the_commit_that_was_tested() -> None:
     name = {"src/level_hash.c": "db/src/level (hash)>.c"}.get
     link = markdown.github_links("https://github.com/o/r", "0" * 40, lambda file: name(file, ""))
     text = markdown.render(build_view(ONE, SOURCES), link=link)

@@ -68,7 +68,7 @@ def test_the_same_run_gives_the_same_bytes() -> None:
     golden.check("full.sarif", rendered(FULL))
 
 
-def test_a_rule_says_what_to_do() -> None:
+def test_a_rule_describes_what_to_do() -> None:
     rules = log(CLEAN)["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == [
         "crash-ordering",
@@ -121,7 +121,7 @@ def test_each_thread_has_its_flow_in_one_order() -> None:
     assert orders == {"thread 1": [2, 3], "thread 2": [5, 7]}
 
 
-def test_what_the_crash_came_before_stands_after_it() -> None:
+def test_the_steps_that_the_crash_prevented_are_after_it() -> None:
     (flow,) = log(run(KILLED))["results"][0]["codeFlows"]
     (thread,) = flow["threadFlows"]
     texts = [step["location"]["message"]["text"].split(" ")[0] for step in thread["locations"]]
@@ -137,7 +137,7 @@ def test_a_deeper_call_is_nested() -> None:
     assert [step.get("nestingLevel") for step in flow["threadFlows"][0]["locations"]][-3:] == [0, 1, None]
 
 
-def test_a_fix_is_told_in_the_message() -> None:
+def test_a_fix_is_described_in_the_message() -> None:
     (result,) = log(run(FIXED))["results"]
     assert (
         "Suggested fix: flush and fence `entry.value` before `token.valid` is stored; "
@@ -145,7 +145,7 @@ def test_a_fix_is_told_in_the_message() -> None:
     )
 
 
-def test_how_grave_it_is() -> None:
+def test_levels_follow_the_severity() -> None:
     torn = replace(LMDB, model="page-cache tear=512")
     assert [result["level"] for result in log(run(LEVEL_HASH, torn, uncertain=FULL.uncertain))["results"]] == [
         "error",
@@ -159,11 +159,11 @@ def test_what_is_suppressed_is_left_out_and_counted_and_what_is_known_is_marked(
     assert [result.get("baselineState") for result in made["results"]] == [None, "unchanged"]
     texts = [note["message"]["text"] for note in made["invocations"][0]["toolExecutionNotifications"]]
     assert texts[-2] == "1 suppressed finding left out."
-    told = made["invocations"][0]["toolExecutionNotifications"][-1]
-    assert told["message"]["text"].startswith("Suppressed (by design): ")
-    assert RECORD.id in told["message"]["text"]
-    assert told["associatedRule"] == {"id": f"crash-{RECORD.kind.value}"}
-    (where,) = told["locations"]
+    notification = made["invocations"][0]["toolExecutionNotifications"][-1]
+    assert notification["message"]["text"].startswith("Suppressed (by design): ")
+    assert RECORD.id in notification["message"]["text"]
+    assert notification["associatedRule"] == {"id": f"crash-{RECORD.kind.value}"}
+    (where,) = notification["locations"]
     assert where["physicalLocation"]["region"] == {"startLine": RECORD.location.line}
 
 
@@ -205,7 +205,7 @@ def test_a_path_is_encoded_and_one_outside_is_absolute() -> None:
     }
 
 
-def test_a_finding_without_a_place_stands_at_the_configuration() -> None:
+def test_a_finding_without_a_place_is_shown_at_the_configuration() -> None:
     nowhere = replace(VALID, file="", line=0, stack=())
     (result,) = log(run(replace(LEVEL_HASH, location=nowhere, other=None)))["results"]
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "crashcheck.toml"

@@ -19,8 +19,8 @@ from support.report_runs import CLEAN, FIXED, FULL, LEVEL_HASH, LMDB, ONE, RECOR
 
 def rendered(result: RunResult, diff: Diff | None = None) -> str:
     view = build_view(result)
-    told = remarks(result, view, lambda file: file if not file.startswith("/") else "", diff)
-    return workflow_commands.render(told, suppressed(view))
+    remarked = remarks(result, view, lambda file: file if not file.startswith("/") else "", diff)
+    return workflow_commands.render(remarked, suppressed(view))
 
 
 COMMAND = re.compile(r"::(error|warning|notice)(?: ([^:]*))?::(.*)")
@@ -49,7 +49,7 @@ def test_a_finding_is_an_error_at_its_line() -> None:
     assert message.startswith("`token.valid` at src/level_hash.c:9 may persist before `entry.value`")
 
 
-def test_a_fix_is_told_with_its_edit() -> None:
+def test_a_fix_is_shown_with_its_edit() -> None:
     _, _, message = read(rendered(run(FIXED)).strip())
     assert message.splitlines()[2:5] == [
         "Suggested fix: flush and fence `entry.value` before `token.valid` is stored; with this edit: 0 of 6 "
@@ -59,11 +59,11 @@ def test_a_fix_is_told_with_its_edit() -> None:
     ]
 
 
-def test_a_clean_run_says_nothing() -> None:
+def test_a_clean_run_prints_nothing() -> None:
     assert rendered(CLEAN) == ""
 
 
-def test_the_gravest_come_first_and_what_is_not_proved_is_a_notice() -> None:
+def test_the_most_severe_are_first_and_what_is_not_proved_is_a_notice() -> None:
     torn = replace(LMDB, model="page-cache tear=512")
     rows = [read(row)[0] for row in rendered(run(torn, RECORD, uncertain=(UNCERTAIN,))).splitlines()]
     assert rows == ["error", "warning", "notice"]
@@ -79,7 +79,7 @@ def test_what_is_known_or_lived_with_is_not_annotated() -> None:
     assert last[2].splitlines()[1].endswith(f": by design ({RECORD.id})")
 
 
-def test_one_last_notice_tells_what_github_drops_and_what_is_suppressed() -> None:
+def test_one_last_notice_lists_what_github_drops_and_what_is_suppressed() -> None:
     findings = many(11).findings
     accepted = tuple(replace(RECORD, suppressed="by design") for _ in range(30))
     *_, last = rendered(replace(many(11), findings=(*findings, *accepted))).splitlines()
@@ -114,7 +114,7 @@ def test_hostile_text_makes_no_command_of_its_own() -> None:
 
 
 @given(st.text(), st.text(min_size=1))
-def test_whatever_is_said_is_read_back_as_it_was_said(message: str, value: str) -> None:
+def test_every_message_is_read_back_as_it_was_written(message: str, value: str) -> None:
     message = message.translate(dict.fromkeys(map(ord, "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")))
     row = workflow_commands.command("error", message, title=value)
     assert "\n" not in row

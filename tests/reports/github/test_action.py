@@ -231,7 +231,7 @@ def test_a_second_run_installs_nothing_and_updates_the_comment(act: Act, github:
     assert len(github.comments) == 1
 
 
-def test_on_a_fork_everything_is_told_that_needs_no_permission(act: Act, github: FakeGitHub) -> None:
+def test_on_a_fork_everything_is_reported_that_needs_no_permission(act: Act, github: FakeGitHub) -> None:
     github.read_only = {"comments", "checks", "reviews"}
     log = act.run(".github/workflows/try-buggy.yml", github, head="mallory/storage")
     assert act.outcome() == "failure"

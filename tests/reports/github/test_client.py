@@ -50,7 +50,7 @@ def test_a_comment_is_made_once_and_then_kept_up_to_date(github: FakeGitHub, cli
     assert github.count("^POST ") == 1
 
 
-def test_a_clean_run_says_nothing_where_nothing_was_said(github: FakeGitHub, client: Client) -> None:
+def test_a_clean_run_posts_nothing_where_nothing_was_posted(github: FakeGitHub, client: Client) -> None:
     assert client.comment(7, MARK, f"{MARK}\nall well", clean=True) == "none"
     assert github.comments == []
 
@@ -71,7 +71,7 @@ def test_with_a_persons_token_only_that_persons_comment_is_ours(github: FakeGitH
     assert bodies(github) == [f"{MARK}\nanother bot's", f"{MARK}\nnew"]
 
 
-def test_the_comment_is_found_behind_hundreds_of_others(github: FakeGitHub, client: Client) -> None:
+def test_the_comment_is_found_after_hundreds_of_others(github: FakeGitHub, client: Client) -> None:
     for number in range(250):
         github.say(f"remark {number}")
     github.say(f"{MARK}\nold", BOT)
@@ -126,7 +126,7 @@ def test_a_forks_token_is_refused_at_once(github: FakeGitHub, client: Client, wa
     assert github.count("^POST ") == 3
 
 
-def test_what_github_calls_wrong_is_told_with_its_reason(github: FakeGitHub, client: Client) -> None:
+def test_what_github_refuses_is_reported_with_its_reason(github: FakeGitHub, client: Client) -> None:
     errors = [{"resource": "CheckRun", "field": "annotations", "code": "invalid", "message": "no such path"}]
     body = {"message": "Validation Failed", "errors": errors, "documentation_url": "https://docs.github.com"}
     github.troubles.append(Trouble("^POST .*/check-runs", 422, body))
@@ -194,7 +194,7 @@ def suggestion(line: int, words: str = "x") -> ReviewComment:
     return ReviewComment("src/a.c", line, f"{REVIEW}\n{words}")
 
 
-def test_a_review_only_comments_and_says_nothing_twice(github: FakeGitHub, client: Client) -> None:
+def test_a_review_only_comments_and_repeats_nothing(github: FakeGitHub, client: Client) -> None:
     assert client.review(7, HEAD, REVIEW, "words", [suggestion(4), suggestion(9)]) == "created"
     assert client.review(7, HEAD, REVIEW, "words", [suggestion(4), suggestion(9)]) == "unchanged"
     assert [one["state"] for one in github.reviews] == ["COMMENTED"]
@@ -216,7 +216,7 @@ def test_outdated_comments_of_ours_go_and_answered_ones_stay(github: FakeGitHub,
     ]
 
 
-def test_a_review_left_without_comments_says_that_it_is_outdated(github: FakeGitHub, client: Client) -> None:
+def test_a_review_left_without_comments_is_marked_as_outdated(github: FakeGitHub, client: Client) -> None:
     client.review(7, HEAD, REVIEW, "words", [suggestion(4)])
     assert client.review(7, HEAD, REVIEW, "words", []) == "none"
     assert github.review_comments == []

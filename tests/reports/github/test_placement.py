@@ -66,7 +66,7 @@ def test_the_nearest_step_in_the_trace_is_taken() -> None:
     assert place(LEVEL_HASH, name, diff({FILE: {7, 12}})).line == 7
 
 
-def test_a_finding_of_which_the_diff_shows_nothing_is_told_in_the_summary_only() -> None:
+def test_a_finding_of_which_the_diff_shows_nothing_is_in_the_summary_only() -> None:
     placed = place(LEVEL_HASH, name, diff({FILE: {100}, "README.md": {9}}))
     assert (placed.spot, placed.file, placed.line) == ("summary", FILE, 9)
     assert placed.because == "No line of its crash schedule is in this change."
@@ -83,7 +83,7 @@ def test_a_store_outside_the_repository_is_annotated_at_the_call_within_it() -> 
     assert place(finding, name, diff({FILE: {5}})).spot == "store"
 
 
-def test_a_finding_without_a_line_anywhere_is_told_in_the_summary_only() -> None:
+def test_a_finding_without_a_line_anywhere_is_in_the_summary_only() -> None:
     nowhere = replace(VALID, file="", line=0, stack=())
     bare = replace(RECORD, location=nowhere, schedule=())
     assert place(bare, name).spot == "summary"

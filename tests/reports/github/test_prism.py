@@ -49,9 +49,9 @@ def test_everything_that_is_written_is_as_githubs_description_has_it(github: Fak
     github.change("src/a.c", "@@ -1,3 +1,3 @@\n a\n-b\n+B\n c")
     client = Client("ghs_token", REPOSITORY, proxy, between_writes_s=0)
     for count in (0, 1, 10, 60):
-        told = [Annotation("src/a.c", n, "failure", f"finding {n}", "words") for n in range(1, count + 1)]
+        many = [Annotation("src/a.c", n, "failure", f"finding {n}", "words") for n in range(1, count + 1)]
         text = CheckText(f"{count} findings", "summary", "failure" if count else "success", "https://github.com/x")
-        assert client.check_run(HEAD, "crashcheck", f"run-{count}", text, told) == "created"
+        assert client.check_run(HEAD, "crashcheck", f"run-{count}", text, many) == "created"
     assert [len(there) for there in github.annotations.values()] == [0, 1, 10, 60]
     assert sorted(client.shown(7).diff.files) == ["src/a.c"]
     assert client.comment(7, MARK, f"{MARK}\none", clean=False) == "created"

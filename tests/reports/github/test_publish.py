@@ -248,9 +248,7 @@ def test_a_run_that_was_broken_off_is_no_success(job: Job, github: FakeGitHub) -
     assert [one["conclusion"] for one in github.check_runs] == ["action_required"]
 
 
-def test_findings_of_the_baseline_and_suppressed_ones_are_told_of_nowhere_but_in_the_summary(
-    job: Job, github: FakeGitHub
-) -> None:
+def test_findings_of_the_baseline_and_suppressed_ones_are_in_the_summary_only(job: Job, github: FakeGitHub) -> None:
     known = replace(LEVEL_HASH, new=False)
     accepted = replace(LEVEL_HASH, id="ORD-2", suppressed="a cache, rebuilt at start")
     printed = job.publish(replace(a_run(1), findings=(known, accepted)), *ALL)
@@ -270,8 +268,8 @@ def test_nothing_from_the_program_acts_as_a_command_or_as_markup(job: Job, githu
     place = replace(LEVEL_HASH.location, function=HOSTILE, variable=HOSTILE, text=HOSTILE)
     verdict = replace(LEVEL_HASH.verdict, output=HOSTILE * 3)
     hostile = replace(LEVEL_HASH, message=HOSTILE, location=place, crash_point=HOSTILE, verdict=verdict)
-    told = replace(a_run(1), findings=(hostile,), config_path=f"{HOSTILE}.toml")
-    printed = job.publish(told, "--comment", "--check-run", "always")
+    dangerous = replace(a_run(1), findings=(hostile,), config_path=f"{HOSTILE}.toml")
+    printed = job.publish(dangerous, "--comment", "--check-run", "always")
     assert [row[:8] for row in printed.split("\n") if row.startswith(("::", "##"))] == ["::error "]
     (comment,) = github.comments
     for text in (comment["body"], job.summary.read_text(), github.check_runs[0]["output"]["summary"]):

@@ -53,8 +53,8 @@ def edit(file: Path, old: str, new: str) -> None:
 
 def test_what_a_baseline_knows_does_not_fail_a_run_under_another_name_either(project: Path) -> None:
     baseline = str(project / "baseline.json")
-    code, _, told = main(["run", "-c", str(project / "buggy.toml"), "--baseline", baseline])
-    assert (code, "[baseline-missing]" in told) == (2, True)
+    code, _, printed = main(["run", "-c", str(project / "buggy.toml"), "--baseline", baseline])
+    assert (code, "[baseline-missing]" in printed) == (2, True)
     assert check(project)[0] == 1
     assert check(project, "--baseline", baseline, "--update-baseline")[0] == 0
     edit(project / "buggy.c", "insert_into", "put_into")
@@ -100,11 +100,11 @@ def test_what_a_change_touches_is_marked_and_ranked_first(project: Path) -> None
 
 
 def test_there_is_nothing_to_open_before_the_first_run(project: Path) -> None:
-    code, _, told = main(["open", "-c", str(project / "buggy.toml")])
-    assert (code, "[open-no-report]" in told) == (2, True)
+    code, _, printed = main(["open", "-c", str(project / "buggy.toml")])
+    assert (code, "[open-no-report]" in printed) == (2, True)
 
 
-def test_a_fence_that_is_taken_out_is_a_change_of_the_function_that_it_stood_in(project: Path) -> None:
+def test_a_fence_that_is_removed_is_a_change_of_the_function_that_it_was_in(project: Path) -> None:
     edit(project / "buggy.c", "        fence();\n", "")
     report = check(project, "--diff", "main", "--states", "40", "--no-fixes")[1]
     assert report["findings"]

@@ -133,7 +133,7 @@ def test_all_states_are_claimed_only_when_the_count_is_exact() -> None:
     )
 
 
-def test_states_are_listed_that_were_put_off_as_likely_hangs_and_not_those_under_way_when_the_budget_ended() -> None:
+def test_states_are_listed_that_were_postponed_as_likely_hangs_and_not_those_under_way_when_the_budget_ended() -> None:
     cut = replace(ALL, executed=300, skipped=5)
     assert sentences.caveats(run(states=cut)) == ()
     (caveat,) = sentences.caveats(run(states=replace(cut, put_off=1)))
@@ -150,7 +150,7 @@ def test_one_is_counted_in_the_singular() -> None:
 
 
 @pytest.mark.parametrize("stop", [stop for stop in StopReason if stop is not StopReason.EXHAUSTED])
-def test_a_search_that_was_cut_short_says_that_states_remain(stop: StopReason) -> None:
+def test_a_search_that_was_cut_short_reports_that_states_remain(stop: StopReason) -> None:
     assert sentences.stop_sentence(run(stop=stop)).endswith("; the remaining states were not checked.")
 
 

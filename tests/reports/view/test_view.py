@@ -39,7 +39,7 @@ def test_the_culprits_carry_the_same_letters_everywhere() -> None:
     assert {node.tag: node.state for node in finding.graph.nodes if node.tag} == {"A": "persisted", "B": "lost"}
 
 
-def test_the_story_is_told_in_the_order_of_the_program() -> None:
+def test_the_schedule_is_in_the_order_of_the_program() -> None:
     assert build_view(ONE).findings[0].story == (
         "`entry.value` is written at src/level_hash.c:8: it is lost.",
         "`token.valid` is written at src/level_hash.c:9: it survives the crash.",
@@ -48,7 +48,7 @@ def test_the_story_is_told_in_the_order_of_the_program() -> None:
     )
 
 
-def test_what_the_crash_came_before_stands_after_it() -> None:
+def test_the_steps_that_the_crash_prevented_are_after_it() -> None:
     finding = build_view(run(KILLED), SOURCES).findings[0]
     assert [(place.tag, place.role) for place in finding.places] == [("A", "survived"), ("B", "not reached")]
     assert finding.story[1:3] == (
@@ -138,7 +138,7 @@ def test_the_share_of_states_is_not_claimed_where_they_are_not_counted() -> None
     assert {fact.label: fact.value for fact in build_view(run(states=bound)).counts}["covered"] == "unknown"
 
 
-def test_every_mark_stands_before_the_crash_and_inside_its_lane() -> None:
+def test_every_mark_is_before_the_crash_and_inside_its_lane() -> None:
     for finding in build_view(FULL).findings:
         picture = schedule_picture(finding.schedule)
         assert all(mark.x < picture.crash_x for mark in picture.marks)
