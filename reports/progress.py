@@ -19,7 +19,7 @@ RATE_WINDOW_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ProgressState:
-    """Where a search stands. Times in seconds; None where there is no such budget or count yet."""
+    """How far a search is. Times in seconds; None where there is no such budget or count yet."""
 
     phase: str  # "checking", "minimising", "recording"
     elapsed_s: float

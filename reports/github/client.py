@@ -26,7 +26,7 @@ RATE_LIMIT_WAIT_S = 30.0
 BETWEEN_WRITES_S = 1.0  # as GitHub's "best practices for using the REST API" ask
 ANNOTATIONS_A_REQUEST = 50
 PAGE = 100
-LISTED_MOST = 3000  # comments, files or reviews of one pull request that are looked at
+LISTED_MOST = 3000  # comments, files or reviews of one pull request that are read
 
 T = TypeVar("T")
 Done = Literal["created", "updated", "unchanged", "resolved", "none"]
@@ -50,7 +50,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class _Remark:
-    """A comment of a review as it stands. `line`: None if outdated. `answers`: the comment that it answers."""
+    """A comment of a review as it is now. `line`: None if outdated. `answers`: the comment that it answers."""
 
     number: int
     review: int | None
@@ -135,7 +135,7 @@ class Client:
         return Shown(Diff(files), texts)
 
     def comment(self, number: int, marker: str, body: str, clean: bool) -> Done:
-        """Keeps one comment that begins with `marker`; where there is nothing to say (`clean`), makes none."""
+        """Keeps one comment that begins with `marker`; where there is nothing to report (`clean`), makes none."""
         issue = self._repository.get_issue(number)
         mine = self._comments(number, marker)
         if not mine:
@@ -206,9 +206,9 @@ class Client:
         return next((run for run in runs if run.external_id == external_id), None)
 
     def review(self, number: int, sha: str, marker: str, body: str, wanted: Sequence[ReviewComment]) -> Done:
-        """A review that only comments. Of earlier ones, what stands is not said again and what is outdated goes.
+        """A review that only comments. One that is still right is not repeated; outdated ones are removed.
 
-        A comment that somebody answered stays. A review cannot be removed: an earlier one, emptied, says so.
+        A comment that somebody answered is kept. A review cannot be removed: one without comments is marked outdated.
         """
         pull = self._repository.get_pull(number)
         there = self._remarks(number)
@@ -333,7 +333,7 @@ def _output(text: CheckText, chunk: Sequence[Annotation]) -> dict[str, str | lis
 
 
 def _same(old: _Remark, new: ReviewComment) -> bool:
-    """Whether a comment that stands, and is not outdated, says what `new` says where `new` says it."""
+    """Whether a comment that is not outdated has the text and the place of `new`."""
     return old.line == new.line and old.path == new.path and old.body == new.body
 
 

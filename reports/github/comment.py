@@ -55,7 +55,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class CheckText:
-    """The head of a check run. `url`: where more is to be read, or ""."""
+    """The head of a check run. `url`: where to read more, or ""."""
 
     title: str
     summary: str
@@ -141,7 +141,7 @@ def needs_check_run(remarks: Sequence[Remark]) -> bool:
 
 
 def review_body(view: RunView, comments: int) -> str:
-    """What a review says above its comments."""
+    """The text of a review above its comments."""
     return f"crashcheck: {markup.inline(view.counted)}. {sentences.plural(comments, 'suggestion')}."
 
 

@@ -21,7 +21,7 @@ _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 class Event:
     """What a workflow runs for. `sha`: the commit that checks and reviews belong to.
 
-    `number`: the pull request, or None; then `head` ("owner:branch"), if not "", says how it may be looked up.
+    `number`: the pull request, or None; then `head` ("owner:branch"), if not "", finds it.
     """
 
     repository: str

@@ -24,13 +24,13 @@ class Placement:
     """
 
     spot: Literal["store", "schedule", "summary"]
-    file: str  # relative to the repository; of the store for "summary", "" if that lies outside
+    file: str  # relative to the repository; of the store for "summary", "" if that is outside
     line: int  # 0 if unknown
     because: str  # why this is not the store's line; "" if it is
 
 
 def place(finding: Finding, name: Name, diff: Diff | None = None) -> Placement:
-    """The line for `finding`; without a diff, that of the store. Pure, but for what `name` does."""
+    """The line for `finding`; without a diff, that of the store. Pure, if `name` is."""
     store = _here(finding.location, name)
     home = store or _here_or_caller(finding.location, name)
     if diff is None:
@@ -55,7 +55,7 @@ def _here_or_caller(where: Location, name: Name) -> tuple[str, int] | None:
 
 
 def _chain(where: Location, name: Name) -> Iterator[tuple[str, int, int]]:
-    """The place and its callers, innermost first, as far as they lie in the repository: file, line, depth."""
+    """The place and its callers, innermost first, as far as they are in the repository: file, line, depth."""
     frames = ((where.file, where.line), *((frame.file, frame.line) for frame in where.stack))
     for depth, (file, number) in enumerate(frames):
         known = name(file)
