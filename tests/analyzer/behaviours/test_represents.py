@@ -64,7 +64,7 @@ def states(of: Shape) -> Iterator[State]:
 def has_counterpart(state: State, others: list[State]) -> bool:
     lost, kept, acknowledged = state
     return any(
-        lost <= more_lost and kept <= more_kept and told == acknowledged for more_lost, more_kept, told in others
+        lost <= more_lost and kept <= more_kept and theirs == acknowledged for more_lost, more_kept, theirs in others
     )
 
 
