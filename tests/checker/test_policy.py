@@ -165,6 +165,13 @@ def test_a_comment_without_kind_or_reason_ignores_nothing_and_is_reported(text: 
     assert warnings[0].startswith(f"t.c:1: nothing is ignored: {why}")
 
 
+def test_a_comment_after_one_that_is_no_rule_is_read() -> None:
+    found, _ = in_comments(
+        "t.c", ("// crashcheck: hello", 'puts("crashcheck: x");', "x(); // crashcheck: ignore[*] ok")
+    )
+    assert [rule.line for rule in found] == [3]
+
+
 def test_only_comments_are_read() -> None:
     assert in_comments("t.c", ('puts("crashcheck: ignore[*] x");', "// crashcheck is nice")) == ((), ())
 
