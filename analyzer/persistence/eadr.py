@@ -33,7 +33,7 @@ from crashcheck.runtime.trace_format import Kind, SyncKind
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:
     """The eADR persistence graph of a trace."""
-    pieces = cut(trace, WORD_BYTES, joins=True)
+    pieces = cut(trace, WORD_BYTES, joins=1 << 62)
     mode = loose_modes(trace, pieces, LOOSE_AFTER)
     events = trace.events
     moment = np.isin(events["kind"], np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))

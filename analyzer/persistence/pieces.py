@@ -128,8 +128,11 @@ def _renamed_with(trace: Trace) -> tuple[Ints, Ints]:
     return contents[into >= 0], into[into >= 0]
 
 
-def _first_of_update(trace: Trace, updates: Ints) -> Ints:
-    """For each of some stores and writes the one that began its update: itself, or the first that it is joined to."""
+def _first_of_update(trace: Trace, updates: Ints, span: int) -> Ints:
+    """For each of some stores and writes the one that began its update: itself, or the first that it is joined to.
+
+    Only those are joined that begin in the same `span` bytes in which the one before them ends.
+    """
     kinds, threads = trace.events["kind"][updates], trace.events["thread"][updates]
     flags = trace.events["flags"][updates]
     joined = np.where(kinds == Kind.STORE, flags & int(StoreFlag.JOINED), flags & int(WriteFlag.JOINED)) != 0
@@ -138,19 +141,23 @@ def _first_of_update(trace: Trace, updates: Ints) -> Ints:
     at = np.arange(len(updates))
     begins = ~joined[order]
     begins[1:] |= who[order][1:] != who[order][:-1]
+    low = trace.events["offset"][updates][order].astype(np.int64)
+    high = low + trace.events["size"][updates][order].astype(np.int64) - 1
+    begins[1:] |= low[1:] // span != high[:-1] // span
     first = np.empty(len(updates), dtype=np.int64)
     first[order] = updates[order][np.maximum.accumulate(np.where(begins, at, 0))]
     return first
 
 
-def cut(trace: Trace, unit_bytes: int, joins: bool = False) -> Pieces:
+def cut(trace: Trace, unit_bytes: int, joins: int = 0) -> Pieces:
     """All updates: data cut at multiples of `unit_bytes`, and a piece for every size step.
 
-    `joins`: stores that go on with an earlier one are issued with it, so that their pieces are unordered.
+    `joins`: within that many bytes, stores that go on with an earlier one are issued with it, so that their pieces
+    have no order among themselves. Other lines of px86 have none anyway, and there a flush may lie between the two.
     """
     events = trace.events
     updates = np.flatnonzero(((events["kind"] == Kind.STORE) | (events["kind"] == Kind.WRITE)) & (events["size"] > 0))
-    issued = _first_of_update(trace, updates) if joins else updates
+    issued = _first_of_update(trace, updates, joins) if joins else updates
     contents, renames = _renamed_with(trace)
     updates, issued = np.concatenate([updates, contents]), np.concatenate([issued, renames])
     start = events["offset"][updates].astype(np.int64)

@@ -40,7 +40,7 @@ Line = tuple[int, int]  # file, line number
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:
     """The px86 persistence graph of a trace."""
-    pieces = cut(trace, WORD_BYTES)
+    pieces = cut(trace, WORD_BYTES, joins=LINE_BYTES)
     mode = loose_modes(trace, pieces, LOOSE)
     durable_from = _Caches(trace, pieces, mode).run()
     persist_renamed(trace, pieces, durable_from, journal=False)

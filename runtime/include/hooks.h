@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CC_HOOKS_VERSION 2u
+#define CC_HOOKS_VERSION 3u
 
 struct cc_unit {
     uint32_t site_base;          /* 0 until the recorder has met the unit */
@@ -61,6 +61,11 @@ void cc_store(const void *target, const void *value, uint64_t size, uint64_t ins
 /* The same for up to 8 bytes, the value in a register. */
 void cc_store_word(const void *target, uint64_t value, uint32_t size, uint64_t instance, struct cc_unit *unit,
                    uint32_t index, uint32_t depth, uint32_t flags);
+/* A masked vector store, before it executes: lane i is `lane_bytes` bytes at value + i * lane_bytes, and is stored if
+ * enabled[i] is not 0. The enabled bytes of one aligned word persist together, those of different words in any order. */
+#define CC_VECTOR_BYTES 64u /* the most that one instruction stores */
+void cc_store_masked(const void *target, const void *value, const unsigned char *enabled, uint32_t lanes, uint32_t lane_bytes,
+                     uint64_t instance, struct cc_unit *unit, uint32_t index, uint32_t depth, uint32_t flags);
 /* memcpy/memmove and memset as intrinsics or calls, before they execute. */
 void cc_copy(const void *target, const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit,
              uint32_t index, uint32_t depth);

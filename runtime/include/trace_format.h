@@ -143,7 +143,8 @@ enum cc_store_flags {
     CC_STORE_BULK = 4,       /* memcpy, memset, string and library functions: pieces unordered */
     CC_STORE_LIBRARY = 8,    /* through a library model (strcpy, read, pmem_memcpy...) */
     CC_STORE_VOLATILE = 16,
-    CC_STORE_JOINED = 32,    /* goes on with the update that this thread's last store event began: other mappings, or too long */
+    CC_STORE_JOINED = 32,    /* goes on with the update that this thread's last store event began: other mappings, too long, or a
+                              * mask left words out */
 };
 
 enum cc_write_flags {

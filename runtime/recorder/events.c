@@ -190,6 +190,42 @@ void cc_store_word(const void *target, uint64_t value, uint32_t size, uint64_t i
     }
 }
 
+/* Words that follow each other are one event, the others are joined to it. Bytes between the enabled ones of a word are recorded
+ * as what they hold: all stores to one word persist in order, so this changes no crash state. */
+void cc_store_masked(const void *target, const void *value, const unsigned char *enabled, uint32_t lanes, uint32_t lane_bytes,
+                     uint64_t instance, struct cc_unit *unit, uint32_t index, uint32_t depth, uint32_t flags)
+{
+    where at = {unit, index, depth};
+    const uintptr_t base = (uintptr_t)target;
+    unsigned char bytes[CC_VECTOR_BYTES];
+    uintptr_t begin = base, end = base; /* of the words found so far */
+    if (!cc_recording)
+        return;
+    cc_turn_take();
+    for (uint32_t lane = 0; lane <= lanes; lane++) {
+        uintptr_t low = base + lane * lane_bytes;
+        if (lane < lanes && !enabled[lane])
+            continue;
+        if (end > begin && (lane == lanes || low / 8 > (end - 1) / 8 + 1)) {
+            cc_wrote_elsewhere(at, (void *)begin, end - begin, flags);
+            WITH_WRITER (writer) {
+                if (cc_region(writer, begin, NULL) || cc_region(writer, end - 1, NULL)) {
+                    update(writer, at, 0, begin, bytes + (begin - base), 0, end - begin, (uint8_t)flags, instance);
+                    flags |= CC_STORE_JOINED;
+                }
+            }
+            begin = end = low;
+        }
+        if (lane < lanes) {
+            if (begin == end)
+                begin = end = low;
+            raw_move(bytes + (end - base), (void *)end, low - end);
+            raw_move(bytes + (low - base), (const char *)value + (low - base), lane_bytes);
+            end = low + lane_bytes;
+        }
+    }
+}
+
 void cc_copy(const void *target, const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit,
              uint32_t index, uint32_t depth)
 {

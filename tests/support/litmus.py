@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from crashcheck.analyzer.persistence import Options
-from crashcheck.runtime.trace_format import FenceKind, FlushKind, SyncKind
+from crashcheck.runtime.trace_format import FenceKind, FlushKind, StoreFlag, SyncKind
 from support.tracing import TraceBuilder
 
 X, Z, W = 0, 8, 16  # one cache line
@@ -80,6 +80,12 @@ def aligned_word_is_atomic(t: TraceBuilder) -> None:
 @litmus("px86", "1", (X, Z), ALL)
 def wide_store_pieces_unordered(t: TraceBuilder) -> None:
     t.store("a", X, 16, b"\1" * 16)
+
+
+@litmus("px86", "1", (X, X + 7, Z, W), {(a, a, 0, c) for a in (0, 1) for c in (0, 1)})
+def words_of_a_masked_store_unordered(t: TraceBuilder) -> None:
+    t.store("a", X, 8, b"\1" * 8)
+    t.store("a", W, 8, 1, int(StoreFlag.JOINED))
 
 
 @litmus("px86", "1", (4, 8), ALL)

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-HOOKS_VERSION = 2
+HOOKS_VERSION = 3
 STACK_MAX = 512
 
 # enum cc_store_flags, cc_flush_kind and cc_fence_kind of runtime/include/trace_format.h
@@ -23,6 +23,7 @@ CLFLUSH, CLFLUSHOPT, CLWB = 1, 2, 3
 SFENCE, MFENCE, LOCKED = 1, 2, 3
 
 NO_INSTANCE = -1
+VECTOR_BYTES = 64  # CC_VECTOR_BYTES of runtime/include/hooks.h
 ACCESS_BYTES = (1 << 22) - 1  # the largest access that an access hook describes
 FRAME = "cc.frame"
 UNIT = '@"cc.unit"'
@@ -49,6 +50,7 @@ _WHERE = (_PTR, _I32, _I32)  # unit, site, depth
 _SLOW_PATHS = {
     "cc_store": (_PTR, _PTR, _I64, _I64, *_WHERE, _I32),
     "cc_store_word": (_PTR, _I64, _I32, _I64, *_WHERE, _I32),
+    "cc_store_masked": (_PTR, _PTR, _PTR, _I32, _I32, _I64, *_WHERE, _I32),
     "cc_copy": (_PTR, _PTR, _I64, _I64, *_WHERE),
     "cc_fill": (_PTR, _I32, _I64, _I64, *_WHERE),
     "cc_load": (_PTR, _I64, _I64, *_WHERE, _I32),
@@ -374,10 +376,30 @@ class Hooks:
             lambda helper: helper.report("cc_store", "target", "source", "size", "instance", flags=helper["flags"]),
         )
 
+    def store_masked(self, vector: str, lanes: int, size: int) -> str:
+        """`void (T value, ptr target, <N x i1> mask, ptr instance, i32 site, i32 depth, i32 flags)`: lanes in a row."""
+        vector_type, flags_type = _UnitType(vector), ir.VectorType(_I8, lanes)
+
+        def body(helper: _Helper) -> None:
+            build = helper.build
+            copy, enabled = _opaque(build.alloca(vector_type)), _opaque(build.alloca(flags_type))
+            last = build.gep(helper["target"], [_I64(lanes * size - 1)], source_etype=_I8)
+            # A mapping may begin or end among the lanes.
+            touched = build.or_(helper.inside_window(helper["target"]), helper.inside_window(last))
+            with helper.when(touched):
+                build.store(helper["value"], copy)
+                build.store(build.zext(helper["mask"], flags_type), enabled)
+                numbers = (_I32(lanes), _I32(size))
+                helper.report("cc_store_masked", "target", copy, enabled, *numbers, "instance", flags=helper["flags"])
+
+        mask = ir.VectorType(_I1, lanes)
+        parameters = {"value": vector_type, "target": _PTR, "mask": mask, **_FLAGGED}
+        return self._helper(self._number("masked", vector), parameters, body)
+
     def store_lanes(self, vector: str, lanes: int, size: int, form: str) -> str:
         """`void (T value, <ptr|vector of ptr> target, <N x i1> mask, ptr instance, i32 site, i32 depth, i32 flags)`.
 
-        `form`: "masked" (lane i at target + i), "scatter" (one pointer per lane) or "compress" (enabled lanes packed).
+        `form`: "scatter" (one pointer and one store per lane) or "compress" (one store of the enabled lanes, packed).
         """
         vector_type, pointers = _UnitType(vector), ir.VectorType(_PTR, lanes)
         flags_type = ir.VectorType(_I8, lanes)
@@ -393,8 +415,9 @@ class Hooks:
             copy = helper.local(vector_type, helper["value"])
             enabled = helper.local(flags_type, build.zext(helper["mask"], flags_type))
             targets = helper.local(pointers, helper["target"]) if form == "scatter" else None
+            packed = _opaque(build.alloca(vector_type))
             entry = build.block
-            loop, step, done = (build.append_basic_block(name) for name in ("loop", "step", "done"))
+            loop, step, end, done = (build.append_basic_block(name) for name in ("loop", "step", "end", "done"))
             off = build.icmp_unsigned("==", helper.load("cc_window_bytes"), _I64(0))
             build.cbranch(off, done, loop)
 
@@ -403,21 +426,32 @@ class Hooks:
             flag = build.load(build.gep(enabled, [lane], source_etype=_I8), typ=_I8)
             with helper.when(build.icmp_unsigned("!=", flag, _I8(0)), rare=False, otherwise=step):
                 shift = build.mul(lane, _I64(size))
-                if targets is not None:
-                    target = build.load(build.gep(targets, [lane], source_etype=_PTR), typ=_PTR)
+                source = build.gep(copy, [shift], source_etype=_I8)
+                if targets is None:
+                    place = build.gep(packed, [build.mul(count, _I64(size))], source_etype=_I8)
+                    one = ir.IntType(size * 8)
+                    build.store(build.load(source, typ=one, align=1), place, align=1)
                 else:
-                    place = build.mul(count, _I64(size)) if form == "compress" else shift
-                    target = build.gep(helper["target"], [place], source_etype=_I8)
-                with helper.when(helper.inside_window(target), otherwise=step):
-                    source = build.gep(copy, [shift], source_etype=_I8)
-                    helper.report("cc_store", target, source, _I64(size), "instance", flags=helper["flags"])
+                    target = build.load(build.gep(targets, [lane], source_etype=_PTR), typ=_PTR)
+                    with helper.when(helper.inside_window(target), otherwise=step):
+                        helper.report("cc_store", target, source, _I64(size), "instance", flags=helper["flags"])
             build.position_at_end(step)
             counted = build.add(count, build.zext(flag, _I64))
             following = build.add(lane, _I64(1))
-            build.cbranch(build.icmp_unsigned("<", following, _I64(lanes)), loop, done)
+            build.cbranch(build.icmp_unsigned("<", following, _I64(lanes)), loop, end)
             for phi, next_value in ((lane, following), (count, counted)):
                 phi.add_incoming(_I64(0), entry)
                 phi.add_incoming(next_value, step)
+            build.position_at_end(end)
+            if targets is None:
+                total = build.mul(counted, _I64(size))
+                last = build.gep(helper["target"], [build.sub(total, _I64(1))], source_etype=_I8)
+                touched = build.or_(helper.inside_window(helper["target"]), helper.inside_window(last))
+                some = build.icmp_unsigned("!=", total, _I64(0))
+                with helper.when(build.and_(some, touched), otherwise=done):
+                    helper.report("cc_store", "target", packed, total, "instance", flags=helper["flags"])
+            else:
+                build.branch(done)
             build.position_at_end(done)
 
         return self._helper(self._number(form, vector), parameters, body)

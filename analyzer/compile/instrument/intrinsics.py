@@ -41,7 +41,7 @@ def _fence(kind: int) -> Intrinsic:
 def _lanes(emitter: Emitter, line: str, value: Operand, pointer: Operand, mask: str, form: str, flags: int) -> None:
     element = emitter.module.types.element(value.type)
     size = None if element is None else emitter.module.types.store_size(element[0])
-    if element is None or size is None:
+    if element is None or size is None or (form == "masked" and element[1] * size > hooks.VECTOR_BYTES):
         emitter.unknown(line, f"masked store of {value.type}")
         return
     if form == "scatter":
@@ -53,7 +53,10 @@ def _lanes(emitter: Emitter, line: str, value: Operand, pointer: Operand, mask: 
         if target.local:
             return
     site = emitter.site("store", line, target)
-    helper = emitter.hooks.store_lanes(value.type, element[1], size, form)
+    if form == "masked":
+        helper = emitter.hooks.store_masked(value.type, element[1], size)
+    else:
+        helper = emitter.hooks.store_lanes(value.type, element[1], size, form)
     emitter.hook(
         f"  call void {helper}({value.text}, {pointer.text}, <{element[1]} x i1> {mask}, ptr "
         f"{target.instance}, i32 {site}, "
@@ -96,6 +99,15 @@ def _maskstore(emitter: Emitter, line: str, name: str, arguments: list[Operand])
     _lanes(emitter, line, value, pointer, _sign_mask(emitter, mask), "masked", 0)
 
 
+def _unaligned_load(size: int) -> Intrinsic:
+    def emit(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
+        pointer = arguments[0].value
+        if not emitter.is_local(pointer):
+            emitter.load_hook(line, f"<{size} x i8>", pointer, 0)
+
+    return emit
+
+
 def _directstore(emitter: Emitter, line: str, name: str, arguments: list[Operand]) -> None:
     """movdiri: one non-temporal word."""
     pointer, value = arguments
@@ -136,6 +148,8 @@ INTRINSICS: dict[str, Intrinsic] = {
     "llvm.x86.sse2.maskmov.dqu": _maskmov,
     "llvm.x86.avx.maskstore": _maskstore,
     "llvm.x86.avx2.maskstore": _maskstore,
+    "llvm.x86.sse3.ldu.dq": _unaligned_load(16),
+    "llvm.x86.avx.ldu.dq.256": _unaligned_load(32),
     "llvm.x86.directstore32": _directstore,
     "llvm.x86.directstore64": _directstore,
     "llvm.x86.movdir64b": _movdir64b,

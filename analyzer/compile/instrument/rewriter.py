@@ -42,6 +42,10 @@ _STORE = re.compile(r"  store (atomic )?(volatile )?")
 _LOAD = re.compile(r" load (atomic )?(volatile )?")
 _ATOMIC_TAIL = re.compile(r'(?: syncscope\("([^"]*)"\))? (\w+)(?: (\w+))?, align (\d+)')
 _DEFINING = frozenset({"getelementptr", "bitcast", "alloca", "load"})  # what the way to an address leads through
+# Intrinsics for x86 that take a pointer and write nothing there.
+_READING = re.compile(
+    r"load|gather|ldmxcsr|ldtilecfg|vbcst|vcvtne|aes\w*kl$|prefetch|cldemote|monitor|fxrstor|xrstor|invpcid|\.rd"
+)
 _JUMPS = frozenset({"br", "switch", "indirectbr", "unreachable", "resume"})
 _OPAQUE_LINKAGE = re.compile(r"^define (?:weak|linkonce|extern_weak|available_externally|common)\b")
 
@@ -431,7 +435,7 @@ class Rewriter(Emitter):
         self._plain(line, following)
 
     def _unknown_intrinsic(self, line: str, callee: str, parenthesis: int) -> None:
-        if re.search(r"load|gather|maskload|prefetch|ldmxcsr|\.rd|monitor|fxrstor|xrstor", callee):
+        if _READING.search(callee):
             return
         for part in split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1]):
             argument = operand(part)

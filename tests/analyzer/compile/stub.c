@@ -88,6 +88,22 @@ void cc_store_word(const void *target, uint64_t value, uint32_t size, uint64_t i
     cc_store(target, &value, size, instance, unit, index, depth, flags);
 }
 
+void cc_store_masked(const void *target, const void *value, const unsigned char *enabled, uint32_t lanes, uint32_t lane_bytes,
+                     uint64_t instance, struct cc_unit *unit, uint32_t index, uint32_t depth, uint32_t flags)
+{
+    printf("masked @%ld", at(target));
+    for (uint32_t lane = 0; lane < lanes; lane++) {
+        printf(" ");
+        if (enabled[lane])
+            bytes((const unsigned char *)value + lane * lane_bytes, lane_bytes);
+        else
+            printf("-");
+    }
+    printf(" flags=%u", flags);
+    instance_text(instance);
+    tail(unit, index, depth);
+}
+
 void cc_copy(const void *target, const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit,
              uint32_t index, uint32_t depth)
 {
