@@ -135,7 +135,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStep:
-    """One update near the crash point, in program order, and what became of it."""
+    """One update near the crash point, in program order, and whether it persisted."""
 
     event: Count  # index in the trace
     thread: Count
@@ -279,7 +279,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class StateCounts:
-    """How many crash states there are and what became of them."""
+    """How many crash states there are, and how many were executed, pruned or left."""
 
     feasible: States
     feasible_exact: bool

@@ -74,13 +74,13 @@ def _close(
     durable_from: Ints, event: Ints, mode: NDArray[np.uint8], file: Ints, offset: Ints, data: NDArray[np.bool_]
 ) -> None:
     """What must persist before a durable piece is durable: earlier ordinary pieces, and the same word's loose ones."""
-    soonest = NEVER  # among pieces of later events
+    earliest = NEVER  # among pieces of later events
     pending_min, pending_event = NEVER, -1
     words: dict[tuple[int, int], int] = {}
     has_loose = bool((mode[data] != IN_ORDER).any())
     for id_ in np.flatnonzero(data)[::-1].tolist():
         if int(event[id_]) != pending_event:
-            soonest = min(soonest, pending_min)
+            earliest = min(earliest, pending_min)
             pending_event = int(event[id_])
         value = int(durable_from[id_])
         if has_loose:
@@ -88,6 +88,6 @@ def _close(
             value = min(value, words.get(word, NEVER))
             words[word] = min(value, words.get(word, NEVER))
         if int(mode[id_]) == IN_ORDER:
-            value = min(value, soonest)
+            value = min(value, earliest)
         durable_from[id_] = value
         pending_min = min(pending_min, value)

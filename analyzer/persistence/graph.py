@@ -352,11 +352,11 @@ class PersistenceGraph:
             return
         events, durable = self.event[rows], self.durable_from[rows]
         # earliest durable_from among the pieces issued at or after each row
-        soonest = np.minimum.accumulate(durable[::-1])[::-1]
+        earliest = np.minimum.accumulate(durable[::-1])[::-1]
         for u, start in zip(ids, np.searchsorted(events, durable), strict=True):
             if start >= len(rows):
                 continue
-            stop = int(np.searchsorted(events, soonest[start]))
+            stop = int(np.searchsorted(events, earliest[start]))
             for v in ids[int(start) : max(stop, int(start))]:
                 if (u, v) not in reasons and not self._same_chain(u, v):
                     reasons[u, v] = self.reason(u)

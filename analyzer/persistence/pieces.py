@@ -224,10 +224,10 @@ def persist_renamed(trace: Trace, pieces: Pieces, durable_from: Ints, journal: b
     if journal:
         changed = (pieces.kind != DATA) & (kinds[pieces.event] != Kind.WRITE)
         _persist_by_next(np.zeros_like(names), names, np.where(changed, 0, -1), pieces, durable_from)
-    soonest: dict[int, int] = {}  # a size that is durable takes the earlier ones of its file along
+    earliest: dict[int, int] = {}  # a durable size makes the earlier sizes of its file durable, too
     for row in np.flatnonzero(pieces.kind == SIZE)[::-1].tolist():
         file = int(pieces.file[row])
-        durable_from[row] = soonest[file] = min(int(durable_from[row]), soonest.get(file, int(durable_from[row])))
+        durable_from[row] = earliest[file] = min(int(durable_from[row]), earliest.get(file, int(durable_from[row])))
 
 
 def _persist_by_next(groups: Ints, moments: Ints, group_of: Ints, pieces: Pieces, durable_from: Ints) -> None:

@@ -69,7 +69,7 @@ class OutputEquivalence:
     def arrived(self, ended: Ended, names: Mapping[str, str], point: int) -> None:
         standing = self._standing(point)
         if standing.unsettled == 1 and not self._as_if_nothing_crashed(standing, Printed.of(ended, names)):
-            self.references.want(self._likeliest_first(standing)[0])
+            self.references.want(self._most_likely_first(standing)[0])
 
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
         standing = self._standing(point)
@@ -81,7 +81,7 @@ class OutputEquivalence:
         if crowded and plain.passed:
             self._crowded[standing] = None
             return _passed(plain)
-        for history in () if crowded else self._likeliest_first(standing):
+        for history in () if crowded else self._most_likely_first(standing):
             reference = self.references.of(history)
             if history == self.operations.boundary(len(history.before)):
                 self.references.try_boundary(len(history.before))  # it has been run already
@@ -106,7 +106,7 @@ class OutputEquivalence:
             signs=self._signs(plain, printed, legal, ended),
         )
 
-    def _likeliest_first(self, standing: Standing) -> list[History]:
+    def _most_likely_first(self, standing: Standing) -> list[History]:
         """The legal histories; where it is known what the first of them prints, and that it is not this, that last."""
         legal = list(self.operations.legal(standing))
         return legal if self._tail(standing) is None else [*legal[1:], legal[0]]

@@ -1,4 +1,4 @@
-"""The ranked, anytime search: what is likeliest to fail first, and given time everything that is left."""
+"""The ranked, anytime search: the states most likely to fail first, and given time everything that is left."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _TOO_LONG = Inferred(
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Phases by WEIGHTS, each from the likeliest group to the least likely; docs/search.md says why in this order.
+    """Phases by WEIGHTS, each from the most likely group to the least likely; docs/search.md says why in this order.
 
     Run to its end, it has given exactly the states of the exhaustive search. `infer` gives likely invariants,
     `deviance` says which behaviours are unusual, `changed` which sites are new, `library` which are in the sources of a
