@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 
 from crashcheck.analyzer.persistence import Options
 from crashcheck.checker.states.by_deviation import deviation
@@ -111,7 +111,7 @@ def test_eadr_states_are_those_of_brute_force_where_names_change(case: tuple[Fir
 
 @pytest.mark.parametrize(("tear", "files"), [(0, "ext4"), (512, "ext4"), (4096, "posix")])
 def test_page_cache_states_are_those_of_brute_force_where_names_change(tear: int, files: str) -> None:
-    @SETTINGS
+    @settings(SETTINGS, max_examples=20)
     @given(page_programs(names=True))
     def compare(case: tuple[First, Program]) -> None:
         first, program = case
