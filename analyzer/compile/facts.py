@@ -227,7 +227,7 @@ def decode(section: bytes, origin: str) -> list[UnitFacts]:
             if len(raw) != raw_bytes or actual != key:
                 raise _corrupt(origin, f"the facts at byte {at} do not match their checksum")
             result.append(_unpack(raw, key))
-        except (zlib.error, ValueError, KeyError, IndexError, TypeError) as error:
+        except (zlib.error, ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
             raise _corrupt(origin, f"the facts at byte {at} cannot be read: {error}") from error
         at = start + packed
     return result

@@ -138,7 +138,9 @@ def test_one_crash_finds_nothing_in_any_of_them_if_recovery_ends(explore: Explor
 def test_a_recovery_that_can_be_crashed_is_explored_and_clean(explore: Explore) -> None:
     once, _ = explore(RIGHT)
     twice, _ = explore(RIGHT, "--depth", "2")
-    assert (twice["findings"], twice["run"]["warnings"]) == ([], [])
+    assert twice["findings"] == []
+    (created,) = twice["run"]["warnings"]
+    assert created.startswith("the workload creates ledger.pm before its first operation: 4 of 22 updates")
     assert twice["run"]["states"]["executed"] > once["run"]["states"]["executed"]
     assert twice["run"]["stop_reason"] == "exhausted"
 
