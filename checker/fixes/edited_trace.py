@@ -185,11 +185,9 @@ class Counterparts:
         held = set(space.persisted(state))
         wholes = {space.graph.whole(piece)[0] for piece in held}
         until = int(space.points.event[state.point])
-        kept = []
-        for piece in self.space.pending(point):
-            if piece in held or (piece not in wholes and int(space.graph.durable_from[piece]) <= until):
-                kept.append(piece)
-        parts = [piece for piece in held if piece >= len(space.graph)]
-        if parts:
-            return self.space.with_(point, tuple(sorted((*kept, *parts))))
-        return self._canonical.state(point, set(kept))
+        durable = (
+            piece
+            for piece in self.space.pending(point)
+            if piece not in wholes and int(space.graph.durable_from[piece]) <= until
+        )
+        return self._canonical.state(point, held.union(durable))

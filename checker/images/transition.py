@@ -178,7 +178,7 @@ class Content:
                 shape.exists = exists_after(self.graph, id_)
             elif kind == SIZE:
                 size = int(self.graph.offset[id_])
-                if size < shape.size:
+                if size < int(self.graph.old_size[id_]):
                     # cut now, so that what it gains later reads as zeros
                     out.append(shape.patch(self.graph.trace.files[number].path, size))
                     shapes[number] = shape = _Shape(size, shape.exists)

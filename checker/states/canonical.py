@@ -35,20 +35,20 @@ class CanonicalStates:
         return int(self.acknowledgements[at]) if at < len(self.acknowledgements) else len(self.space.graph.trace.events)
 
     def state(self, point: int, kept: set[int]) -> CrashState:
-        """The state that holds what is durable at a point and `kept`, pending pieces that are an ideal."""
+        """The state that holds what is durable at a point and `kept`, pending pieces and parts that are an ideal."""
         graph, events = self.space.graph, self.space.points.event
-        newest = max(int(self._newest[point]), max(kept, default=-1))
+        newest = max(int(self._newest[point]), max((graph.whole(id_)[0] for id_ in kept), default=-1))
         first = int(np.searchsorted(events, graph.event[newest], side="right")) if newest >= 0 else 0
         at = max(first, int(self._run[point]))
         if at < point:
             crash = int(events[point])
             pending = self.space.pending(at)
             held = graph.durable_from[list(pending)] <= crash
-            kept = {id_ for id_, durable in zip(pending, held.tolist(), strict=True) if durable or id_ in kept}
+            kept = kept | {id_ for id_, durable in zip(pending, held.tolist(), strict=True) if durable}
         return self.space.with_(at, tuple(sorted(kept)))
 
     def first(self, state: CrashState) -> CrashState:
-        """A state of whole pieces, feasible at its point, under the name that it has in the whole search."""
+        """A state that is feasible at its point, under the name that it has in the whole search."""
         return self.state(state.point, set(self.space.persisted(state)))
 
     def without(self, point: int, pieces: Iterable[int]) -> CrashState:

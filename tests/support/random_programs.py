@@ -156,7 +156,7 @@ def page_programs(draw: Any, names: bool = False) -> tuple[First, Program]:
         kinds = st.one_of(kinds, _names(["a", "n"]))
     steps = draw(st.lists(kinds, min_size=1, max_size=8))
     new = draw(st.booleans())
-    first: First = {"a": bytes(range(1, 200)) * 30, "n": None if new else b"\7" * 4200}
+    first: First = {"a": bytes(range(48, 112)) * 94, "n": None if new else b"~" * 4200}  # printable: a short repr
     program = with_syncs(steps)
     if new:
         program.insert(0, (1, "create", "n"))
