@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.analyzer.compile.instrument.operations import found_operations
+from crashcheck.analyzer.compile.instrument.operations import PAIR, found_operations
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.executor import Executor
@@ -24,14 +25,15 @@ OPERATIONS = "operations"  # in a run's folder: the operations file of the workl
 
 def build_environment(config: Config) -> dict[str, str]:
     """Environment variables by which crashcheck-cc knows which functions are operations."""
-    names = "\n".join(config.workload.operations)
+    names = "\n".join((*config.workload.operations, *map(PAIR.join, config.workload.operation_pairs)))
     return {"CRASHCHECK_OPERATIONS": names} if names else {}
 
 
 def require_marked_operations(config: Config, facts: ProgramFacts) -> None:
     """Raise CrashcheckError operations-not-found if [workload] operations names a function that is not marked."""
     marked = found_operations(name for unit in facts.units.values() for name in unit.functions)
-    missing = [name for name in config.workload.operations if name not in marked]
+    named = (*config.workload.operations, *chain.from_iterable(config.workload.operation_pairs))
+    missing = [name for name in dict.fromkeys(named) if name not in marked]
     if missing:
         raise CrashcheckError(
             "operations-not-found",

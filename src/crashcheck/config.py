@@ -53,6 +53,7 @@ class WorkloadConfig:
     timeout_s: float = 60.0
     operations_file: str = ""  # one operation per line; {ops} in commands
     operations: tuple[str, ...] = ()  # functions whose outermost calls are operations
+    operation_pairs: tuple[tuple[str, str], ...] = ()  # functions that begin an operation, and those that end it
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ def parse(text: str, path: Path) -> Config:
             workload.env(),
             workload.seconds("timeout_s", 60.0),
             workload.text("operations_file"),
-            workload.names("operations"),
+            *workload.functions_and_pairs("operations"),
         ),
         pool=PoolConfig(pool.patterns("files")),
         check=CheckConfig(

@@ -6,6 +6,7 @@ import difflib
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,27 @@ class Section:
             raise type_error(self.path, self.label(key), value, expected)
         return tuple(item.strip() for item in value)
 
+    def functions_and_pairs(self, key: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+        """Names of functions, and pairs of them, as in ["put", ["begin", "commit"]]."""
+        value = self.values.get(key, [])
+        items = value if isinstance(value, list) else [value]
+        functions = tuple(item.strip() for item in items if isinstance(item, str))
+        pairs = tuple((str(item[0]).strip(), str(item[1]).strip()) for item in items if _is_pair(item))
+        named = (*functions, *(name for pair in pairs for name in pair))
+        whole = isinstance(value, list) and len(functions) + len(pairs) == len(items)
+        if not whole or not all(named) or any("\t" in name or "\n" in name for name in named):
+            expected = 'a list of function names, or pairs of them, as in ["put", ["begin", "commit"]]'
+            raise type_error(self.path, self.label(key), value, expected)
+        roles = (set(functions), {first for first, _ in pairs}, {second for _, second in pairs})
+        for one, other in combinations(roles, 2):
+            for name in sorted(one & other):
+                raise CrashcheckError(
+                    "config-value",
+                    f"{self.path}: {self.label(key)}: {name!r} has two meanings: a function is an operation, begins "
+                    "one, or ends one.",
+                )
+        return functions, pairs
+
     def flag(self, key: str, default: bool = False) -> bool:
         value = self.values.get(key, default)
         if not isinstance(value, bool):
@@ -144,6 +166,10 @@ class Section:
             f"{self.path}: {self.label(key)} is missing.",
             f"For example:\n    [{self.name}]\n    {example}",
         )
+
+
+def _is_pair(item: object) -> bool:
+    return isinstance(item, list) and len(item) == 2 and all(isinstance(name, str) for name in item)
 
 
 def _check_placeholders(section: Section, key: str, command: Command, allowed: tuple[str, ...]) -> None:

@@ -3,6 +3,9 @@
 The function's code moves to an internal function, and its name goes to a wrapper that begins the operation, calls that
 function, and ends the operation on return and when an exception passes. The wrapper is not instrumented: in
 call stacks there is one frame, as in the source.
+
+Of a pair of names, separated by a tab, the first function only begins the operation (unless an exception leaves it),
+and the second only ends it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Iterable
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo
 from crashcheck.analyzer.compile.ir.text import NAME, IRSyntaxError, matching, read_module, split_commas
 
+PAIR = "\t"  # between the function that begins an operation and the one that ends it
 _INFIX = ".operation."  # in the name of the moved function, before the name that was asked for
 _HEADER = re.compile(rf"^(define .*?)@({NAME})(\(.*)$", re.MULTILINE)
 _LINKAGE = re.compile(
@@ -31,7 +35,10 @@ def wrap(text: str, names: Iterable[str]) -> tuple[str, str]:
 
     A name is a symbol, or a function's qualified name from the debug information. Variadic functions stay as they are.
     """
-    wanted = frozenset(names)
+    pairs = [name.partition(PAIR) for name in names]
+    opening = {first for first, tab, _ in pairs if tab}
+    closing = {second for _, tab, second in pairs if tab}
+    wanted = frozenset({first for first, _, _ in pairs} | closing)
     if not wanted:
         return text, ""
     module = read_module(text)
@@ -63,7 +70,11 @@ def wrap(text: str, names: Iterable[str]) -> tuple[str, str]:
             personality = personality or _personality_of(text)
         handler = given.group(1) if given else personality
         wrappers.append(
-            _wrapper(found.group(), kind.group(), returned, moved, rest[1 : end - 1], handler if raises else "")
+            _wrapper(
+                *(found.group(), kind.group(), returned, moved, rest[1 : end - 1], handler if raises else ""),
+                begins=asked[0] not in closing,
+                ends=asked[0] not in opening,
+            )
         )
         return f"define internal {returned} {moved}{rest[:end]}{_OF_THE_SYMBOL.sub('', rest[end:])}"
 
@@ -81,21 +92,25 @@ def found_operations(functions: Iterable[str]) -> frozenset[str]:
     return frozenset(name.rpartition(_INFIX)[2] for name in functions if _INFIX in name)
 
 
-def _wrapper(header: str, kind: str, returned: str, moved: str, parameters: str, handler: str) -> str:
+def _wrapper(
+    header: str, kind: str, returned: str, moved: str, parameters: str, handler: str, *, begins: bool, ends: bool
+) -> str:
     """`handler`: the personality routine if exceptions may pass, else ""."""
     header = re.sub(r" !\w+ !\d+", "", _PERSONALITY.sub("", header)).removesuffix("{").rstrip()
     value = "" if kind == "void" else "%cc.value = "
     back = "ret void" if kind == "void" else f"ret {kind} %cc.value"
     call = f"{returned} {moved}({parameters})"
-    lines = ["  call void @cc_operation_enter()"]
+    leave = "  call void @cc_operation_leave()"
+    after = [leave] if ends else []
+    lines = ["  call void @cc_operation_enter()"] if begins else []
     if handler:
         header += f" personality {handler}"
         lines.append(f"  {value}invoke {call} to label %cc.done unwind label %cc.unwound")
-        lines += ["cc.done:", "  call void @cc_operation_leave()", f"  {back}"]
-        lines += ["cc.unwound:", "  %cc.caught = landingpad { ptr, i32 } cleanup", "  call void @cc_operation_leave()"]
+        lines += ["cc.done:", *after, f"  {back}"]
+        lines += ["cc.unwound:", "  %cc.caught = landingpad { ptr, i32 } cleanup", leave]
         lines.append("  resume { ptr, i32 } %cc.caught")
     else:
-        lines += [f"  {value}call {call}", "  call void @cc_operation_leave()", f"  {back}"]
+        lines += [f"  {value}call {call}", *after, f"  {back}"]
     return "\n".join([f"{header} {{", *lines, "}"])
 
 

@@ -27,6 +27,12 @@ def test_what_is_needed_is_enough() -> None:
     )
 
 
+def test_functions_and_pairs_of_them_are_operations() -> None:
+    keys = FILE + '\noperations = ["put", ["begin", "commit"], ["begin", " give_up "]]'
+    workload = parse(text(BOTH, keys, BOTH, ORACLE), Path("c.toml")).workload
+    assert (workload.operations, workload.operation_pairs) == (("put",), (("begin", "commit"), ("begin", "give_up")))
+
+
 def test_the_workload_may_have_its_operations_from_a_file_with_any_oracle() -> None:
     assert parse(text(BOTH, FILE, "./check {pool}/p", ""), Path("c.toml")).check.oracle == "exit-status"
 
@@ -42,6 +48,10 @@ def test_the_workload_may_have_its_operations_from_a_file_with_any_oracle() -> N
         (BOTH, "", "./check {pool}/p", "", "config-required", "{ops} stands for its path"),
         (BOTH, FILE, BOTH, "", "config-placeholder", "can be used only with oracle = 'output-equivalence'"),
         (BOTH, FILE + '\noperations = "put"', BOTH, ORACLE, "config-type", "a list of function names"),
+        (BOTH, FILE + '\noperations = [["a", "b", "c"]]', BOTH, ORACLE, "config-type", "or pairs of them"),
+        (BOTH, FILE + '\noperations = [["a", ""]]', BOTH, ORACLE, "config-type", "or pairs of them"),
+        (BOTH, FILE + '\noperations = ["a", ["b", "a"]]', BOTH, ORACLE, "config-value", "'a' has two meanings"),
+        (BOTH, FILE + '\noperations = [["a", "b"], ["b", "c"]]', BOTH, ORACLE, "config-value", "'b' has two meanings"),
         (BOTH, "operations_file = 3", BOTH, ORACLE, "config-type", "expected a string"),
     ],
 )

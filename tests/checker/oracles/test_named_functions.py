@@ -17,9 +17,11 @@ HERE = Path(__file__).resolve().parent
 NAMES = ("store::Table::insert", "make_big", "join", "recursive", "half")
 
 
-def compiled(folder: Path, environment: dict[str, str], flags: list[str], names: tuple[str, ...]) -> Path:
-    program = folder / "named"
-    command = ["crashcheck-c++", *flags, "-o", str(program), str(HERE / "named.cc")]
+def compiled(
+    folder: Path, environment: dict[str, str], flags: list[str], names: tuple[str, ...], source: str = "named"
+) -> Path:
+    program = folder / source
+    command = ["crashcheck-c++", *flags, "-o", str(program), str(HERE / f"{source}.cc")]
     done = subprocess.run(
         command, env={**environment, "CRASHCHECK_OPERATIONS": "\n".join(names)}, capture_output=True, text=True
     )
@@ -27,10 +29,10 @@ def compiled(folder: Path, environment: dict[str, str], flags: list[str], names:
     return program
 
 
-def marks(program: Path, folder: Path) -> list[int]:
+def marks(program: Path, folder: Path, printed: str = "three 1 5 abc 8 1.5\n") -> list[int]:
     """1 for each begin, -1 for each end, in the order of the trace."""
     recording = record(Workload([str(program), "{pool}/p"], ["p"]), folder)
-    assert recording.stdout.read_text() == "three 1 5 abc 8 1.5\n"
+    assert recording.stdout.read_text() == printed
     kinds = read(recording.trace).events["kind"]
     return [
         1 if kind == Kind.MARK_BEGIN else -1
@@ -47,6 +49,16 @@ def test_each_outermost_call_begins_and_ends_once(
     """An exception ends its operation; the 24 inner calls of the recursion are none."""
     program = compiled(tmp_path, environment, flags, NAMES)
     assert marks(program, tmp_path / "work") == [1, -1] * 6
+
+
+@pytest.mark.parametrize("flags", [["-O0"], ["-O2", "-g"]], ids=" ".join)
+def test_one_function_begins_an_operation_and_another_ends_it(
+    flags: list[str], tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """The outermost pair counts; a beginning that throws is taken back; an end without a beginning is none."""
+    pairs = ("store::Log::begin\tstore::Log::commit", "store::Log::begin\tgive_up")
+    program = compiled(tmp_path, environment, flags, pairs, "paired")
+    assert marks(program, tmp_path / "work", "three 8\n") == [1, -1] * 3
 
 
 def test_only_the_named_ones_are_marked(tmp_path: Path, environment: dict[str, str]) -> None:
