@@ -375,3 +375,4 @@ class RunResult:
     groups: tuple[GroupRow, ...] = ()  # those that the strategy took up, from the first in rank
     notes: tuple[Note, ...] = ()  # where [report] notes asks for them
     unexercised: tuple[Unexercised, ...] = ()
+    name: str = ""  # given by the user, to tell runs of one configuration and model apart

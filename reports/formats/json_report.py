@@ -59,6 +59,7 @@ class Run(msgspec.Struct, kw_only=True):
     notes: tuple[Note, ...] = ()
     seconds: Amount
     unexercised: tuple[Unexercised, ...] = ()
+    name: str = ""
 
 
 class Document(msgspec.Struct, kw_only=True):
@@ -96,6 +97,7 @@ def document(result: RunResult) -> dict[str, Any]:
             notes=result.notes,
             seconds=result.seconds,
             unexercised=result.unexercised,
+            name=result.name,
         ),
         findings=result.findings,
         uncertain=result.uncertain,
@@ -170,6 +172,7 @@ def _run(whole: Document) -> RunResult:
         groups=whole.groups,
         notes=run.notes,
         unexercised=run.unexercised,
+        name=run.name,
     )
 
 

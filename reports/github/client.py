@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,8 +29,10 @@ ANNOTATIONS_A_REQUEST = 50
 PAGE = 100
 LISTED_MOST = 3000  # comments, files or reviews of one pull request that are read
 
+_RUN_MARK = re.compile(r"<!-- run (\d{1,20})\.(\d{1,9}) -->")
+
 T = TypeVar("T")
-Done = Literal["created", "updated", "unchanged", "resolved", "none"]
+Done = Literal["created", "updated", "unchanged", "none", "left: a newer run wrote it"]
 
 
 class Refused(Exception):
@@ -134,12 +137,15 @@ class Client:
             texts[file.filename] = dict(_new_side(patch))
         return Shown(Diff(files), texts)
 
-    def comment(self, number: int, marker: str, body: str, clean: bool) -> Done:
-        """Keeps one comment that begins with `marker`; where there is nothing to report (`clean`), makes none."""
+    def comment(self, number: int, marker: str, body: str, create: bool, run: tuple[int, int] = (0, 0)) -> Done:
+        """Keep one comment that begins with `marker`; make none unless `create`.
+
+        What a newer run wrote stays: `run` is compared with the comment's `run_mark`; (0, 0) with none.
+        """
         issue = self._repository.get_issue(number)
         mine = self._comments(number, marker)
         if not mine:
-            if clean:
+            if not create:
                 return "none"
             self._ask(
                 "comment",
@@ -152,8 +158,10 @@ class Client:
             self._gone("remove a second comment", copy.delete)
         if kept.body == body:
             return "unchanged"
+        if run != (0, 0) and _run_of(kept.body) > run:
+            return "left: a newer run wrote it"
         self._ask("comment", lambda: kept.edit(body))
-        return "resolved" if clean else "updated"
+        return "updated"
 
     def check_run(
         self, sha: str, name: str, external_id: str, text: CheckText, annotations: Sequence[Annotation]
@@ -184,6 +192,11 @@ class Client:
             self._append(run, text, annotations, done)
             done += ANNOTATIONS_A_REQUEST
         return "unchanged" if found else "created"
+
+    def has_check_run(self, sha: str, name: str) -> bool:
+        """Whether a commit has a check run of that name."""
+        commit = self._repository.get_commit(sha)
+        return bool(self._listed("read the check runs", lambda: commit.get_check_runs(check_name=name)))
 
     def _append(self, run: CheckRun, text: CheckText, annotations: Sequence[Annotation], done: int) -> None:
         """Sends the annotations after the first `done`. GitHub adds what it is sent, so never send the same twice."""
@@ -326,6 +339,17 @@ class Client:
                 # PyGithub asserts what it gets: an answer that is no JSON, or of another form, is GitHub's failure.
                 words = f"could not {what}: {type(error).__name__}: {_short(str(error))}"
         raise Refused("unavailable", f"{words} (tried {ATTEMPTS} times)")
+
+
+def run_mark(run: tuple[int, int]) -> str:
+    """The hidden line of a comment that names the workflow's run which wrote it."""
+    return f"<!-- run {run[0]}.{run[1]} -->"
+
+
+def _run_of(body: str) -> tuple[int, int]:
+    """The run that a comment of ours names in its second line; (0, 0) if it names none."""
+    found = _RUN_MARK.fullmatch("".join(body.split("\n")[1:2]).rstrip("\r"))
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _output(text: CheckText, chunk: Sequence[Annotation]) -> dict[str, str | list[dict[str, str | int]]]:

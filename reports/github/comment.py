@@ -10,11 +10,13 @@ from typing import Literal
 from crashcheck.checker import policy
 from crashcheck.checker.results import Edit, Finding, Level, Location, RunResult
 from crashcheck.reports.formats import markdown, markup
+from crashcheck.reports.formats.failure import Failure
 from crashcheck.reports.github.annotations import Remark
 from crashcheck.reports.github.placement import Name
 from crashcheck.reports.view import sentences
+from crashcheck.reports.view.numbers import superscript
 from crashcheck.reports.view.run_view import RunView
-from crashcheck.reports.view.text import line, valid
+from crashcheck.reports.view.text import block, line, valid
 
 Conclusion = Literal["success", "neutral", "failure", "action_required"]
 
@@ -75,12 +77,25 @@ class ReviewComment:
         return {"path": self.path, "line": self.line, "side": "RIGHT", "body": self.body}
 
 
-def marker(kind: Literal["comment", "review"], config: str) -> str:
-    """The hidden first line by which a run finds what it wrote before; each configuration has its own.
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What has a comment, a check run and a review of its own on a pull request: one job of a matrix.
+
+    `config`: relative to the repository; `name`: what the user calls the job, or "".
+    """
+
+    config: str
+    model: str
+    name: str = ""
+
+
+def marker(kind: Literal["comment", "review"], job: Job) -> str:
+    """The hidden first line by which a run finds what it wrote before; each job has its own.
 
     What comes from the program under test cannot imitate it: it never begins a text, and its `<` is escaped.
     """
-    key = hashlib.sha256(config.encode("utf-8", "replace")).hexdigest()[:12]
+    text = "\0".join((job.config, job.model, job.name))
+    key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
     return f"<!-- crashcheck {kind} {key} -->"
 
 
@@ -114,14 +129,36 @@ def check_annotations(remarks: Iterable[Remark]) -> tuple[Annotation, ...]:
     )
 
 
-def comment(view: RunView, marked: str, link: markdown.Link, where: str, clean_at: str = "") -> str:
-    """The one comment on a pull request: the summary, or that its findings are gone at the commit `clean_at`."""
-    if clean_at:
-        title = f"Not seen again at {clean_at[:10]}: {markup.inline(view.covered)} states covered"
-        gone = "The findings that this comment listed for an earlier commit are gone."
-        return f"{marked}\n### crashcheck: {title}\n\n{gone} {markup.inline(view.counted)}.{where}\n"
+def comment(view: RunView, head: str, link: markdown.Link, where: str, commit: str, clean: bool) -> str:
+    """The one comment on a pull request: the summary, or where nothing counts (`clean`), that of earlier findings.
+
+    `head`: its hidden lines. A search samples the crash states, so what it did not meet again may still be there.
+    """
+    if clean:
+        title = f"Not seen again at {commit[:10]}: {markup.inline(superscript(view.covered))} states covered"
+        earlier = (
+            "This run did not meet the findings that this comment listed for an earlier commit. "
+            "Their failing states were not run again, so this does not show that they are fixed."
+        )
+        rest = f"{markup.inline(superscript(view.counted))}. {markup.inline(view.scope)}"
+        return f"{head}\n### crashcheck: {title}\n\n{earlier}\n\n{rest}\n{where}\n"
     more = "the HTML report in the workflow's artifact"
-    return f"{marked}\n{markdown.render(view, markdown.COMMENT, link, more)}{where}\n"
+    return f"{head}\n{markdown.render(view, markdown.COMMENT, link, more)}{where}\nCommit {commit[:10]}.\n"
+
+
+def failed_title(failure: Failure, commit: str) -> str:
+    """The headline where there is no report."""
+    return line(f"Failed at {commit[:10]}: {failure.slug}", TITLE_MAX)
+
+
+def failed_text(failure: Failure, commit: str, where: str) -> str:
+    """What a comment, a check run and a summary show where there is no report."""
+    rows, _ = block(failure.message)
+    return (
+        f"### crashcheck: {markup.inline(failed_title(failure, commit))}\n\n"
+        "There is no report for this commit. What was shown for an earlier commit may not hold for this one.\n\n"
+        f"{markup.block(rows)}\n{where}\n"
+    )
 
 
 def check_text(view: RunView, link: markdown.Link, concluded: Conclusion, url: str) -> CheckText:
@@ -130,9 +167,10 @@ def check_text(view: RunView, link: markdown.Link, concluded: Conclusion, url: s
     return CheckText(line(view.headline, TITLE_MAX), summary, concluded, url)
 
 
-def check_name(config: str) -> str:
+def check_name(job: Job) -> str:
     """Unmistakable: GitHub may list a check run under any workflow of the same commit."""
-    return line(f"crashcheck findings ({config})", CHECK_NAME_MAX)
+    which = ", ".join(filter(None, (job.name, job.config, job.model)))
+    return line(f"crashcheck findings ({which})", CHECK_NAME_MAX)
 
 
 def needs_check_run(remarks: Sequence[Remark]) -> bool:

@@ -21,7 +21,8 @@ _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 class Event:
     """What a workflow runs for. `sha`: the commit that checks and reviews belong to.
 
-    `number`: the pull request, or None; then `head` ("owner:branch"), if not "", finds it.
+    `number`: the pull request, or None; then `head` ("owner:branch"), if not "", finds it. `run`: the workflow's run
+    and its attempt, which grow with time; (0, 0) if not known.
     """
 
     repository: str
@@ -29,6 +30,7 @@ class Event:
     number: int | None = None
     head: str = ""
     fork: bool = False
+    run: tuple[int, int] = (0, 0)
 
 
 def read_event(environment: Mapping[str, str]) -> Event:
@@ -42,6 +44,7 @@ def read_event(environment: Mapping[str, str]) -> Event:
     if not _REPOSITORY.fullmatch(repository):
         raise _unknown(f"GITHUB_REPOSITORY is {repository!r}, not OWNER/NAME")
     event = _payload(environment.get("GITHUB_EVENT_PATH", ""))
+    now = _run(environment.get("GITHUB_RUN_ID"), environment.get("GITHUB_RUN_ATTEMPT"))
     pull, run = _table(event, "pull_request"), _table(event, "workflow_run")
     if pull:
         head = _table(pull, "head")
@@ -50,6 +53,7 @@ def read_event(environment: Mapping[str, str]) -> Event:
             _sha(head.get("sha")),
             _number(pull.get("number")),
             fork=_full_name(head) != repository.lower(),
+            run=now,
         )
     if run:
         known = run.get("pull_requests")
@@ -62,8 +66,14 @@ def read_event(environment: Mapping[str, str]) -> Event:
             _number(first["number"]) if "number" in first else None,
             f"{owner}:{branch}" if isinstance(owner, str) and isinstance(branch, str) else "",
             str(_table(run, "head_repository").get("full_name", repository)).lower() != repository.lower(),
+            _run(run.get("id"), run.get("run_attempt")),
         )
-    return Event(repository, _sha(environment.get("GITHUB_SHA")))
+    return Event(repository, _sha(environment.get("GITHUB_SHA")), run=now)
+
+
+def _run(number: object, attempt: object) -> tuple[int, int]:
+    known = str(number).isdecimal() and str(attempt).isdecimal()
+    return (int(str(number)), int(str(attempt))) if known else (0, 0)
 
 
 def _payload(path: str) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def summarise(
     facts, trace = run.facts, run.subject.trace
     return RunResult(
         config_path=str(config.path),
-        model=config.model.name + (f" tear={config.model.tear}" if config.model.tear else ""),
+        model=model_text(config),
         strategy=config.strategy.name
         + (f" deviations={config.strategy.deviations}" if config.strategy.name == "bounded" else ""),
         stop_reason=found.stop_reason,
@@ -77,6 +77,11 @@ def summarise(
         notes=performance_notes(run.subject, facts, config.folder) if config.report.notes else (),
         unexercised=find_blind_spots(trace, facts, config.folder),
     )
+
+
+def model_text(config: Config) -> str:
+    """The crash model as reports name it: "page-cache tear=512"."""
+    return config.model.name + (f" tear={config.model.tear}" if config.model.tear else "")
 
 
 def not_instrumented(

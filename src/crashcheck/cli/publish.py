@@ -15,9 +15,11 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.checker.results import RunResult
+    from crashcheck.reports.formats.failure import Failure
     from crashcheck.reports.formats.markdown import Link
     from crashcheck.reports.github.annotations import Remark
     from crashcheck.reports.github.client import Client, Done, Shown
+    from crashcheck.reports.github.comment import Job
     from crashcheck.reports.github.event import Event
     from crashcheck.reports.github.placement import Name
     from crashcheck.reports.view.run_view import RunView
@@ -33,7 +35,11 @@ def add_parser(subparsers: Any) -> None:
         "what the options ask for. Where the token may not write, as on a pull request from a fork, it prints that "
         "and continues. Exit codes: 0 written as far as GitHub allows, 2 failed, with the reason.",
     )
-    parser.add_argument("--report", type=Path, required=True, metavar="PATH", help="of `crashcheck run --format json`")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--report", type=Path, metavar="PATH", help="of `crashcheck run --format json`")
+    source.add_argument(
+        "--failure", type=Path, metavar="PATH", help="of `crashcheck run --failure`, where there is no report"
+    )
     parser.add_argument("--comment", action="store_true", help="keep one comment on the pull request up to date")
     parser.add_argument(
         "--check-run",
@@ -69,11 +75,12 @@ def publish(
     between_writes_s: float | None = None,
 ) -> int:
     """Publish the report, the parts that need no permission first. Raises CrashcheckError for a bad option or file."""
-    from crashcheck.reports.formats import json_report
+    from crashcheck.reports.formats import failure, json_report
     from crashcheck.reports.github.client import API_URL, BETWEEN_WRITES_S, Client
     from crashcheck.reports.github.event import read_event
 
-    result = json_report.load(_read(args.report))
+    failed = failure.load(_read(args.failure)) if args.failure is not None else None
+    result = json_report.load(_read(args.report)) if failed is None else None
     token = environment.get("GITHUB_TOKEN", "")
     event = client = None
     if token or environment.get("GITHUB_REPOSITORY"):
@@ -86,6 +93,10 @@ def publish(
             pause,
             BETWEEN_WRITES_S if between_writes_s is None else between_writes_s,
         )
+    if result is None:
+        assert failed is not None
+        _publish_failure(args, environment, failed, event, client)
+        return EXIT_CLEAN
     publication = _prepare(args, environment, result, event, client)
     _summary(publication, environment)
     sys.stdout.write(publication.commands())
@@ -120,7 +131,7 @@ class _Publication:
     view: RunView
     remarks: Sequence[Remark]
     link: Link
-    config: str  # the configuration's name in the repository: each has its own comment, review and check run
+    job: Job
     shown: Shown | None
     number: int | None
     name: Name
@@ -173,13 +184,15 @@ class _Publication:
     def _comment(self, client: Client, event: Event) -> Done:
         from crashcheck.checker import policy
         from crashcheck.reports.github import comment
+        from crashcheck.reports.github.client import run_mark
 
         assert self.number is not None
         every = (*self.result.findings, *self.result.uncertain)
         clean = not any(map(policy.counts, every)) and not policy.checked_nothing(self.result)
-        marked = comment.marker("comment", self.config)
-        body = comment.comment(self.view, marked, self.link, self.where(), event.sha if clean else "")
-        return client.comment(self.number, marked, body, clean)
+        marked = comment.marker("comment", self.job)
+        head = f"{marked}\n{run_mark(event.run)}"
+        body = comment.comment(self.view, head, self.link, self.where(), event.sha, clean)
+        return client.comment(self.number, marked, body, not clean, event.run)
 
     def _check_run(self, client: Client, event: Event) -> Done:
         from crashcheck.reports.github import comment
@@ -188,23 +201,78 @@ class _Publication:
         undecided = _undecided(self.args, self.result) if ended is None else ended not in EXITS
         concluded = comment.conclusion(self.result, _fails(self.args, self.result), undecided)
         text = comment.check_text(self.view, self.link, concluded, self.args.link)
-        run = "-".join(self.environment.get(name, "0") for name in ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"))
-        external_id = f"{comment.marker('comment', self.config)[5:-4]} {run}"
         return client.check_run(
-            event.sha, comment.check_name(self.config), external_id, text, comment.check_annotations(self.remarks)
+            event.sha,
+            comment.check_name(self.job),
+            _external_id(self.job, event),
+            text,
+            comment.check_annotations(self.remarks),
         )
 
     def _review(self, client: Client, event: Event) -> Done:
         from crashcheck.reports.github import comment
 
         assert self.number is not None
-        marked = comment.marker("review", self.config)
+        marked = comment.marker("review", self.job)
         shown = self.shown or client.shown(self.number)
         wanted = comment.suggestions(self.result, marked, self.name, shown.texts)
         return client.review(self.number, event.sha, marked, comment.review_body(self.view, len(wanted)), wanted)
 
     def where(self) -> str:
         return f"\n[The whole report]({self.args.link})\n" if self.args.link else ""
+
+
+def _external_id(job: Job, event: Event) -> str:
+    from crashcheck.reports.github import comment
+
+    return f"{comment.marker('comment', job)[5:-4]} {event.run[0]}-{event.run[1]}"
+
+
+def _publish_failure(
+    args: argparse.Namespace,
+    environment: Mapping[str, str],
+    failure: Failure,
+    event: Event | None,
+    client: Client | None,
+) -> None:
+    """Report that a run failed: what an earlier commit's report shows must not be taken for this one's."""
+    from crashcheck.config import MODELS
+    from crashcheck.reports.formats.workflow_commands import command
+    from crashcheck.reports.github import comment
+    from crashcheck.reports.github.client import Refused, run_mark
+    from crashcheck.reports.view.text import line
+
+    sha = event.sha if event else environment.get("GITHUB_SHA", "")
+    where = f"\n[The log]({args.link})\n" if args.link else ""
+    text = comment.failed_text(failure, sha, where)
+    if environment.get("GITHUB_STEP_SUMMARY"):
+        _append(environment["GITHUB_STEP_SUMMARY"], text)
+    message = f"{comment.failed_title(failure, sha)}: {line(failure.message.partition(chr(10))[0])}"
+    print(command("error", message, title="crashcheck"), flush=True)
+    if environment.get("GITHUB_OUTPUT"):
+        _append(environment["GITHUB_OUTPUT"], "conclusion=error\n")
+    if client is None or event is None:
+        return
+    root = Path(os.path.realpath(environment.get("GITHUB_WORKSPACE") or "."))
+    _, config = _places(root, args.folder, failure.config_path)
+    jobs = [comment.Job(config, model, failure.name) for model in ((failure.model,) if failure.model else MODELS)]
+    try:
+        number = event.number
+        if number is None and event.head:
+            number = client.number_of(event.head, event.sha)
+        for job in jobs:
+            marked = comment.marker("comment", job)
+            if args.comment and number is not None:
+                body = f"{marked}\n{run_mark(event.run)}\n{text}"
+                print(f"crashcheck: comment: {client.comment(number, marked, body, False, event.run)}", flush=True)
+            name = comment.check_name(job)
+            always = args.check_run == "always" and failure.model
+            if always or (args.check_run != "never" and client.has_check_run(event.sha, name)):
+                head = comment.CheckText(comment.failed_title(failure, sha), text, "failure", args.link)
+                done = client.check_run(event.sha, name, _external_id(job, event), head, ())
+                print(f"crashcheck: check run: {done}", flush=True)
+    except Refused as refusal:
+        print(f"crashcheck: {line(str(refusal), 1000)}", flush=True)
 
 
 def _prepare(
@@ -219,6 +287,7 @@ def _prepare(
     from crashcheck.reports.formats.markdown import github_links
     from crashcheck.reports.github.annotations import remarks
     from crashcheck.reports.github.client import Refused
+    from crashcheck.reports.github.comment import Job
     from crashcheck.reports.view.run_view import build_view
     from crashcheck.reports.view.text import line
     from crashcheck.repository import Repository
@@ -240,7 +309,8 @@ def _prepare(
     server = environment.get("GITHUB_SERVER_URL") or "https://github.com"
     link = github_links(f"{server}/{event.repository}", event.sha, repository.name) if event else _no_link
     placed = remarks(result, view, repository.name, diff)
-    return _Publication(args, environment, result, view, placed, link, config, shown, number, repository.name)
+    job = Job(config, result.model, result.name)
+    return _Publication(args, environment, result, view, placed, link, job, shown, number, repository.name)
 
 
 def _no_link(file: str, number: int) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from crashcheck.cli.options import add_config, add_jobs, add_model, add_tear, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
-from crashcheck.config import FAIL_ON, STRATEGIES, load, override
+from crashcheck.config import FAIL_ON, STRATEGIES, Config, load, override
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.checker.search.crash_states import Progress
+    from crashcheck.reports.formats.failure import Failure
 
 OPENED = "report.html"  # in the run's folder, for `crashcheck open`
 _DESCRIPTION = (
@@ -65,10 +68,49 @@ def add_parser(subparsers: Any) -> None:
         help=f"exit with 1 for findings of this severity or a higher one: {', '.join(FAIL_ON)} (default: warning)",
     )
     parser.add_argument("--no-fixes", action="store_true", help="do not try to fix each finding (takes at most 10 s)")
+    parser.add_argument("--name", default="", help="tells runs of one configuration and model apart on GitHub")
+    parser.add_argument(
+        "--failure", type=Path, metavar="PATH", help="where to write why, if the run fails, for `crashcheck publish`"
+    )
     add_format(parser, "terminal; an HTML report is always kept for `crashcheck open`")
 
 
 def main(args: argparse.Namespace) -> int:
+    from crashcheck import run_summary
+    from crashcheck.reports.formats.failure import Failure
+
+    if args.failure is None:
+        return _run(args, lambda config: None)
+    failure = Failure(str(Path(args.config).absolute()), model=args.model or "", name=args.name)
+
+    def note(now: Failure) -> None:
+        nonlocal failure
+        failure = now
+        _write_failure(args.failure, now)
+
+    def on_config(config: Config) -> None:
+        note(replace(failure, config_path=str(config.path), model=run_summary.model_text(config)))
+
+    note(failure)  # now: what kills this process leaves no time for it
+    try:
+        code = _run(args, on_config)
+    except CrashcheckError as error:
+        note(replace(failure, slug=error.slug, message=str(error)))
+        raise
+    args.failure.unlink(missing_ok=True)
+    return code
+
+
+def _write_failure(path: Path, failure: Failure) -> None:
+    from crashcheck.reports.formats.failure import render
+
+    try:
+        path.write_text(render(failure), encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     from rich.console import Console
 
     from crashcheck import pipeline
@@ -93,6 +135,7 @@ def main(args: argparse.Namespace) -> int:
         fixes=False if args.no_fixes else None,
         fail_on=args.fail_on,
     )
+    on_config(config)
     if args.update_baseline and args.baseline is None:
         raise CrashcheckError("bad-option", "--update-baseline needs a baseline.", "Add --baseline FILE.")
     baseline_path = Path(args.baseline) if args.baseline is not None else None
@@ -117,7 +160,7 @@ def main(args: argparse.Namespace) -> int:
 
         ran = pipeline.run(config, jobs=jobs, depth=args.depth, change=change, baseline=baseline, on_progress=show)
     updating = baseline_path is not None and baseline is not None and args.update_baseline
-    result = policy.accepted(ran.result) if updating else ran.result
+    result = replace(policy.accepted(ran.result) if updating else ran.result, name=args.name)
     write_reports(result, config.folder, wanted or [("terminal", None)], change, ran.folder / OPENED)
     if updating:
         # After the reports: a finding that nobody was shown must not become a known one.

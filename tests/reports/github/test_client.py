@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from crashcheck.reports.github.client import Client, Refused
-from crashcheck.reports.github.comment import Annotation, CheckText, ReviewComment, marker
+from crashcheck.reports.github.comment import Annotation, CheckText, Job, ReviewComment, marker
 from support.fake_github import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
 
-MARK = marker("comment", "crashcheck.toml")
-REVIEW = marker("review", "crashcheck.toml")
+MARK = marker("comment", Job("crashcheck.toml", "px86"))
+REVIEW = marker("review", Job("crashcheck.toml", "px86"))
 TEXT = CheckText("60 findings", "summary", "failure")
 LOST = {"message": "Server Error"}
 
@@ -42,23 +42,23 @@ def bodies(github: FakeGitHub) -> list[str]:
 
 
 def test_a_comment_is_made_once_and_then_kept_up_to_date(github: FakeGitHub, client: Client) -> None:
-    assert client.comment(7, MARK, f"{MARK}\nfirst", clean=False) == "created"
-    assert client.comment(7, MARK, f"{MARK}\nfirst", clean=False) == "unchanged"
-    assert client.comment(7, MARK, f"{MARK}\nsecond", clean=False) == "updated"
-    assert client.comment(7, MARK, f"{MARK}\nall well", clean=True) == "resolved"
+    assert client.comment(7, MARK, f"{MARK}\nfirst", create=True) == "created"
+    assert client.comment(7, MARK, f"{MARK}\nfirst", create=True) == "unchanged"
+    assert client.comment(7, MARK, f"{MARK}\nsecond", create=True) == "updated"
+    assert client.comment(7, MARK, f"{MARK}\nall well", create=False) == "updated"
     assert bodies(github) == [f"{MARK}\nall well"]
     assert github.count("^POST ") == 1
 
 
 def test_a_clean_run_posts_nothing_where_nothing_was_posted(github: FakeGitHub, client: Client) -> None:
-    assert client.comment(7, MARK, f"{MARK}\nall well", clean=True) == "none"
+    assert client.comment(7, MARK, f"{MARK}\nall well", create=False) == "none"
     assert github.comments == []
 
 
 def test_a_comment_of_somebody_else_that_imitates_the_marker_is_left_alone(github: FakeGitHub, client: Client) -> None:
     github.say(f"{MARK}\nall is well, merge it")
     github.say(f"quoted: {MARK}", BOT)
-    assert client.comment(7, MARK, f"{MARK}\nmine", clean=False) == "created"
+    assert client.comment(7, MARK, f"{MARK}\nmine", create=True) == "created"
     assert bodies(github) == [f"{MARK}\nall is well, merge it", f"quoted: {MARK}", f"{MARK}\nmine"]
 
 
@@ -67,7 +67,7 @@ def test_with_a_persons_token_only_that_persons_comment_is_ours(github: FakeGitH
     github.user = {"login": "octocat", "type": "User", "id": 42}
     github.say(f"{MARK}\nanother bot's", BOT)
     github.say(f"{MARK}\nours", github.user)
-    assert client.comment(7, MARK, f"{MARK}\nnew", clean=False) == "updated"
+    assert client.comment(7, MARK, f"{MARK}\nnew", create=True) == "updated"
     assert bodies(github) == [f"{MARK}\nanother bot's", f"{MARK}\nnew"]
 
 
@@ -75,14 +75,14 @@ def test_the_comment_is_found_after_hundreds_of_others(github: FakeGitHub, clien
     for number in range(250):
         github.say(f"remark {number}")
     github.say(f"{MARK}\nold", BOT)
-    assert client.comment(7, MARK, f"{MARK}\nnew", clean=False) == "updated"
+    assert client.comment(7, MARK, f"{MARK}\nnew", create=True) == "updated"
     assert github.count("^GET .*/issues/7/comments") == 3
 
 
 def test_a_second_comment_of_ours_is_removed(github: FakeGitHub, client: Client) -> None:
     github.say(f"{MARK}\none", BOT)
     github.say(f"{MARK}\ntwo", BOT)
-    assert client.comment(7, MARK, f"{MARK}\nnew", clean=False) == "updated"
+    assert client.comment(7, MARK, f"{MARK}\nnew", create=True) == "updated"
     assert bodies(github) == [f"{MARK}\nnew"]
 
 
@@ -91,7 +91,7 @@ def test_a_comment_whose_answer_was_lost_is_not_made_twice(
     github: FakeGitHub, client: Client, done_anyway: bool
 ) -> None:
     github.troubles.append(Trouble("^POST .*/comments", 502, LOST, done_anyway=done_anyway))
-    assert client.comment(7, MARK, f"{MARK}\nonce", clean=False) == "created"
+    assert client.comment(7, MARK, f"{MARK}\nonce", create=True) == "created"
     assert bodies(github) == [f"{MARK}\nonce"]
     assert github.count("^POST ") == (1 if done_anyway else 2)
 
@@ -109,13 +109,13 @@ def test_a_github_that_is_down_is_asked_four_times_with_growing_pauses(
 def test_an_answer_that_is_no_json_is_a_refusal_and_no_crash(github: FakeGitHub, client: Client) -> None:
     github.troubles.append(Trouble("", 200, {"not": "a list"}, times=100))
     with pytest.raises(Refused, match="could not read the comments"):
-        client.comment(7, MARK, f"{MARK}\nx", clean=False)
+        client.comment(7, MARK, f"{MARK}\nx", create=True)
 
 
 def test_a_forks_token_is_refused_at_once(github: FakeGitHub, client: Client, waits: list[float]) -> None:
     github.read_only = {"comments", "checks", "reviews"}
     for write in (
-        lambda: client.comment(7, MARK, f"{MARK}\nx", clean=False),
+        lambda: client.comment(7, MARK, f"{MARK}\nx", create=True),
         lambda: client.check_run(HEAD, "crashcheck", "id", TEXT, annotations(1)),
         lambda: client.review(7, HEAD, REVIEW, "words", [ReviewComment("a.c", 1, f"{REVIEW}\nx")]),
     ):
@@ -139,7 +139,7 @@ def test_what_github_refuses_is_reported_with_its_reason(github: FakeGitHub, cli
 def test_a_short_rate_limit_is_waited_for(github: FakeGitHub, client: Client, waits: list[float]) -> None:
     limit = {"message": "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}
     github.troubles.append(Trouble("^POST ", 403, limit, headers={"Retry-After": "7"}))
-    assert client.comment(7, MARK, f"{MARK}\nx", clean=False) == "created"
+    assert client.comment(7, MARK, f"{MARK}\nx", create=True) == "created"
     assert waits == [7]
 
 
@@ -157,7 +157,7 @@ def test_a_long_rate_limit_is_not_waited_for(
     limit = {"message": "API rate limit exceeded for installation ID 1."}
     github.troubles.append(Trouble("^POST ", status, limit, headers=headers))
     with pytest.raises(Refused, match="rate limit; over in") as refusal:
-        client.comment(7, MARK, f"{MARK}\nx", clean=False)
+        client.comment(7, MARK, f"{MARK}\nx", create=True)
     assert refusal.value.why == "limited"
     assert waits == []
 

@@ -10,13 +10,13 @@ import pytest
 import requests
 
 from crashcheck.reports.github.client import Client
-from crashcheck.reports.github.comment import Annotation, CheckText, ReviewComment, marker
+from crashcheck.reports.github.comment import Annotation, CheckText, Job, ReviewComment, marker
 from support.fake_github import API, BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub
 from support.tools import node_tool
 
 pytestmark = pytest.mark.slow
-MARK = marker("comment", "crashcheck.toml")
-REVIEW = marker("review", "crashcheck.toml")
+MARK = marker("comment", Job("crashcheck.toml", "px86"))
+REVIEW = marker("review", Job("crashcheck.toml", "px86"))
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ def test_everything_that_is_written_is_as_githubs_description_has_it(github: Fak
         assert client.check_run(HEAD, "crashcheck", f"run-{count}", text, many) == "created"
     assert [len(there) for there in github.annotations.values()] == [0, 1, 10, 60]
     assert sorted(client.shown(7).diff.files) == ["src/a.c"]
-    assert client.comment(7, MARK, f"{MARK}\none", clean=False) == "created"
+    assert client.comment(7, MARK, f"{MARK}\none", create=True) == "created"
     github.say(f"{MARK}\na copy", BOT)
-    assert client.comment(7, MARK, f"{MARK}\ntwo", clean=False) == "updated"
+    assert client.comment(7, MARK, f"{MARK}\ntwo", create=True) == "updated"
     assert client.review(7, HEAD, REVIEW, "words", [ReviewComment("src/a.c", 2, f"{REVIEW}\nfix")]) == "created"
     github.remark("src/a.c", 2, "thanks", github.reviews[0]["id"], MALLORY)
     assert client.review(7, HEAD, REVIEW, "words", []) == "none"

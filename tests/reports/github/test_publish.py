@@ -16,7 +16,10 @@ from crashcheck.checker.results import Finding, RunResult, StopReason
 from crashcheck.cli.publish import publish
 from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import json_report
+from crashcheck.reports.formats.failure import Failure
+from crashcheck.reports.formats.failure import render as render_failure
 from support.fake_github import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
+from support.report_runs import ALL as ALL_STATES
 from support.report_runs import LEVEL_HASH, UNCERTAIN, run
 
 PATCH = """@@ -7,4 +7,4 @@
@@ -68,6 +71,13 @@ class Job:
         assert publish(parsed("--report", str(report), *options), self.environment, self.waits.append, 0) == 0
         return self.capsys.readouterr().out
 
+    def fail(self, failure: Failure, *options: str) -> str:
+        """What the step prints where there is no report."""
+        path = self.folder / "failure.json"
+        path.write_text(render_failure(failure), encoding="utf-8")
+        assert publish(parsed("--failure", str(path), *options), self.environment, self.waits.append, 0) == 0
+        return self.capsys.readouterr().out
+
 
 def parsed(*options: str) -> argparse.Namespace:
     return cli.build_parser().parse_args(["publish", *options])
@@ -115,7 +125,7 @@ def test_a_check_run_may_be_asked_for_and_belongs_to_the_branchs_newest_commit(j
     job.publish(a_run(1), "--check-run", "always", "--link", "https://github.com/octo/storage/artifacts/1")
     (run,) = github.check_runs
     assert (run["name"], run["head_sha"], run["conclusion"]) == (
-        "crashcheck findings (crashcheck.toml)",
+        "crashcheck findings (crashcheck.toml, px86)",
         HEAD,
         "failure",
     )
@@ -132,10 +142,87 @@ def test_a_check_run_may_be_asked_for_and_belongs_to_the_branchs_newest_commit(j
 def test_the_comment_follows_the_findings_until_they_are_gone(job: Job, github: FakeGitHub) -> None:
     assert "comment: created" in job.publish(a_run(2), "--comment")
     assert "comment: updated" in job.publish(a_run(1), "--comment")
-    assert "comment: resolved" in job.publish(a_run(0), "--comment")
+    assert "comment: updated" in job.publish(a_run(0), "--comment")
     (comment,) = github.comments
     assert f"Not seen again at {HEAD[:10]}: 412 of 412 states covered" in comment["body"]
     assert "level_hash" not in comment["body"]
+
+
+def test_a_search_that_was_cut_short_calls_no_finding_gone_or_fixed(job: Job, github: FakeGitHub) -> None:
+    job.publish(a_run(1), "--comment")
+    short = replace(ALL_STATES, feasible=29_000_000, executed=700, pruned=38)
+    job.publish(run(states=short, stop=StopReason.BUDGET_SECONDS), "--comment")
+    (comment,) = github.comments
+    assert f"Not seen again at {HEAD[:10]}: 738 of 2.9×10⁷ states covered" in comment["body"]
+    assert "this does not show that they are fixed" in comment["body"]
+    assert "The time budget ended the search; the remaining states were not checked." in comment["body"]
+    assert "gone" not in comment["body"]
+
+
+def test_each_model_and_each_named_job_of_a_matrix_has_its_own_comment_and_check_run(
+    job: Job, github: FakeGitHub
+) -> None:
+    job.publish(a_run(1), "--comment", "--check-run", "always")
+    job.publish(replace(a_run(0), model="eadr"), "--comment", "--check-run", "always")
+    job.publish(replace(a_run(1), name="second"), "--comment", "--check-run", "always")
+    assert ["`token.valid` " in one["body"] for one in github.comments] == [True, True]
+    assert [(one["name"], one["conclusion"]) for one in github.check_runs] == [
+        ("crashcheck findings (crashcheck.toml, px86)", "failure"),
+        ("crashcheck findings (crashcheck.toml, eadr)", "success"),
+        ("crashcheck findings (second, crashcheck.toml, px86)", "failure"),
+    ]
+
+
+FAILURE = Failure("crashcheck.toml", "build-failed", "the build command exited with status 2: make\nno rule", "px86")
+
+
+def test_a_run_without_a_report_updates_the_comment_and_says_why_and_for_which_commit(
+    job: Job, github: FakeGitHub
+) -> None:
+    job.publish(a_run(1), "--comment")
+    job.environment["GITHUB_RUN_ID"] = "100"
+    job.summary.unlink()
+    printed = job.fail(FAILURE, "--comment", "--check-run", "always")
+    (comment,) = github.comments
+    for text in (comment["body"], job.summary.read_text(), github.check_runs[0]["output"]["summary"]):
+        assert f"### crashcheck: Failed at {HEAD[:10]}: build-failed" in text
+        assert "no rule" in text
+        assert "token.valid" not in text
+    assert [one["conclusion"] for one in github.check_runs] == ["failure"]
+    assert f"::error title=crashcheck::Failed at {HEAD[:10]}: build-failed" in printed
+    assert job.outputs.read_text().endswith("conclusion=error\n")
+
+
+def test_a_failure_alone_makes_no_comment_and_no_check_run_unless_one_is_always_wanted(
+    job: Job, github: FakeGitHub
+) -> None:
+    job.fail(FAILURE, "--comment", "--check-run", "auto")
+    assert github.comments == github.check_runs == []
+
+
+def test_a_configuration_that_cannot_be_read_updates_the_comment_of_any_model(job: Job, github: FakeGitHub) -> None:
+    job.publish(replace(a_run(1), model="eadr"), "--comment")
+    job.fail(replace(FAILURE, model="", slug="config-syntax"), "--comment")
+    assert ["config-syntax" in one["body"] for one in github.comments] == [True]
+
+
+def test_every_comment_names_its_commit(job: Job, github: FakeGitHub) -> None:
+    for result in (a_run(1), a_run(0)):
+        job.publish(result, "--comment")
+        assert HEAD[:10] in github.comments[0]["body"]
+
+
+@pytest.mark.parametrize(("run_id", "attempt", "left"), [("98", "1", True), ("99", "1", True), ("99", "2", False)])
+def test_an_older_run_that_ends_later_leaves_the_comment(
+    job: Job, github: FakeGitHub, run_id: str, attempt: str, left: bool
+) -> None:
+    job.environment |= {"GITHUB_RUN_ATTEMPT": "2"}
+    job.publish(a_run(2), "--comment")
+    before = github.comments[0]["body"]
+    job.environment |= {"GITHUB_RUN_ID": run_id, "GITHUB_RUN_ATTEMPT": attempt}
+    printed = job.publish(a_run(1), "--comment")
+    assert ("comment: left: a newer run wrote it" in printed) == left
+    assert (github.comments[0]["body"] == before) == left
 
 
 def test_each_configuration_has_its_own_comment(job: Job, github: FakeGitHub) -> None:
@@ -278,7 +365,7 @@ def test_nothing_from_the_program_acts_as_a_command_or_as_markup(job: Job, githu
         assert "@octo" not in outside
         # Markdown leaves a line alone that begins with an element of HTML.
         assert [row for row in outside.split("\n") if "![x]" in row and not row.startswith("<")] == []
-        assert outside.count("<!-- ") == (1 if text is comment["body"] else 0)
+        assert outside.count("<!-- ") == (2 if text is comment["body"] else 0)
 
 
 def outside_code(text: str) -> str:

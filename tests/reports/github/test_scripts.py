@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -51,7 +52,7 @@ def test_an_input_is_never_run_and_a_wrong_one_is_an_error_and_no_finding(
     step[name] = EVIL
     code, printed, outputs = run("action-run", step)
     assert (code, outputs["exit-code"]) == (0, "2")
-    assert "::error title=crashcheck::" in printed
+    assert "::error title=crashcheck::" in printed or json.loads(Path(outputs["failure"]).read_text())["slug"]
     assert not list(tmp_path.rglob("evil"))
 
 
@@ -68,3 +69,15 @@ def test_the_last_step_ends_as_the_run_did_also_where_there_is_no_report(step: d
     step["EXIT_CODE"] = "2"
     code, _, outputs = run("action-publish", step)
     assert (code, outputs) == (2, {"conclusion": "error"})
+
+
+def test_why_a_run_made_no_report_reaches_the_pull_request(step: dict[str, str], tmp_path: Path) -> None:
+    tables = ('[pool]\nfiles = ["*"]', '[build]\ncommand = "false"', *('[%s]\ncommand = "true"',) * 2)
+    text = "\n".join(tables) % ("workload", "check")
+    (tmp_path / "work" / "crashcheck.toml").write_text(text, encoding="utf-8")
+    run("action-run", step)
+    outputs = dict(row.split("=", 1) for row in Path(step["GITHUB_OUTPUT"]).read_text().splitlines())
+    code, printed, outputs = run("action-publish", {**step, "EXIT_CODE": "2", "FAILURE": outputs["failure"]})
+    assert (code, outputs["conclusion"]) == (2, "error")
+    assert "::error title=crashcheck::Failed at " in printed
+    assert "build-failed" in printed

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crashcheck.checker.results import Edit, Finding, Fix
-from crashcheck.reports.github.comment import ReviewComment, marker, suggestions
+from crashcheck.reports.github.comment import Job, ReviewComment, marker, suggestions
 from support.report_runs import LEVEL_HASH, run
 
-MARK = marker("review", "crashcheck.toml")
+MARK = marker("review", Job("crashcheck.toml", "px86"))
 FILE = "src/level_hash.c"
 TEXTS = {FILE: {8: "    entry->value = value;", 9: "    b->tokens[slot].valid = 1;"}}
 FENCE = Edit(FILE, 9, True, "    clwb(entry);\n    sfence();")
