@@ -68,7 +68,7 @@ def add_parser(subparsers: Any) -> None:
         help=f"exit with 1 for findings of this severity or a higher one: {', '.join(FAIL_ON)} (default: warning)",
     )
     parser.add_argument("--no-fixes", action="store_true", help="do not try to fix each finding (takes at most 10 s)")
-    parser.add_argument("--name", default="", help="tells runs of one configuration and model apart on GitHub")
+    parser.add_argument("--name", default="", help="distinguishes runs of one configuration and model on GitHub")
     parser.add_argument(
         "--failure", type=Path, metavar="PATH", help="where to write why, if the run fails, for `crashcheck publish`"
     )
