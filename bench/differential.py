@@ -14,7 +14,6 @@ from bench.measure import scratch
 from bench.programs import CHECKOUT
 from bench.recall import Bug, planted, ready
 from crashcheck import pipeline
-from crashcheck.check_setup import snapshots_of
 from crashcheck.checker.budget import Budget, Left, endless
 from crashcheck.checker.findings.register import DraftFinding, Register
 from crashcheck.checker.results import Finding, Location, StopReason
@@ -24,7 +23,7 @@ from crashcheck.checker.strategies import Choice, Strategy
 from crashcheck.checker.strategies.plan import Plan, Planned
 from crashcheck.checker.subject import Subject
 from crashcheck.config import override
-from crashcheck.strategy_setup import strategy_of
+from crashcheck.search_setup import snapshots_of, strategy_of
 
 OUTPUT = CHECKOUT / "build" / "bench" / "differential.json"
 SHARE = 10  # of the exhaustive search's states, one in so many

@@ -24,7 +24,6 @@ from bench.measure import scratch
 from bench.programs import CHECKOUT
 from bench.remember import Remembering
 from crashcheck import mutation_campaign, pipeline
-from crashcheck.check_setup import executor_of, snapshots_of
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.results import Finding
@@ -32,7 +31,7 @@ from crashcheck.checker.search.crash_states import Progress, Search, SearchResul
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
 from crashcheck.recording import RecordedRun, build, record_check_reads, record_run
-from crashcheck.strategy_setup import strategy_of
+from crashcheck.search_setup import executor_of, snapshots_of, strategy_of
 
 STRUCTURES = CHECKOUT / "examples" / "structures"
 OUTPUT = CHECKOUT / "build" / "bench" / "recall.json"

@@ -1,14 +1,26 @@
-"""Sparse files: which ranges hold data, and copies that keep holes, so that a large pool takes no more space."""
+"""Sparse files: which ranges hold data; copies that keep holes; making one file equal to another, and comparing two.
+
+A large pool so takes no more space, and no more time, than what it holds.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import itertools
+import mmap
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 CHUNK_BYTES = 256 * 1024
 _ZEROS = bytes(CHUNK_BYTES)
+_FALLOC_PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 Range = tuple[int, int]  # [low, high) in bytes
 
@@ -83,3 +95,109 @@ def copy_tree(source: Path, target: Path) -> None:
             elif entry.is_file():
                 copy_file(Path(entry.path), there)
     os.chmod(target, stat.S_IMODE(source.stat().st_mode))
+
+
+def data_bytes(folder: Path) -> int:
+    """Bytes of data, holes excluded, in all regular files below `folder`."""
+    total = 0
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or path.is_symlink():
+            continue
+        with path.open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            total += sum(high - low for low, high in extents(file.fileno(), 0, size))
+    return total
+
+
+def punch(fd: int, low: int, high: int) -> None:
+    """Turn a range into zeros, as a hole where the file system has them."""
+    if _libc.fallocate(fd, _FALLOC_PUNCH, low, high - low) == 0:
+        return
+    code = ctypes.get_errno()
+    if code not in (errno.EOPNOTSUPP, errno.ENOSYS):
+        raise OSError(code, os.strerror(code))
+    for at in range(low, high, CHUNK_BYTES):
+        write_all(fd, _ZEROS[: min(CHUNK_BYTES, high - at)], at)
+
+
+class Mapping:
+    """A file mapped whole, to compare it without copying; only ranges with data may be touched."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        """Map `size` > 0 bytes of `fd`, which must be open for writing (ctypes needs a writable buffer)."""
+        self.size = size
+        self._map = mmap.mmap(fd, size)
+        anchor = ctypes.c_char.from_buffer(self._map)
+        self._address = ctypes.addressof(anchor)
+        del anchor
+
+    def equal(self, other: Mapping, low: int, high: int) -> bool:
+        return int(_libc.memcmp(self._address + low, other._address + low, high - low)) == 0
+
+    def close(self) -> None:
+        self._map.close()
+
+
+def _split(first: list[Range], second: list[Range]) -> Iterator[tuple[int, int, bool, bool]]:
+    """The union of two range lists, cut where membership changes: (low, high, in first, in second)."""
+    cuts = sorted({edge for low, high in (*first, *second) for edge in (low, high)})
+    i = j = 0
+    for low, high in itertools.pairwise(cuts):
+        while i < len(first) and first[i][1] <= low:
+            i += 1
+        while j < len(second) and second[j][1] <= low:
+            j += 1
+        inside_first = i < len(first) and first[i][0] <= low
+        inside_second = j < len(second) and second[j][0] <= low
+        if inside_first or inside_second:
+            yield low, high, inside_first, inside_second
+
+
+def equalise(source: int, target: int, maps: tuple[Mapping, Mapping] | None = None) -> int:
+    """Give the open file `target` the size and bytes of `source`; returns the bytes written or punched.
+
+    Reads data ranges only: a sparse file costs what it holds, not its size. Both must be open for
+    writing. `maps` are mappings of both at their present, equal size, to save mapping them again.
+    """
+    size = os.fstat(source).st_size
+    if os.fstat(target).st_size != size:
+        os.ftruncate(target, size)
+    if size == 0:
+        return 0
+    own = maps is None
+    pair = (Mapping(source, size), Mapping(target, size)) if maps is None else maps
+    changed = 0
+    try:
+        for low, high, wanted, present in _split(extents(source, 0, size), extents(target, 0, size)):
+            if not wanted:
+                punch(target, low, high)
+                changed += high - low
+                continue
+            if not present:
+                copy_range(source, target, low, high, skip_zeros=True)
+                changed += high - low
+                continue
+            for at in range(low, high, CHUNK_BYTES):
+                end = min(at + CHUNK_BYTES, high)
+                if not pair[0].equal(pair[1], at, end):
+                    copy_range(source, target, at, end)
+                    changed += end - at
+    finally:
+        if own:
+            pair[0].close()
+            pair[1].close()
+    return changed
+
+
+def equal_files(left: Path, right: Path) -> bool:
+    """Whether two files hold the same size and bytes, reading data ranges only."""
+    with left.open("rb", buffering=0) as a, right.open("rb", buffering=0) as b:
+        size = os.fstat(a.fileno()).st_size
+        if os.fstat(b.fileno()).st_size != size:
+            return False
+        for low, high, _, _ in _split(extents(a.fileno(), 0, size), extents(b.fileno(), 0, size)):
+            for at in range(low, high, CHUNK_BYTES):
+                length = min(CHUNK_BYTES, high - at)
+                if os.pread(a.fileno(), length, at) != os.pread(b.fileno(), length, at):
+                    return False
+    return True

@@ -25,8 +25,9 @@ from crashcheck.checker.budget import DiskFull
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Task, Trouble, pool_of
-from crashcheck.checker.images import image_folder, sparse
+from crashcheck.checker.images import image_folder
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime import sparse
 from crashcheck.runtime.record import continue_if_stopped
 
 if TYPE_CHECKING:

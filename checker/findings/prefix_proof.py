@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.images import sparse
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.results import TO_SETTLE
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.checker.token import digest
+from crashcheck.runtime import sparse
 from crashcheck.runtime.trace_format import Kind
 
 if TYPE_CHECKING:

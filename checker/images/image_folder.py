@@ -27,8 +27,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from crashcheck.checker.images import sparse
 from crashcheck.checker.images.inotify import Changes, Watch, works
+from crashcheck.runtime import sparse
 
 # path relative to the pool, exists, size in bytes, (offset, bytes) writes; content.FilePatch as plain data, so that
 # a worker process loads no numpy

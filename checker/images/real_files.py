@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crashcheck.checker.images import sparse
+from crashcheck.runtime import sparse
 from crashcheck.runtime.patterns import regular_files, watched_files
 
 if TYPE_CHECKING:

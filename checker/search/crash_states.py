@@ -21,8 +21,8 @@ from crashcheck.checker.search.group_stats import GroupStats
 from crashcheck.checker.search.loop import Loop
 from crashcheck.checker.search.protocol import Awaited, Candidate
 from crashcheck.checker.search.timeouts import raise_timeout
-from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.states.sweep import count_states
 from crashcheck.checker.strategies import Choice, Strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level

@@ -2,7 +2,7 @@
 
 A failing state is dealt with when its turn comes, in this order:
 
-1. A state whose site signature a finding has explained often enough is counted with that finding (known_causes.py).
+1. A state whose site signature a finding has explained often enough is counted with that finding (`KnownCauses`).
 2. It is run again. What passes then is flaky, and never a finding, or slow.
 3. If "everything persisted" fails there as well, no reordering is needed: the program fails at that moment anyway.
 4. If it passes with what the known findings blame persisted as well, it is one more state of one of these.
@@ -12,8 +12,8 @@ A failing state is dealt with when its turn comes, in this order:
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +26,17 @@ from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import Outcome, Verdict
-from crashcheck.checker.search.known_causes import KnownCauses
 from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.timeouts import KnownTimeouts, raise_timeout
-from crashcheck.checker.states.signature import by_call
+from crashcheck.checker.states.signature import SiteSignatures, by_call
 from crashcheck.checker.states.space import CrashState
-from crashcheck.checker.strategies import Choice
+from crashcheck.checker.strategies.plan import Choice
 from crashcheck.checker.subject import Subject
 
 RUNS = 400  # that explaining one failing state may cost
 _HANG_SHARE = 0.25  # of the seconds left, that explaining the first hang may take
 _FLAKY_SHOWN = 10
+CONFIRMATIONS = 3  # different operations in which runs must have shown the same finding to be the reason
 
 
 class Failures:
@@ -250,3 +250,50 @@ class Failures:
             return not self._verdicts.confirm(cause.state, cause.verdict)
         except OutOfTime:
             return False
+
+
+@dataclass(slots=True)
+class _Known:
+    """The finding that explains the states with one signature. `counted`: states since then, without runs."""
+
+    finding: DraftFinding
+    operations: set[int] = field(default_factory=set)
+    counted: int = 0
+
+
+class KnownCauses:
+    """Signatures of failing states that one finding has explained, by counterfactual runs, in several operations.
+
+    The signature of a failing state is the group that it tests, its site signature, whether an operation was under
+    way, and how the check ended. Of the states of a known signature the 1st, 2nd, 4th, 8th, … are explained as if it
+    were new; if another finding is the reason of one, the signature is never trusted again.
+    """
+
+    def __init__(self, subject: Subject, signatures: SiteSignatures) -> None:
+        self._points = subject.space.points
+        self._signatures = signatures
+        self._known: dict[Hashable, _Known | None] = {}  # None: several findings share the signature
+
+    def finding(self, choice: Choice, verdict: Verdict) -> DraftFinding | None:
+        """The finding to count a state with; None if it has to be explained by runs."""
+        known = self._known.get(self._signature(choice, verdict)) if self._known else None
+        if known is None or len(known.operations) < CONFIRMATIONS:
+            return None
+        known.counted += 1
+        return None if known.counted & (known.counted - 1) == 0 else known.finding
+
+    def explained(self, choice: Choice, verdict: Verdict, finding: DraftFinding) -> None:
+        """Note that runs have shown a finding to be the reason of a failing state."""
+        signature = self._signature(choice, verdict)
+        known = self._known.setdefault(signature, _Known(finding))
+        if known is None:
+            return
+        if known.finding is not finding:
+            self._known[signature] = None
+            return
+        known.operations.add(int(self._points[choice.state.point].acked))
+
+    def _signature(self, choice: Choice, verdict: Verdict) -> Hashable:
+        point = self._points[choice.state.point]
+        ended = verdict.outcome, verdict.exit_code, verdict.signal
+        return choice.group, self._signatures.of(choice.state), point.begun - point.acked, ended

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import numpy as np
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, SIZE, WORD_BYTES
-from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers, Order, Rooted, Sizes
+from crashcheck.checker.states.ideals import COUNT_BUDGET, Chain, Ideals, Ids, Layers, Order, Rooted, Sizes
 from crashcheck.checker.states.space import StateSpace
+
+_CHAIN, _LAYERS, _SIZES, _ORDER = range(4)
 
 
 class Sweep:
@@ -155,9 +160,6 @@ class Sweep:
         return [ideals for factor in sorted(self._factors) if (ideals := self.ideals(factor)) is not None]
 
 
-_CHAIN, _LAYERS, _SIZES, _ORDER = range(4)
-
-
 def _shapes(graph: PersistenceGraph) -> list[int]:
     """The simplest class of ideals that fits each factor."""
     component = graph.component
@@ -174,3 +176,61 @@ def _shapes(graph: PersistenceGraph) -> list[int]:
         for id_ in pair:
             shape[component[id_]] = _ORDER
     return [int(s) for s in shape]
+
+
+@dataclass(frozen=True, slots=True)
+class Feasible:
+    """How many distinct crash states there are; an upper bound, named in `note`, unless `exact`."""
+
+    value: int
+    exact: bool
+    note: str
+
+
+def count_states(space: StateSpace) -> Feasible:
+    """Count the distinct states over all points."""
+    total, bounded = 0, 0
+    product = _Product()
+    sweep = Sweep(space)
+    while sweep.advance():
+        product.update(sweep, sweep.removed)
+        before_new, before_inexact = product.value, product.inexact
+        product.update(sweep, sweep.add())
+        if space.points.acknowledged_more[sweep.point] or sweep.all_new:
+            total += product.value
+            bounded += product.inexact > 0
+        elif not sweep.has_new:
+            continue
+        elif product.inexact or before_inexact:
+            total += product.value  # the difference of two bounds bounds nothing
+            bounded += 1
+        else:
+            total += product.value - before_new
+    if not bounded:
+        return Feasible(total, True, "")
+    return Feasible(
+        total,
+        False,
+        f"upper bound: at {bounded} crash points the ideals of one granule take more than {COUNT_BUDGET} steps "
+        "to count and are bounded by the product over a chain cover",
+    )
+
+
+class _Product:
+    """The number of ideals at the sweep's point: the product over the granules that have something pending."""
+
+    def __init__(self) -> None:
+        self.value = 1
+        self.inexact = 0  # granules whose number is an upper bound
+        self._by_granule: dict[int, tuple[int, bool]] = {}
+
+    def update(self, sweep: Sweep, changed: Iterable[int]) -> None:
+        """Count the changed granules again."""
+        for granule in changed:
+            old, old_exact = self._by_granule.pop(granule, (1, True))
+            ideals = sweep.ideals(granule)
+            new, exact = ideals.count() if ideals is not None else (1, True)
+            if ideals is not None:
+                self._by_granule[granule] = (new, exact)
+            self.value = self.value // old * new
+            self.inexact += (not exact) - (not old_exact)

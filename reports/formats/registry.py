@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from crashcheck.checker.results import RunResult
 from crashcheck.diff import Diff
 from crashcheck.reports.formats import html, json_report, junit, markdown, sarif, terminal, workflow_commands
-from crashcheck.reports.github.annotations import remarks, suppressed
-from crashcheck.reports.github.placement import Name
+from crashcheck.reports.github.annotations import Name, remarks, suppressed
 from crashcheck.reports.view.excerpts import Sources
 from crashcheck.reports.view.run_view import RunView
 

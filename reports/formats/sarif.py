@@ -14,8 +14,7 @@ import numpy as np
 
 from crashcheck.checker import policy
 from crashcheck.checker.results import Finding, Kind, Location, RunResult, StopReason
-from crashcheck.reports.github.annotations import fix_text, suppressed
-from crashcheck.reports.github.placement import Name, Placement, place
+from crashcheck.reports.github.annotations import Name, Placement, fix_text, place, suppressed
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.excerpts import Sources
 from crashcheck.reports.view.failing_behaviour import StepView

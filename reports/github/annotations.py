@@ -1,17 +1,23 @@
-"""A finding as a remark at a line of a change: the words that workflow commands, check runs and reviews share."""
+"""A finding as a remark at a line of a pull request: which line, and the words.
+
+Comments appear only on lines that the diff holds. Workflow commands, check runs and reviews share the words.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from crashcheck.checker.results import LEVELS, Level, RunResult
+from crashcheck.checker.results import LEVELS, Finding, Level, Location, RunResult, ScheduleStep
 from crashcheck.diff import Diff
-from crashcheck.reports.github.placement import Name, Placement, place
+from crashcheck.reports.view.failing_behaviour import culprits
 from crashcheck.reports.view.run_view import FindingView, FixView, RunView
 from crashcheck.reports.view.text import line, shorten
 
 TITLE_CHARS = 200
 MESSAGE_CHARS = 4000
+Name = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +75,105 @@ def message(finding: FindingView, placement: Placement) -> str:
 def fix_text(fix: FixView) -> str:
     """The suggested fix, how it was checked and what it costs, in one line."""
     return "; ".join(filter(None, (fix.words, fix.verified, fix.cost))) + "."
+
+
+"""The repository's name of a file, as `Repository.name` gives it; "" for one outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The line to annotate.
+
+    `spot`: "store": the finding's own place, or the call in the project that led to it; "schedule": the nearest line of
+    the crash schedule that the change touches, or else that its diff shows; "summary": the diff shows no such line.
+    """
+
+    spot: Literal["store", "schedule", "summary"]
+    file: str  # relative to the repository; of the store for "summary", "" if that is outside
+    line: int  # 0 if unknown
+    because: str  # why this is not the store's line; "" if it is
+
+
+def place(finding: Finding, name: Name, diff: Diff | None = None) -> Placement:
+    """The line for `finding`; without a diff, that of the store. Pure, if `name` is."""
+    store = _here(finding.location, name)
+    home = store or _here_or_caller(finding.location, name)
+    if diff is None:
+        return Placement("store", *home, _called(finding, store)) if home else _summary(finding, home)
+    for file, number, depth in _chain(finding.location, name):
+        if number in diff.shown(file) and (depth == 0 or store is None):
+            return Placement("store", file, number, _called(finding, store))
+    best = min(_candidates(finding, name, diff), default=None)
+    if best is None:
+        return _summary(finding, home)
+    *_, file, number, what = best
+    return Placement("schedule", file, number, _elsewhere(finding, what))
+
+
+def _here(where: Location, name: Name) -> tuple[str, int] | None:
+    file = name(where.file)
+    return (file, where.line) if file and where.line else None
+
+
+def _here_or_caller(where: Location, name: Name) -> tuple[str, int] | None:
+    return next(((file, number) for file, number, _ in _chain(where, name)), None)
+
+
+def _chain(where: Location, name: Name) -> Iterator[tuple[str, int, int]]:
+    """The place and its callers, innermost first, as far as they are in the repository: file, line, depth."""
+    frames = ((where.file, where.line), *((frame.file, frame.line) for frame in where.stack))
+    for depth, (file, number) in enumerate(frames):
+        known = name(file)
+        if known and number:
+            yield known, number, depth
+
+
+def _candidates(finding: Finding, name: Name, diff: Diff) -> Iterator[tuple[bool, int, int, int, str, int, str]]:
+    """Lines of the schedule that the diff shows; the least is the best.
+
+    A line that the change touches goes before one that is only shown; a step's own line before that of a caller; the
+    other store before other steps, and then the step that is the nearest to the store in the trace.
+    """
+    store = next((i for i, tag in culprits(finding).items() if tag == "A"), len(finding.schedule) - 1)
+    candidates: list[tuple[Location | None, int, str]] = [(finding.location, 0, "leads to the store")]
+    candidates.append((finding.other, 0, "is the other store"))
+    candidates += [(step.location, abs(i - store), _what(step)) for i, step in enumerate(finding.schedule)]
+    candidates.append((finding.crash_location, len(finding.schedule), "is where the crash is"))
+    for order, (where, distance, what) in enumerate(candidates):
+        if where is None:
+            continue
+        for file, number, depth in _chain(where, name):
+            if number in diff.shown(file):
+                text = what if depth == 0 or where is finding.location else f"calls what {what}"
+                yield number not in diff.changed(file), depth, distance, order, file, number, text
+
+
+def _what(step: ScheduleStep) -> str:
+    """ "is the flush `clwb` of its crash schedule"."""
+    shown = line(step.detail.split(" = ")[0], 60).replace("`", "'")
+    return (
+        f"is the {line(step.what, 20)} `{shown}` of its crash schedule" if shown else "is a step of its crash schedule"
+    )
+
+
+def _with_text(where: Location) -> str:
+    text = line(where.text, 120).replace("`", "'")
+    return f"{line(where.file, 200)}:{where.line}" + (f" (`{text}`)" if text else "")
+
+
+def _elsewhere(finding: Finding, what: str) -> str:
+    return (
+        f"The store is at {_with_text(finding.location)}, which this change does not show; this line {what}, "
+        "the nearest one in the change."
+    )
+
+
+def _called(finding: Finding, store: tuple[str, int] | None) -> str:
+    if store is not None:
+        return ""
+    return f"The store is at {_with_text(finding.location)}, outside the repository; this line calls what makes it."
+
+
+def _summary(finding: Finding, home: tuple[str, int] | None) -> Placement:
+    file, number = home or ("", 0)
+    return Placement("summary", file, number, "No line of its crash schedule is in this change.")

@@ -11,8 +11,7 @@ from crashcheck.checker import policy
 from crashcheck.checker.results import Edit, Finding, Level, Location, RunResult
 from crashcheck.reports.formats import markdown, markup
 from crashcheck.reports.formats.failure import Failure
-from crashcheck.reports.github.annotations import Remark
-from crashcheck.reports.github.placement import Name
+from crashcheck.reports.github.annotations import Name, Remark
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import superscript
 from crashcheck.reports.view.run_view import RunView

@@ -15,7 +15,6 @@ from pathlib import Path
 from crashcheck import pipeline
 from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.check_setup import check_uncrashed, executor_of
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.images.transition import Content
@@ -36,8 +35,8 @@ from crashcheck.checker.subject import NoProvenance
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.recording import RecordedRun, built, record_check_reads, record_run
+from crashcheck.search_setup import check_uncrashed, executor_of, strategy_of
 from crashcheck.source import SourceTree
-from crashcheck.strategy_setup import strategy_of
 
 MOST_COUNTED = 1_000_000  # new states of a mutant
 _FEW = 5_000  # new states that are likely to be all run

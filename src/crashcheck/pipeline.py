@@ -10,7 +10,6 @@ from pathlib import Path
 
 from crashcheck import run_summary
 from crashcheck.change import ChangedCode
-from crashcheck.check_setup import check_uncrashed, executor_of, snapshots_of
 from crashcheck.checker.baseline import Known
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.fixes import proposals
@@ -22,9 +21,16 @@ from crashcheck.checker.token import digest
 from crashcheck.config import Config
 from crashcheck.diff import Diff
 from crashcheck.recording import RecordedRun, built, record_check_reads_in_budget, record_run
-from crashcheck.recovery_setup import recovery_search_of, search_recoveries
-from crashcheck.strategy_setup import InferOnce, strategy_of
-from crashcheck.suggested_fixes import with_fixes
+from crashcheck.search_setup import (
+    InferOnce,
+    check_uncrashed,
+    executor_of,
+    recovery_search_of,
+    search_recoveries,
+    snapshots_of,
+    strategy_of,
+    with_fixes,
+)
 
 OnProgress = Callable[[str, Progress | None], None]
 

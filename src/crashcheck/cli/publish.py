@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from crashcheck.checker.results import RunResult
     from crashcheck.reports.formats.failure import Failure
     from crashcheck.reports.formats.markdown import Link
-    from crashcheck.reports.github.annotations import Remark
+    from crashcheck.reports.github.annotations import Name, Remark
     from crashcheck.reports.github.client import Client, Done, Shown
     from crashcheck.reports.github.comment import Job
     from crashcheck.reports.github.event import Event
-    from crashcheck.reports.github.placement import Name
     from crashcheck.reports.view.run_view import RunView
 FAIL_ON = ("none", "note", "warning", "error")
 EXITS = (EXIT_CLEAN, EXIT_FINDINGS)

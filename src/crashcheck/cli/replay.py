@@ -59,14 +59,12 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
 
     Raises CrashcheckError: token-malformed, token-other-trace, replay-no-recording and others.
     """
-    from crashcheck.check_setup import executor_of
     from crashcheck.checker.oracles import prepare
     from crashcheck.checker.replay import replay
     from crashcheck.checker.store import Store
     from crashcheck.checker.token import Token
     from crashcheck.recording import earlier_recording, read_recording
-    from crashcheck.recovery_setup import recovery_search_of
-    from crashcheck.strategy_setup import strategy_of
+    from crashcheck.search_setup import executor_of, recovery_search_of, strategy_of
 
     token = Token.parse(text)
     config = replace(

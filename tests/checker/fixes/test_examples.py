@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crashcheck import pipeline, strategy_setup
+from crashcheck import pipeline, search_setup
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.inference import Inferred
 from crashcheck.analyzer.trace.reader import Facts
@@ -80,8 +80,8 @@ def test_what_was_inferred_for_the_search_serves_its_fixes_and_else_their_time_b
             raise OutOfTime
         return whole(found, facts, keep_on=keep_on, **more)
 
-    whole = strategy_setup.infer
-    monkeypatch.setattr(strategy_setup, "infer", infer)
+    whole = search_setup.infer
+    monkeypatch.setattr(search_setup, "infer", infer)
     result = pipeline.run(load(copied("level-hash", tmp_path) / "buggy.toml")).result
     assert bounded == [True] * (1 if in_time else 2)
     note = "likely invariants were not looked at"

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.images import image_folder, sparse
+from crashcheck.checker.images import image_folder
 from crashcheck.checker.images.image_folder import ImageFolder, Patch, home, write_image
 from crashcheck.checker.images.inotify import works
+from crashcheck.runtime import sparse
 
 DEEDS = [
     *("nothing", "read", "mmap", "mmap-killed", "pwrite", "cut", "cut-and-grow", "grow", "unlink", "replace"),

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 
-from crashcheck import strategy_setup
+from crashcheck import search_setup
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.inference import Inferred
 from crashcheck.analyzer.persistence import build
@@ -489,8 +489,8 @@ def test_the_budget_of_a_mutant_bounds_what_its_strategy_infers(
             raise OutOfTime
         return whole(found, facts, keep_on=keep_on, **more)
 
-    whole = strategy_setup.infer
-    monkeypatch.setattr(strategy_setup, "infer", infer)
+    whole = search_setup.infer
+    monkeypatch.setattr(search_setup, "infer", infer)
     config = override(load(blind / "fixed.toml"), strategy=strategy, budget="60s")
     found = mutate(config, jobs=1, wanted=lambda one: one.location.line == 39, moves=False, aimed=False)
     (mutant,) = found.results

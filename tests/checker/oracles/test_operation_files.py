@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck import cli
-from crashcheck.operations import OperationMix, generate, key_text
+from crashcheck.cli.ops import OperationMix, generate, key_text
 
 KEPT = [
     ("sequential", "number", "1 2 1 3 4 5"),

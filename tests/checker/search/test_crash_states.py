@@ -21,12 +21,12 @@ from crashcheck.checker.replay import replay
 from crashcheck.checker.results import Finding, Kind, StopReason, Verdict
 from crashcheck.checker.search.crash_states import Progress, SearchResult
 from crashcheck.checker.search.recovery import DURING, Recovery, RecoverySearch
-from crashcheck.checker.search.uncrashed import uncrashed
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Bounded, Exhaustive, Ranked, Strategy, Witcher
 from crashcheck.checker.token import Token
 from crashcheck.errors import CrashcheckError
 from crashcheck.interruption import KeepOn
+from crashcheck.search_setup import uncrashed
 from support.checked_worlds import World, without_times, words
 from support.flag_first import STEPS, VALID, VALUE, put_flag_first, two_steps
 from support.tracing import TraceBuilder

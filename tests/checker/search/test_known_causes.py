@@ -26,7 +26,7 @@ def test_states_of_a_known_signature_cost_no_further_runs(
     tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = explore(tmp_path / "few", clauses, *claims())
-    monkeypatch.setattr("crashcheck.checker.search.known_causes.CONFIRMATIONS", 1 << 30)
+    monkeypatch.setattr("crashcheck.checker.search.failures.CONFIRMATIONS", 1 << 30)
     all_looked_into = explore(tmp_path / "all", clauses, *claims())
     (finding,), (same,) = found.findings, all_looked_into.findings
     assert (finding.id, finding.states) == (same.id, same.states)

@@ -13,9 +13,9 @@ from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import Outcome, StopReason
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.search.timeouts import timeout_for
-from crashcheck.checker.search.uncrashed import uncrashed
 from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.checker.strategies import Ranked
+from crashcheck.search_setup import uncrashed
 from support.checked_worlds import World, place, without_times, words
 from support.flag_first import VALID, VALUE, persist, put_flag_first
 from support.tracing import TraceBuilder

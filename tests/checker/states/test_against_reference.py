@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 
 from crashcheck.analyzer.persistence import Options
 from crashcheck.checker.states.by_deviation import deviation
-from crashcheck.checker.states.counting import count_states
+from crashcheck.checker.states.sweep import count_states
 from support import reference
 from support.random_programs import SETTINGS, memory_programs, page_programs, with_syncs
 from support.reference import First, Program

@@ -12,7 +12,7 @@ from crashcheck.checker.strategies import Ranked, strategy
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.config import Config
 from crashcheck.config import load as load_config
-from crashcheck.strategy_setup import library_of
+from crashcheck.search_setup import library_of
 from support.scripts import SOURCE, Script, site
 from support.wanted import A, B, Wanted, evidence, space_of
 

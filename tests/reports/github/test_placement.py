@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from crashcheck.checker.results import Frame
 from crashcheck.diff import Diff, FileDiff
-from crashcheck.reports.github.placement import place
+from crashcheck.reports.github.annotations import place
 from support.report_runs import KILLED, LEVEL_HASH, RECORD, VALID
 
 FILE = "src/level_hash.c"
