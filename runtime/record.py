@@ -63,6 +63,7 @@ class Workload:
     snapshot_seq: int | None = None  # copy the watched files just before the first event of this number or a higher one
     loads: bool = False  # record loads from watched files, too
     memory: str = "persistent"  # "all": record loads and stores of volatile memory, too ([record] memory)
+    descriptors: tuple[int, ...] = ()  # that the command finds open; what it writes there is dropped
     must_succeed: bool = True  # an exit status other than 0 is an error; off to record a check
     must_update: bool = True  # a run that updates no watched file is an error; off to record a check
 
@@ -131,7 +132,10 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
             copy_tree(work / "pool", work / "first")
             environment |= _recording_variables(workload, work)
             command = _fill(workload.command, work / "pool")
-            end = supervise(command, work, home, environment, workload.timeout_s, "stdout", "stderr")
+            end = supervise(
+                *(command, work, home, environment, workload.timeout_s, "stdout", "stderr"),
+                descriptors=workload.descriptors,
+            )
             seal(work / "trace.cct")
     except OSError as error:
         raise _from_os(error, work) from error
@@ -230,12 +234,13 @@ def supervise(
     stderr: str,
     *,
     keeps: bool = False,
+    descriptors: Sequence[int] = (),
 ) -> ProcessEnd:
     """Run a command until it ends or its time is over, and end all of its descendants.
 
     They are ended with this process too, whatever ends it. `keeps`: if the command ends by itself, what it left running
-    goes on. `stdout` and `stderr` are names of files in `work`, which are appended to. Raises OSError if it could not
-    be run.
+    goes on. `descriptors`: the command finds them open, and what it writes there is dropped. `stdout` and `stderr` are
+    names of files in `work`, which are appended to. Raises OSError if it could not be run.
     """
     result, result_of_supervisor = os.pipe()
     order = {
@@ -244,6 +249,7 @@ def supervise(
         "timeout_s": timeout_s,
         "parent": os.getpid(),
         "keeps": keeps,
+        "descriptors": list(descriptors),
         "result": result_of_supervisor,
     }
     plain = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}

@@ -1,10 +1,10 @@
 """One command, run with address randomisation off, that leaves no descendant behind.
 
 Run as a program, so that the caller needs no code between fork and exec and may use threads. It reads one JSON object
-from standard input: `command`, `env`, `timeout_s` (or null), `parent` (the process that asks), `keeps` and `result`,
-the descriptor of a pipe. To that pipe it writes (the disk may be full by then): `exit_code` or `signal`, `timed_out`,
-`seconds`. Its output is the command's. With `keeps`, what a command that ended by itself left running goes on: a build
-may start a compile server.
+from standard input: `command`, `env`, `timeout_s` (or null), `parent` (the process that asks), `keeps`, `descriptors`
+that the command finds open (what it writes there is dropped) and `result`, the descriptor of a pipe. To that pipe it
+writes (the disk may be full by then): `exit_code` or `signal`, `timed_out`, `seconds`. Its output is the command's.
+With `keeps`, what a command that ended by itself left running goes on: a build may start a compile server.
 
 Imported, it offers the same ending to other processes that run commands: `become_subreaper` before, `end_all` after.
 It is started without site packages, so it imports nothing but the standard library.
@@ -95,7 +95,7 @@ def main() -> int:
     started = time.monotonic()
     child = os.fork()
     if child == 0:
-        _become(order["command"], order["env"])
+        _become(order["command"], order["env"], order["descriptors"])
     why = _wait(child, started, order["timeout_s"])
     seconds = time.monotonic() - started
     status = os.waitpid(child, 0)[1] if why == "ended" and order["keeps"] else end_all(child)[0]
@@ -111,8 +111,14 @@ def main() -> int:
     return 0
 
 
-def _become(command: list[str], env: dict[str, str]) -> None:
+def _become(command: list[str], env: dict[str, str], descriptors: list[int]) -> None:
     try:
+        for number in descriptors:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            if nothing != number:
+                os.dup2(nothing, number)
+                os.close(nothing)
+            os.set_inheritable(number, True)
         os.setsid()
         turn_randomisation_off()
         signal.pthread_sigmask(signal.SIG_SETMASK, set())

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import resource
 import select
 import signal
+import stat
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from crashcheck.config_values import descriptor
 from crashcheck.runtime.supervise import become_subreaper, end_all, turn_randomisation_off
 
 # Python ignores these; a program expects them at their defaults.
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
 _ERRORS_KEPT = 4096
+_OURS = 64  # the least of our descriptors that a check's own may not replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,18 @@ class Limits:
     kept_bytes: int = 16 * 1024  # of its output, half from the beginning and half from the end
     output_bytes: int = 64 << 20  # after that much it is ended
     apart: bool = False  # standard error is kept apart from the output
+    outputs: tuple[str, ...] = ("stdout",)  # those that are compared: "stderr", "fd 3", "{pool}/results.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a run wrote to one of the outputs that are compared."""
+
+    data: bytes
+    truncated: bool
+    digest: bytes
+    total_bytes: int
+    before_bytes: int = 0  # as of Ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +64,22 @@ class Ended:
     total_bytes: int = 0  # of output, kept or not
     stage: int = 0  # which run of several on one image this was
     before_bytes: int = 0  # of output, by the runs before it
+    compared: tuple[Output, ...] = ()  # what an oracle compares, where that is not the output alone
+
+    def by_output(self) -> tuple[Ended, ...]:
+        """The same run for each output that is compared, with that as its output."""
+        return tuple(
+            replace(
+                self,
+                output=each.data,
+                output_truncated=each.truncated,
+                digest=each.digest,
+                total_bytes=each.total_bytes,
+                before_bytes=each.before_bytes,
+                compared=(),
+            )
+            for each in self.compared
+        ) or (self,)
 
 
 class CheckNotStarted(Exception):
@@ -77,7 +110,12 @@ class Runner:
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._read, self._write = os.pipe2(os.O_CLOEXEC)
         self._read_errors, self._write_errors = os.pipe2(os.O_CLOEXEC)
-        for fd in (self._read, self._read_errors):
+        self._more = {  # by the number that the check finds them under: ours are above all of those
+            number: tuple(_raised(fd) for fd in os.pipe2(os.O_CLOEXEC))
+            for number in map(descriptor, limits.outputs)
+            if number is not None and number > 2
+        }
+        for fd in (self._read, self._read_errors, *(read for read, _ in self._more.values())):
             os.set_blocking(fd, False)
 
     def run(
@@ -88,14 +126,20 @@ class Runner:
         abandon_fd: int | None = None,
         kept_bytes: int | None = None,
         timeout_s: float | None = None,
+        pool: str = "",
     ) -> Ended:
         """Run `program`, a path, to its end, or until `abandon_fd` hangs up. Raises CheckNotStarted, Abandoned.
 
-        `kept_bytes`, `timeout_s`: instead of those of the limits.
+        `kept_bytes`, `timeout_s`: instead of those of the limits. `pool`: where {pool} is, in the limits' outputs.
         """
-        streams = {self._read: _Capture(self.limits.kept_bytes if kept_bytes is None else kept_bytes)}
+        kept = self.limits.kept_bytes if kept_bytes is None else kept_bytes
+        streams = {fd: _Capture(kept) for fd in (self._read, *(read for read, _ in self._more.values()))}
         if self.limits.apart:
-            streams[self._read_errors] = _Capture(_ERRORS_KEPT)
+            streams[self._read_errors] = _Capture(kept if "stderr" in self.limits.outputs else _ERRORS_KEPT)
+        files = {name: name.replace("{pool}", pool, 1) for name in self.limits.outputs if descriptor(name) is None}
+        for path in files.values():
+            with contextlib.suppress(OSError):
+                os.unlink(path)
         started = time.monotonic()
         try:
             pid = os.posix_spawn(
@@ -106,6 +150,7 @@ class Runner:
                     (os.POSIX_SPAWN_DUP2, self._null, 0),
                     (os.POSIX_SPAWN_DUP2, self._write, 1),
                     (os.POSIX_SPAWN_DUP2, self._write_errors if self.limits.apart else self._write, 2),
+                    *((os.POSIX_SPAWN_DUP2, write, number) for number, (_, write) in self._more.items()),
                 ],
                 setpgroup=0,
                 setsigmask=[],
@@ -132,7 +177,11 @@ class Runner:
             raise Abandoned
         limit = "output" if reason == "output" else self._limit_hit(status, usage.ru_maxrss * 1024)
         output = streams[self._read]
-        errors = streams[self._read_errors].bytes() if self.limits.apart else b""
+        errors = streams[self._read_errors].bytes()[-_ERRORS_KEPT:] if self.limits.apart else b""
+        captures = [
+            _file_capture(files[name], kept) if name in files else streams[self._end_of(name)]
+            for name in (self.limits.outputs if self.limits.outputs != ("stdout",) else ())
+        ]
         return Ended(
             status,
             reason == "time",
@@ -143,10 +192,19 @@ class Runner:
             output.digest(),
             errors,
             output.total,
+            compared=tuple(Output(each.bytes(), each.truncated, each.digest(), each.total) for each in captures),
         )
 
+    def _end_of(self, output: str) -> int:
+        """Where we read what the check writes to one of its descriptors."""
+        number = descriptor(output)
+        if number is None or number > 2:
+            return self._more[number or 0][0]
+        return self._read if number == 1 else self._read_errors
+
     def close(self) -> None:
-        for fd in (self._null, self._read, self._write, self._read_errors, self._write_errors):
+        pipes = [fd for ends in self._more.values() for fd in ends]
+        for fd in (self._null, self._read, self._write, self._read_errors, self._write_errors, *pipes):
             os.close(fd)
 
     def _wait(self, pidfd: int, abandon_fd: int | None, streams: dict[int, _Capture], deadline: float) -> str:
@@ -222,6 +280,27 @@ def captured(status: int, output: bytes, limits: Limits) -> Ended:
     return Ended(
         status, False, "", capture.bytes(), capture.truncated, 0.0, capture.digest(), total_bytes=capture.total
     )
+
+
+def _raised(fd: int) -> int:
+    """The descriptor under a number that no check is given one by."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OURS)
+    finally:
+        os.close(fd)
+
+
+def _file_capture(path: str, kept: int) -> _Capture:
+    """What a regular file holds; of anything else, and of no file, nothing."""
+    capture = _Capture(kept)
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            while stat.S_ISREG(os.fstat(fd).st_mode) and (data := os.read(fd, 1 << 20)):
+                capture.add(data)
+        finally:
+            os.close(fd)
+    return capture
 
 
 def _drain(fd: int, capture: _Capture, *, once: bool = False) -> None:

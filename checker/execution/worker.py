@@ -94,15 +94,22 @@ class Worker:
             argv = command.argv(pool, task.acked, str(self._stdout))
             return self._runner.run(command.program, argv, env, abandon_fd, timeout_s=task.timeout_s)
         argv = command.argv(pool, task.acked, str(self._stdout), str(self._ops))
-        before = 0
+        before: tuple[int, ...] = (0,)
         for number, operations in enumerate(task.stages):
             self._ops.unlink(missing_ok=True)
             self._ops.write_bytes(operations)
-            ended = self._runner.run(command.program, argv, env, abandon_fd, task.kept_bytes, task.timeout_s)
-            ended = replace(ended, stage=number, before_bytes=before)
+            ended = self._runner.run(command.program, argv, env, abandon_fd, task.kept_bytes, task.timeout_s, pool)
+            before = before if number else (0,) * len(ended.by_output())
+            compared = zip(ended.compared, before, strict=False)
+            ended = replace(
+                ended,
+                stage=number,
+                before_bytes=before[0],
+                compared=tuple(replace(each, before_bytes=size) for each, size in compared),
+            )
             if ended.status != 0 or ended.timed_out or ended.limit:
                 break
-            before += ended.total_bytes
+            before = tuple(size + each.total_bytes for size, each in zip(before, ended.by_output(), strict=True))
         return ended
 
     def _image_of(self, image: int) -> ImageFolder:

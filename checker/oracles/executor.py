@@ -198,6 +198,8 @@ class Executor:
         if len(stages) > 1:
             return Explored((), 0, 0, "it runs more than once", final=True)
         setup, limits = self.workers.setup, self.workers.limits
+        if limits.outputs != ("stdout",):
+            return Explored((), 0, 0, "more than its standard output is compared", final=True)
         acked, printed = self.workers.acknowledged(point)
         pool, stdout, ops = folder / "pool", folder / "stdout", folder / "ops"
         ops.write_bytes(b"".join(stages))

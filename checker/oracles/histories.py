@@ -202,6 +202,26 @@ class Standings:
     def _marks_before(self, point: int) -> int:
         return int(np.searchsorted(self._events, int(self._points[point].event), side="left"))
 
+    def alone(self) -> list[tuple[int, int]]:
+        """(operation, crash point) at which that operation alone is under way, in order."""
+        ordinals = self._only_one()
+        rows = np.array([int(point.event) for point in self._points], dtype=np.int64)
+        marks = np.searchsorted(self._events, rows, side="left").tolist()
+        return [(ordinals[count], point) for point, count in enumerate(marks) if ordinals[count]]
+
+    def updating(self, updates: Sequence[int]) -> frozenset[int]:
+        """The operations that make some of the updates (rows of the trace) while no other is under way."""
+        ordinals = np.array(self._only_one())
+        return frozenset(ordinals[np.searchsorted(self._events, np.asarray(updates))].tolist()) - {0}
+
+    def _only_one(self) -> list[int]:
+        """After so many of the marks: the operation under way if there is one alone, else 0."""
+        found, open_ = [0], set[int]()
+        for _, ordinal in self._marks:
+            open_ ^= {ordinal}
+            found.append(next(iter(open_)) if len(open_) == 1 else 0)
+        return found
+
     def quiet(self) -> list[int]:
         """Crash points just after an operation's end with none under way: the operations' boundaries."""
         found: dict[int, int] = {}

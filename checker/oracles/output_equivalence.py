@@ -44,6 +44,7 @@ class OutputEquivalence:
         self._crash: int | None = None  # the crash point whose recovery is crashed
         self._crowded: dict[Standing, None] = {}
         self._unusable: dict[Reference, None] = {}
+        self.remarks: tuple[str, ...] = ()  # what is known before the search of what it cannot show
 
     def follow(self, other: OutputEquivalence) -> None:
         """Use the references of an oracle for the same operations."""
@@ -124,7 +125,7 @@ class OutputEquivalence:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was not judged, for the report's warnings."""
-        out = []
+        out = [*self.remarks]
         tried = self.references.boundaries
         if tried < len(self.operations):
             out.append(
@@ -151,7 +152,10 @@ class OutputEquivalence:
 
     def _signs(self, plain: Verdict, printed: Printed, legal: list[Reference], ended: Ended) -> frozenset[str]:
         if plain.passed:
-            return differences(printed.lines, [reference.printed.lines for reference in legal])
+            found: frozenset[str] = frozenset()
+            for at, part in enumerate(printed.by_output()):
+                found |= differences(part.lines, [reference.printed.by_output()[at].lines for reference in legal])
+            return found
         # What it had printed until it died depends on the operation.
         said = ended.errors.decode("utf-8", "replace").splitlines()
         return signs(said) if plain.outcome in (Outcome.FAIL, Outcome.SIGNAL) else frozenset()
@@ -174,18 +178,21 @@ class OutputEquivalence:
         elif legal:
             out.append("and printed what no legal history prints" if len(legal) > 1 else "and printed something else")
         if legal:
-            out += [*_table(printed, self._nearest(printed, legal), standing, len(legal))]
+            at = _telling_output(printed, legal)
+            if self.references.outputs != ("stdout",):
+                out.append(f"{self.references.outputs[at]}:")
+            out += [*_table(printed, self._nearest(printed, legal, at), standing, len(legal), at)]
         errors = [line for line in ended.errors.decode("utf-8", "replace").splitlines() if line.strip()]
         if errors:
             out += ["standard error:", *errors[-_ERRORS_SHOWN:]]
         return "\n".join(out) + "\n"
 
-    def _nearest(self, printed: Printed, legal: list[Reference]) -> list[Reference]:
-        """Those to show: all if there are few, else those that agree longest."""
+    def _nearest(self, printed: Printed, legal: list[Reference], at: int) -> list[Reference]:
+        """Those to show: all if there are few, else those that agree longest, in one of the outputs."""
         if len(legal) <= _LEGAL_SHOWN:
             return legal
-        mine = printed.lines
-        agreeing = [_agreement(mine, reference.printed.lines) for reference in legal]
+        mine = printed.by_output()[at].lines
+        agreeing = [_agreement(mine, reference.printed.by_output()[at].lines) for reference in legal]
         best = sorted(range(len(legal)), key=lambda index: (-agreeing[index], index))[:_LEGAL_SHOWN]
         return [legal[index] for index in sorted(best)]
 
@@ -210,10 +217,22 @@ def _agreement(one: list[str], other: list[str]) -> int:
     return count
 
 
-def _table(printed: Printed, shown: list[Reference], standing: Standing, legal: int) -> list[str]:
-    """The actual output and the legal ones side by side, in the lines that tell them apart."""
+def _telling_output(printed: Printed, legal: list[Reference]) -> int:
+    """The first output that differs from all legal ones; else the first that differs from any."""
+    parts = printed.by_output()
+
+    def differing(at: int) -> int:
+        return sum(parts[at].key != reference.printed.by_output()[at].key for reference in legal)
+
+    alone = [at for at in range(len(parts)) if differing(at) == len(legal)]
+    return next(iter([*alone, *(at for at in range(len(parts)) if differing(at))]), 0)
+
+
+def _table(printed: Printed, shown: list[Reference], standing: Standing, legal: int, at: int) -> list[str]:
+    """One actual output and the legal ones side by side, in the lines that tell them apart."""
     titles = ["after the crash", *(_title(reference, standing) for reference in shown)]
-    columns = [printed.lines, *(reference.printed.lines for reference in shown)]
+    outputs = [each.by_output()[at] for each in (printed, *(reference.printed for reference in shown))]
+    columns = [output.lines for output in outputs]
     rows = _telling(columns[0], columns[1:])
     out = [_row("line", titles)]
     before = -1
@@ -223,7 +242,7 @@ def _table(printed: Printed, shown: list[Reference], standing: Standing, legal: 
         before = row
         cells = [column[row] if row < len(column) else "(nothing)" for column in columns]
         out.append(_row(str(row + 1), cells))
-    if not all(item.whole for item in (printed, *(reference.printed for reference in shown))):
+    if not all(output.whole for output in outputs):
         out.append("(outputs are compared whole; their middles were not kept to be shown)")
     if legal > len(shown):
         out.append(f"({legal} histories are legal; the {len(shown)} that agree longest are shown)")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
+
+import numpy as np
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.compile.instrument.operations import PAIR, found_operations
@@ -12,13 +14,15 @@ from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
-from crashcheck.checker.oracles.histories import Operations, Standings
+from crashcheck.checker.oracles.histories import History, Operations, Standings
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
-from crashcheck.checker.oracles.references import References, prepare, spread
-from crashcheck.checker.subject import Subject
+from crashcheck.checker.oracles.references import Printed, References, prepare, spread
+from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 
+_NAMED = 5
+_RECOVERIES = 32  # tested for output before the search, at most
 KEPT_BYTES = 64 * 1024  # of each output, to be shown (a worker's socket holds two such); outputs are compared whole
 OPERATIONS = "operations"  # in a run's folder: the operations file of the workload
 
@@ -83,7 +87,7 @@ def choose_oracle(config: Config, subject: Subject, recorded: Path) -> Oracle:
     operations = Operations.of((recorded / OPERATIONS).read_bytes())
     standings = Standings(subject.trace, subject.space.points)
     _must_match(operations, standings)
-    return OutputEquivalence(operations, standings, References(operations))
+    return OutputEquivalence(operations, standings, References(operations, config.check.outputs))
 
 
 def oracle_in_recovery(oracle: Oracle, point: int) -> Oracle:
@@ -134,6 +138,64 @@ def check_operation_boundaries(
         oracle.vouch = boundaries.must_pass
         for ordinal in spread(len(points)):
             boundaries.must_pass(ordinal)
+
+
+def remarks(oracle: Oracle, executor: Executor, subject: Subject) -> tuple[str, ...]:
+    """What the driver or the operations hide from the search, by name, known before it; later among the oracle's notes.
+
+    * Operations that update the files, and whose loss the rest's output does not show: a state, and a mutant, that
+      loses no more passes. As many are tried as operations' ends.
+    * What the driver prints when it recovers, on images with everything persisted in the middle of some operations:
+      it counts as a difference.
+    """
+    if not isinstance(oracle, OutputEquivalence):
+        return ()
+    kinds = subject.trace.events["kind"]
+    updating = oracle.standings.updating(np.flatnonzero(np.isin(kinds, np.array(UPDATES, dtype=np.uint8))).tolist())
+    tried = [ordinal for ordinal in spread(len(oracle.operations)) if ordinal in updating]
+    oracle.remarks = tuple(filter(None, (_unseen_losses(oracle, tried), _recovery_output(oracle, executor, subject))))
+    return oracle.remarks
+
+
+def _unseen_losses(oracle: OutputEquivalence, ordinals: Sequence[int]) -> str:
+    operations, references = oracle.operations, oracle.references
+    without = {ordinal: History(tuple(range(1, ordinal)), operations.boundary(ordinal).rest) for ordinal in ordinals}
+    for history in without.values():
+        references.want(history)
+    unseen = [
+        ordinal
+        for ordinal, history in without.items()
+        if not (lost := references.of(history)).unusable
+        and lost.printed.key == references.of(operations.boundary(ordinal)).printed.key
+    ]
+    if not unseen:
+        return ""
+    named = ", ".join(f"{ordinal} ({operations.shown(ordinal)[:60]})" for ordinal in unseen[:_NAMED])
+    more = f" and {len(unseen) - _NAMED} more" if len(unseen) > _NAMED else ""
+    return (
+        f"the rest's output does not show whether operations were lost, {len(unseen)} of {len(ordinals)} tried: {named}"
+        f"{more}. A crash state or a mutant that only loses one of them passes: read back later what it wrote"
+    )
+
+
+def _recovery_output(oracle: OutputEquivalence, executor: Executor, subject: Subject) -> str:
+    inside = oracle.standings.alone()
+    step = -(-len(inside) // _RECOVERIES)
+    for ordinal, point in inside[:: step or 1]:
+        ticket = executor.workers.submit(subject.space.full(point), (b"",), urgent=True)
+        run = executor.workers.ended(ticket)
+        for _ in executor.workers.arrivals():
+            pass  # it is no verdict that the oracle will be asked for
+        ended = run.ended
+        printed = Printed.of(ended, run.names).by_output()
+        for at, part in enumerate(printed):
+            if part.size and ended.status == 0 and not ended.timed_out:
+                return (
+                    f"the driver prints {(part.lines or [''])[0][:80]!r}{oracle.references.in_output(at)} when it "
+                    f"recovers from a crash in operation {ordinal} ({oracle.operations.shown(ordinal)[:60]}): what it "
+                    "prints in recovery counts as a difference; print it where outputs are not compared"
+                )
+    return ""
 
 
 class _Boundaries:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from crashcheck.checker.execution.process import Ended
@@ -25,16 +25,31 @@ _WHOLE_BYTES = 64 << 20  # of the undisturbed output, kept to be cut at the boun
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """An output, with the paths of its run masked. Equal outputs have equal keys."""
+    """An output, with the paths of its run masked. Equal outputs have equal keys.
+
+    Where several outputs are compared, `parts` has them in their order, and this is all of them together.
+    """
 
     key: bytes
     kept: bytes
     packed: bool
     whole: bool  # False: the middle was not kept, and only the key identifies it
     size: int
+    parts: tuple[Printed, ...] = ()
 
     @staticmethod
     def of(ended: Ended, names: Mapping[str, str]) -> Printed:
+        if len(ended.compared) > 1:
+            parts = tuple(Printed.of(each, names) for each in ended.by_output())
+            return Printed(
+                key=joined_key([part.key for part in parts]),
+                kept=b"",
+                packed=False,
+                whole=all(part.whole for part in parts),
+                size=sum(part.size for part in parts),
+                parts=parts,
+            )
+        (ended,) = ended.by_output()
         if ended.output_truncated:
             return Printed(digest_key(ended.digest), ended.output, False, False, ended.total_bytes)
         data = masked(ended.output, names)
@@ -42,7 +57,13 @@ class Printed:
 
     def pack(self) -> Printed:
         """The same, compressed."""
+        if self.parts:
+            return replace(self, parts=tuple(part.pack() for part in self.parts))
         return self if self.packed else replace(self, kept=zlib.compress(self.kept, 1), packed=True)
+
+    def by_output(self) -> tuple[Printed, ...]:
+        """One for each output that is compared."""
+        return self.parts or (self,)
 
     @property
     def data(self) -> bytes:
@@ -67,13 +88,18 @@ def digest_key(digest: bytes) -> bytes:
     return b"digest" + digest
 
 
+def joined_key(keys: Sequence[bytes]) -> bytes:
+    """The key of several outputs together."""
+    return keys[0] if len(keys) == 1 else content_key(b"".join(len(key).to_bytes(8) + key for key in keys))
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """An uncrashed run. `unusable`: why it cannot be compared with, or ""."""
 
     history: History
     printed: Printed
-    before_bytes: int
+    before_bytes: tuple[int, ...]  # of each output that is compared
     unusable: str
 
 
@@ -129,13 +155,15 @@ class Tails:
 class References:
     """References by history, each run once, when it is first needed, by the workers that run crash states as well."""
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: Operations, outputs: Sequence[str] = ("stdout",)) -> None:
+        """`outputs`: the names of those that are compared."""
         self._operations = operations
+        self.outputs = tuple(outputs)
         self._workers: WorkerPool | None = None
         self._known: dict[History, Reference] = {}
         self._asked: dict[History, int] = {}
         self._boundaries: set[int] = set()
-        self._tails: Tails | None = None
+        self._tails: tuple[Tails, ...] = ()  # one for each output
         self._undisturbed: Reference | None = None
 
     def run_by(self, workers: WorkerPool) -> None:
@@ -171,12 +199,14 @@ class References:
             history = self._operations.boundary(0)
             run = self.workers.ended(self.workers.submit_bare(self._stages(history), _WHOLE_BYTES))
             self._undisturbed = self._reference(history, run)
-            self._tails = Tails(run.ended, run.names, self.workers.limits.kept_bytes, len(self._operations))
+            kept_bytes, count = self.workers.limits.kept_bytes, len(self._operations)
+            self._tails = tuple(Tails(each, run.names, kept_bytes, count) for each in run.ended.by_output())
         return self._undisturbed
 
     def tail(self, ordinal: int) -> bytes | None:
         """The key of what the undisturbed run printed after so many operations; None if that is not known."""
-        return None if self._tails is None else self._tails.key(ordinal)
+        keys = [key for tails in self._tails if (key := tails.key(ordinal)) is not None]
+        return joined_key(keys) if keys and len(keys) == len(self._tails) else None
 
     def whole_again(self) -> Printed:
         """All operations, once more, remembered nowhere."""
@@ -190,10 +220,25 @@ class References:
             passed = max((tried for tried in self._boundaries if tried < ordinal), default=0)
             self._boundaries.add(ordinal)
             here = self.of(self._operations.boundary(ordinal))
-            if _reopened(here, self.undisturbed(), self._operations):
+            if self._reopened(here):
                 raise self._not_reopenable(passed, ordinal)
-            if self._tails is not None:
-                self._tails.agree(ordinal, here.before_bytes)
+            for tails, before_bytes in zip(self._tails, here.before_bytes, strict=False):
+                tails.agree(ordinal, before_bytes)
+
+    def _reopened(self, here: Reference) -> str:
+        """How the rest differs from what the undisturbed run printed; "" if it does not."""
+        if here.unusable:
+            return here.unusable
+        whole = self.undisturbed().printed.by_output()
+        for at, (mine, theirs) in enumerate(zip(here.printed.by_output(), whole, strict=True)):
+            how = _reopened(mine, here.before_bytes[at], theirs, self._operations, len(here.history.before))
+            if how:
+                return how + self.in_output(at)
+        return ""
+
+    def in_output(self, number: int) -> str:
+        """ " in {pool}/results.txt"; "" of standard output alone."""
+        return "" if self.outputs == ("stdout",) else f" in {self.outputs[number]}"
 
     def _not_reopenable(self, passed: int, failed: int) -> CrashcheckError:
         """Name the operation that did the harm: between `passed`, where a reopen does not show, and `failed`.
@@ -203,10 +248,8 @@ class References:
         while failed - passed > 1:
             middle = (passed + failed) // 2
             here = self.of(self._operations.boundary(middle))
-            passed, failed = (
-                (passed, middle) if _reopened(here, self.undisturbed(), self._operations) else (middle, failed)
-            )
-        how = _reopened(self.of(self._operations.boundary(failed)), self.undisturbed(), self._operations)
+            passed, failed = (passed, middle) if self._reopened(here) else (middle, failed)
+        how = self._reopened(self.of(self._operations.boundary(failed)))
         named = f"operation {failed} ({self._operations.shown(failed)})"
         before = f"Closed and reopened after operation {passed}" if passed else "Not closed in between"
         return CrashcheckError(
@@ -228,7 +271,8 @@ class References:
             which = "the rest" if ended.stage == (1 if history.before else 0) else "the operations before"
             last = _last_line(ended)
             unusable = f"running {which}, {how_it_ended(verdict)}" + (f": {last}" if last else "")
-        return Reference(history, Printed.of(ended, names).pack(), ended.before_bytes, unusable)
+        before_bytes = tuple(each.before_bytes for each in ended.by_output())
+        return Reference(history, Printed.of(ended, names).pack(), before_bytes, unusable)
 
 
 def spread(count: int) -> list[int]:
@@ -253,14 +297,16 @@ def prepare(references: References, operations: Operations) -> None:
             f"the driver fails with nothing crashed, on the image before the workload: {whole.unusable}",
             "Run [check] command by hand with the whole operation file: it must exit with status 0.",
         )
-    again = references.whole_again()
-    if again.key != whole.printed.key:
-        raise CrashcheckError(
-            "driver-not-deterministic",
-            f"two runs of the driver on the same image print different things: "
-            f"{first_difference(whole.printed.lines, again.lines)}",
-            "Take clocks, random numbers and addresses out of what it prints on standard output.",
-        )
+    again = references.whole_again().by_output()
+    for at, (one, other) in enumerate(zip(whole.printed.by_output(), again, strict=True)):
+        if one.key != other.key:
+            raise CrashcheckError(
+                "driver-not-deterministic",
+                f"two runs of the driver on the same image print different things{references.in_output(at)}: "
+                f"{first_difference(one.lines, other.lines)}",
+                f"Take clocks, random numbers and addresses out of what it prints on "
+                f"{'standard output' if references.outputs == ('stdout',) else references.outputs[at]}.",
+            )
     ordinals = spread(len(operations))
     for ordinal in ordinals:
         references.want(operations.boundary(ordinal))
@@ -268,36 +314,37 @@ def prepare(references: References, operations: Operations) -> None:
         references.try_boundary(ordinal)
 
 
-def _reopened(here: Reference, whole: Reference, operations: Operations) -> str:
-    """How the rest differs from what the undisturbed run printed; "" if it does not."""
-    if here.unusable:
-        return here.unusable
-    expected = whole.printed.data
-    tail = here.printed.data if here.printed.whole else here.printed.data.rpartition(b"\n[...]\n")[2]
-    if not whole.printed.whole:
+def _reopened(here: Printed, before_bytes: int, whole: Printed, operations: Operations, done: int) -> str:
+    """How one output of the rest differs from what the undisturbed run printed; "" if it does not.
+
+    `before_bytes`: what the first `done` operations printed there.
+    """
+    expected = whole.data
+    tail = here.data if here.whole else here.data.rpartition(b"\n[...]\n")[2]
+    if not whole.whole:
         kept = expected.rpartition(b"\n[...]\n")[2]
         tail, expected = tail[-len(kept) :], kept
-    as_long = here.before_bytes + here.printed.size == whole.printed.size
+    as_long = before_bytes + here.size == whole.size
     if as_long and expected.endswith(tail):
         return ""
-    wanted = expected[max(0, len(expected) - len(tail)) :] if as_long else expected[here.before_bytes :]
+    wanted = expected[max(0, len(expected) - len(tail)) :] if as_long else expected[before_bytes:]
     if not as_long and wanted and (tail.endswith(wanted) or expected.endswith(tail)):
         return "the driver prints something of its own when it opens or closes the pool"
-    mine, theirs = wanted.decode("utf-8", "replace").splitlines(), here.printed.lines
+    mine, theirs = wanted.decode("utf-8", "replace").splitlines(), here.lines
     number = next(
         (row for row in range(max(len(mine), len(theirs))) if mine[row : row + 1] != theirs[row : row + 1]), 0
     )
-    reader = _operation_of(number, here, whole, operations)
+    reader = _operation_of(number, done, whole, operations)
     if not reader:
         return f"the driver prints other things for the rest: {first_difference(mine, theirs)}"
     return f"{reader} prints {_line(theirs, number)} instead of {_line(mine, number)}"
 
 
-def _operation_of(line: int, here: Reference, whole: Reference, operations: Operations) -> str:
+def _operation_of(line: int, done: int, whole: Printed, operations: Operations) -> str:
     """The operation that prints a line of the rest, where each prints as many lines; else ""."""
-    each, more = divmod(len(whole.printed.lines), len(operations))
-    ordinal = len(here.history.before) + 1 + line // each if each else 0
-    if more or not 0 < ordinal <= len(operations) or not whole.printed.whole:
+    each, more = divmod(len(whole.lines), len(operations))
+    ordinal = done + 1 + line // each if each else 0
+    if more or not 0 < ordinal <= len(operations) or not whole.whole:
         return ""
     return f"operation {ordinal} ({operations.shown(ordinal)})"
 

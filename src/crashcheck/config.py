@@ -12,7 +12,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from crashcheck.command import Command
-from crashcheck.config_values import MOST_MIB, MOST_SECONDS, Section, known_only, one_of, type_error, without_null
+from crashcheck.config_values import (
+    MOST_MIB,
+    MOST_SECONDS,
+    Section,
+    descriptor,
+    known_only,
+    one_of,
+    type_error,
+    without_null,
+)
 from crashcheck.errors import CrashcheckError
 
 FILE_NAME = "crashcheck.toml"
@@ -74,6 +83,13 @@ class CheckConfig:
     timeout_s: float = 10.0
     memory_mib: int = 4096  # address space of a check; 0: no limit
     file_mib: int = 8192  # size of each file that a check writes; 0: no limit
+    outputs: tuple[str, ...] = ("stdout",)  # what output equivalence compares
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Those of the outputs that a program does not have by itself: a driver finds them open."""
+        numbers = [number for number in map(descriptor, self.outputs) if number is not None]
+        return tuple(number for number in numbers if number > 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +216,7 @@ def parse(text: str, path: Path) -> Config:
     setup = section("setup", ("command", "env"))
     workload = section("workload", ("command", "env", "timeout_s", "operations_file", "operations"))
     pool = section("pool", ("files",))
-    check = section("check", ("command", "oracle", "first", "timeout_s", "memory_mib", "file_mib", "env"))
+    check = section("check", ("command", "oracle", "first", "timeout_s", "memory_mib", "file_mib", "env", "outputs"))
     model = section("model", ("name", "tear", "files"))
     strategy = section("strategy", ("name", "deviations", "libraries"))
     budget = section("budget", ("seconds", "states"))
@@ -227,6 +243,7 @@ def parse(text: str, path: Path) -> Config:
             timeout_s=check.seconds("timeout_s", 10.0),
             memory_mib=check.whole("memory_mib", 4096, least=0, most=MOST_MIB),
             file_mib=check.whole("file_mib", 8192, least=0, most=MOST_MIB),
+            outputs=check.outputs("outputs", pool.patterns("files")),
         ),
         model=ModelConfig(
             name=model.choice("name", MODELS, "px86"),
@@ -367,6 +384,11 @@ def _check_operations(config: Config) -> None:
             f"{config.path}: [workload] operations_file is missing; "
             + ("[check] oracle = 'output-equivalence' needs it." if equivalence else "{ops} stands for its path."),
             'For example:\n    [workload]\n    operations_file = "ops.txt"   # `crashcheck ops` writes one',
+        )
+    if not equivalence and config.check.outputs != ("stdout",):
+        raise CrashcheckError(
+            "config-value",
+            f"{config.path}: [check] outputs are compared only with oracle = 'output-equivalence'.",
         )
     if not equivalence:
         if commands[1][1].holds("ops"):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ TEARS = ("none", 512, 4096)
 MOST_SECONDS = 1e9  # of a duration: 31 years, far below what the kernel's timers hold
 MOST_MIB = 1 << 40
 MOST_WHOLE = 1 << 62
+_DESCRIPTOR = re.compile(r"fd [0-9]{1,2}")
 _SHOWN = 200  # characters of a value in a message
 
 
@@ -108,6 +111,27 @@ class Section:
                 )
         return functions, pairs
 
+    def outputs(self, key: str, pool_files: tuple[str, ...]) -> tuple[str, ...]:
+        """Descriptors and files of the pool folder that no crash changes, each once."""
+        names = self.names(key, 'a list of outputs, as in ["stdout", "fd 3", "{pool}/results.txt"]')
+        if key in self.values and not names:
+            raise CrashcheckError("config-value", f"{self.path}: {self.label(key)} names no output.")
+        for name in names:
+            inside = name.removeprefix("{pool}/")
+            if inside != name and inside and not {"", ".", ".."} & set(inside.split("/")):
+                pattern = next((each for each in pool_files if fnmatchcase(inside, each)), None)
+                if pattern is None:
+                    continue
+                message = f"{name!r} is one of [pool] files ({pattern!r}): a crash may lose what it holds"
+                hint = "Let the driver print its results to a file that no pattern matches."
+            elif name in ("stdout", "stderr") or (_DESCRIPTOR.fullmatch(name) and 2 < int(name[3:]) < 64):
+                continue
+            else:
+                message = f"{name!r} is no output"
+                hint = 'Write "stdout", "stderr", a descriptor from "fd 3" to "fd 63", or "{pool}/FILE".'
+            raise CrashcheckError("config-value", f"{self.path}: {self.label(key)}: {message}.", hint)
+        return tuple(dict.fromkeys(names)) or ("stdout",)
+
     def flag(self, key: str, default: bool = False) -> bool:
         value = self.values.get(key, default)
         if not isinstance(value, bool):
@@ -166,6 +190,12 @@ class Section:
             f"{self.path}: {self.label(key)} is missing.",
             f"For example:\n    [{self.name}]\n    {example}",
         )
+
+
+def descriptor(output: str) -> int | None:
+    """Of an output by name, as "stdout", "stderr" or "fd 5": its number; None of a file."""
+    number = {"stdout": 1, "stderr": 2}.get(output)
+    return int(output.removeprefix("fd ")) if number is None and output.startswith("fd ") else number
 
 
 def _is_pair(item: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -221,6 +222,8 @@ class _Campaign:
             prepare.prepare_oracle(oracle, executor, lambda phase: None)
             check_uncrashed(config, run, executor)
             prepare.check_operation_boundaries(oracle, executor, run.subject, run.completeness)
+            for remark in prepare.remarks(oracle, executor, run.subject):
+                print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
             plan = strategy_of(config, run)
             explored = Search(run.subject, executor, plan, self._budget, jobs=self._jobs).run()
         if explored.findings or explored.uncertain:

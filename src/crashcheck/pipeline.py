@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -103,6 +104,8 @@ def search(
         on_phase("checking the uncrashed images")
         check_uncrashed(config, recorded, executor)
         prepare.check_operation_boundaries(oracle, executor, subject, recorded.completeness)
+        for remark in prepare.remarks(oracle, executor, subject):
+            print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
         exploring = Search(
             subject,
             executor,

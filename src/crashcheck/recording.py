@@ -151,6 +151,7 @@ def workload_in(config: Config, folder: Path, number: int = 1) -> Workload:
         setup_env=config.setup.env,
         loads=needs_loads(config),
         memory=config.record.memory,
+        descriptors=config.check.descriptors,
     )
 
 
@@ -193,6 +194,7 @@ def check_in(
         first_image=image,
         addresses=addresses,
         loads=needs_loads(config),
+        descriptors=config.check.descriptors,
         must_succeed=False,
         must_update=False,
     )

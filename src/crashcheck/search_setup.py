@@ -93,6 +93,7 @@ def limits_of(config: Config) -> Limits:
         file_bytes=config.check.file_mib << 20 or None,
         kept_bytes=prepare.KEPT_BYTES if compares else _KEPT_BYTES,
         apart=compares,
+        outputs=config.check.outputs,
     )
 
 

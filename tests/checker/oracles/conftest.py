@@ -30,6 +30,7 @@ files = ["table.pm"]
 [check]
 command = "./driver {{pool}}/table.pm {{ops}}"
 oracle = "output-equivalence"
+outputs = {outputs}
 timeout_s = 5
 """
 
@@ -54,13 +55,21 @@ def drive(tmp_path: Path, environment: dict[str, str]) -> Drive:
     """Runs a driver: `drive(source, operations, more=" argument", build="command")`."""
 
     def run(
-        source: str, operations: list[str], more: str = "", build: str = BUILD, operations_by_name: Sequence[str] = ()
+        source: str,
+        operations: list[str],
+        more: str = "",
+        build: str = BUILD,
+        operations_by_name: Sequence[str] = (),
+        outputs: Sequence[str] = ("stdout",),
     ) -> Ran:
         shutil.copy(EXAMPLE / "table.h", tmp_path)
         (tmp_path / "driver.c").write_text(source, encoding="utf-8")
         (tmp_path / "ops.txt").write_text("".join(f"{line}\n" for line in operations), encoding="utf-8")
         (tmp_path / "crashcheck.toml").write_text(
-            CONFIG.format(more=more, build=build, names=json.dumps(list(operations_by_name))), encoding="utf-8"
+            CONFIG.format(
+                more=more, build=build, names=json.dumps(list(operations_by_name)), outputs=json.dumps(list(outputs))
+            ),
+            encoding="utf-8",
         )
         report = tmp_path / "report.json"
         command = ["crashcheck", "run", "--format", f"json={report}"]

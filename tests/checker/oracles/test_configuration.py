@@ -52,6 +52,11 @@ def test_the_workload_may_have_its_operations_from_a_file_with_any_oracle() -> N
         (BOTH, FILE + '\noperations = [["a", ""]]', BOTH, ORACLE, "config-type", "or pairs of them"),
         (BOTH, FILE + '\noperations = ["a", ["b", "a"]]', BOTH, ORACLE, "config-value", "'a' has two meanings"),
         (BOTH, FILE + '\noperations = [["a", "b"], ["b", "c"]]', BOTH, ORACLE, "config-value", "'b' has two meanings"),
+        (BOTH, FILE, "./check {pool}/p", 'outputs = ["stderr"]', "config-value", "only with oracle"),
+        (BOTH, FILE, BOTH, ORACLE + '\noutputs = ["{pool}/p"]', "config-value", "is one of [pool] files ('p')"),
+        (BOTH, FILE, BOTH, ORACLE + '\noutputs = ["{pool}/../q"]', "config-value", "is no output"),
+        (BOTH, FILE, BOTH, ORACLE + '\noutputs = ["fd 2"]', "config-value", "is no output"),
+        (BOTH, FILE, BOTH, ORACLE + "\noutputs = []", "config-value", "names no output"),
         (BOTH, "operations_file = 3", BOTH, ORACLE, "config-type", "expected a string"),
     ],
 )

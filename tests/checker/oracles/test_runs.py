@@ -62,7 +62,8 @@ def test_operations_under_way_at_once_may_be_done_in_any_order_or_not(drive: Dri
     """The later line is done first: the reference in the file's order alone would call that a bug."""
     operations = ["put 0 1", "put 0 2", "put 1 3", "put 2 4", "get 0", "get 1", "get 2", "get 3"]
     ran = drive(PAIRS, operations, more=f" {together}")
-    assert (ran.exit_code, ran.findings, ran.report["run"]["warnings"]) == (0, [], [])
+    unseen = [text for text in ran.report["run"]["warnings"] if "put 0 1" in text]
+    assert (ran.exit_code, ran.findings, len(unseen)) == (0, [], 1 if together == 1 else 0)
 
 
 def test_with_operations_under_way_at_once_a_lost_one_is_still_found(drive: Drive) -> None:
@@ -85,6 +86,31 @@ def test_a_reference_that_fails_is_unusable_and_named(drive: Drive, example: Exa
     assert (ran.exit_code, ran.findings) == (0, [])
     (warning,) = [text for text in ran.report["run"]["warnings"] if text.startswith("unusable")]
     assert "all but operation 1 (insert 1 11): running the rest, it exited with status 3" in warning
+
+
+def test_operations_whose_loss_no_output_shows_are_named_before_the_search(drive: Drive) -> None:
+    """The first is overwritten before it is read, the last is never read; a query updates nothing."""
+    ran = drive(PAIRS, ["put 0 1", "put 0 2", "get 0", "put 1 3"])
+    named = "the rest's output does not show whether operations were lost, 2 of 3 tried: 1 (put 0 1), 4 (put 1 3)."
+    (warning,) = [text for text in ran.report["run"]["warnings"] if "does not show" in text]
+    assert warning.startswith(named)
+    assert f"crashcheck: {warning}" in ran.stderr
+    assert drive(PAIRS, ["put 0 1", "get 0", "put 1 3", "get 1"]).report["run"]["warnings"] == []
+
+
+def test_what_the_driver_prints_when_it_recovers_is_reported_before_the_search(drive: Drive) -> None:
+    """A clean reopen prints nothing: only an image in the middle of an operation shows it."""
+    dirty = "slots[7].value = {}; flush(&slots[7], 8); fence();"
+    value = "slots[slot].value = value;"
+    source = PAIRS.replace(value, dirty.format(1) + value).replace(
+        '        strcpy(answer, "ok");', dirty.format(0) + 'strcpy(answer, "ok");'
+    )
+    source = source.replace(
+        "    do {\n", '    if (slots[7].value) puts("recovering");\n' + dirty.format(0) + "    do {\n", 1
+    )
+    ran = drive(source, ["put 0 1", "get 0"])
+    assert ran.exit_code == 1
+    assert "the driver prints 'recovering' when it recovers from a crash in operation 1 (put 0 1)" in ran.stderr
 
 
 def test_a_driver_that_prints_what_differs_each_time_is_refused(drive: Drive, example: Example) -> None:
@@ -147,6 +173,39 @@ def test_unrecorded_updates_that_matter_at_a_boundary_stop_the_run(
     assert ran.exit_code == 2
     assert "[boundary-rejected]" in ran.stderr
     assert "after operation 3 (update 1 33)" in ran.stderr
+
+
+ANSWERS_IN = {
+    "stderr": 'printf("%d operations\\n", 1); fprintf(stderr, "%s\\n", answers[i]);',
+    "fd 9": 'puts("done"); dprintf(9, "%s\\n", answers[i]);',
+    "{pool}/results.txt": 'puts("done"); fprintf(results, "%s\\n", answers[i]);',
+}
+
+
+@pytest.mark.parametrize(("stale", "exit_code"), [("", 0), ("#define STALE\n", 1)])
+@pytest.mark.parametrize("output", ANSWERS_IN)
+def test_other_outputs_are_compared_as_standard_output_is(
+    drive: Drive, output: str, stale: str, exit_code: int
+) -> None:
+    """What the operations print is there alone; each run begins with no file."""
+    answers, loop = 'printf("%s\\n", answers[i]);', "    do {\n        for (count"
+    opened = '    FILE *results = fopen(strcat(strcpy(malloc(4096), dirname(strdup(argv[1]))), "/results.txt"), "a");\n'
+    assert (PAIRS.count(answers), PAIRS.count(loop)) == (1, 1)
+    source = "#include <libgen.h>\n" + stale + PAIRS.replace(answers, "{ " + ANSWERS_IN[output] + " }")
+    source = source.replace(loop, opened + loop)
+    ran = drive(source, ["put 0 1", "get 0", "put 2 2", "get 2"], outputs=["stdout", output])
+    assert (ran.exit_code, [finding["kind"] for finding in ran.findings]) == (exit_code, ["unpersisted"] * exit_code)
+    for finding in ran.findings:
+        assert finding["verdict"]["output"].splitlines()[2] == f"{output}:"
+    assert drive(source, ["put 0 1", "get 0"]).findings == []
+
+
+def test_a_clean_reopen_must_not_show_in_any_output(drive: Drive, example: Example) -> None:
+    counts = '        static int updates;\n        updates += name[0] == 117;\n        dprintf(5, "%d\\n", updates);\n'
+    source = example("fixed", answer=lambda old: counts + old)
+    assert drive(source, TABLE).exit_code == 0
+    ran = drive(source, TABLE, outputs=["stdout", "fd 5"])
+    assert "operation 4 (query 1) prints '0' instead of '1' in fd 5" in ran.stderr
 
 
 def test_standard_error_is_not_compared(drive: Drive, example: Example) -> None:
