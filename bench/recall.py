@@ -24,10 +24,10 @@ from bench.measure import scratch
 from bench.programs import CHECKOUT
 from bench.remember import Remembering
 from crashcheck import mutation_campaign, pipeline
-from crashcheck.checker.budget import Budget
+from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.results import Finding
-from crashcheck.checker.search.crash_states import Progress, Search, SearchResult
+from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
 from crashcheck.recording import RecordedRun, build, record_check_reads, record_run

@@ -47,6 +47,17 @@ def within(left: Left, share: float = 1.0) -> KeepOn:
     return keep_on
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is."""
+
+    elapsed_s: float = 0.0
+    executed: int = 0
+    pruned: int = 0
+    failing: int = 0
+    findings: int = 0
+
+
 class Meter:
     """A budget being spent. Probes (runs that explain a failing state) may overrun the seconds a little."""
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.arrays import mix_hash, number_rows
 from crashcheck.analyzer.behaviours.epochs import split_epochs
 from crashcheck.analyzer.behaviours.instances import Instances, find_instances
-from crashcheck.analyzer.behaviours.nodes import Nodes, build_nodes
 from crashcheck.analyzer.behaviours.sites import StaticSites, find_static_sites
+from crashcheck.analyzer.behaviours.updates import Nodes, build_nodes
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts

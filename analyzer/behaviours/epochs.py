@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import sort_rows
 from crashcheck.analyzer.behaviours.instances import Instances
-from crashcheck.analyzer.behaviours.nodes import Nodes
+from crashcheck.analyzer.behaviours.updates import Nodes
 from crashcheck.analyzer.persistence.pieces import Ints
 
 _LOOK_BACK = 64  # witnesses tested one by one: nearly always enough, and all updates at once

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, take_rows, unique
-from crashcheck.analyzer.behaviours.nodes import Nodes
-from crashcheck.analyzer.behaviours.updates import NO_ROWS, AccessColumns, FieldRows
+from crashcheck.analyzer.behaviours.updates import NO_ROWS, AccessColumns, FieldRows, Nodes
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 

@@ -100,7 +100,7 @@ class UnitFacts:
     not_understood: tuple[UnhookedConstruct, ...] = ()
     not_instrumented: str = ""  # why the unit has no hooks, else empty
     notes: tuple[str, ...] = ()  # flags that were ignored
-    dependences: str = ""  # packed; read by dependence.codec.unpack when needed
+    dependences: str = ""  # packed; read by dependence.summaries.unpack when needed
     layouts: tuple[TypeLayout, ...] = ()  # of types that its sites name, and of their parts; sorted by name
     command: tuple[str, ...] = ()  # compiles `source`, to be appended, in `directory`; no mode, no outputs; () unknown
     key: int = 0

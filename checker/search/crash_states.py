@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from crashcheck.checker.budget import Budget, Meter
+from crashcheck.checker.budget import Budget, Meter, Progress
 from crashcheck.checker.findings.register import Register
 from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles.executor import Executor
@@ -29,20 +29,6 @@ from crashcheck.checker.token import Level
 
 _AHEAD = 4  # states submitted ahead for each worker
 _PROGRESS_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a search stands. `left_s`: seconds of the budget left, None without one."""
-
-    executed: int
-    pruned: int
-    failing: int
-    flaky: int
-    findings: int
-    states_per_s: float
-    elapsed_s: float
-    left_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +169,12 @@ class Search:
             self._progress(self.standing())
 
     def standing(self) -> Progress:
-        elapsed = self._meter.elapsed_s
         return Progress(
+            self._meter.elapsed_s,
             self._loop.executed,
             self._loop.pruned,
             self._failures.failing,
-            self._failures.flaky,
             len(self.register.drafts),
-            self._loop.executed / elapsed if elapsed > 0 else 0.0,
-            elapsed,
-            self._meter.left_s,
         )
 
     def _result(self, stop: StopReason) -> SearchResult:

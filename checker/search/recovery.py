@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crashcheck.checker.budget import Budget, Meter
+from crashcheck.checker.budget import Budget, Meter, Progress
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Finding, StateCounts, StopReason
-from crashcheck.checker.search.crash_states import Progress, Search, SearchResult
+from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.loop import Loop, Stopped
 from crashcheck.checker.search.protocol import Awaited, Candidate
 from crashcheck.checker.search.timeouts import timeout_for

@@ -27,15 +27,6 @@ Options = Callable[[], Iterator[Option]]
 Cut = tuple[Ids, int]
 
 
-def deviation(space: StateSpace, state: CrashState) -> int:
-    """In how many granules a state differs from the nearer of "everything persisted" and "nothing pending did"."""
-
-    def granules(pieces: Ids) -> int:
-        return len({int(space.graph.component[space.graph.whole(id_)[0]]) for id_ in pieces})
-
-    return min(granules(space.lost(state)), granules(space.persisted(state)))
-
-
 def max_deviation(space: StateSpace) -> int:
     """The largest deviation that any state may have."""
     most = 0

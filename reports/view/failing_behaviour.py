@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from crashcheck.checker.results import Finding, GraphEdge, GraphNode, GroupRow, Location, ScheduleStep
@@ -136,19 +136,18 @@ def culprits(finding: Finding) -> dict[int, str]:
     """The steps of the culprits: by role, else the last non-durable one at each site, else the last."""
     tags: dict[int, str] = {}
     for tag, role, place in (("A", "location", finding.location), ("B", "other", finding.other)):
-        named = [i for i, step in enumerate(finding.schedule) if step.role == role and i not in tags]
-        if named:
-            tags[named[-1]] = tag
-            continue
-        at = [
-            i
-            for i, step in enumerate(finding.schedule)
-            if step.state in UPDATES and i not in tags and same_site(step.location, place)
-        ]
-        loose = [i for i in at if finding.schedule[i].state != "durable"]
-        if at:
-            tags[(loose or at)[-1]] = tag
+        left = {i: step for i, step in enumerate(finding.schedule) if i not in tags}
+        named = [i for i, step in left.items() if step.role == role]
+        found = named or _at_site({i: step for i, step in left.items() if step.state in UPDATES}, place)
+        if found:
+            tags[found[-1]] = tag
     return tags
+
+
+def _at_site(updates: Mapping[int, ScheduleStep | GraphNode], place: Location | None) -> list[int]:
+    """The keys of the updates that were made at a place: of those that are not durable, if there are any."""
+    at = [key for key, update in updates.items() if same_site(update.location, place)]
+    return [key for key in at if updates[key].state != "durable"] or at
 
 
 def _chosen(finding: Finding, tags: dict[int, str], limit: int) -> list[int]:
@@ -176,41 +175,48 @@ def _lane_name(finding: Finding, step: ScheduleStep, files: int) -> str:
 
 def schedule_view(finding: Finding, tags: dict[int, str], limit: int) -> ScheduleView:
     """At most `limit` steps of the schedule; `tags` are the culprits' letters by step."""
+    steps = finding.schedule
     chosen = _chosen(finding, tags, limit)
-    files = len({step.file for step in finding.schedule if step.file})
-    keys = [_lane_key(step) for step in finding.schedule]
-    everywhere = dict.fromkeys(key for key in keys if key is not None)
+    files = len({step.file for step in steps if step.file})
     # Lanes are given to the culprits first, then to what was lost or survived, then as long as there are some.
-    wanted = [keys[i] for i in (*tags, *(i for i in chosen if finding.schedule[i].state in LOOSE), *chosen)]
-    own = set(list(dict.fromkeys(key for key in wanted if key is not None))[:LANES_MAX])
-    order = [key for key in everywhere if key in own]
-    index = {key: position for position, key in enumerate(order)}
-    lane_of = [-1 if key is None else index.get(key, len(order)) for key in keys]
-    names = {key: _lane_name(finding, step, files) for key, step in zip(keys, finding.schedule, strict=True)}
-    labels = [names[key] for key in order]
-    if len(everywhere) > len(order):
-        others = len(everywhere) - len(order)
-        labels.append(sentences.plural(others, f"other {sentences.granule_word(finding.model)}"))
+    lane_of, labels = _lanes(finding, (*tags, *(i for i in chosen if steps[i].state in LOOSE), *chosen), files)
     views: list[StepView] = []
-    previous = finding.schedule[0].event - 1 if finding.schedule else 0
+    previous = steps[0].event - 1 if steps else 0
     for i in chosen:
-        between = finding.schedule[i].event - previous - 1
+        between = steps[i].event - previous - 1
         views.append(_step(finding, i, tags.get(i, ""), lane_of[i], between if between >= GAP_EVENTS else 0, files))
-        previous = finding.schedule[i].event
+        previous = steps[i].event
     crash = next((at for at, view in enumerate(views) if view.state == UNREACHED), len(views))
-    views = [*_with_durability([finding.schedule[i] for i in chosen[:crash]], views[:crash]), *views[crash:]]
-    tally = Counter((lane, step.state) for lane, step in zip(lane_of, finding.schedule, strict=True))
+    views = [*_with_durability([steps[i] for i in chosen[:crash]], views[:crash]), *views[crash:]]
+    tally = Counter((lane, step.state) for lane, step in zip(lane_of, steps, strict=True))
     lanes = tuple(
         LaneView(label, tally[i, "durable"], tally[i, "persisted"], tally[i, "lost"]) for i, label in enumerate(labels)
     )
-    threads = len({step.thread for step in finding.schedule}) > 1
-    counts = Counter(step.state for step in finding.schedule)
-    before = len(finding.schedule) - counts[UNREACHED]
+    counts = Counter(step.state for step in steps)
+    granules = len({key for step in steps if (key := _lane_key(step)) is not None})
     alt = (
-        f"{sentences.plural(before, 'step')} on {sentences.plural(len(everywhere), 'granule')} before the crash: "
-        f"{counts['durable']} durable, {counts['persisted']} survived, {counts['lost']} lost."
+        f"{sentences.plural(len(steps) - counts[UNREACHED], 'step')} on {sentences.plural(granules, 'granule')} "
+        f"before the crash: {counts['durable']} durable, {counts['persisted']} survived, {counts['lost']} lost."
     )
-    return ScheduleView(lanes, tuple(views[:crash]), tuple(views[crash:]), len(finding.schedule), threads, alt)
+    threads = len({step.thread for step in steps}) > 1
+    return ScheduleView(lanes, tuple(views[:crash]), tuple(views[crash:]), len(steps), threads, alt)
+
+
+def _lanes(finding: Finding, preferred: Sequence[int], files: int) -> tuple[list[int], list[str]]:
+    """The lane of each step, -1 for all lanes, and the lanes' labels; `preferred`: steps that get a lane first.
+
+    Granules beyond LANES_MAX share one more lane.
+    """
+    keys = [_lane_key(step) for step in finding.schedule]
+    everywhere = [key for key in dict.fromkeys(keys) if key is not None]
+    own = [key for key in dict.fromkeys(keys[i] for i in preferred) if key is not None][:LANES_MAX]
+    order = [key for key in everywhere if key in own]
+    names = {key: _lane_name(finding, step, files) for key, step in zip(keys, finding.schedule, strict=True)}
+    labels = [names[key] for key in order]
+    others = len(everywhere) - len(order)
+    if others:
+        labels.append(sentences.plural(others, f"other {sentences.granule_word(finding.model)}"))
+    return [-1 if key is None else order.index(key) if key in own else len(order) for key in keys], labels
 
 
 def _with_durability(steps: Sequence[ScheduleStep], views: Sequence[StepView]) -> list[StepView]:
@@ -307,11 +313,7 @@ def group_graph(row: GroupRow, model: str) -> GraphView | None:
     """The graph of a group's representative, whose updates have no fate; None where it has none."""
     if not row.nodes:
         return None
-    kept = row.nodes[:NODES_MAX]
-    nodes = tuple(NodeView(line(n.label, 60), where_text(n.location), "", "", "", _unit(n, model)) for n in kept)
-    order = sentences.plural(len(row.edges), "rule that orders them", "rules that order them")
-    alt = f"{sentences.plural(row.updates, 'update')}, {order}."
-    return GraphView(nodes, _edges(kept, row.edges), None, max(row.updates, len(row.nodes)), alt)
+    return _graph(row.nodes[:NODES_MAX], row.edges, model, {}, row.updates, max(row.updates, len(row.nodes)))
 
 
 def _edges(kept: Sequence[GraphNode], edges: Sequence[GraphEdge]) -> tuple[EdgeView, ...]:
@@ -328,10 +330,6 @@ def _edges(kept: Sequence[GraphNode], edges: Sequence[GraphEdge]) -> tuple[EdgeV
     )
 
 
-def _unit(node: GraphNode, model: str) -> str:
-    return f"{sentences.granule_word(model)} {node.granule}" if node.granule >= 0 else "name and size"
-
-
 def graph_view(finding: Finding) -> GraphView | None:
     """The graph of the finding's updates, the culprits always among them; None where it has none."""
     if not finding.nodes:
@@ -342,36 +340,37 @@ def graph_view(finding: Finding) -> GraphView | None:
         culprit = same_site(node.location, finding.location) or same_site(node.location, finding.other)
         return (0 if culprit else 1 if node.state in ("persisted", "lost") else 2), index
 
-    kept = sorted(sorted(range(len(finding.nodes)), key=rank)[:NODES_MAX])
-    edges = _edges([finding.nodes[old] for old in kept], finding.edges)
-    tagged: dict[int, str] = {}
+    kept = [finding.nodes[i] for i in sorted(sorted(range(len(finding.nodes)), key=rank)[:NODES_MAX])]
+    tags: dict[int, str] = {}
     for tag, place in (("A", finding.location), ("B", finding.other)):
-        at = [
-            new for new, old in enumerate(kept) if new not in tagged and same_site(finding.nodes[old].location, place)
-        ]
-        loose = [new for new in at if finding.nodes[kept[new]].state != "durable"]
-        if at:
-            tagged[(loose or at)[-1]] = tag
+        found = _at_site({i: node for i, node in enumerate(kept) if i not in tags}, place)
+        if found:
+            tags[found[-1]] = tag
+    return _graph(kept, finding.edges, finding.model, tags, len(finding.nodes), len(finding.nodes))
+
+
+def _graph(
+    kept: Sequence[GraphNode], edges: Sequence[GraphEdge], model: str, tags: Mapping[int, str], updates: int, total: int
+) -> GraphView:
+    """The graph of the nodes in `kept`; `tags` are the culprits' letters, between which it names a missing order."""
     nodes = tuple(
         NodeView(
-            line(finding.nodes[old].label, 60),
-            where_text(finding.nodes[old].location),
-            finding.nodes[old].state if finding.nodes[old].state in UPDATES else "",
-            sentences.FATE.get(finding.nodes[old].state, ""),
-            tagged.get(new, ""),
-            _unit(finding.nodes[old], finding.model),
+            line(node.label, 60),
+            where_text(node.location),
+            node.state if node.state in UPDATES else "",
+            sentences.FATE.get(node.state, ""),
+            tags.get(at, ""),
+            f"{sentences.granule_word(model)} {node.granule}" if node.granule >= 0 else "name and size",
         )
-        for new, old in enumerate(kept)
+        for at, node in enumerate(kept)
     )
-    pair = tuple(sorted(tagged))
-    unordered = None
-    if len(pair) == 2:
-        arcs = [(edge.source, edge.target) for edge in edges]
-        if not _reaches(arcs, pair[0], pair[1]) and not _reaches(arcs, pair[1], pair[0]):
-            unordered = (pair[0], pair[1])
-    order = sentences.plural(len(finding.edges), "rule that orders them", "rules that order them")
-    alt = f"{sentences.plural(len(finding.nodes), 'update')}, {order}."
-    return GraphView(nodes, edges, unordered, len(finding.nodes), alt)
+    shown = _edges(kept, edges)
+    arcs = [(edge.source, edge.target) for edge in shown]
+    one, other = sorted(tags) if len(tags) == 2 else (0, 0)
+    ordered = _reaches(arcs, one, other) or _reaches(arcs, other, one)  # of each node with itself
+    order = sentences.plural(len(edges), "rule that orders them", "rules that order them")
+    alt = f"{sentences.plural(updates, 'update')}, {order}."
+    return GraphView(nodes, shown, None if ordered else (one, other), total, alt)
 
 
 def _reaches(arcs: list[tuple[int, int]], start: int, goal: int) -> bool:

@@ -12,12 +12,12 @@ from pathlib import Path
 from crashcheck import run_summary
 from crashcheck.change import ChangedCode
 from crashcheck.checker.baseline import Known
-from crashcheck.checker.budget import Budget
+from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.policy import judge, rules_of
 from crashcheck.checker.results import RunResult, StopReason
-from crashcheck.checker.search.crash_states import Progress, Search, SearchResult
+from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
 from crashcheck.diff import Diff

@@ -21,7 +21,7 @@ from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.change import ChangedCode
-from crashcheck.checker.budget import Budget, DiskFull
+from crashcheck.checker.budget import Budget, DiskFull, Progress
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings.call_chains import call_chains
@@ -32,7 +32,7 @@ from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Finding, StopReason, Verdict
-from crashcheck.checker.search.crash_states import Progress, Search, SearchResult
+from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.recovery import Recovery, RecoverySearch
 from crashcheck.checker.search.timeouts import timeout_for
 from crashcheck.checker.strategies import Ranked, Strategy, strategy

@@ -11,7 +11,7 @@ import numpy as np
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.budget import Budget
+from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
@@ -20,7 +20,7 @@ from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.results import Finding, Location
-from crashcheck.checker.search.crash_states import Progress, Search, SearchResult
+from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Exhaustive, Strategy
 from crashcheck.checker.subject import Subject

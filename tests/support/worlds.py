@@ -8,6 +8,7 @@ from pathlib import Path
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.images.transition import Content, ImagePatch
+from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import strategy
 from crashcheck.checker.strategies.plan import select_states
@@ -135,3 +136,12 @@ def explored(trace: Trace, folder: Path, first: First, model: str, options: Opti
         point = space.points[state.point]
         images.append((frozen(apply(durable[state.point], content.patches(state))), point.acked, point.stdout_bytes))
     return World(space, content, states, images, first)
+
+
+def deviation(space: StateSpace, state: CrashState) -> int:
+    """In how many granules a state differs from the nearer of "everything persisted" and "nothing pending did"."""
+
+    def granules(pieces: Ids) -> int:
+        return len({int(space.graph.component[space.graph.whole(id_)[0]]) for id_ in pieces})
+
+    return min(granules(space.lost(state)), granules(space.persisted(state)))

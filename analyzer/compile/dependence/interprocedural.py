@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from crashcheck.analyzer.compile.dependence import codec
 from crashcheck.analyzer.compile.dependence.summaries import (
     MOST_ARGUMENTS,
     OUT,
@@ -23,6 +22,7 @@ from crashcheck.analyzer.compile.dependence.summaries import (
     Atoms,
     CallSummary,
     FunctionDependences,
+    unpack,
 )
 from crashcheck.analyzer.compile.facts import ProgramFacts, UnitFacts
 from crashcheck.errors import CrashcheckError
@@ -180,7 +180,7 @@ class _Closure:
 
     def _add_unit(self, key: int, unit: UnitFacts) -> None:
         try:
-            summaries = codec.unpack(unit.dependences)
+            summaries = unpack(unit.dependences)
         except ValueError as error:
             raise CrashcheckError(
                 "facts-corrupt", f"{unit.source}: {error}", "rebuild the program with crashcheck-cc"

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from crashcheck.analyzer.compile.driver.arguments import Input, expand, parse
 from crashcheck.analyzer.compile.driver.toolchain import Compiler, find_compiler, runtime
 from crashcheck.analyzer.compile.facts import PLAIN_SECTION, UnitFacts, encode
-from crashcheck.analyzer.compile.ir.dialect import READERS
+from crashcheck.analyzer.compile.ir.text import READERS
 from crashcheck.errors import CrashcheckError
 
 SEARCHED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")  # variables in which clang finds folders of headers

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 import llvmlite
 import llvmlite.binding as llvm
 
-from crashcheck.analyzer.compile.dependence import codec, reader
+from crashcheck.analyzer.compile.dependence import reader, summaries
 from crashcheck.analyzer.compile.facts import SECTION, UnitFacts, encode
 from crashcheck.analyzer.compile.instrument import hooks, operations
 from crashcheck.analyzer.compile.instrument.rewriter import Rewriter
-from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo
-from crashcheck.analyzer.compile.ir.dialect import for_clang_19
+from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, metadata_without_debug
 from crashcheck.analyzer.compile.ir.layouts import layouts_of
-from crashcheck.analyzer.compile.ir.strip import metadata_without_debug
-from crashcheck.analyzer.compile.ir.text import NAME, IRSyntaxError, matching, read_module, type_end
+from crashcheck.analyzer.compile.ir.text import NAME, IRSyntaxError, for_clang_19, matching, read_module, type_end
 from crashcheck.errors import CrashcheckError
 
 _FLAG = re.compile(r'!\{i32 \d+, !"(PIC Level|Code Model)", i32 (\d+)\}')
@@ -127,7 +125,7 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
         functions=result.functions,
         not_understood=result.not_understood,
         notes=options.notes,
-        dependences=codec.pack(functions),
+        dependences=summaries.pack(functions),
         layouts=layouts_of(debug, result.sites),
         command=options.command,
     )

@@ -1,6 +1,7 @@
 """Canonical IR text: the tokens of an instruction line, the layout of its types, the metadata behind it.
 
-The text is always `str(module)` of the llvmlite binding, never what clang prints, so one dialect is enough.
+The text is always `str(module)` of the llvmlite binding, never what clang prints, so one dialect is enough to read.
+`for_clang_19` writes it for an older clang.
 """
 
 from __future__ import annotations
@@ -26,6 +27,19 @@ _SIMPLE_VALUE = re.compile(
 )
 _VALUE_MARK = re.compile(r'[(\[{<,"]')
 _EXPRESSION = re.compile(r"(\w+)(?: (?:inbounds|nuw|nusw|nsw|inrange\([^)]*\)))* ?\(")
+_ARRAY = re.compile(r"[\[<](\d+) x ")
+_TYPE_LINE = re.compile(rf"^(%(?:{NAME})) = type (.*)$", re.MULTILINE)
+_ATTRIBUTES_LINE = re.compile(r"^attributes #(\d+) = \{ (.*) \}$", re.MULTILINE)
+_UNSHARED = re.compile(rf"^(@(?:{NAME})) = [^\n\"{{\[]*?\b(?:constant|thread_local)\b", re.MULTILINE)
+_DECLARE = re.compile(rf"^declare [^\n]*?@({NAME})\(", re.MULTILINE)
+# Clangs that read `for_clang_19`: only what was tried. Older ones know neither debug records nor some attributes.
+READERS = frozenset({19})
+_LIFETIME_CALL = re.compile(r"(call void @llvm\.lifetime\.(?:start|end)\.p0\()ptr")
+_LIFETIME_DECLARATION = re.compile(r"^(declare void @llvm\.lifetime\.(?:start|end)\.p0\()ptr", re.MULTILINE)
+_LIFETIME_LEFTOVER = re.compile(r"^declare void @llvm\.lifetime\.(?:start|end)\.i64\(i64\).*$", re.MULTILINE)
+_MEMORY = re.compile(r",? ?(?:target_mem\d+|errnomem): \w+")
+_CAPTURES = re.compile(r"captures\(none\)")
+_NEW_ATTRIBUTE = re.compile(r"\bnocreateundeforpoison ")
 
 
 class IRSyntaxError(ValueError):
@@ -187,7 +201,6 @@ _SCALARS = {
     "ppc_fp128": Layout(16, 16),
     "x86_mmx": Layout(8, 8),
 }
-_ARRAY = re.compile(r"[\[<](\d+) x ")
 
 
 class Types:
@@ -279,12 +292,6 @@ class Types:
         return Layout(-(-end // align) * align, align)
 
 
-_TYPE_LINE = re.compile(rf"^(%(?:{NAME})) = type (.*)$", re.MULTILINE)
-_ATTRIBUTES_LINE = re.compile(r"^attributes #(\d+) = \{ (.*) \}$", re.MULTILINE)
-_UNSHARED = re.compile(rf"^(@(?:{NAME})) = [^\n\"{{\[]*?\b(?:constant|thread_local)\b", re.MULTILINE)
-_DECLARE = re.compile(rf"^declare [^\n]*?@({NAME})\(", re.MULTILINE)
-
-
 @dataclass(frozen=True, slots=True)
 class ModuleText:
     """A module's text cut into the part with code and the part with metadata."""
@@ -312,3 +319,23 @@ def read_module(text: str) -> ModuleText:
         unshared=frozenset(_UNSHARED.findall(head)),
         declared=frozenset(name.strip('"') for name in _DECLARE.findall(body)),
     )
+
+
+def for_clang_19(text: str) -> str:
+    """The text in the dialect of LLVM 19: the spellings that changed since, undone.
+
+    The binding's own optimiser and code generator are built with assertions and take nearly twice as long as those of a
+    distribution's clang. So a unit that the binding verified is emitted by the clang that made its bitcode, where that
+    clang is known to read this text; if it does not, the binding emits it.
+    """
+    text = _LIFETIME_CALL.sub(r"\1i64 -1, ptr", text)
+    text = _LIFETIME_DECLARATION.sub(r"\1i64, ptr", text)
+    text = _LIFETIME_LEFTOVER.sub("", text)
+    text = _CAPTURES.sub("nocapture", text)
+    cut = max(text.rfind("\nattributes #"), 0)
+    first = text.find("\nattributes #")
+    if first < 0:
+        return text
+    end = text.find("\n", cut + 1)
+    groups = _NEW_ATTRIBUTE.sub("", _MEMORY.sub("", text[first:end]))
+    return text[:first] + groups + text[end:]

@@ -228,7 +228,6 @@ class TypeMap:
     def __init__(self, types: Types, debug: DebugInfo) -> None:
         self._types = types
         self._debug = debug
-        self._parsed: dict[str, tuple[str, str, tuple[str, ...]] | None] = {}
         self._named: dict[tuple[tuple[_Access, ...], str], tuple[str, tuple[TypeStep, ...]]] = {}
         self._roots: dict[str, int | None] = {}
 

@@ -13,7 +13,6 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, Crashcheck
 
 if TYPE_CHECKING:
     from crashcheck.checker.fixes.proposals import Proposals, Proposed
-    from crashcheck.checker.search.crash_states import Progress
     from crashcheck.config import Config
 
 
@@ -105,13 +104,9 @@ def _run(config: Config, jobs: int) -> Proposals:
 
     from crashcheck import pipeline
     from crashcheck.checker.fixes import proposals
-    from crashcheck.reports.progress import LiveProgress, ProgressState
+    from crashcheck.reports.progress import LiveProgress
 
     wanted = dataclasses.replace(config, report=dataclasses.replace(config.report, fixes=True))
-    with LiveProgress(Console(stderr=True, highlight=False)) as live:
-
-        def show(phase: str, progress: Progress | None) -> None:
-            live.update(ProgressState(phase, progress.elapsed_s if progress is not None else 0.0))
-
-        ran = pipeline.run(wanted, jobs=jobs, on_progress=show)
+    with LiveProgress(Console(stderr=True, highlight=False), config.budget) as live:
+        ran = pipeline.run(wanted, jobs=jobs, on_progress=live.update)
     return proposals.of(ran.result, config.folder)

@@ -14,7 +14,6 @@ from crashcheck.config import FAIL_ON, STRATEGIES, Config, load, override
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
-    from crashcheck.checker.search.crash_states import Progress
     from crashcheck.reports.formats.failure import Failure
 
 OPENED = "report.html"  # in the run's folder, for `crashcheck open`
@@ -118,7 +117,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     from crashcheck.checker.baseline import load_baseline, save_baseline, updated
     from crashcheck.checker.results import StopReason
     from crashcheck.diff import git_diff
-    from crashcheck.reports.progress import LiveProgress, ProgressState
+    from crashcheck.reports.progress import LiveProgress
     from crashcheck.reports.view.text import line
 
     wanted = [parse_format(text) for text in args.format or ()]
@@ -142,23 +141,10 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     baseline = load_baseline(baseline_path, args.update_baseline) if baseline_path is not None else None
     change = git_diff(config.folder, args.diff) if args.diff is not None else None
     console = Console(stderr=True, highlight=False)
-    with LiveProgress(console) as live:
-
-        def show(phase: str, progress: Progress | None) -> None:
-            live.update(
-                ProgressState(
-                    phase=phase,
-                    elapsed_s=progress.elapsed_s if progress else 0.0,
-                    executed=progress.executed if progress else 0,
-                    pruned=progress.pruned if progress else 0,
-                    failing=progress.failing if progress else 0,
-                    findings=progress.findings if progress else 0,
-                    budget_s=config.budget.seconds,
-                    budget_states=config.budget.states,
-                )
-            )
-
-        ran = pipeline.run(config, jobs=jobs, depth=args.depth, change=change, baseline=baseline, on_progress=show)
+    with LiveProgress(console, config.budget) as live:
+        ran = pipeline.run(
+            config, jobs=jobs, depth=args.depth, change=change, baseline=baseline, on_progress=live.update
+        )
     updating = baseline_path is not None and baseline is not None and args.update_baseline
     result = replace(policy.accepted(ran.result) if updating else ran.result, name=args.name)
     write_reports(result, config.folder, wanted or [("terminal", None)], change, ran.folder / OPENED)

@@ -7,9 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from crashcheck.analyzer.behaviours.generations import covering_fills, number_generations
-from crashcheck.analyzer.behaviours.nodes import Nodes
-from crashcheck.analyzer.behaviours.updates import AccessColumns
+from crashcheck.analyzer.behaviours.instances import covering_fills, number_generations
+from crashcheck.analyzer.behaviours.updates import AccessColumns, Nodes
 from crashcheck.analyzer.persistence.pieces import Ints
 
 NONE = np.zeros(0, dtype=np.int64)

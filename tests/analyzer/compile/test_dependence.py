@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.compile.dependence import codec
+from crashcheck.analyzer.compile.dependence import summaries
 from crashcheck.analyzer.compile.dependence.interprocedural import SiteRef, site_dependences
 from crashcheck.analyzer.compile.dependence.postdominance import control_dependence, postdominators
 from crashcheck.analyzer.compile.dependence.reader import read_functions
@@ -299,8 +299,8 @@ def test_dependences_survive_the_section(facts_of: Callable[..., UnitFacts]) -> 
     unit = facts_of("static long get(struct s *p) { return p->x; } void f(struct s *p) { if (p->z) p->y = get(p); }")
     _, blob = encode(dataclasses.replace(unit, key=0))
     (again,) = decode(blob, "program")
-    functions = codec.unpack(again.dependences)
-    assert codec.pack(functions) == unit.dependences
+    functions = summaries.unpack(again.dependences)
+    assert summaries.pack(functions) == unit.dependences
     assert {(one.symbol, one.internal) for one in functions} == {("f", False), ("get", True)}
 
 

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import assume, given, settings
 
 from crashcheck.analyzer.persistence import Options
-from crashcheck.checker.states.by_deviation import deviation
 from crashcheck.checker.states.sweep import count_states
 from support import reference
 from support.random_programs import SETTINGS, memory_programs, page_programs, with_syncs
 from support.reference import First, Program
-from support.worlds import World, apply, explore, frozen
+from support.worlds import World, apply, deviation, explore, frozen
 
 
 def check_laws(world: World) -> None:

@@ -13,7 +13,6 @@ from crashcheck.analyzer.persistence import Options, build
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.states import ideals as ideals_module
-from crashcheck.checker.states.by_deviation import deviation
 from crashcheck.checker.states.ideals import Chain, Ids, Layers, Order
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import count_states
@@ -21,6 +20,7 @@ from crashcheck.checker.strategies import REGISTRY, strategy
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.errors import CrashcheckError
 from support.tracing import TraceBuilder
+from support.worlds import deviation
 
 Space = Callable[..., StateSpace]
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.checker.states.by_deviation import deviation
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.strategies import Random, Witcher, strategy
 from crashcheck.checker.strategies.plan import select_states
@@ -19,6 +18,7 @@ from crashcheck.checker.strategies.violations import states_of
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import Script, site
 from support.wanted import A, B, Wanted, evidence, space_of
+from support.worlds import deviation
 
 
 @pytest.mark.parametrize("model", ["px86", "eadr", "page-cache"])

@@ -7,9 +7,11 @@ import io
 import pytest
 from rich.console import Console
 
+from crashcheck.checker.budget import Progress
 from crashcheck.checker.results import RunResult
+from crashcheck.config import BudgetConfig
 from crashcheck.reports.formats.terminal import print_report, render
-from crashcheck.reports.progress import LiveProgress, ProgressState, status_line, time_left
+from crashcheck.reports.progress import LiveProgress, status_line, time_left
 from crashcheck.reports.view.run_view import build_view
 from support import golden
 from support.report_runs import CLEAN, FULL, ONE, SOURCES, hostile, many
@@ -52,35 +54,37 @@ def test_a_hundred_findings_end_with_the_counts() -> None:
 
 def test_progress_is_silent_where_there_is_no_terminal() -> None:
     buffer = io.StringIO()
-    with LiveProgress(Console(file=buffer)) as progress:
-        progress.update(ProgressState("checking", 1.0, executed=4))
+    with LiveProgress(Console(file=buffer), BudgetConfig()) as progress:
+        progress.update("checking", Progress(1.0, executed=4))
     assert buffer.getvalue() == ""
 
 
 def test_progress_shows_on_a_terminal_and_is_gone_after() -> None:
     buffer = io.StringIO()
-    with LiveProgress(Console(file=buffer, force_terminal=True, width=120, _environ={"TERM": "xterm"})) as progress:
-        progress.update(ProgressState("checking", 1.0, executed=4, feasible=10**77))
-    assert "4 of 10^77 states" in buffer.getvalue()
+    console = Console(file=buffer, force_terminal=True, width=120, _environ={"TERM": "xterm"})
+    with LiveProgress(console, BudgetConfig()) as progress:
+        progress.update("checking", Progress(1.0, executed=4))
+    assert "4 states" in buffer.getvalue()
     assert buffer.getvalue().endswith("\x1b[2K")
 
 
 def test_the_live_line_names_states_rate_findings_and_time_left() -> None:
-    state = ProgressState(
-        "checking", 10.0, executed=400, pruned=12, failing=7, findings=1, feasible=10**77, budget_s=60
-    )
-    assert status_line(state, 41.2).plain == "checking  412 of 10^77 states  41/s  7 failing  1 finding  50 s left"
+    done = Progress(10.0, executed=400, pruned=12, failing=7, findings=1)
+    shown = status_line("checking", done, BudgetConfig(60), 41.2).plain
+    assert shown == "checking  412 states  41/s  7 failing  1 finding  50 s left"
 
 
 def test_time_left_is_that_of_the_tightest_bound_and_unknown_without_one() -> None:
-    assert time_left(ProgressState("checking", 10.0, executed=100), 50.0) is None
-    assert time_left(ProgressState("checking", 10.0, executed=100, feasible=600, budget_s=60), 50.0) == 10.0
-    assert time_left(ProgressState("checking", 10.0, executed=100, budget_states=200), 50.0) == 2.0
-    assert time_left(ProgressState("checking", 70.0, budget_s=60), 0.0) == 0.0
-    assert time_left(ProgressState("checking", 10.0, feasible=10**77), 50.0) is None
+    done = Progress(10.0, executed=100)
+    assert time_left(done, BudgetConfig(), 50.0) is None
+    assert time_left(done, BudgetConfig(60, 200), 50.0) == 2.0
+    assert time_left(done, BudgetConfig(11, 200), 50.0) == 1.0
+    assert time_left(done, BudgetConfig(states=200), 50.0) == 2.0
+    assert time_left(done, BudgetConfig(states=200), 0.0) is None
+    assert time_left(Progress(70.0), BudgetConfig(60), 0.0) == 0.0
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:
-    progress = LiveProgress(Console(file=io.StringIO()))
-    rates = [progress.rate(ProgressState("checking", float(t), executed=n)) for t, n in ((0, 0), (10, 10), (12, 210))]
+    progress = LiveProgress(Console(file=io.StringIO()), BudgetConfig())
+    rates = [progress.rate(Progress(float(t), executed=n)) for t, n in ((0, 0), (10, 10), (12, 210))]
     assert rates == [0.0, 1.0, 100.0]
