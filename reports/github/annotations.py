@@ -13,10 +13,12 @@ from crashcheck.checker.results import LEVELS, Finding, Level, Location, RunResu
 from crashcheck.diff import Diff
 from crashcheck.reports.view.failing_behaviour import culprits
 from crashcheck.reports.view.run_view import FindingView, FixView, RunView
+from crashcheck.reports.view.sentences import granule_word
 from crashcheck.reports.view.text import line, shorten
 
 TITLE_CHARS = 200
 MESSAGE_CHARS = 4000
+_HEADERS = (".h", ".hh", ".hpp", ".hxx", ".inc")
 Name = Callable[[str], str]
 
 
@@ -60,7 +62,7 @@ def title(finding: FindingView) -> str:
 def message(finding: FindingView, placement: Placement) -> str:
     """What is wrong, where the store is if it is not here, how the crash comes about, and how to reproduce it."""
     rows = [f"{finding.message}."]
-    if placement.spot != "summary" and placement.because:
+    if placement.because:
         rows.append(placement.because)
     if finding.uncertain:
         rows.append(f"Not proved: {finding.uncertain}.")
@@ -105,7 +107,7 @@ def place(finding: Finding, name: Name, diff: Diff | None = None) -> Placement:
             return Placement("store", file, number, _called(finding, store))
     best = min(_candidates(finding, name, diff), default=None)
     if best is None:
-        return _summary(finding, home)
+        return _summary(finding, home, diff)
     *_, file, number, what = best
     return Placement("schedule", file, number, _elsewhere(finding, what))
 
@@ -129,21 +131,27 @@ def _chain(where: Location, name: Name) -> Iterator[tuple[str, int, int]]:
 
 
 def _candidates(finding: Finding, name: Name, diff: Diff) -> Iterator[tuple[bool, int, int, int, str, int, str]]:
-    """Lines of the schedule that the diff shows; the least is the best.
+    """Lines of the failing behaviour that the diff shows; the least is the best.
 
     A line that the change touches goes before one that is only shown; a step's own line before that of a caller; the
-    other store before other steps, and then the step that is the nearest to the store in the trace.
+    other store before other steps, and then the step that is the nearest to the store in the trace. Steps of
+    earlier operations are of something else, and so is a line of a step or a caller that the diff only shows.
     """
-    store = next((i for i, tag in culprits(finding).items() if tag == "A"), len(finding.schedule) - 1)
+    tagged = culprits(finding)
+    store = next((i for i, tag in tagged.items() if tag == "A"), len(finding.schedule) - 1)
+    first = max((i for i in range(min(tagged, default=0)) if finding.schedule[i].what == "mark"), default=0)
     candidates: list[tuple[Location | None, int, str]] = [(finding.location, 0, "leads to the store")]
     candidates.append((finding.other, 0, "is the other store"))
-    candidates += [(step.location, abs(i - store), _what(step)) for i, step in enumerate(finding.schedule)]
+    candidates += [
+        (step.location, abs(i - store), _what(step)) for i, step in enumerate(finding.schedule) if i >= first
+    ]
     candidates.append((finding.crash_location, len(finding.schedule), "is where the crash is"))
     for order, (where, distance, what) in enumerate(candidates):
         if where is None:
             continue
+        own = where in (finding.location, finding.other, finding.crash_location)
         for file, number, depth in _chain(where, name):
-            if number in diff.shown(file):
+            if number in (diff.shown(file) if own and depth == 0 else diff.changed(file)):
                 text = what if depth == 0 or where is finding.location else f"calls what {what}"
                 yield number not in diff.changed(file), depth, distance, order, file, number, text
 
@@ -174,6 +182,24 @@ def _called(finding: Finding, store: tuple[str, int] | None) -> str:
     return f"The store is at {_with_text(finding.location)}, outside the repository; this line calls what makes it."
 
 
-def _summary(finding: Finding, home: tuple[str, int] | None) -> Placement:
+def _summary(finding: Finding, home: tuple[str, int] | None, diff: Diff | None = None) -> Placement:
     file, number = home or ("", 0)
-    return Placement("summary", file, number, "No line of its crash schedule is in this change.")
+    return Placement("summary", file, number, f"The change touches no line of this failure.{_layout(finding, diff)}")
+
+
+def _layout(finding: Finding, diff: Diff | None) -> str:
+    """Where a header changed: the granules of the two stores, which a new layout of a structure may have parted."""
+    headers = sorted(path for path in diff.files if path.endswith(_HEADERS)) if diff else []
+    steps = {tag: finding.schedule[at] for at, tag in culprits(finding).items()}
+    if not headers or len(steps) < 2 or finding.other is None:
+        return ""
+    first, second = steps["B"].granule, steps["A"].granule
+    if first < 0 or second < 0 or (steps["A"].file, first) == (steps["B"].file, second):
+        return ""
+    unit = granule_word(finding.model)
+    word = "cache line" if unit == "line" else unit
+    names = [line(place.name, 60).replace("`", "'") or "the store" for place in (finding.other, finding.location)]
+    return (
+        f" It changes {line(headers[0], 120)}, which may have moved a field to another {word}: `{names[0]}` is in "
+        f"{word} {first} and `{names[1]}` in {word} {second}, and only updates of one {word} persist in order."
+    )

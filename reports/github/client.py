@@ -23,7 +23,7 @@ API_URL = "https://api.github.com"
 REQUEST_S = 15  # one request
 PATIENCE_S = 120.0  # all requests of one command
 ATTEMPTS = 4
-RATE_LIMIT_WAIT_S = 30.0
+RATE_LIMIT_WAIT_S = 60.0  # what GitHub asks for after a secondary rate limit; waited for once
 BETWEEN_WRITES_S = 1.0  # as GitHub's "best practices for using the REST API" ask
 ANNOTATIONS_A_REQUEST = 50
 PAGE = 100
@@ -36,9 +36,11 @@ Done = Literal["created", "updated", "unchanged", "none", "left: a newer run wro
 
 
 class Refused(Exception):
-    """GitHub did not do it. `why`: the token may not, the request is wrong, or GitHub cannot now."""
+    """GitHub did not do it. `why`: the token may not or is wrong, the request is wrong, or GitHub cannot now."""
 
-    def __init__(self, why: Literal["forbidden", "invalid", "unavailable", "limited"], words: str) -> None:
+    def __init__(
+        self, why: Literal["forbidden", "unauthorized", "invalid", "unavailable", "limited"], words: str
+    ) -> None:
         super().__init__(words)
         self.why = why
 
@@ -98,6 +100,7 @@ class Client:
 
         self._pause = pause
         self._until = time.monotonic() + PATIENCE_S
+        self._limits_s = 0.0  # waited for rate limits so far
         # PyGithub would repeat a POST after a 5xx, and so comment twice; and wait for a rate limit for an hour.
         self._github = Github(
             auth=Auth.Token(token),
@@ -328,10 +331,13 @@ class Client:
                 words = f"could not {what}: HTTP {error.status}: {_said(error)}"
                 limit = _rate_limit(error)
                 if limit is not None:
-                    if limit > RATE_LIMIT_WAIT_S:
+                    self._limits_s += limit
+                    if self._limits_s > RATE_LIMIT_WAIT_S:
                         raise Refused("limited", f"{words} (GitHub's rate limit; over in {limit:.0f} s)") from error
                     wait = max(wait, limit)
-                elif error.status in (401, 403, 404):
+                elif error.status == 401:
+                    raise Refused("unauthorized", f"{words} (the token is wrong or has expired)") from error
+                elif error.status in (403, 404):
                     raise Refused("forbidden", words) from error
                 elif error.status < 500:
                     raise Refused("invalid", words) from error
@@ -357,8 +363,8 @@ def _output(text: CheckText, chunk: Sequence[Annotation]) -> dict[str, str | lis
 
 
 def _same(old: _Remark, new: ReviewComment) -> bool:
-    """Whether a comment that is not outdated has the text and the place of `new`."""
-    return old.line == new.line and old.path == new.path and old.body == new.body
+    """Whether a comment that is not outdated suggests the same for the same findings: GitHub moves it with its line."""
+    return old.line is not None and old.path == new.path and new.says in old.body
 
 
 def _new_side(patch: str) -> Iterator[tuple[int, str]]:

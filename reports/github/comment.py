@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,6 +27,7 @@ CHECK_NAME_MAX = 100
 ANNOTATIONS_MAX = 1000  # of a check run: a request takes 50, and nobody reads more
 SUGGESTED_LINES_MAX = 20
 SUGGESTED_COLUMNS_MAX = 500
+_NO_ID = re.compile(r"[^0-9A-Za-z-]")
 _LEVEL: Mapping[Level, Literal["failure", "warning", "notice"]] = {
     "error": "failure",
     "warning": "warning",
@@ -66,11 +68,15 @@ class CheckText:
 
 @dataclass(frozen=True, slots=True)
 class ReviewComment:
-    """A comment of a review at one line of the new side of the diff."""
+    """A comment of a review at one line of the new side of the diff.
+
+    `says`: the part of `body` by which it is known again after its line moved: the suggestion and its findings.
+    """
 
     path: str
     line: int
     body: str
+    says: str
 
     def payload(self) -> dict[str, str | int]:
         return {"path": self.path, "line": self.line, "side": "RIGHT", "body": self.body}
@@ -195,9 +201,15 @@ def suggestions(
         for path, number, suggestion in _suggested(finding, name, texts) or ():
             shared.setdefault((path, number, suggestion), []).append(finding)
     return tuple(
-        ReviewComment(path, number, "\n".join((marked, *_words(findings), suggestion)))
+        _review_comment(marked, path, number, suggestion, findings)
         for (path, number, suggestion), findings in sorted(shared.items(), key=lambda item: item[0])
     )
+
+
+def _review_comment(marked: str, path: str, number: int, suggestion: str, findings: Sequence[Finding]) -> ReviewComment:
+    ids = " ".join(sorted(_NO_ID.sub("", finding.id) for finding in findings))
+    says = f"<!-- {ids} -->\n{suggestion}"
+    return ReviewComment(path, number, "\n".join((marked, *_words(findings), says)), says)
 
 
 def _suggested(
@@ -205,7 +217,7 @@ def _suggested(
 ) -> list[tuple[str, int, str]] | None:
     """(file, line, suggestion) of each line that the fix edits; None if the fix cannot be suggested whole."""
     fix = finding.fix
-    if fix is None or not fix.edits or not fix.verified or fix.after_failing:
+    if fix is None or not fix.edits or not fix.verified or fix.after_failing or not fix.before_failing:
         return None
     recorded = {(at.file, at.line): at.text for at in _places(finding) if at.text}
     lines: dict[tuple[str, int], list[Edit]] = {}

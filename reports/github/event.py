@@ -31,6 +31,7 @@ class Event:
     head: str = ""
     fork: bool = False
     run: tuple[int, int] = (0, 0)
+    followed: bool = False  # `run` is not this run, but an earlier one that this one follows
 
 
 def read_event(environment: Mapping[str, str]) -> Event:
@@ -67,6 +68,7 @@ def read_event(environment: Mapping[str, str]) -> Event:
             f"{owner}:{branch}" if isinstance(owner, str) and isinstance(branch, str) else "",
             str(_table(run, "head_repository").get("full_name", repository)).lower() != repository.lower(),
             _run(run.get("id"), run.get("run_attempt")),
+            followed=True,
         )
     return Event(repository, _sha(environment.get("GITHUB_SHA")), run=now)
 

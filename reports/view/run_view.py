@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import Counter
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Literal
 
 from crashcheck.checker import policy
 from crashcheck.checker.results import Finding, Fix, GroupRow, GroupVerdict, Level, Location, RunResult
+from crashcheck.config import FILE_NAME
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.excerpts import Sources, StepFile, around, step_sources
 from crashcheck.reports.view.failing_behaviour import (
@@ -161,12 +163,17 @@ class RunView:
     version: str
 
 
-def build_view(result: RunResult, sources: Sources | None = None) -> RunView:
-    """The view of a run; `sources` (see `excerpts.read_sources`) adds the lines around each place."""
+def build_view(result: RunResult, sources: Sources | None = None, config: str = "") -> RunView:
+    """The view of a run; `sources` (see `excerpts.read_sources`) adds the lines around each place.
+
+    `config`: the configuration as a command names it; by default that of the run's folder.
+    """
+    name = valid(config or os.path.basename(result.config_path))
+    options = "" if name == FILE_NAME else f"-c {shlex.quote(line(name, 1000))} "
     shown = len(result.findings) + len(result.uncertain)
     steps = max(STEPS_MIN, min(STEPS_MAX, STEPS_ALL_FINDINGS // max(shown, 1)))
     views = [
-        _finding(number, found, sources or {}, steps)
+        _finding(number, found, sources or {}, steps, options)
         for number, found in enumerate((*result.findings, *result.uncertain), 1)
     ]
     caveats = sentences.caveats(result)
@@ -273,7 +280,7 @@ def _run(result: RunResult) -> tuple[FactView, ...]:
     )
 
 
-def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> FindingView:
+def _finding(number: int, finding: Finding, sources: Sources, limit: int, options: str) -> FindingView:
     tags = culprits(finding)
     schedule = schedule_view(finding, tags, limit)
     output, left_out = block(finding.verdict.output)
@@ -316,7 +323,7 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int) -> Fin
         output_cut="cut: " + (f"{left_out:,} characters left out here" if left_out else "the check printed more")
         if left_out or finding.verdict.output_truncated
         else "",
-        replay=f"crashcheck replay {shlex.quote(line(finding.replay, 2000))}",
+        replay=f"crashcheck replay {options}{shlex.quote(line(finding.replay, 2000))}",
         states=sentences.same_cause(finding),
         notes=tuple(notes),
         uncertain=line(finding.uncertain),

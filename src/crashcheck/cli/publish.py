@@ -84,6 +84,9 @@ def publish(
     event = client = None
     if token or environment.get("GITHUB_REPOSITORY"):
         event = read_event(environment)
+    if event and event.followed and not args.link and event.run[0]:
+        server = environment.get("GITHUB_SERVER_URL") or "https://github.com"
+        args.link = f"{server}/{event.repository}/actions/runs/{event.run[0]}#artifacts"
     if token and event:
         client = Client(
             token,
@@ -144,7 +147,9 @@ class _Publication:
     def commands(self) -> str:
         from crashcheck.reports.formats import workflow_commands
 
-        return workflow_commands.render(self.remarks)  # what is suppressed is in the summary
+        undecided = _undecided(self.args, self.result)
+        why = [workflow_commands.command("error", self.view.headline, title="crashcheck")] if undecided else []
+        return "".join(row + "\n" for row in why) + workflow_commands.render(self.remarks)  # without suppressed ones
 
     def to_github(self, client: Client, event: Event) -> None:
         """The parts that need a token, each on its own: one that fails costs a line."""
@@ -294,7 +299,8 @@ def _prepare(
     root = Path(os.path.realpath(environment.get("GITHUB_WORKSPACE") or "."))
     folder, config = _places(root, args.folder, result.config_path)
     repository = Repository(root, folder)
-    view = build_view(result)  # without sources: a report of a stranger could name any file that lies here
+    # Without sources: a report of a stranger could name any file of this machine.
+    view = build_view(result, config=config)
     number = event.number if event else None
     shown = None
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 if TYPE_CHECKING:
     from crashcheck.checker.replay import Replayed
     from crashcheck.config import Config
+    from crashcheck.recording import RecordedRun
 
 
 def add_parser(subparsers: Any) -> None:
@@ -70,8 +72,12 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
     config = replace(
         config, model=replace(config.model, name=token.model, tear=token.options.tear, files=token.options.files)
     )
-    folder = Store(config.folder).find(token.levels[0].digest.hex())
-    run = read_recording(config, earlier_recording(folder))
+    try:
+        run = read_recording(config, earlier_recording(Store(config.folder).find(token.levels[0].digest.hex())))
+    except CrashcheckError as error:
+        if error.slug != "replay-no-recording":
+            raise
+        run = _record_again(config)
     image.parent.mkdir(parents=True, exist_ok=True)
     work = image.with_name(image.name + ".work")
     work.mkdir()
@@ -81,6 +87,18 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
         recovery_search = recovery_search_of(config, run, work, 1, strategy_of(config, run), oracle)
         replayed = replay(token, run.subject, executor, image, recovery_search)
         return replace(replayed, operations=b"".join(oracle.stages(token.levels[0].state.point)))
+
+
+def _record_again(config: Config) -> RecordedRun:
+    """Build and record the program, as on a fresh clone; the token fits if the program does the same each time."""
+    from crashcheck.checker.token import digest
+    from crashcheck.recording import built, record_run
+
+    print("crashcheck: no recording is kept here, so the program is built and recorded again", file=sys.stderr)
+    with built(config) as run_folder:
+        run = record_run(config, run_folder.path)
+        run_folder.register(digest(run.subject.trace).hex(), run_folder.path)
+        return run
 
 
 def _replay(config: Config, token: str, image: Path, *, kept: bool, shown: Path | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -218,6 +219,7 @@ def test_a_replay_gives_the_operations_that_belong_to_the_kept_image(
 ) -> None:
     (finding,) = drive(example("buggy"), TABLE).findings
     kept = tmp_path / "kept"
+    shutil.rmtree(tmp_path / ".crashcheck")  # as on a fresh clone: the replay records by itself
     command = ["crashcheck", "replay", "--keep", str(kept), finding["replay"]]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 1

@@ -117,7 +117,7 @@ def test_a_forks_token_is_refused_at_once(github: FakeGitHub, client: Client, wa
     for write in (
         lambda: client.comment(7, MARK, f"{MARK}\nx", create=True),
         lambda: client.check_run(HEAD, "crashcheck", "id", TEXT, annotations(1)),
-        lambda: client.review(7, HEAD, REVIEW, "words", [ReviewComment("a.c", 1, f"{REVIEW}\nx")]),
+        lambda: client.review(7, HEAD, REVIEW, "words", [ReviewComment("a.c", 1, f"{REVIEW}\nx", "x")]),
     ):
         with pytest.raises(Refused, match="HTTP 403: Resource not accessible by integration") as refusal:
             write()
@@ -141,6 +141,22 @@ def test_a_short_rate_limit_is_waited_for(github: FakeGitHub, client: Client, wa
     github.troubles.append(Trouble("^POST ", 403, limit, headers={"Retry-After": "7"}))
     assert client.comment(7, MARK, f"{MARK}\nx", create=True) == "created"
     assert waits == [7]
+
+
+def test_a_minute_that_github_asks_for_is_waited_once(github: FakeGitHub, client: Client, waits: list[float]) -> None:
+    limit = Trouble("^POST ", 403, {"message": "secondary rate limit"}, times=2, headers={"Retry-After": "60"})
+    github.troubles.append(limit)
+    with pytest.raises(Refused, match="rate limit"):
+        client.comment(7, MARK, f"{MARK}\nx", create=True)
+    assert client.comment(7, MARK, f"{MARK}\nx", create=True) == "created"
+    assert waits == [60]
+
+
+def test_a_wrong_token_is_no_matter_of_permissions(github: FakeGitHub, client: Client) -> None:
+    github.troubles.append(Trouble("", 401, {"message": "Bad credentials"}))
+    with pytest.raises(Refused, match=r"HTTP 401: Bad credentials \(the token is wrong") as refusal:
+        client.comment(7, MARK, f"{MARK}\nx", create=True)
+    assert refusal.value.why == "unauthorized"
 
 
 @pytest.mark.parametrize(
@@ -190,8 +206,17 @@ def test_a_check_run_of_the_same_attempt_is_completed_and_not_doubled(github: Fa
     assert [run["external_id"] for run in github.check_runs] == ["run-1", "run-2"]
 
 
-def suggestion(line: int, words: str = "x") -> ReviewComment:
-    return ReviewComment("src/a.c", line, f"{REVIEW}\n{words}")
+def suggestion(line: int, words: str = "") -> ReviewComment:
+    says = words or f"change {line}"
+    return ReviewComment("src/a.c", line, f"{REVIEW}\n{line}: {says}", says)
+
+
+def test_a_suggestion_whose_line_moved_is_left_and_not_made_anew(github: FakeGitHub, client: Client) -> None:
+    client.review(7, HEAD, REVIEW, "words", [suggestion(4, "ORD-1")])
+    github.review_comments[0]["line"] = 6  # as GitHub does where lines were put in above
+    assert client.review(7, HEAD, REVIEW, "words", [suggestion(6, "ORD-1")]) == "unchanged"
+    assert [one["body"] for one in github.review_comments] == [f"{REVIEW}\n4: ORD-1"]
+    assert github.count("^DELETE ") == 0
 
 
 def test_a_review_only_comments_and_repeats_nothing(github: FakeGitHub, client: Client) -> None:

@@ -12,6 +12,7 @@ import yaml
 from support.paths import ROOT
 
 GUIDE = ROOT / "docs" / "github.md"
+POST = ROOT / "post" / "action.yml"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
@@ -74,7 +75,7 @@ def test_every_input_reaches_a_script_through_the_environment_and_none_its_text(
     assert used == set(made["inputs"])
 
 
-@pytest.mark.parametrize("file", [ROOT / "action.yml", *WORKFLOWS, GUIDE], ids=lambda path: path.name)
+@pytest.mark.parametrize("file", [ROOT / "action.yml", POST, *WORKFLOWS, GUIDE], ids=lambda path: path.name)
 def test_actions_of_others_are_pinned_by_hash_with_their_version_beside(file: Path) -> None:
     used = re.findall(r"uses: (\S+)(.*)", file.read_text(encoding="utf-8"))
     others = [(name, rest) for name, rest in used if not name.startswith(("./", "OWNER/"))]
@@ -82,6 +83,6 @@ def test_actions_of_others_are_pinned_by_hash_with_their_version_beside(file: Pa
 
 
 def test_one_action_has_one_pin_everywhere() -> None:
-    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "action.yml", GUIDE, *WORKFLOWS)]
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "action.yml", POST, GUIDE, *WORKFLOWS)]
     pins = {(name, pin) for text in texts for name, pin in re.findall(r"uses: ([\w./-]+)@([0-9a-f]{40})", text)}
     assert len(pins) == len({name for name, _ in pins})

@@ -69,7 +69,29 @@ def test_the_nearest_step_in_the_trace_is_taken() -> None:
 def test_a_finding_of_which_the_diff_shows_nothing_is_in_the_summary_only() -> None:
     placed = place(LEVEL_HASH, name, diff({FILE: {100}, "README.md": {9}}))
     assert (placed.spot, placed.file, placed.line) == ("summary", FILE, 9)
-    assert placed.because == "No line of its crash schedule is in this change."
+    assert placed.because == "The change touches no line of this failure."
+
+
+def test_no_line_of_an_earlier_operation_is_annotated_nor_a_caller_that_is_only_shown() -> None:
+    # Line 90 has a flush of the operation before; line 31 of the workload calls what stores.
+    steps = LEVEL_HASH.schedule
+    at = next(i for i, step in enumerate(steps) if step.what == "flush")
+    older = replace(steps[at], location=replace(VALID, line=90))
+    finding = replace(LEVEL_HASH, schedule=(*steps[:at], older, *steps[at + 1 :]))
+    assert place(finding, name, diff({FILE: {90}})).spot == "summary"
+    assert place(LEVEL_HASH, name, diff({}, {"workload.c": {31}})).spot == "summary"
+    assert place(LEVEL_HASH, name, diff({"workload.c": {31}})).spot == "schedule"
+
+
+def test_a_changed_header_is_named_with_the_two_cache_lines() -> None:
+    placed = place(LEVEL_HASH, name, diff({"src/table.h": {4}}))
+    assert placed.spot == "summary"
+    assert placed.because == (
+        "The change touches no line of this failure. It changes src/table.h, which may have moved a field to another "
+        "cache line: `entry.value` is in cache line 42 and `token.valid` in cache line 40, and only updates of one "
+        "cache line persist in order."
+    )
+    assert "table.h" not in place(KILLED, name, diff({"src/table.h": {4}})).because  # one cache line
 
 
 def test_a_store_outside_the_repository_is_annotated_at_the_call_within_it() -> None:

@@ -57,7 +57,7 @@ def test_everything_that_is_written_is_as_githubs_description_has_it(github: Fak
     assert client.comment(7, MARK, f"{MARK}\none", create=True) == "created"
     github.say(f"{MARK}\na copy", BOT)
     assert client.comment(7, MARK, f"{MARK}\ntwo", create=True) == "updated"
-    assert client.review(7, HEAD, REVIEW, "words", [ReviewComment("src/a.c", 2, f"{REVIEW}\nfix")]) == "created"
+    assert client.review(7, HEAD, REVIEW, "words", [ReviewComment("src/a.c", 2, f"{REVIEW}\nfix", "fix")]) == "created"
     github.remark("src/a.c", 2, "thanks", github.reviews[0]["id"], MALLORY)
     assert client.review(7, HEAD, REVIEW, "words", []) == "none"
     github.pull(7, HEAD)

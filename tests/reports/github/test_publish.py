@@ -293,6 +293,37 @@ def test_after_a_workflow_run_a_forks_pull_request_is_found_by_its_branch(job: J
     assert github.count(r"^GET /repos/octo/storage/pulls$") == 1
 
 
+def test_after_a_workflow_run_the_comment_leads_to_that_runs_artifacts(job: Job, github: FakeGitHub) -> None:
+    head = {"owner": {"login": "mallory"}, "full_name": "mallory/storage"}
+    run = {"id": 41, "run_attempt": 1, "head_sha": HEAD, "head_branch": "fix", "head_repository": head}
+    job.event({"workflow_run": {**run, "pull_requests": []}})
+    github.pull(7, HEAD)
+    job.publish(a_run(1), "--comment")
+    assert "(https://github.com/octo/storage/actions/runs/41#artifacts)" in github.comments[0]["body"]
+
+
+def test_a_replay_names_the_configuration_from_the_repositorys_root(job: Job, github: FakeGitHub) -> None:
+    job.publish(replace(a_run(1), config_path="/home/runner/db/hard.toml"), "--comment", "--folder", "db")
+    assert "crashcheck replay -c db/hard.toml cc1-" in github.comments[0]["body"]
+
+
+def test_a_run_that_decided_nothing_is_an_error_with_its_reason(job: Job, github: FakeGitHub) -> None:
+    nothing = run(states=replace(ALL_STATES, executed=0, pruned=0), stop=StopReason.BUDGET_SECONDS)
+    printed = job.publish(nothing, "--comment", "--check-run", "always", "--exit-code", "2")
+    why = "No verdict: none of 412 feasible crash states was checked, because the time budget ended first"
+    assert f"::error title=crashcheck::{why}" in printed
+    assert f"### crashcheck: {why}" in github.comments[0]["body"]
+    assert [one["conclusion"] for one in github.check_runs] == ["action_required"]
+    assert "conclusion=undecided\n" in job.outputs.read_text()
+
+
+def test_a_run_with_nothing_to_decide_is_a_success(job: Job, github: FakeGitHub) -> None:
+    empty = run(states=replace(ALL_STATES, feasible=0, executed=0, pruned=0))
+    assert "::error" not in job.publish(empty, "--comment", "--exit-code", "0")
+    assert github.comments == []
+    assert "conclusion=success\n" in job.outputs.read_text()
+
+
 def test_a_push_has_no_pull_request_to_comment_on(job: Job, github: FakeGitHub) -> None:
     job.event({"ref": "refs/heads/main"})
     printed = job.publish(a_run(1), "--comment", "--check-run", "always")

@@ -81,3 +81,22 @@ def test_why_a_run_made_no_report_reaches_the_pull_request(step: dict[str, str],
     assert (code, outputs["conclusion"]) == (2, "error")
     assert "::error title=crashcheck::Failed at " in printed
     assert "build-failed" in printed
+
+
+@pytest.mark.parametrize("names", [(), ("report.json",), ("failure.json",), ("report.json", "failure.json")])
+def test_the_second_workflow_publishes_what_the_artifacts_hold_and_nothing_where_there_is_none(
+    step: dict[str, str], tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    crashcheck = tmp_path / "crashcheck"
+    crashcheck.write_text('#!/bin/sh\necho "asked: $*"\n', encoding="utf-8")
+    crashcheck.chmod(0o755)
+    for number, name in enumerate(names):
+        folder = tmp_path / "reports" / f"crashcheck-report-{number}"
+        folder.mkdir(parents=True)
+        (folder / name).touch()
+    code, printed, _ = run("action-post", {**step, "CRASHCHECK": str(crashcheck), "REPORTS": str(tmp_path / "reports")})
+    options = {"report.json": "--report", "failure.json": "--failure"}
+    asked = [row for row in printed.splitlines() if row.startswith("asked: ")]
+    assert code == 0
+    assert [row.split()[2] for row in asked] == [options[name] for name in names]
+    assert ("left no report" in printed) == (not names)

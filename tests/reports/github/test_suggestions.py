@@ -47,6 +47,17 @@ def test_findings_with_the_same_edit_share_a_comment() -> None:
     assert "`other` is lost" in comment.body
 
 
+def test_a_suggestion_is_known_again_by_its_findings_and_its_text_wherever_its_line_is() -> None:
+    (here,) = suggested(fixed(FENCE))
+    there = {FILE: {11: TEXTS[FILE][9]}}
+    lower = replace(LEVEL_HASH, location=replace(LEVEL_HASH.location, line=11), schedule=())
+    (moved,) = suggested(replace(lower, fix=fixed(replace(FENCE, line=11)).fix), texts=there)
+    assert (here.line, moved.line) == (9, 11)
+    assert here.says == moved.says
+    assert here.says in here.body
+    assert here.says != suggested(replace(fixed(FENCE), id="ORD-2"))[0].says
+
+
 def test_half_a_fix_is_not_suggested() -> None:
     assert suggested(fixed(FENCE, Edit(FILE, 40, True, "x"))) == ()
 
@@ -54,6 +65,7 @@ def test_half_a_fix_is_not_suggested() -> None:
 def test_a_fix_that_was_not_tried_or_did_not_help_is_not_suggested() -> None:
     assert suggested(fixed(FENCE, verified="")) == ()
     assert suggested(fixed(FENCE, after_failing=1)) == ()
+    assert suggested(fixed(FENCE, before_failing=0)) == ()
     assert suggested(LEVEL_HASH) == ()
     assert suggested(replace(fixed(FENCE), suppressed="a reason")) == ()
 
