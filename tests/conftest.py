@@ -59,5 +59,5 @@ def environment(commands: Path) -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith("CRASHCHECK_"):
+        if name.startswith("CRASHCHECK_") and not name.startswith("CRASHCHECK_REAL_"):  # where sources are
             monkeypatch.delenv(name)

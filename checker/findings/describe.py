@@ -88,9 +88,14 @@ def _loss_after_promise(subject: Subject, cause: Cause) -> str:
 
 def _torn_store(subject: Subject, cause: Cause, kept: int) -> str:
     """Which part of one store or library call persists without which other part."""
+    kind, lost = subject.graph.piece(kept).kind, cause.lost
+    if kind != "data" and lost is not None and subject.graph.piece(lost).kind == "data":
+        # A write past the end: the file's size and the bytes persist apart.
+        what = f"{name_of(subject, kept)} can survive a crash without {name_of(subject, lost)}"
+        return f"{what} of the same call, which {_harm(cause)}{_lines_of(subject, kept)}"
     what = f"part of {name_of(subject, kept)} can survive a crash without the rest"
-    if subject.graph.piece(kept).kind == "data" and cause.lost is not None:
-        what += f" (offset {_offset(subject, kept)} without offset {_offset(subject, cause.lost)})"
+    if kind == "data" and lost is not None:
+        what += f" (offset {_offset(subject, kept)} without offset {_offset(subject, lost)})"
     return f"{what}, which {_harm(cause)}{_lines_of(subject, kept)}"
 
 

@@ -271,10 +271,13 @@ class FixProposer:
                 f"no flush can help: {lost} is stored only after the acknowledgement; acknowledge later",
             )
         if cause.torn:
+            pages = subject.graph.model == "page-cache"
+            pieces = "page by page, and the file's size apart" if pages else "in pieces of 8 bytes"
+            switch = "one store" if pages else "one 8-byte store"
             return Fix(
                 "atomic",
-                f"no flush can help: {kept} persists in pieces of 8 bytes; write a copy beside the old one, switch "
-                "to it by one 8-byte store, or put it into a log first",
+                f"no flush can help: {kept} persists {pieces}; write a copy beside the old one, switch "
+                f"to it by {switch}, or put it into a log first",
             )
         swapped = self._swapped(bug, kept, lost) if len(bug.drafts) == 1 else None
         if swapped is not None:

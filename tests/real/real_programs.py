@@ -43,7 +43,7 @@ class Program:
     """How a package is built, and what our workload and check need to link with it."""
 
     package: str
-    build: tuple[tuple[str, ...], ...]  # {cc}, {cxx} and {jobs} are filled in
+    build: tuple[tuple[str, ...], ...]  # {cc}, {cxx}, {jobs} and {here}, this folder, are filled in
     result: str  # built last: there means that the build is complete
     language: str  # of our workload and check: "c" or "c++"
     include: str = "."  # relative to the package
@@ -93,6 +93,21 @@ PROGRAMS = {
         "c++",
         "include",
     ),
+    "tdb": Program(
+        "samba",  # which holds tdb as its authors publish it; the package tdb has the same files
+        (
+            (
+                *("sh", "-ec"),
+                "for file in lib/tdb/common/*.c; do {cc} -c -g -O2 -w -I{here}/tdb -Ilib/replace -Ilib/tdb/include "
+                "$file; done; ar rcs libtdb.a *.o",
+            ),
+        ),
+        "libtdb.a",
+        "c",
+        "lib/tdb/include",
+    ),
+    # Built by its reader: Debian's archive does not always hold the source. See README.md.
+    "tokyocabinet": Program("", (), "libtokyocabinet.a", "c", libraries=("-lm",)),
 }
 
 
@@ -157,6 +172,8 @@ def command(name: str) -> str:
 def build(name: str, tools: Tools, jobs: int | None = None) -> Path:
     """The package's tree, built with `tools`. Raises Unavailable."""
     program = PROGRAMS[name]
+    if not program.package:
+        return given(name)
     origin = source(program.package)
     tree = cache() / f"{origin.name}-{tools.label}"
     stamp = tree / ".crashcheck-stamp"
@@ -170,8 +187,17 @@ def build(name: str, tools: Tools, jobs: int | None = None) -> Path:
     return tree
 
 
+def given(name: str) -> Path:
+    """The folder with a library and its headers that $CRASHCHECK_REAL_<NAME> names. Raises Unavailable."""
+    variable = f"CRASHCHECK_REAL_{name.upper()}"
+    folder = Path(os.environ.get(variable, ""))
+    if not os.environ.get(variable) or not (folder / PROGRAMS[name].result).exists():
+        raise Unavailable(f"{variable} names no folder with {PROGRAMS[name].result} (tests/real/README.md).")
+    return folder.absolute()
+
+
 def build_steps(name: str, tools: Tools, jobs: int | None = None) -> list[list[str]]:
-    values = {"cc": tools.cc, "cxx": tools.cxx, "jobs": str(jobs or os.cpu_count() or 1)}
+    values = {"cc": tools.cc, "cxx": tools.cxx, "jobs": str(jobs or os.cpu_count() or 1), "here": str(HERE)}
     return [[word.format(**values) for word in step] for step in PROGRAMS[name].build]
 
 
@@ -181,14 +207,19 @@ def copy_source(origin: Path, tree: Path) -> None:
 
 
 def link(name: str, tools: Tools, tree: Path, role: str, output: Path) -> None:
-    """Compiles tests/real/<name>/<role> and links it with the library in `tree`, both by `tools`."""
+    """Compiles the program of this role and links it with the library in `tree`, both by `tools`.
+
+    It is tests/real/<name>/<role>, or tests/real/<role>.c for a store, which <name>/store.c implements.
+    """
     program = PROGRAMS[name]
     suffix, compiler, standard = ("c", tools.cc, "gnu11") if program.language == "c" else ("cc", tools.cxx, "gnu++17")
+    store = HERE / name / "store.c"
+    sources = [HERE / f"{role}.c", store] if store.exists() else [HERE / name / f"{role}.{suffix}"]
     _run(
         [
             *(compiler, f"-std={standard}", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"),
             *(f"-I{CHECKOUT / 'runtime' / 'include'}", f"-I{HERE}", "-isystem", str(tree / program.include)),
-            *(str(HERE / name / f"{role}.{suffix}"), str(tree / program.result), *program.libraries, "-o", str(output)),
+            *(*map(str, sources), str(tree / program.result), *program.libraries, "-o", str(output)),
         ],
         output.parent,
         f"building {name}'s {role}",
@@ -313,7 +344,7 @@ def _run(words: list[str], folder: Path, purpose: str, environment: dict[str, st
 
 def main() -> int:
     if len(sys.argv) != 3 or not (HERE / sys.argv[1]).is_dir():
-        print("usage: real_programs.py lmdb|tkrzw|kyotocabinet FOLDER", file=sys.stderr)
+        print("usage: real_programs.py lmdb|tkrzw|kyotocabinet|tdb|tokyocabinet FOLDER", file=sys.stderr)
         return 2
     folder = lay_out(sys.argv[1], Path(sys.argv[2]).absolute(), crashcheck(), plain())
     for file in sorted(folder.glob("*.toml")):

@@ -350,6 +350,22 @@ def test_a_store_that_persists_in_part_is_one_finding(world: Make, how: str, kin
     ]
 
 
+def test_a_size_that_persists_without_the_bytes_of_its_write_is_named_as_that(tmp_path: Path) -> None:
+    def append(t: TraceBuilder) -> None:
+        t.site = 1
+        t.write("p", 8192, b"\7" * 8)
+        t.site = 0
+        t.fsync("p")
+
+    check = words("test $(tail -c +8193 {pool}/p | tr -d '\\0' | wc -c) = $(tail -c +8193 {pool}/p | wc -c)")
+    found = World(tmp_path / "world", check, append, model="page-cache", sites={1: VALUE}).explore()
+    finding = only(found.findings)
+    assert finding.message == (
+        "the size 8200 of p can survive a crash without `entry.value` of the same call, which fails the check "
+        "(hash.c:40)"
+    )
+
+
 def test_culprits_in_unexplained_bytes_are_uncertain(world: Make) -> None:
     subject = world(put_flag_first, "64>0", unexplained={"p": [(64, 72)]}, sites={1: VALUE, 2: VALID})
     found = subject.explore()

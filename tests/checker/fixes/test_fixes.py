@@ -449,6 +449,16 @@ def test_a_store_that_may_persist_in_part_cannot_be_fixed_by_a_flush(propose: Pr
     assert fix.words.startswith("no flush can help: `entry.value` at hash.c:40 persists in pieces of 8 bytes")
 
 
+def test_what_a_write_to_two_pages_leaves_is_described_by_pages(propose: Propose) -> None:
+    def script(t: TraceBuilder) -> None:
+        t.site = 1
+        t.write("p", 4088, b"\7" * 16)
+        t.fsync("p")
+
+    (fix,) = propose(script, "4088=4096", model="page-cache")
+    assert "`entry.value` at hash.c:40 persists page by page, and the file's size apart" in fix.words
+
+
 def test_what_was_not_stored_when_it_was_acknowledged_is_described_as_that(propose: Propose) -> None:
     def script(t: TraceBuilder) -> None:
         t.begin(1)
