@@ -194,8 +194,10 @@ def accepted(result: RunResult) -> RunResult:
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """What counts first, and of that what the change touches; else as they were found."""
-    return tuple(sorted(findings, key=lambda finding: (not counts(finding), not finding.in_diff)))
+    """What counts first, of that what the change touches, and notes last; else as they were found."""
+    return tuple(
+        sorted(findings, key=lambda finding: (not counts(finding), not finding.in_diff, finding.level == "note"))
+    )
 
 
 def counts(finding: Finding) -> bool:

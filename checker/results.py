@@ -23,6 +23,7 @@ Fate = Annotated[str, Meta(pattern="^(durable|persisted|lost|unreached)?$")]
 Role = Annotated[str, Meta(pattern="^(location|other)?$")]
 Waste = Annotated[str, Meta(pattern="^(clean-flush|repeated-flush|empty-fence|empty-sync)$")]
 TO_SETTLE = "; to settle it: "  # in `Finding.uncertain`, between why it is not proved and what to do about that
+HALF_STORE = "tear=8"  # in a finding's model: half of a misaligned store of at most 8 bytes survives
 LEVELS: tuple[Level, ...] = ("note", "warning", "error")  # the most severe last
 
 
@@ -235,8 +236,9 @@ class Finding:
 
     @property
     def level(self) -> Level:
-        """The severity: a note if not proved, a warning if it needs a rarer crash than the model's plain one."""
-        if self.uncertain:
+        """The severity: a note if not proved, or if no processor documents that such a crash can happen; a warning if
+        it needs a rarer crash than the model's plain one."""
+        if self.uncertain or HALF_STORE in self.model.split():
             return "note"
         return "warning" if self.depth > 1 or "tear=" in self.model or "files=posix" in self.model else "error"
 

@@ -11,7 +11,7 @@ import numpy as np
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.results import Location
+from crashcheck.checker.results import HALF_STORE, Location
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.runtime.trace_format import Kind
 
@@ -93,12 +93,20 @@ class Subject:
         low, high = described.offset, described.offset + described.size
         return any(a < high and low < b for a, b in self.unexplained.get(self.path_of(piece), ()))
 
+    def torn(self, state: CrashState) -> tuple[int, ...]:
+        """The lost halves of misaligned stores of at most 8 bytes of which the other half persisted."""
+        halves = self.graph.halves
+        lost = set(self.space.lost(state)) if halves else set()
+        return tuple(sorted(piece for piece in lost & halves.keys() if halves[piece] not in lost))
+
     def model_needed(self, state: CrashState) -> str:
         """The model, with each of its options that this state needs."""
         graph = self.graph
         name = graph.model
         if graph.options.tear and self._tears(state):
             name += f" tear={graph.options.tear}"
+        if self.torn(state):
+            name += f" {HALF_STORE}"
         if graph.options.files == "posix" and any(graph.piece(p).kind == "exists" for p in self.space.lost(state)):
             name += " files=posix"
         return name

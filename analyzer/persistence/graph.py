@@ -15,6 +15,7 @@ from crashcheck.analyzer.persistence.pieces import (
     DATA,
     EXISTS,
     IN_ORDER,
+    LINE_BYTES,
     LOOSE,
     PAGE_BYTES,
     SIZE,
@@ -189,6 +190,23 @@ class PersistenceGraph:
             if a < b:
                 buffer[a - low : b - low] = self.trace.data_range(event, a - start, b - a)
         return bytes(buffer)
+
+    @cached_property
+    def halves(self) -> dict[int, int]:
+        """The other piece of each piece of a store of at most 8 bytes that crosses an 8-byte boundary inside a line.
+
+        No processor documents whether power loss may separate the two (crash-model.md, px86 rule 1).
+        """
+        if self.unit_bytes != WORD_BYTES or len(self) < 2:
+            return {}
+        rows = self.trace.events[self.source]
+        offset, size = rows["offset"].astype(np.int64), rows["size"].astype(np.int64)
+        split = (self.kind == DATA) & (rows["kind"] == Kind.STORE) & (size <= WORD_BYTES)
+        split &= offset // WORD_BYTES != (offset + size - 1) // WORD_BYTES
+        split &= offset // LINE_BYTES == (offset + size - 1) // LINE_BYTES
+        whole = np.bincount(self.event)[self.event] == 2  # not a part of a wider update
+        lows = np.flatnonzero((split & whole)[:-1] & (self.source[:-1] == self.source[1:]))
+        return {a: b for low in lows.tolist() for a, b in ((low, low + 1), (low + 1, low))}
 
     # Structure.
 

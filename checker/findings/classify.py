@@ -26,6 +26,7 @@ from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings import minimise
+from crashcheck.checker.findings.minimise import Pieces
 from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import Kind, Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
@@ -80,8 +81,10 @@ class Classifier:
         """For a state that loses something, and fails otherwise than its point's "everything persisted"."""
         smallest = state
         try:
-            smallest = self._fewest_lost(state)
-            smallest = self._fewest_lost(self._earliest(smallest))
+            smallest = self._smallest(self._with_whole_stores(state))
+            whole = self._with_whole_stores(smallest)
+            if whole != smallest:
+                smallest = self._smallest(whole)
             return self._classify(smallest)
         except (OutOfRuns, OutOfTime):
             return self.guess(smallest, verdict if smallest == state else self._prober_verdict(smallest, verdict))
@@ -161,8 +164,41 @@ class Classifier:
         """Whether a state fails, and otherwise than the point's "everything persisted"."""
         return self._verdicts.failing_unlike(self.whole_fails(point))
 
+    def _smallest(self, state: CrashState) -> CrashState:
+        return self._fewest_lost(self._earliest(self._fewest_lost(state)))
+
     def _fewest_lost(self, state: CrashState) -> CrashState:
-        return minimise.fewest_lost(self._subject.space, state, self._by_its_losses(state.point))
+        fails, together = self._like(state)
+        return minimise.fewest_lost(self._subject.space, state, fails, together)
+
+    def _like(self, state: CrashState) -> tuple[Callable[[CrashState], bool], Callable[[Pieces], Pieces]]:
+        """What fails by its losses, for minimising a state: if that tears no misaligned store, nothing that tears one
+        does, and the halves of each share their fate."""
+        fails = self._by_its_losses(state.point)
+        subject, halves = self._subject, self._subject.graph.halves
+        if not halves or subject.torn(state):
+            return fails, minimise.alone
+        return (
+            lambda candidate: not subject.torn(candidate) and fails(candidate),
+            lambda pieces: tuple(sorted({*pieces, *(halves[piece] for piece in pieces if piece in halves)})),
+        )
+
+    def _with_whole_stores(self, state: CrashState) -> CrashState:
+        """The state with its torn misaligned stores lost whole, or else persisted whole, if that fails too; else the
+        state: it needs the tear."""
+        subject, space = self._subject, self._subject.space
+        torn = subject.torn(state)
+        if not torn:
+            return state
+        fails = self._by_its_losses(state.point)
+        others = (subject.graph.halves[piece] for piece in torn)
+        for whole in (
+            space.drop(state.point, (*space.lost(state), *others)),
+            space.keep(state.point, (*space.persisted(state), *torn)),
+        ):
+            if space.lost(whole) and not subject.torn(whole) and fails(whole):
+                return whole
+        return state
 
     def _earliest(self, state: CrashState) -> CrashState:
         """The same losses at the earliest point that shows them: there, what is needed with them is still pending."""
@@ -185,7 +221,7 @@ class Classifier:
         verdict = self._verdicts.verdict(state)
         first = min(space.lost(state), key=subject.in_order)
         event = subject.event_of(first)
-        fails = self._by_its_losses(state.point)
+        fails, together = self._like(state)
         if fails(subject.prefix(event, state.point)):
             # Nothing later than X is needed. At the moment itself, before anything further was promised?
             if fails(subject.prefix(event)):
@@ -199,7 +235,7 @@ class Classifier:
             known = max(durable, key=subject.in_order) if durable else subject.update_before(now)
             return Cause(Kind.ORDERING, state, verdict, first, known)
         later = [p for p in space.persisted(state) if subject.event_of(p) >= event]
-        _, needed = minimise.fewest_persisted(space, state, later, fails)
+        _, needed = minimise.fewest_persisted(space, state, later, fails, together)
         kept = max(needed, key=subject.in_order)
         if subject.event_of(kept) != event:
             return Cause(Kind.ORDERING, state, verdict, first, kept)

@@ -65,7 +65,13 @@ class Traits:
     kept_by: tuple[SourceFunction, ...] = ()  # … to Y
     due: Due = Due.AT_ONCE
     uncertain: bool = False  # not proved
+    half_store: bool = False  # needs half of a misaligned store
     bare: frozenset[int] = frozenset()  # operations in which X's place stores, if none of them persists anything
+
+    @property
+    def doubts(self) -> int:
+        """0: proved under its model; 1: proved, if a misaligned store can tear; 2: not proved."""
+        return 2 if self.uncertain else int(self.half_store)
 
     @property
     def together(self) -> bool:
@@ -277,18 +283,19 @@ def mark_usual(traits: Sequence[Traits], storing: Callable[[str], int]) -> list[
 def bugs_of(traits: Sequence[Traits]) -> list[list[int]]:
     """Indices of causes that are one bug, the first member's order, each bug's in order.
 
-    Proved causes: fixed_together, closed over chains. Uncertain ones join the first proved bug with a cause like them;
-    what is left of them is closed over chains of its own.
+    Proved causes: fixed_together, closed over chains. Those with more doubts, by how many, join the first bug with a
+    surer cause like them; what is left of them is closed over chains of its own.
     """
-    proved, doubted = ([at for at, one in enumerate(traits) if one.uncertain is which] for which in (False, True))
-    found = _closed(traits, proved)
-    sure = [tuple(bug) for bug in found]
-    left: list[int] = []
-    for index in doubted:
-        like = (at for at, bug in enumerate(sure) if any(fixed_together(traits[one], traits[index]) for one in bug))
-        at = next(like, None)
-        (left if at is None else found[at]).append(index)
-    return sorted([*found, *_closed(traits, left)])
+    found: list[list[int]] = []
+    for doubts in sorted({one.doubts for one in traits}):
+        surer = [tuple(bug) for bug in found]
+        left: list[int] = []
+        for index in (at for at, one in enumerate(traits) if one.doubts == doubts):
+            one = traits[index]
+            at = next((at for at, bug in enumerate(surer) if any(fixed_together(traits[of], one) for of in bug)), None)
+            (left if at is None else found[at]).append(index)
+        found += _closed(traits, left)
+    return sorted(found)
 
 
 def _closed(traits: Sequence[Traits], some: Sequence[int]) -> list[list[int]]:
@@ -306,12 +313,13 @@ def _closed(traits: Sequence[Traits], some: Sequence[int]) -> list[list[int]]:
 
 
 def leader(traits: Sequence[Traits], members: Sequence[int]) -> int:
-    """The member that the finding reports, the first one found of equals; a proved one, if there is any.
+    """The member that the finding reports, the first one found of equals; of those with the fewest doubts.
 
     Of updates that must persist together the beginning of a chain, before all one that the check reported; of a missing
     persist the one that is due first.
     """
-    members = [index for index in members if not traits[index].uncertain] or members
+    fewest = min(traits[index].doubts for index in members)
+    members = [index for index in members if traits[index].doubts == fewest]
     together = [index for index in members if traits[index].lacks is None]
     if not together:
         return min(members, key=lambda index: traits[index].due)

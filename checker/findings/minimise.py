@@ -29,10 +29,21 @@ Pieces = tuple[int, ...]
 Candidate = tuple["CrashState", Pieces]  # a state, and what of the reduced set remains in it
 
 
-def fewest_lost(space: StateSpace, state: CrashState, fails: Callable[[CrashState], bool]) -> CrashState:
+def alone(pieces: Pieces) -> Pieces:
+    """Each piece is lost or kept by itself."""
+    return pieces
+
+
+def fewest_lost(
+    space: StateSpace,
+    state: CrashState,
+    fails: Callable[[CrashState], bool],
+    together: Callable[[Pieces], Pieces] = alone,
+) -> CrashState:
     """A failing state at the same point that loses a 1-minimal subset of what `state` loses, all else persisted.
 
-    "Everything persisted" is never tried: the caller knows what becomes of it.
+    "Everything persisted" is never tried: the caller knows what becomes of it. `together` adds what must share the fate
+    of some pieces.
     """
     point = state.point
 
@@ -40,10 +51,10 @@ def fewest_lost(space: StateSpace, state: CrashState, fails: Callable[[CrashStat
         return candidate, tuple(space.lost(candidate))
 
     def only(lost: Pieces) -> Candidate:
-        return of(space.drop(point, lost))
+        return of(space.drop(point, together(lost)))
 
     def without(lost: Pieces, given_back: Pieces) -> Candidate:
-        still = set(lost) - set(given_back)
+        still = set(lost) - set(together(given_back))
         wholes = {space.graph.whole(piece)[0] for piece in still}
         held = [piece for piece in space.pending(point) if piece not in wholes]
         return of(space.keep(point, (*held, *_parts(space, still))))
@@ -53,7 +64,11 @@ def fewest_lost(space: StateSpace, state: CrashState, fails: Callable[[CrashStat
 
 
 def fewest_persisted(
-    space: StateSpace, state: CrashState, among: Iterable[int], fails: Callable[[CrashState], bool]
+    space: StateSpace,
+    state: CrashState,
+    among: Iterable[int],
+    fails: Callable[[CrashState], bool],
+    together: Callable[[Pieces], Pieces] = alone,
 ) -> tuple[CrashState, Pieces]:
     """A failing state that persists a 1-minimal subset of `among`, with the rest of `state` as it is.
 
@@ -68,10 +83,10 @@ def fewest_persisted(
         return candidate, tuple(piece for piece in space.persisted(candidate) if piece in candidates)
 
     def only(kept: Pieces) -> Candidate:
-        return of(space.keep(point, rest + kept))
+        return of(space.keep(point, rest + together(kept)))
 
     def without(kept: Pieces, lost: Pieces) -> Candidate:
-        held = (set(rest) | set(kept)) - set(lost)
+        held = (set(rest) | set(kept)) - set(together(lost))
         parts = _parts(space, held)
         in_part = {space.graph.whole(part)[0] for part in parts}
         gone = [piece for piece in space.pending(point) if piece not in held and piece not in in_part]

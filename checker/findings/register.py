@@ -29,6 +29,10 @@ from crashcheck.checker.token import Level, Token, digest
 from crashcheck.runtime.trace_format import Kind as Event
 
 KILL_SHOWS_IT = "no reordering needed: `kill -9` shows it"
+NEEDS_HALF_STORE = (
+    "only if half of a misaligned store survives: that power loss never tears a store of at most 8 bytes is documented "
+    "only for one that crosses no 8-byte boundary"
+)
 UNEXPLAINED = f"it touches bytes that something untraced also wrote{TO_SETTLE}{TRACE_ALL}"
 
 MOST_CASES = 10_000
@@ -72,19 +76,33 @@ class Register:
 
     def knows(self, cause: Cause) -> bool:
         """Whether a cause belongs to a finding already made."""
-        key = self.identities.finding(cause.kind, cause.lost, cause.kept)
-        return any(draft.key == key for draft in self.drafts)
+        draft = self._with_key(cause)
+        return draft is not None and not self._surer(cause, draft)
 
     def add(self, cause: Cause) -> tuple[DraftFinding, bool]:
-        """Count a failing state with its cause; returns its finding and whether that is new."""
-        key = self.identities.finding(cause.kind, cause.lost, cause.kept)
-        for draft in self.drafts:
-            if draft.key == key:
-                draft.states += 1
-                return draft, False
-        draft = DraftFinding(cause, key)
-        self.drafts.append(draft)
+        """Count a failing state with its cause; returns its finding and whether that is new, or surer than it was."""
+        draft = self._with_key(cause)
+        if draft is None:
+            draft = DraftFinding(cause, self.identities.finding(cause.kind, cause.lost, cause.kept))
+            self.drafts.append(draft)
+            return draft, True
+        draft.states += 1
+        if not self._surer(cause, draft):
+            return draft, False
+        draft.cause, draft.uncertain = cause, ""
         return draft, True
+
+    def _with_key(self, cause: Cause) -> DraftFinding | None:
+        key = self.identities.finding(cause.kind, cause.lost, cause.kept)
+        return next((draft for draft in self.drafts if draft.key == key), None)
+
+    def _surer(self, cause: Cause, draft: DraftFinding) -> bool:
+        """Whether a cause needs no half of a misaligned store, and the draft's does."""
+        return not self.covers(draft, cause.state)
+
+    def covers(self, draft: DraftFinding, state: CrashState) -> bool:
+        """Whether a draft may be why a state fails: what needs half of a misaligned store explains no other state."""
+        return not self.subject.torn(draft.cause.state) or bool(self.subject.torn(state))
 
     def by_moment(self, moment: int) -> DraftFinding | None:
         """The prefix finding whose failing stretch holds a moment."""
@@ -106,6 +124,8 @@ class Register:
             by_place.setdefault(self._place(piece), []).append(piece)
         found = []
         for draft in self.drafts:
+            if not self.covers(draft, state):
+                continue
             kind, lost_place, kept_place = draft.key
             mine = by_place.get(lost_place, [])
             if kind is Kind.UNPERSISTED and not draft.cause.prefix:
@@ -210,7 +230,8 @@ class Register:
         for draft in self.drafts:
             one = deduplicate.traits_of(self.subject, self.identities, flushers, draft.cause)
             bare = self._bare(one.lost) if one.lacks is not None else frozenset()
-            traits.append(replace(one, uncertain=bool(draft.uncertain), bare=bare))
+            half = bool(self.subject.torn(draft.cause.state))
+            traits.append(replace(one, uncertain=bool(draft.uncertain), half_store=half, bare=bare))
         traits = deduplicate.mark_usual(traits, self._storing)
         out = []
         for members in deduplicate.bugs_of(traits):
@@ -238,6 +259,8 @@ class Register:
         words, place = describe.crash_point(subject, cause)
         location, other = self._locations(cause)
         notes = [KILL_SHOWS_IT] if cause.prefix and not draft.uncertain else []
+        if subject.torn(cause.state):
+            notes.append(NEEDS_HALF_STORE)
         if not cause.complete:
             notes.append(CUT_SHORT)
         if cause.given_up:

@@ -270,6 +270,10 @@ class FixProposer:
                 "atomic",
                 f"no flush can help: {lost} is stored only after the acknowledgement; acknowledge later",
             )
+        if cause.torn and subject.torn(cause.state):
+            return Fix(
+                "atomic", f"no flush can help: {kept} crosses an 8-byte boundary; align it, so that it persists whole"
+            )
         if cause.torn:
             pages = subject.graph.model == "page-cache"
             pieces = "page by page, and the file's size apart" if pages else "in pieces of 8 bytes"

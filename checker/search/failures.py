@@ -103,7 +103,7 @@ class Failures:
         before = self.failing
         with self._executor.aside():
             finding = self._known_causes.finding(candidate.choice, verdict)
-            if finding is not None:
+            if finding is not None and self.register.covers(finding, candidate.choice.state):
                 self._counts(candidate)
                 finding.states += 1
                 self._case(candidate.choice.state, finding)

@@ -100,7 +100,8 @@ class _Recoveries:
         return self._merged.value(self._meter.elapsed_s, loop.warnings)
 
     def choices(self) -> Iterator[CrashState]:
-        return iter(self._states)
+        # What needs half of a misaligned store and a second crash is not worth a search.
+        return (state for state in self._states if not self._outer.torn(state))
 
     def fingerprint(self, choice: CrashState) -> bytes:
         return self._outer.content.fingerprint(choice)

@@ -7,7 +7,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 from crashcheck.checker import policy
-from crashcheck.checker.results import Finding, Kind, Note, Outcome, RunResult, StopReason, Unexercised, Verdict
+from crashcheck.checker.results import (
+    HALF_STORE,
+    Finding,
+    Kind,
+    Note,
+    Outcome,
+    RunResult,
+    StopReason,
+    Unexercised,
+    Verdict,
+)
 from crashcheck.reports.view.numbers import human, percent
 from crashcheck.reports.view.text import line
 
@@ -77,10 +87,11 @@ def model_sentence(model: str) -> str:
     if model.startswith("page-cache"):
         torn = "" if granule_word(model) == "page" else " A page can be torn into sectors."
         return "The kernel can write any dirty page to disk at any time; only a sync guarantees it." + torn
+    half = " Half of a misaligned store can survive: nobody documents this." if HALF_STORE in model.split() else ""
     if model.startswith("eadr"):
-        return "Caches survive power loss (eADR): stores persist in the order in which they became visible."
+        return "Caches survive power loss (eADR): stores persist in the order in which they became visible." + half
     if model.startswith("px86"):
-        return "Caches are volatile (ADR): lines can be written back in any order until a flush and a fence."
+        return "Caches are volatile (ADR): lines can be written back in any order until a flush and a fence." + half
     return ""
 
 

@@ -356,6 +356,16 @@ def test_what_is_uncertain_links_no_two_proved_bugs() -> None:
     assert leader([between, one], [0, 1]) == 1
 
 
+def test_what_needs_half_of_a_misaligned_store_joins_a_surer_bug_and_never_leads_it() -> None:
+    sure = Traits(Kind.ORDERING, MissingPersist.FLUSH, LOCK, VALUE)
+    half = replace(sure, kept=UNLOCK, half_store=True)
+    unproved = replace(sure, kind=Kind.UNPERSISTED, kept=("",), uncertain=True)
+    assert bugs_of([unproved, half, sure]) == [[2, 1, 0]]
+    assert leader([unproved, half, sure], [2, 1, 0]) == 2
+    assert bugs_of([unproved, half]) == [[1, 0]]
+    assert leader([unproved, half], [1, 0]) == 1
+
+
 @pytest.mark.parametrize(("flushed", "bugs"), [((), 1), ((512,), 2)])
 def test_an_operation_that_persists_nothing_is_one_bug(explore: Explore, flushed: tuple[int, ...], bugs: int) -> None:
     """Two objects of two functions: where the operation flushes something, each of them lacks its own flush."""
