@@ -4,7 +4,7 @@
 
 #include "interpose/model.h"
 #include "recorder/events.h"
-#include "recorder/file_ids.h"
+#include "recorder/pool_files.h"
 
 static void starts(where at, int fd)
 {
@@ -15,7 +15,5 @@ static void starts(where at, int fd)
     errno = saved;
 }
 
-MODEL(int, aio_write, (struct aiocb * request), REAL(aio_write)(request),
-      (starts(at, request->aio_fildes), REAL(aio_write)(request)))
-MODEL(int, aio_write64, (struct aiocb64 * request), REAL(aio_write64)(request),
-      (starts(at, request->aio_fildes), REAL(aio_write64)(request)))
+MODEL_BEFORE(int, aio_write, (struct aiocb * request), starts(at, request->aio_fildes), (request))
+MODEL_BEFORE(int, aio_write64, (struct aiocb64 * request), starts(at, request->aio_fildes), (request))

@@ -4,7 +4,7 @@
 #include "recorder/events.h"
 #include "recorder/stacks.h"
 
-MODEL(int, dlclose, (void *library), REAL(dlclose)(library), (cc_stacks_forget(), REAL(dlclose)(library)))
+MODEL_BEFORE(int, dlclose, (void *library), cc_stacks_forget(), (library))
 
 #ifdef CC_SHARED
 /* dlopen looks at its return address to know whose search path counts, so it must be jumped to, not called. */

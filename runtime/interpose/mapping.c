@@ -8,7 +8,6 @@
 #include "interpose/model.h"
 #include "recorder/addresses.h"
 #include "recorder/events.h"
-#include "recorder/file_ids.h"
 #include "recorder/marks.h"
 #include "recorder/notes.h"
 #include "recorder/pool_files.h"

@@ -34,28 +34,27 @@ void cc_fills(where at, void *target, int byte, size_t size)
         cc_update(at, 0, target, NULL, byte & 0xff, size, BULK, 0);
 }
 
-MODEL(void *, memcpy, (void *restrict target, const void *restrict source, size_t size), REAL(memcpy)(target, source, size),
-      (cc_copies(at, target, source, size), REAL(memcpy)(target, source, size)))
-MODEL(void *, memmove, (void *target, const void *source, size_t size), REAL(memmove)(target, source, size),
-      (cc_copies(at, target, source, size), REAL(memmove)(target, source, size)))
-MODEL(void *, memset, (void *target, int byte, size_t size), REAL(memset)(target, byte, size),
-      (cc_fills(at, target, byte, size), REAL(memset)(target, byte, size)))
-MODEL(void *, mempcpy, (void *restrict target, const void *restrict source, size_t size), REAL(mempcpy)(target, source, size),
-      (cc_copies(at, target, source, size), REAL(mempcpy)(target, source, size)))
-MODEL(void, bcopy, (const void *source, void *target, size_t size), REAL(bcopy)(source, target, size),
-      (cc_copies(at, target, source, size), REAL(bcopy)(source, target, size)))
-MODEL(void, bzero, (void *target, size_t size), REAL(bzero)(target, size), (cc_fills(at, target, 0, size), REAL(bzero)(target, size)))
-MODEL(void, __explicit_bzero_chk, (void *target, size_t size, size_t room), REAL(__explicit_bzero_chk)(target, size, room),
-      (cc_fills(at, target, 0, size), REAL(__explicit_bzero_chk)(target, size, room)))
-MODEL(void, explicit_bzero, (void *target, size_t size), REAL(explicit_bzero)(target, size),
-      (cc_fills(at, target, 0, size), REAL(explicit_bzero)(target, size)))
+MODEL_BEFORE(void *, memcpy, (void *restrict target, const void *restrict source, size_t size),
+             cc_copies(at, target, source, size), (target, source, size))
+MODEL_BEFORE(void *, memmove, (void *target, const void *source, size_t size), cc_copies(at, target, source, size),
+             (target, source, size))
+MODEL_BEFORE(void *, memset, (void *target, int byte, size_t size), cc_fills(at, target, byte, size),
+             (target, byte, size))
+MODEL_BEFORE(void *, mempcpy, (void *restrict target, const void *restrict source, size_t size),
+             cc_copies(at, target, source, size), (target, source, size))
+MODEL_BEFORE(void, bcopy, (const void *source, void *target, size_t size), cc_copies(at, target, source, size),
+             (source, target, size))
+MODEL_BEFORE(void, bzero, (void *target, size_t size), cc_fills(at, target, 0, size), (target, size))
+MODEL_BEFORE(void, __explicit_bzero_chk, (void *target, size_t size, size_t room), cc_fills(at, target, 0, size),
+             (target, size, room))
+MODEL_BEFORE(void, explicit_bzero, (void *target, size_t size), cc_fills(at, target, 0, size), (target, size))
 
-MODEL(char *, strcpy, (char *restrict target, const char *restrict source), REAL(strcpy)(target, source),
-      (cc_copies(at, target, source, raw_length(source) + 1), REAL(strcpy)(target, source)))
-MODEL(char *, stpcpy, (char *restrict target, const char *restrict source), REAL(stpcpy)(target, source),
-      (cc_copies(at, target, source, raw_length(source) + 1), REAL(stpcpy)(target, source)))
-MODEL(char *, strcat, (char *restrict target, const char *restrict source), REAL(strcat)(target, source),
-      (cc_copies(at, target + raw_length(target), source, raw_length(source) + 1), REAL(strcat)(target, source)))
+MODEL_BEFORE(char *, strcpy, (char *restrict target, const char *restrict source),
+             cc_copies(at, target, source, raw_length(source) + 1), (target, source))
+MODEL_BEFORE(char *, stpcpy, (char *restrict target, const char *restrict source),
+             cc_copies(at, target, source, raw_length(source) + 1), (target, source))
+MODEL_BEFORE(char *, strcat, (char *restrict target, const char *restrict source),
+             cc_copies(at, target + raw_length(target), source, raw_length(source) + 1), (target, source))
 
 uint64_t cc_will_fill(const void *target, size_t size)
 {
@@ -72,19 +71,18 @@ void cc_has_filled(where at, uint64_t seq, void *target, size_t size)
     errno = saved;
 }
 
-MODEL(char *, strncpy, (char *restrict target, const char *restrict source, size_t size), REAL(strncpy)(target, source, size),
-      FILLS(char *, target, size, size, REAL(strncpy)(target, source, size)))
-MODEL(char *, stpncpy, (char *restrict target, const char *restrict source, size_t size), REAL(stpncpy)(target, source, size),
-      FILLS(char *, target, size, size, REAL(stpncpy)(target, source, size)))
+MODEL_FILLS(char *, strncpy, (char *restrict target, const char *restrict source, size_t size), target, size, size,
+            (target, source, size))
+MODEL_FILLS(char *, stpncpy, (char *restrict target, const char *restrict source, size_t size), target, size, size,
+            (target, source, size))
 
 /* Up to and with the first byte `end`, or all. */
 static size_t length_to(const void *result, const void *target, size_t most)
 {
     return result ? (size_t)((const char *)result - (const char *)target) : most;
 }
-MODEL(void *, memccpy, (void *restrict target, const void *restrict source, int end, size_t size),
-      REAL(memccpy)(target, source, end, size),
-      FILLS(void *, target, size, length_to(got, target_, size), REAL(memccpy)(target, source, end, size)))
+MODEL_FILLS(void *, memccpy, (void *restrict target, const void *restrict source, int end, size_t size), target, size,
+            length_to(got, target_, size), (target, source, end, size))
 
 static size_t bounded_length(const char *text, size_t most)
 {
@@ -94,9 +92,9 @@ static size_t bounded_length(const char *text, size_t most)
     return length;
 }
 
-MODEL(char *, strncat, (char *restrict target, const char *restrict source, size_t size), REAL(strncat)(target, source, size),
-      FILLS(char *, target + raw_length(target), bounded_length(source, size) + 1, raw_length(target_) + 1,
-            REAL(strncat)(target, source, size)))
+MODEL_FILLS(char *, strncat, (char *restrict target, const char *restrict source, size_t size),
+            target + raw_length(target), bounded_length(source, size) + 1, raw_length(target_) + 1,
+            (target, source, size))
 
 /* How much a printed string takes in a buffer of `room` bytes. */
 static size_t printed(int length, size_t room)
@@ -106,17 +104,16 @@ static size_t printed(int length, size_t room)
     return (size_t)length < room ? (size_t)length + 1 : room;
 }
 
-MODEL(int, vsnprintf, (char *restrict target, size_t room, const char *restrict format, va_list rest),
-      REAL(vsnprintf)(target, room, format, rest),
-      FILLS(int, target, room, printed(got, room), REAL(vsnprintf)(target, room, format, rest)))
-MODEL(int, vsprintf, (char *restrict target, const char *restrict format, va_list rest), REAL(vsprintf)(target, format, rest),
-      FILLS(int, target, 1, printed(got, SIZE_MAX), REAL(vsprintf)(target, format, rest)))
-MODEL(int, __vsnprintf_chk, (char *restrict target, size_t room, int flag, size_t size, const char *restrict format, va_list rest),
-      REAL(__vsnprintf_chk)(target, room, flag, size, format, rest),
-      FILLS(int, target, room, printed(got, room), REAL(__vsnprintf_chk)(target, room, flag, size, format, rest)))
-MODEL(int, __vsprintf_chk, (char *restrict target, int flag, size_t size, const char *restrict format, va_list rest),
-      REAL(__vsprintf_chk)(target, flag, size, format, rest),
-      FILLS(int, target, 1, printed(got, SIZE_MAX), REAL(__vsprintf_chk)(target, flag, size, format, rest)))
+MODEL_FILLS(int, vsnprintf, (char *restrict target, size_t room, const char *restrict format, va_list rest), target,
+            room, printed(got, room), (target, room, format, rest))
+MODEL_FILLS(int, vsprintf, (char *restrict target, const char *restrict format, va_list rest), target, 1,
+            printed(got, SIZE_MAX), (target, format, rest))
+MODEL_FILLS(int, __vsnprintf_chk,
+            (char *restrict target, size_t room, int flag, size_t size, const char *restrict format, va_list rest),
+            target, room, printed(got, room), (target, room, flag, size, format, rest))
+MODEL_FILLS(int, __vsprintf_chk,
+            (char *restrict target, int flag, size_t size, const char *restrict format, va_list rest), target, 1,
+            printed(got, SIZE_MAX), (target, flag, size, format, rest))
 
 /* The variadic ones take their arguments as a list to the one above. */
 #define PRINTS(name, parameters, last, room, length_of_room, call)                                                     \
@@ -163,32 +160,27 @@ PRINTS(__sprintf_chk, (char *restrict target, int flag, size_t size, const char 
        REAL(__vsprintf_chk)(target, flag, size, format, rest))
 
 /* What _FORTIFY_SOURCE makes of them: `room` bytes are known to be at the target. */
-MODEL(void *, __memcpy_chk, (void *target, const void *source, size_t size, size_t room),
-      REAL(__memcpy_chk)(target, source, size, room), (cc_copies(at, target, source, size), REAL(__memcpy_chk)(target, source, size, room)))
-MODEL(void *, __memmove_chk, (void *target, const void *source, size_t size, size_t room),
-      REAL(__memmove_chk)(target, source, size, room),
-      (cc_copies(at, target, source, size), REAL(__memmove_chk)(target, source, size, room)))
-MODEL(void *, __mempcpy_chk, (void *target, const void *source, size_t size, size_t room),
-      REAL(__mempcpy_chk)(target, source, size, room),
-      (cc_copies(at, target, source, size), REAL(__mempcpy_chk)(target, source, size, room)))
-MODEL(void *, __memset_chk, (void *target, int byte, size_t size, size_t room), REAL(__memset_chk)(target, byte, size, room),
-      (cc_fills(at, target, byte, size), REAL(__memset_chk)(target, byte, size, room)))
-MODEL(char *, __strcpy_chk, (char *target, const char *source, size_t room), REAL(__strcpy_chk)(target, source, room),
-      (cc_copies(at, target, source, raw_length(source) + 1), REAL(__strcpy_chk)(target, source, room)))
-MODEL(char *, __stpcpy_chk, (char *target, const char *source, size_t room), REAL(__stpcpy_chk)(target, source, room),
-      (cc_copies(at, target, source, raw_length(source) + 1), REAL(__stpcpy_chk)(target, source, room)))
-MODEL(char *, __strcat_chk, (char *target, const char *source, size_t room), REAL(__strcat_chk)(target, source, room),
-      (cc_copies(at, target + raw_length(target), source, raw_length(source) + 1), REAL(__strcat_chk)(target, source, room)))
-MODEL(char *, __strncpy_chk, (char *target, const char *source, size_t size, size_t room),
-      REAL(__strncpy_chk)(target, source, size, room),
-      FILLS(char *, target, size, size, REAL(__strncpy_chk)(target, source, size, room)))
-MODEL(char *, __stpncpy_chk, (char *target, const char *source, size_t size, size_t room),
-      REAL(__stpncpy_chk)(target, source, size, room),
-      FILLS(char *, target, size, size, REAL(__stpncpy_chk)(target, source, size, room)))
-MODEL(char *, __strncat_chk, (char *target, const char *source, size_t size, size_t room),
-      REAL(__strncat_chk)(target, source, size, room),
-      FILLS(char *, target + raw_length(target), bounded_length(source, size) + 1, raw_length(target_) + 1,
-            REAL(__strncat_chk)(target, source, size, room)))
+MODEL_BEFORE(void *, __memcpy_chk, (void *target, const void *source, size_t size, size_t room),
+             cc_copies(at, target, source, size), (target, source, size, room))
+MODEL_BEFORE(void *, __memmove_chk, (void *target, const void *source, size_t size, size_t room),
+             cc_copies(at, target, source, size), (target, source, size, room))
+MODEL_BEFORE(void *, __mempcpy_chk, (void *target, const void *source, size_t size, size_t room),
+             cc_copies(at, target, source, size), (target, source, size, room))
+MODEL_BEFORE(void *, __memset_chk, (void *target, int byte, size_t size, size_t room), cc_fills(at, target, byte, size),
+             (target, byte, size, room))
+MODEL_BEFORE(char *, __strcpy_chk, (char *target, const char *source, size_t room),
+             cc_copies(at, target, source, raw_length(source) + 1), (target, source, room))
+MODEL_BEFORE(char *, __stpcpy_chk, (char *target, const char *source, size_t room),
+             cc_copies(at, target, source, raw_length(source) + 1), (target, source, room))
+MODEL_BEFORE(char *, __strcat_chk, (char *target, const char *source, size_t room),
+             cc_copies(at, target + raw_length(target), source, raw_length(source) + 1), (target, source, room))
+MODEL_FILLS(char *, __strncpy_chk, (char *target, const char *source, size_t size, size_t room), target, size, size,
+            (target, source, size, room))
+MODEL_FILLS(char *, __stpncpy_chk, (char *target, const char *source, size_t size, size_t room), target, size, size,
+            (target, source, size, room))
+MODEL_FILLS(char *, __strncat_chk, (char *target, const char *source, size_t size, size_t room),
+            target + raw_length(target), bounded_length(source, size) + 1, raw_length(target_) + 1,
+            (target, source, size, room))
 
 /* Younger than many C libraries, and small enough to be done here: what BSD's manual says. */
 static size_t limited_copy(where at, char *target, const char *source, size_t room)

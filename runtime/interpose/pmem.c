@@ -88,10 +88,8 @@ MODEL(void, pmem_drain, (void), REAL(pmem_drain)(), (drains(at), INSIDE_VOID(REA
 /* Where the file is not on persistent memory the deep ones call msync: it is recorded as such. */
 MODEL(void, pmem_deep_persist, (const void *address, size_t size), REAL(pmem_deep_persist)(address, size),
       (flushes(at, address, size), REAL(pmem_deep_persist)(address, size), drains(at)))
-MODEL(void, pmem_deep_flush, (const void *address, size_t size), REAL(pmem_deep_flush)(address, size),
-      (flushes(at, address, size), REAL(pmem_deep_flush)(address, size)))
-MODEL(int, pmem_deep_drain, (const void *address, size_t size), REAL(pmem_deep_drain)(address, size),
-      (drains(at), REAL(pmem_deep_drain)(address, size)))
+MODEL_BEFORE(void, pmem_deep_flush, (const void *address, size_t size), flushes(at, address, size), (address, size))
+MODEL_BEFORE(int, pmem_deep_drain, (const void *address, size_t size), drains(at), (address, size))
 
 #define COPIES(call, target, source, byte, size, flags)                                                                \
     (stores(at, target, source, byte, size, flags), (void)INSIDE(void *, call), stored(at, target, flags))

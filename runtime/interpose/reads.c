@@ -92,8 +92,7 @@ MODEL(int, gethostname, (char *target, size_t size), REAL(gethostname)(target, s
       TEXT(int, target, size, !got, REAL(gethostname)(target, size)))
 MODEL(int, __gethostname_chk, (char *target, size_t size, size_t room), REAL(__gethostname_chk)(target, size, room),
       TEXT(int, target, size, !got, REAL(__gethostname_chk)(target, size, room)))
-MODEL(int, getentropy, (void *target, size_t size), REAL(getentropy)(target, size),
-      FILLS(int, target, size, got ? 0 : size, REAL(getentropy)(target, size)))
+MODEL_FILLS(int, getentropy, (void *target, size_t size), target, size, got ? 0 : size, (target, size))
 
 /* several parts -------------------------------------------------------------------------------------- */
 

@@ -7,7 +7,6 @@
 
 #include "interpose/model.h"
 #include "recorder/events.h"
-#include "recorder/file_ids.h"
 #include "recorder/pool_files.h"
 #include "recorder/regions.h"
 #include "recorder/sequence.h"
@@ -230,8 +229,6 @@ static void links(where at, int from_folder, const char *from, int to_folder, co
     not_modelled(at, "link", names, 2);
     errno = saved;
 }
-MODEL(int, link, (const char *from, const char *to), REAL(link)(from, to),
-      (links(at, AT_FDCWD, from, AT_FDCWD, to), REAL(link)(from, to)))
-MODEL(int, linkat, (int from_folder, const char *from, int to_folder, const char *to, int flags),
-      REAL(linkat)(from_folder, from, to_folder, to, flags),
-      (links(at, from_folder, from, to_folder, to), REAL(linkat)(from_folder, from, to_folder, to, flags)))
+MODEL_BEFORE(int, link, (const char *from, const char *to), links(at, AT_FDCWD, from, AT_FDCWD, to), (from, to))
+MODEL_BEFORE(int, linkat, (int from_folder, const char *from, int to_folder, const char *to, int flags),
+             links(at, from_folder, from, to_folder, to), (from_folder, from, to_folder, to, flags))

@@ -9,8 +9,8 @@
 #include "interpose/model.h"
 #include "interpose/streams.h"
 #include "recorder/events.h"
-#include "recorder/file_ids.h"
 #include "recorder/marks.h"
+#include "recorder/pool_files.h"
 #include "recorder/regions.h"
 #include "recorder/sequence.h"
 
@@ -142,6 +142,8 @@ static void streamed(where at, const struct streaming *now, FILE *stream, size_t
         streamed(at, &now_, stream_, produced);                                                                        \
         got;                                                                                                           \
     }))
+#define MODEL_STREAMS(result, name, parameters, stream, produced, arguments)                                           \
+    MODEL(result, name, parameters, REAL(name) arguments, STREAMS(result, stream, produced, REAL(name) arguments))
 #define PRINTED (got < 0 ? 0 : (size_t)got)
 #define ONE (got == EOF ? 0 : 1)
 
@@ -170,38 +172,30 @@ void cc_streams_finish(where at)
 
 /* writing ------------------------------------------------------------------------------------------- */
 
-MODEL(size_t, fwrite, (const void *bytes, size_t size, size_t count, FILE *stream), REAL(fwrite)(bytes, size, count, stream),
-      STREAMS(size_t, stream, got *size, REAL(fwrite)(bytes, size, count, stream)))
-MODEL(size_t, fwrite_unlocked, (const void *bytes, size_t size, size_t count, FILE *stream),
-      REAL(fwrite_unlocked)(bytes, size, count, stream),
-      STREAMS(size_t, stream, got *size, REAL(fwrite_unlocked)(bytes, size, count, stream)))
-MODEL(int, fputs, (const char *text, FILE *stream), REAL(fputs)(text, stream),
-      STREAMS(int, stream, got < 0 ? 0 : raw_length(text), REAL(fputs)(text, stream)))
-MODEL(int, fputs_unlocked, (const char *text, FILE *stream), REAL(fputs_unlocked)(text, stream),
-      STREAMS(int, stream, got < 0 ? 0 : raw_length(text), REAL(fputs_unlocked)(text, stream)))
-MODEL(int, puts, (const char *text), REAL(puts)(text), STREAMS(int, stdout, got < 0 ? 0 : raw_length(text) + 1, REAL(puts)(text)))
-MODEL(int, fputc, (int byte, FILE *stream), REAL(fputc)(byte, stream), STREAMS(int, stream, ONE, REAL(fputc)(byte, stream)))
-MODEL(int, fputc_unlocked, (int byte, FILE *stream), REAL(fputc_unlocked)(byte, stream),
-      STREAMS(int, stream, ONE, REAL(fputc_unlocked)(byte, stream)))
-MODEL(int, putc, (int byte, FILE *stream), REAL(putc)(byte, stream), STREAMS(int, stream, ONE, REAL(putc)(byte, stream)))
-MODEL(int, putc_unlocked, (int byte, FILE *stream), REAL(putc_unlocked)(byte, stream),
-      STREAMS(int, stream, ONE, REAL(putc_unlocked)(byte, stream)))
+MODEL_STREAMS(size_t, fwrite, (const void *bytes, size_t size, size_t count, FILE *stream), stream, got *size,
+              (bytes, size, count, stream))
+MODEL_STREAMS(size_t, fwrite_unlocked, (const void *bytes, size_t size, size_t count, FILE *stream), stream, got *size,
+              (bytes, size, count, stream))
+MODEL_STREAMS(int, fputs, (const char *text, FILE *stream), stream, got < 0 ? 0 : raw_length(text), (text, stream))
+MODEL_STREAMS(int, fputs_unlocked, (const char *text, FILE *stream), stream, got < 0 ? 0 : raw_length(text),
+              (text, stream))
+MODEL_STREAMS(int, puts, (const char *text), stdout, got < 0 ? 0 : raw_length(text) + 1, (text))
+MODEL_STREAMS(int, fputc, (int byte, FILE *stream), stream, ONE, (byte, stream))
+MODEL_STREAMS(int, fputc_unlocked, (int byte, FILE *stream), stream, ONE, (byte, stream))
+MODEL_STREAMS(int, putc, (int byte, FILE *stream), stream, ONE, (byte, stream))
+MODEL_STREAMS(int, putc_unlocked, (int byte, FILE *stream), stream, ONE, (byte, stream))
 MODEL(int, _IO_putc, (int byte, FILE *stream), REAL(putc)(byte, stream), STREAMS(int, stream, ONE, REAL(putc)(byte, stream)))
-MODEL(int, putchar, (int byte), REAL(putchar)(byte), STREAMS(int, stdout, ONE, REAL(putchar)(byte)))
-MODEL(int, putchar_unlocked, (int byte), REAL(putchar_unlocked)(byte), STREAMS(int, stdout, ONE, REAL(putchar_unlocked)(byte)))
+MODEL_STREAMS(int, putchar, (int byte), stdout, ONE, (byte))
+MODEL_STREAMS(int, putchar_unlocked, (int byte), stdout, ONE, (byte))
 /* What an inlined putc_unlocked calls when the buffer is full. */
-MODEL(int, __overflow, (FILE * stream, int byte), REAL(__overflow)(stream, byte),
-      STREAMS(int, stream, byte == EOF ? 0 : ONE, REAL(__overflow)(stream, byte)))
+MODEL_STREAMS(int, __overflow, (FILE * stream, int byte), stream, byte == EOF ? 0 : ONE, (stream, byte))
 
-MODEL(int, vfprintf, (FILE *restrict stream, const char *restrict format, va_list rest), REAL(vfprintf)(stream, format, rest),
-      STREAMS(int, stream, PRINTED, REAL(vfprintf)(stream, format, rest)))
-MODEL(int, vprintf, (const char *restrict format, va_list rest), REAL(vprintf)(format, rest),
-      STREAMS(int, stdout, PRINTED, REAL(vprintf)(format, rest)))
-MODEL(int, __vfprintf_chk, (FILE * stream, int flag, const char *format, va_list rest),
-      REAL(__vfprintf_chk)(stream, flag, format, rest),
-      STREAMS(int, stream, PRINTED, REAL(__vfprintf_chk)(stream, flag, format, rest)))
-MODEL(int, __vprintf_chk, (int flag, const char *format, va_list rest), REAL(__vprintf_chk)(flag, format, rest),
-      STREAMS(int, stdout, PRINTED, REAL(__vprintf_chk)(flag, format, rest)))
+MODEL_STREAMS(int, vfprintf, (FILE *restrict stream, const char *restrict format, va_list rest), stream, PRINTED,
+              (stream, format, rest))
+MODEL_STREAMS(int, vprintf, (const char *restrict format, va_list rest), stdout, PRINTED, (format, rest))
+MODEL_STREAMS(int, __vfprintf_chk, (FILE * stream, int flag, const char *format, va_list rest), stream, PRINTED,
+              (stream, flag, format, rest))
+MODEL_STREAMS(int, __vprintf_chk, (int flag, const char *format, va_list rest), stdout, PRINTED, (flag, format, rest))
 
 #define PRINTS_TO(name, parameters, last, stream, call)                                                                \
     EXPORTED int cc_wrap_##name parameters;                                                                            \
@@ -278,16 +272,13 @@ static int flush_any(where at, FILE *stream, int (*call)(FILE *))
 }
 MODEL(int, fflush, (FILE * stream), REAL(fflush)(stream), flush_any(at, stream, REAL(fflush)))
 MODEL(int, fflush_unlocked, (FILE * stream), REAL(fflush_unlocked)(stream), flush_any(at, stream, REAL(fflush_unlocked)))
-MODEL(int, fclose, (FILE * stream), REAL(fclose)(stream), (cc_stream_closes(at, stream), REAL(fclose)(stream)))
-MODEL(int, fseek, (FILE * stream, long offset, int whence), REAL(fseek)(stream, offset, whence),
-      (flush_one(at, stream), REAL(fseek)(stream, offset, whence)))
-MODEL(int, fseeko, (FILE * stream, off_t offset, int whence), REAL(fseeko)(stream, offset, whence),
-      (flush_one(at, stream), REAL(fseeko)(stream, offset, whence)))
-MODEL(int, fseeko64, (FILE * stream, off64_t offset, int whence), REAL(fseeko64)(stream, offset, whence),
-      (flush_one(at, stream), REAL(fseeko64)(stream, offset, whence)))
-MODEL(void, rewind, (FILE * stream), REAL(rewind)(stream), (flush_one(at, stream), REAL(rewind)(stream)))
-MODEL(int, fsetpos, (FILE * stream, const fpos_t *place), REAL(fsetpos)(stream, place),
-      (flush_one(at, stream), REAL(fsetpos)(stream, place)))
+MODEL_BEFORE(int, fclose, (FILE * stream), cc_stream_closes(at, stream), (stream))
+MODEL_BEFORE(int, fseek, (FILE * stream, long offset, int whence), flush_one(at, stream), (stream, offset, whence))
+MODEL_BEFORE(int, fseeko, (FILE * stream, off_t offset, int whence), flush_one(at, stream), (stream, offset, whence))
+MODEL_BEFORE(int, fseeko64, (FILE * stream, off64_t offset, int whence), flush_one(at, stream),
+             (stream, offset, whence))
+MODEL_BEFORE(void, rewind, (FILE * stream), flush_one(at, stream), (stream))
+MODEL_BEFORE(int, fsetpos, (FILE * stream, const fpos_t *place), flush_one(at, stream), (stream, place))
 
 static FILE *stream_of_fd(FILE *stream)
 {

@@ -4,8 +4,6 @@
 #include <sys/stat.h>
 
 #include "recorder/events.h"
-#include "recorder/file_ids.h"
-#include "recorder/header.h"
 #include "recorder/locks.h"
 #include "recorder/notes.h"
 #include "recorder/pool_files.h"

@@ -2,7 +2,6 @@
  * them. */
 #include <sys/mman.h>
 
-#include "recorder/header.h"
 #include "recorder/loads.h"
 #include "recorder/process.h"
 #include "recorder/regions.h"

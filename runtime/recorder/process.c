@@ -14,8 +14,6 @@
 #include "interpose/streams.h"
 #include "recorder/addresses.h"
 #include "recorder/events.h"
-#include "recorder/file_ids.h"
-#include "recorder/header.h"
 #include "recorder/loads.h"
 #include "recorder/locks.h"
 #include "recorder/marks.h"

@@ -1,7 +1,6 @@
 /* The one order of all events: which thread may take the next number, and how. */
 #include <linux/membarrier.h>
 
-#include "recorder/header.h"
 #include "recorder/process.h"
 #include "recorder/sequence.h"
 

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "recorder/header.h"
 #include "recorder/notes.h"
 #include "recorder/process.h"
 #include "recorder/sequence.h"

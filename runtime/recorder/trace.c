@@ -5,7 +5,6 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 
-#include "recorder/header.h"
 #include "recorder/notes.h"
 #include "recorder/process.h"
 #include "recorder/sequence.h"

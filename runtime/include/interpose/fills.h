@@ -24,4 +24,7 @@ HIDDEN void cc_has_filled(where at, uint64_t seq, void *target, size_t size);
         got;                                                                                                           \
     }))
 
+#define MODEL_FILLS(result, name, parameters, target, most, size, arguments)                                           \
+    MODEL(result, name, parameters, REAL(name) arguments, FILLS(result, target, most, size, REAL(name) arguments))
+
 #endif

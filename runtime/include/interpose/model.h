@@ -41,4 +41,8 @@ HIDDEN void *cc_real(void **slot, const char *name);
         return modelled;                                                                                               \
     })
 
+/* A model that records before the call. `arguments` are in parentheses. */
+#define MODEL_BEFORE(result, name, parameters, records, arguments)                                                     \
+    MODEL(result, name, parameters, REAL(name) arguments, (records, REAL(name) arguments))
+
 #endif

@@ -5,9 +5,8 @@
  *   base         the contracts (hooks.h, trace_format.h) and raw system calls
  *   locks        locks that signal handlers cannot deadlock on
  *   process      what each process and thread keeps
- *   header       the header of the trace file, shared by all processes of the run
  *   notes        reasons why something was not recorded
- *   pool_files   which files are recorded
+ *   pool_files   which files are recorded, and their numbers
  *   snapshot     a copy of them as a crash would leave them
  *   sequence     the one order of all events
  *   addresses    at which addresses they are mapped
@@ -16,10 +15,10 @@
  *   stacks       numbers for sites and call stacks
  *   loads        records of reads
  *   events       records of updates, flushes, fences and syncs
- *   file_ids     numbers for pool files
  *   marks        standard output, operations
  *
- * So do the C files, with one exception: process.c starts, resets and ends all other parts. The models in interpose/ use
+ * So do the C files, with two exceptions: process.c starts, resets and ends all other parts, and file_ids.c, which gives
+ * the numbers, defines each with an event. The models in interpose/ use
  * all of these; the explorer uses base and registers. */
 #ifndef CRASHCHECK_RECORDER_BASE_H
 #define CRASHCHECK_RECORDER_BASE_H
@@ -44,6 +43,9 @@
 #define TLS_MODEL __attribute__((tls_model("initial-exec")))
 #define PAGE 4096ul
 #define PATH_ROOM 4096u
+
+/* The header of the trace file, mapped shared by all processes of the run: every number comes from it. */
+extern HIDDEN struct cc_trace_header *cc_header;
 
 /* Where a modelled call came from: `unit` NULL if unknown, then `depth` includes the call itself. */
 typedef struct cc_call_site where;

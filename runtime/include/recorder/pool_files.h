@@ -1,4 +1,4 @@
-/* Which files are recorded: the pool files, those in the pool folder that match a pattern. */
+/* Which files are recorded: the pool files, those in the pool folder that match a pattern; and their numbers. */
 #ifndef CRASHCHECK_RECORDER_POOL_FILES_H
 #define CRASHCHECK_RECORDER_POOL_FILES_H
 
@@ -22,5 +22,17 @@ extern HIDDEN struct file_state cc_pool_state; /* of the pool folder */
 /* Whether an open file, or what a path would name, is in the pool; `relative` is its path from there. */
 HIDDEN bool cc_in_pool(int fd, char *relative);
 HIDDEN bool cc_names_pool_file(int folder, const char *path, char *relative); /* and matches a pattern */
+
+/* Numbers of pool files (file_ids.c): equal for the same path in all processes of the run, found again by device and inode. */
+
+/* The id of an open file, or 0 if it is no pool file. A new one is defined in the trace with its first state. */
+HIDDEN uint16_t cc_pool_file(int fd);
+HIDDEN uint16_t cc_pool_file_of(int fd, const struct file_state *state, bool existed, uint64_t first_size);
+
+/* The id of a path in the pool, defined with its first state if it is new. */
+HIDDEN uint16_t cc_file_of_path(const char *relative, bool existed, uint64_t size);
+HIDDEN uint16_t cc_known_inode(uint64_t device, uint64_t inode);
+HIDDEN void cc_forget_inode(uint64_t device, uint64_t inode);
+HIDDEN void cc_file_ids_reset_lock(void);
 
 #endif

@@ -2,7 +2,6 @@
 #ifndef CRASHCHECK_RECORDER_SEQUENCE_H
 #define CRASHCHECK_RECORDER_SEQUENCE_H
 
-#include "recorder/header.h"
 #include "recorder/process.h"
 #include "recorder/snapshot.h"
 
