@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,26 @@ def test_the_second_workflow_publishes_what_the_artifacts_hold_and_nothing_where
     assert code == 0
     assert [row.split()[2] for row in asked] == [options[name] for name in names]
     assert ("left no report" in printed) == (not names)
+
+
+@pytest.mark.slow
+def test_no_module_of_the_pull_request_runs_while_the_action_is_installed(step: dict[str, str], tmp_path: Path) -> None:
+    for name in ("venv", "logging", "pip", "setuptools", "sitecustomize", "usercustomize"):
+        (tmp_path / "work" / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('{name}')\n")
+    folder = tmp_path / "installed"
+    environment = {**step, "PYTHON": sys.executable, "PYTHONPATH": str(tmp_path / "work")}
+    for what in (("key",), ("make", str(folder))):
+        subprocess.run([ROOT / ".ci" / "action-setup", *what], cwd=tmp_path / "work", env=environment, check=True)
+    assert not (tmp_path / "ran").exists()
+    assert (folder / "ready").exists()
+    asked = [folder / "venv" / "bin" / "crashcheck", "version"]
+    assert subprocess.run(asked, cwd=tmp_path / "work", check=False).returncode == 0
+
+
+def test_everything_that_the_action_installs_is_pinned_by_a_hash() -> None:
+    for name in ("action-requirements.txt", "action-zig.txt"):
+        rows = [row for row in (ROOT / ".ci" / name).read_text().splitlines() if not row.startswith("#")]
+        assert rows != []
+        assert [row for row in rows if not re.fullmatch(r"[\w.-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", row)] == []
+    script = (ROOT / ".ci" / "action-setup").read_text()
+    assert all("--require-hashes" in row or "--no-index" in row for row in re.findall(r"^ +pip (.*)$", script, re.M))
