@@ -346,14 +346,16 @@ class WorkerPool:
         """
         if base == point:
             return False, ()
-        backwards = base is not None and base > point
-        if backwards and image == ISSUED:
-            assert base is not None
-            back = self._content.taken_back(base, point)
+        content = self._content
+        if base is not None and base > point:
+            back = (content.taken_back if image == ISSUED else content.durable_back)(base, point)
             if back is not None:
                 return False, _plain(back)
-        forwards = self._content.issued if image == ISSUED else self._content.durable
-        return backwards, _plain(forwards(None if backwards else base, point))
+            base = None
+            reset = True
+        else:
+            reset = False
+        return reset, _plain((content.issued if image == ISSUED else content.durable)(base, point))
 
     def _collect(self, timeout_s: float | None = None) -> None:
         """Wait for at least one answer, or the time, and file what came."""
@@ -420,15 +422,7 @@ class WorkerPool:
 
 
 def _plain(patches: Iterable[FilePatch]) -> image_folder.Patches:
-    return tuple(
-        (
-            patch.path,
-            bool(patch.exists),
-            int(patch.size),
-            tuple((int(offset), bytes(data)) for offset, data in patch.writes),
-        )
-        for patch in patches
-    )
+    return tuple((patch.path, patch.exists, patch.size, patch.writes) for patch in patches)
 
 
 def _end_checks_of(root: Path) -> None:

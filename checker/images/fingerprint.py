@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import ranges
 from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.images.first_image import FirstImage
@@ -111,22 +111,17 @@ class Fingerprints:
                 return False
         return True
 
-    def words_before(self, pieces: Iterable[int]) -> list[tuple[int, Ints, Words]]:
-        """By file, the words that some data pieces write, ascending, and what each was before the first of them."""
-        out = []
-        for number, rows in self._rows_of(pieces):
-            words, first = np.unique(self.entries.word[rows], return_index=True)
-            out.append((number, words, self.entries.before[rows[first]]))
-        return out
+    def words_before(self, pieces: Ints) -> tuple[Ints, Words]:
+        """The words that some data pieces of one file write, ascending, and what each was before the first of them."""
+        rows = self._rows_of(pieces)
+        words, first = np.unique(self.entries.word[rows], return_index=True)
+        return words, self.entries.before[rows[first]]
 
-    def words_after(self, pieces: Iterable[int]) -> list[tuple[int, Ints, Words]]:
+    def words_after(self, pieces: Ints) -> tuple[Ints, Words]:
         """As `words_before`; what each word was after the last of them."""
-        out = []
-        for number, rows in self._rows_of(pieces):
-            rows = rows[::-1]
-            words, last = np.unique(self.entries.word[rows], return_index=True)
-            out.append((number, words, self.entries.value[rows[last]]))
-        return out
+        rows = self._rows_of(pieces)[::-1]
+        words, last = np.unique(self.entries.word[rows], return_index=True)
+        return words, self.entries.value[rows[last]]
 
     def silent(self) -> NDArray[np.bool_]:
         """Data pieces that leave each of their words as it was."""
@@ -136,14 +131,10 @@ class Fingerprints:
         whole: NDArray[np.bool_] = same[entries.start[1:]] - same[entries.start[:-1]] == many
         return whole & np.equal(self.graph.kind, DATA)
 
-    def _rows_of(self, pieces: Iterable[int]) -> list[tuple[int, Ints]]:
-        """By file, the rows of some pieces in `entries`, in the pieces' order."""
+    def _rows_of(self, pieces: Ints) -> Ints:
+        """The rows of some pieces, which ascend, in `entries`."""
         start = self.entries.start
-        ids = np.array(sorted(pieces), dtype=np.int64)
-        many = start[ids + 1] - start[ids]
-        rows = np.arange(int(many.sum())) + np.repeat(start[ids] - np.cumsum(many) + many, many)
-        files = np.repeat(self.graph.file[ids], many)
-        return [(number, rows[files == number]) for number in np.unique(files).tolist()]
+        return ranges(start[pieces], start[pieces + 1] - start[pieces])
 
     def _base(self, point: int, full: bool) -> list[_Row]:
         """The rows of the point's full image, or of its durable one."""
