@@ -134,6 +134,9 @@ static void renamed(where at, const struct name *to, uint16_t from, uint16_t fil
         cc_regions_rename(from, file);
     long fd = raw4(SYS_openat, to->folder, (long)to->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0);
     if (!raw_failed(fd)) {
+        char path[PATH_ROOM];
+        if (!from && cc_real_path((int)fd, path))
+            cc_regions_adopt(file, path);
         known = cc_state_of_fd((int)fd, &state) && record_content(at, file, fd, state.size);
         raw3(SYS_close, fd, 0, 0);
     }

@@ -3,6 +3,7 @@
 
 #include "recorder/locks.h"
 #include "recorder/notes.h"
+#include "recorder/kernel_maps.h"
 #include "recorder/process.h"
 #include "recorder/regions.h"
 
@@ -251,5 +252,31 @@ void cc_regions_rename(uint16_t from, uint16_t to)
     }
     atomic_store(&count, kept);
     end_change();
+    cc_regions_unlock(signals);
+}
+
+struct adoption {
+    uint16_t file;
+    const char *path;
+    size_t length;
+};
+
+static bool adopt(const struct kernel_mapping *mapping, void *data)
+{
+    const struct adoption *wanted = data;
+    if (mapping->shared && !mapping->deleted && mapping->length == wanted->length &&
+        raw_same(mapping->path, wanted->path, wanted->length) && !overlapping(mapping->start, mapping->end))
+        cc_region_add(&(struct region){.start = mapping->start,
+                                       .end = mapping->end,
+                                       .offset = mapping->offset,
+                                       .file = wanted->file,
+                                       .flags = (uint8_t)(CC_MAP_SHARED | (mapping->writable ? CC_MAP_WRITE : 0))});
+    return false;
+}
+
+void cc_regions_adopt(uint16_t file, const char *path)
+{
+    uint64_t signals = cc_regions_lock();
+    cc_each_mapping(adopt, &(struct adoption){file, path, raw_length(path)});
     cc_regions_unlock(signals);
 }

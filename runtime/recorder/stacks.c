@@ -1,8 +1,8 @@
 /* Call stacks, as nodes of one calling-context tree per process, and units, as ranges of site numbers. */
-#include <fcntl.h>
 #include <sys/mman.h>
 
 #include "recorder/notes.h"
+#include "recorder/kernel_maps.h"
 #include "recorder/process.h"
 #include "recorder/sequence.h"
 #include "recorder/stacks.h"
@@ -60,69 +60,30 @@ void cc_stacks_forget(void)
     atomic_fetch_add(&cc_stack_generation, 1);
 }
 
-/* A reader of /proc/self/maps, a character at a time: "5500-5600 r-xp 00000000 00:00 0    /path". */
-struct maps_reader {
-    uint64_t address;       /* looked for */
-    uint64_t bound[2];      /* of the line's range */
-    uint32_t field;         /* 0, 1: in the bounds; 2: after them */
-    bool here;              /* the line is the one */
+/* The module that holds an address. */
+struct module {
+    uint64_t address;
     char *path;
     size_t length;
 };
 
-static void read_bound(struct maps_reader *line, char c)
+static bool is_module(const struct kernel_mapping *mapping, void *data)
 {
-    if (c != '-' && c != ' ') {
-        line->bound[line->field] = line->bound[line->field] * 16 + (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-        return;
-    }
-    line->field++;
-    line->here = line->field == 2 && line->address >= line->bound[0] && line->address < line->bound[1];
-}
-
-/* Whether this character ends the line that was looked for. */
-static bool read_maps_char(struct maps_reader *line, char c)
-{
-    if (c == '\n') {
-        if (line->here)
-            return true;
-        line->field = 0;
-        line->bound[0] = line->bound[1] = 0;
-        line->length = 0;
-    } else if (line->field < 2) {
-        read_bound(line, c);
-    } else if ((c == '/' || line->length) && line->length < PATH_ROOM - 1) {
-        line->path[line->length++] = c;
-    }
-    return false;
-}
-
-static bool find_in_maps(int fd, struct maps_reader *line)
-{
-    char buffer[512];
-    long got;
-    while ((got = raw3(SYS_read, fd, (long)buffer, sizeof buffer)) > 0)
-        for (long i = 0; i < got; i++)
-            if (read_maps_char(line, buffer[i]))
-                return true;
-    return line->here;
+    struct module *module = data;
+    if (module->address < mapping->start || module->address >= mapping->end)
+        return false;
+    raw_move(module->path, mapping->path, mapping->length);
+    module->length = mapping->length;
+    return true;
 }
 
 /* The absolute path of the module that holds `address`, from the kernel: dladdr takes a lock and gives argv[0]
  * for the program itself. Its length, 0 if there is none. */
 static size_t module_of(const void *address, char *path)
 {
-    long fd = raw3(SYS_open, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
-    if (raw_failed(fd))
-        return 0;
-    struct maps_reader line = {.address = (uint64_t)(uintptr_t)address, .path = path};
-    bool found = find_in_maps((int)fd, &line);
-    raw3(SYS_close, fd, 0, 0);
-    static const char deleted[] = " (deleted)";
-    size_t tail = sizeof deleted - 1;
-    if (line.length > tail && raw_same(path + line.length - tail, deleted, tail))
-        line.length -= tail;
-    return found ? line.length : 0;
+    struct module module = {.address = (uint64_t)(uintptr_t)address, .path = path};
+    cc_each_mapping(is_module, &module);
+    return module.length;
 }
 
 /* Gives the unit its range of global site ids and records it. Two threads that meet it at once may record

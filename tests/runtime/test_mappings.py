@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.analyzer.trace.completeness import check
+from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime.build import RuntimeLibrary
 from support.decode import BULK, JOINED, NT
 
@@ -73,6 +75,12 @@ def test_a_copy_across_mappings_is_one_update(recorded: Callable[..., tuple]) ->
     trace, _ = recorded("maps", "side-by-side")
     assert stores(trace) == [(1, 4094, b"abcd"), (1, 8190, b"ef"), (1, 0, b"gh"), (1, 0, b"z")]
     assert [bool(event.flags & JOINED) for event in trace.of("STORE")] == [False, False, True, False]
+
+
+def test_a_mapping_is_recorded_while_its_file_has_a_watched_name(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("maps", "takes-a-name")
+    assert stores(trace) == [(1, 4098, b"b"), (1, 4, b"c")]
+    assert check(read(recording.trace), recording.first, recording.pool).whole
 
 
 def test_the_programs_own_address_is_respected_and_noted(recorded: Callable[..., tuple]) -> None:

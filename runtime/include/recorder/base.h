@@ -10,6 +10,7 @@
  *   snapshot     a copy of them as a crash would leave them
  *   sequence     the one order of all events
  *   addresses    at which addresses they are mapped
+ *   kernel_maps  the kernel's list of the process's mappings
  *   regions      which address ranges hold them
  *   trace        the trace file and its writers
  *   stacks       numbers for sites and call stacks

@@ -34,6 +34,8 @@ HIDDEN void *cc_scratch(size_t count, size_t size);
 HIDDEN void cc_scratch_free(void *room, size_t count, size_t size);
 
 HIDDEN void cc_regions_rename(uint16_t from, uint16_t to);       /* mappings of one file are now of another, or of none: 0 */
+/* Mappings of the file at `path`, made while it was no pool file, are regions of `file` from now on. */
+HIDDEN void cc_regions_adopt(uint16_t file, const char *path);
 HIDDEN bool cc_region_overlaps(uintptr_t start, uintptr_t end);
 
 /* Finds the region of `address` and the version at which it is valid; else `next`, unless NULL, becomes the start of the

@@ -93,6 +93,23 @@ static void side_by_side(const char *pool, char **arguments)
     STORE(1, at, 'z');
 }
 
+/* Stores through a mapping while its file has a name that is recorded, and while it has another. */
+static void takes_a_name(const char *pool, char **arguments)
+{
+    (void)arguments;
+    int fd = open_file(pool, "a.tmp", 8192), old = open_file(pool, "a.db", 4096);
+    char *at = map_file(fd, 8192), *replaced = map_file(old, 4096);
+    STORE(1, at + 1, 'x');
+    NEED(rename(in_pool(pool, "a.tmp"), in_pool(pool, "a.db")) == 0);
+    STORE(2, at + 4098, 'b');
+    STORE(3, replaced, 'x');
+    NEED(rename(in_pool(pool, "a.db"), in_pool(pool, "a.tmp")) == 0);
+    STORE(4, at + 3, 'x');
+    NEED(rename(in_pool(pool, "a.tmp"), in_pool(pool, "a.db")) == 0);
+    STORE(5, at + 4, 'c');
+    NEED(munmap(at, 8192) == 0);
+}
+
 static void private_mapping(const char *pool, char **arguments)
 {
     (void)arguments;
@@ -181,6 +198,7 @@ int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {{"two-mappings", two_mappings}, {"two-files", two_files}, {"moved", moved},
         {"unmapped-in-parts", unmapped_in_parts}, {"private", private_mapping}, {"many", many}, {"side-by-side", side_by_side}, {"own-address", own_address},
+        {"takes-a-name", takes_a_name},
         {"where", where_mapped}, {"linked", linked}, {"synced", synced}, {"bulk", bulk}, {NULL, NULL}};
     return play(scenes, argc, argv);
 }
