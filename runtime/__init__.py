@@ -1,1 +1,5 @@
-"""The recorder inside the program under test, and how a workload is run under it."""
+"""The recorder inside the program under test, and how a workload is run under it.
+
+Other rooms import `build`, `exploration`, `patterns`, `record`, `seal`, `sparse`, `supervise`, `trace_format` and
+`validate`.
+"""

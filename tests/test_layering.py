@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -145,3 +146,29 @@ def test_the_rooms_of_the_checker_import_one_way() -> None:
         and name not in READ_BY_FINDINGS
     ]
     assert against == []
+
+
+def room_folder(module: str, path: Path) -> str:
+    """The folder of a module, as a dotted name: that is its room."""
+    return module if path.name == "__init__.py" else module.rpartition(".")[0]
+
+
+def test_every_room_names_in_its_docstring_the_modules_that_other_rooms_import() -> None:
+    paths = dict(modules())
+    rooms = {name: path for name, path in paths.items() if path.name == "__init__.py" and name.count(".") > 1}
+    rooms["crashcheck.runtime"] = paths["crashcheck.runtime"]
+    used: dict[str, set[str]] = {room: set() for room in rooms}
+    for module, path in paths.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or node.module is None:
+                continue
+            for full in {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)} & paths.keys() - rooms:
+                room = full.rpartition(".")[0]
+                if room in rooms and room != room_folder(module, path):
+                    used[room].add(full.rpartition(".")[2])
+    for room, path in rooms.items():
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        first, *rest = docstring.split("\n\n")
+        assert re.fullmatch(r"(?:[^.\n]|\.\w)+\.", first), f"{room}: the first paragraph is one sentence on one line"
+        named = [line for line in rest if line.startswith("Other rooms import ")]
+        assert set(re.findall(r"`(\w+)`", "".join(named))) == used[room], room

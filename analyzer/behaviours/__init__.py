@@ -1,6 +1,8 @@
 """Update behaviours: the updates that do one task together.
 
 Returns `Behaviours`, and `BehaviourGroup`s: the search tests the representative of a group instead of every member.
+
+Other rooms import `layout`, `sites`, `static_types`, `type_evidence` and `updates`.
 """
 
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours, find_behaviours

@@ -2,4 +2,6 @@
 
 It hands on objects with hooks, and in each the program facts (`facts`): sites, types and static dependences. Nothing is
 imported here: a configure probe must not pay for what only a build needs.
+
+Other rooms import `facts`.
 """

@@ -2,6 +2,8 @@
 
 Returns `AnticipatingInvariants`, learned from passing runs, and `Deviance`: how unusual each update behaviour is among
 those of its run.
+
+Other rooms import `anticipating` and `predecessors`.
 """
 
 from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, observe

@@ -2,6 +2,8 @@
 
 Returns `Inferred`, the invariants and the crash states that would violate them, and `RankedGroup`s, the groups in the
 order in which they are tested.
+
+Other rooms import `check_reads` and `ranking`.
 """
 
 from crashcheck.analyzer.invariants.inference import Inferred, infer

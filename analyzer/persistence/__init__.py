@@ -1,5 +1,8 @@
-"""What may survive a crash: the models of docs/crash-model.md, one file each. A trace becomes a
-`PersistenceGraph`: the atomic pieces of updates, and which of them must persist before which.
+"""What may survive a crash: the models of docs/crash-model.md, one file each.
+
+A trace becomes a `PersistenceGraph`: the atomic pieces of updates, and which of them must persist before which.
+
+Other rooms import `graph`, `graph_files`, `pieces` and `redundant_persists`.
 """
 
 from __future__ import annotations

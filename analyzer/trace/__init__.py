@@ -1,6 +1,8 @@
 """Reads a recorded trace and returns a `Trace`: the events of all threads in one order, with files, stacks and sites.
 
 `dump` prints one as text; `completeness` compares what it replays to with the image that the workload left.
+
+Other rooms import `accesses`, `completeness`, `dump` and `reader`.
 """
 
 from crashcheck.analyzer.trace.reader import Facts, Trace, WatchedFile, read

@@ -1,4 +1,6 @@
 """Running the check on crash images: worker processes, each run bounded in time, memory and output.
 
 Returns how each run ended (`Run`); what that means for its crash state is for an oracle to judge.
+
+Other rooms import `check_command`, `process` and `worker_pool`.
 """

@@ -1,4 +1,6 @@
 """Crash images: the bytes that a crash state leaves in the files, and the folders that hold them for a check.
 
 Returns patches from one image to the next, and fingerprints that are equal exactly where images are.
+
+Other rooms import `image_folder`, `real_files` and `transition`.
 """

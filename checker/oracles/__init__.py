@@ -1,6 +1,8 @@
 """Oracles, one file per oracle: what a run of the check means for its crash state.
 
 Returns `Verdict`s: through `Executor`, which runs the check on states, or `VerdictCache`, which remembers verdicts.
+
+Other rooms import `executor`, `output_equivalence`, `prepare` and `verdict_cache`.
 """
 
 from __future__ import annotations

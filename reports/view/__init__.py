@@ -1,4 +1,6 @@
 """What a reader is shown of a run: plain strings and numbers, chosen once for every format.
 
 `run_view.build_view` takes a `RunResult` and hands a `RunView` to the formats; only `sentences` writes prose.
+
+Other rooms import `diagrams`, `excerpts`, `failing_behaviour`, `numbers`, `run_view`, `sentences` and `text`.
 """

@@ -2,4 +2,6 @@
 
 `reader.read_functions` hands on a unit's summaries, kept in its facts; `interprocedural.site_dependences` those of all
 units, closed over calls.
+
+Other rooms import `interprocedural`, `reader` and `summaries`.
 """

@@ -2,4 +2,6 @@
 
 `client.main` is what the commands run; `wrapper.run` does the same in the calling process. Nothing is imported here:
 the client must stay light.
+
+Other rooms import `client` and `toolchain`.
 """

@@ -2,4 +2,6 @@
 
 `text.read_module` hands on a module cut into parts, `debuginfo.DebugInfo` its metadata, `typemap.TypeMap` the names of
 what its instructions write.
+
+Other rooms import `debuginfo`, `layouts`, `text` and `typemap`.
 """
