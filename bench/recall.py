@@ -31,7 +31,7 @@ from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
 from crashcheck.recording import RecordedRun, build, record_check_reads, record_run
-from crashcheck.search_setup import executor_of, snapshots_of, strategy_of
+from crashcheck.search_setup import early_states, executor_of, snapshots_of, strategy_of
 
 STRUCTURES = CHECKOUT / "examples" / "structures"
 OUTPUT = CHECKOUT / "build" / "bench" / "recall.json"
@@ -203,12 +203,13 @@ def _search(
         if progress.findings and not to_the_end:
             raise _Found(progress.executed)
 
-    plan = strategy_of(config, run)
+    budget = Budget(seconds)
+    plan = strategy_of(config, run, early=early_states(budget))
     search = Search(
         run.subject,
         executor,
         plan,
-        Budget(seconds),
+        budget,
         jobs=pipeline.cores(),
         progress=watch,
         snapshot=snapshots_of(config, run, work),

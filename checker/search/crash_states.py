@@ -155,7 +155,7 @@ class Search:
         self._show()
 
     def _is_same(self, candidate: Candidate[Choice], as_place: int) -> None:
-        if self._plan.groups:
+        if self._plan.groups or candidate.choice.family:
             self._stats.same(candidate.place, candidate.choice, as_place)
 
     # -- reporting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from crashcheck.checker.budget import Left, OutOfTime, endless, within
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.checker.strategies.early import first_states
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.leftovers import Leftovers
 from crashcheck.checker.strategies.plan import Choice, Chosen, Infer, Planned
@@ -25,11 +26,13 @@ from crashcheck.checker.strategies.random_ideals import Random
 from crashcheck.checker.strategies.representative import Representative
 from crashcheck.checker.strategies.round_robin import Phase, RoundRobin
 from crashcheck.checker.strategies.violations import violating
-from crashcheck.interruption import KeepOn
+from crashcheck.interruption import Background, KeepOn, always, both
 
 MOST = 1 << 20  # states that are remembered so that each comes once; beyond them only the exhaustive search goes on
 _SHARE = 0.5  # of the seconds of a budget that likely invariants may take
 _FIRST_TURN = 32  # states of a group in its first turn of a phase; twice as many in each further one
+_LONG = 50_000  # events; the groups of a shorter trace are ranked at once
+_EVENTS_A_STATE = 1_000  # to rank so many takes about as long as to test a few states
 _PARTS = 4  # of one update that count as sites of their own
 
 # How often each phase has its turn while it lasts, so that none holds up the others for long.
@@ -62,7 +65,8 @@ class Ranked:
 
     Run to its end, it has given exactly the states of the exhaustive search. `infer` gives likely invariants,
     `deviance` says which behaviours are unusual, `changed` which sites are new, `library` which are in the sources of a
-    library: groups of these alone come last. Without facts, behaviours are named by call stack.
+    library: groups of these alone come last. Without facts, behaviours are named by call stack. `early`: at most so
+    many states are tested while the groups of a long trace are being ranked.
     """
 
     facts: Facts | None = None
@@ -70,6 +74,7 @@ class Ranked:
     deviance: Callable[[Behaviours], Deviance] | None = None
     changed: Callable[[StaticSite], bool] | None = None
     library: Callable[[StaticSite], bool] | None = None
+    early: int = 0
     name: str = "ranked"
 
     def plan(self, space: StateSpace, left: Left = endless) -> RankedPlan:
@@ -89,6 +94,9 @@ class RankedPlan:
         self._evidence: Inferred = _NOT_INFERRED
         self._planned: tuple[Planned, ...] = ()
         self._found: Behaviours | None = None
+        self._early = min(options.early, len(space.graph.trace.events) // _EVENTS_A_STATE)
+        if len(space.graph.trace.events) < _LONG:
+            self._early = 0
 
     @property
     def groups(self) -> tuple[Planned, ...]:
@@ -96,6 +104,8 @@ class RankedPlan:
 
     @property
     def notes(self) -> tuple[str, ...]:
+        if self._early and self._found is None:
+            return ("the search ended before the groups were ranked: raise the budget",)
         return (self._evidence.note,) if self._evidence is _TOO_LONG else ()
 
     @property
@@ -116,6 +126,8 @@ class RankedPlan:
         return len(self._found) if self._found is not None else 0
 
     def choices(self) -> Iterator[Choice]:
+        if self._early and self._found is None:
+            yield from self._while_ranking()
         self._prepare()
         assert self._found is not None
         by_number = {planned.number: planned for planned in self._planned}
@@ -142,11 +154,28 @@ class RankedPlan:
         for planned in self._planned:
             planned.complete = True
 
-    def _prepare(self) -> None:
+    def _while_ranking(self) -> Iterator[Choice]:
+        """States of the first operations, as many whatever the time; from the first one on, a thread ranks the groups.
+
+        The first check does not wait for the ranking, and what is tested does not depend on how long that takes.
+        """
+        ranking: Background | None = None
+        try:
+            for state in islice(first_states(self._canonical), self._early):
+                if self._chosen.new(choice := Choice(state, 0, "early"), None):
+                    yield choice
+                ranking = ranking or Background(self._prepare)
+            if ranking is not None:
+                ranking.wait()
+        finally:
+            if ranking is not None:
+                ranking.end()
+
+    def _prepare(self, keep_on: KeepOn = always) -> None:
         if self._found is not None:
             return
-        options, keep_on = self._options, within(self._left, _SHARE)
-        found = self._found = find_behaviours(self._space.graph, options.facts)
+        options, keep_on = self._options, both(keep_on, within(self._left, _SHARE))
+        found = find_behaviours(self._space.graph, options.facts)
         made = find_groups(found)
         deviance = options.deviance(found) if options.deviance is not None else None
 
@@ -168,6 +197,7 @@ class RankedPlan:
         self._planned = tuple(
             Planned(each, Representative(self._canonical, each.group.representative)) for each in in_order
         )
+        self._found = found
 
     def _phases(self, rest: Iterator[CrashState]) -> dict[str, Iterator[Choice]]:
         assert self._found is not None

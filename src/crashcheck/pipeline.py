@@ -25,6 +25,7 @@ from crashcheck.recording import RecordedRun, built, record_check_reads_in_budge
 from crashcheck.search_setup import (
     InferOnce,
     check_uncrashed,
+    early_states,
     executor_of,
     recovery_search_of,
     search_recoveries,
@@ -96,8 +97,8 @@ def search(
 
     subject, folder = recorded.subject, recorded.folder
     inferring = InferOnce(recorded)
-    strategy = strategy_of(config, recorded, changed, inferring)
     budget = Budget(config.budget.seconds, config.budget.states)
+    strategy = strategy_of(config, recorded, changed, inferring, early_states(budget))
     oracle = prepare.choose_oracle(config, subject, folder)
     with executor_of(config, recorded, folder, jobs, oracle) as executor:
         prepare.prepare_oracle(oracle, executor, on_phase)

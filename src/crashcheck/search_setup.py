@@ -49,6 +49,7 @@ from crashcheck.source import SourceTree
 
 _KEPT_BYTES = 16 * 1024  # of a check's output, to be shown in a report; output equivalence keeps more
 _NO_RECOVERY = "--depth 2: the check updated no watched file of any crash image: there was no recovery to crash"
+_EARLY = 1_000  # states of a long trace that are tested while its groups are being ranked, at most
 _FIXES_MOST_S = 10.0  # for trying fixes, at most
 _FIXES_SHARE = 0.2  # of the budget's seconds, at most
 
@@ -193,14 +194,18 @@ class InferOnce:
 
 
 def strategy_of(
-    config: Config, run: RecordedRun, changed: ChangedCode | None = None, inferring: Infer | None = None
+    config: Config,
+    run: RecordedRun,
+    changed: ChangedCode | None = None,
+    inferring: Infer | None = None,
+    early: int = 0,
 ) -> Strategy:
-    """The configured strategy. `changed`: code whose states ranked tries first."""
+    """The configured strategy. `changed`: code whose states ranked tries first; `early`: as Ranked has it."""
     match config.strategy.name:
         case "bounded":
             return strategy("bounded", deviations=config.strategy.deviations)
         case "ranked":
-            return ranked(run, changed, inferring, library_of(config, run.facts))
+            return ranked(run, changed, inferring, library_of(config, run.facts), early)
         case "pathfinder":
             return strategy("pathfinder", facts=run.facts)
         case "witcher":
@@ -229,10 +234,16 @@ def ranked(
     changed: ChangedCode | None = None,
     inferring: Infer | None = None,
     library: Callable[[StaticSite], bool] | None = None,
+    early: int = 0,
 ) -> Ranked:
     """The ranked strategy."""
     holds_site = changed.holds_site if changed is not None else None
-    return Ranked(run.facts, inferring or InferOnce(run), measure_deviance, holds_site, library)
+    return Ranked(run.facts, inferring or InferOnce(run), measure_deviance, holds_site, library, early)
+
+
+def early_states(budget: Budget) -> int:
+    """How many states are tested before the groups are ranked, at most: few, if the budget counts states."""
+    return _EARLY if budget.states is None else min(_EARLY, budget.states // 8)
 
 
 def recovery_search_of(

@@ -1,0 +1,48 @@
+"""Crash states that need no analysis of the run: what a long trace is tested with while its groups are being ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from crashcheck.checker.states.canonical import CanonicalStates
+from crashcheck.checker.states.signature import by_call
+from crashcheck.checker.states.space import CrashState
+from crashcheck.runtime.trace_format import Kind
+
+_POINTS = 4_096  # crash points that are visited
+_PENDING = 64  # with more pending than that, only all or nothing of it is lost
+
+
+def first_states(canonical: CanonicalStates) -> Iterator[CrashState]:
+    """At the crash points from the first operation on: everything, nothing, and one granule's updates lost or kept.
+
+    Of each site signature only the first state, under its canonical name.
+    """
+    space = canonical.space
+    signatures, seen = by_call(space), set[bytes]()
+    begins = np.flatnonzero(space.graph.trace.events["kind"] == Kind.MARK_BEGIN)
+    first = int(np.searchsorted(space.points.event, begins[0])) if len(begins) else 0
+    for point in islice(range(first, len(space.points)), _POINTS):
+        for state in _at(canonical, point):
+            signature = signatures.of(state)
+            if signature not in seen:
+                seen.add(signature)
+                yield canonical.first(state)
+
+
+def _at(canonical: CanonicalStates, point: int) -> Iterator[CrashState]:
+    space = canonical.space
+    pending = space.pending(point)
+    yield space.full(point)
+    if not pending:
+        return
+    yield space.empty(point)
+    if len(pending) > _PENDING:
+        return
+    for granule in dict.fromkeys(space.graph.granule[list(pending)].tolist()):
+        mine = [id_ for id_ in pending if space.graph.granule[id_] == granule]
+        yield space.drop(point, mine)
+        yield space.keep(point, mine)
