@@ -124,6 +124,13 @@ class Location:
         return self.variable or self.expression
 
     @property
+    def called_from(self) -> Frame | None:
+        """Of a place outside the project: the innermost call in the project's own source that led there, if any."""
+        if not self.file.startswith("/"):
+            return None
+        return next((frame for frame in self.stack if frame.line and not frame.file.startswith("/")), None)
+
+    @property
     def point(self) -> SourcePoint:
         """The key of the place."""
         return SourcePoint(self.file, self.line, self.column)

@@ -2,5 +2,6 @@
 
 A search hands failing states to the classifier and the causes to the register, which hands on findings.
 
-Other rooms import `call_chains`, `classify`, `describe`, `prefix_proof`, `provenance` and `register`.
+Other rooms import `call_chains`, `classify`, `describe`, `prefix_proof`, `provenance`, `register` and
+`undo_logs`.
 """

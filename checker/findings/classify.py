@@ -5,6 +5,7 @@ X is the lost update to blame, Y the one that persisted although X did not (docs
 1. The state of a cause fails: the check was run on it. Where the budget ends first, kind, X and Y are a guess, and
    `complete` is False.
 2. X is the first update that the smallest state lost; Y the last of the later ones that it needs persisted to fail.
+   If Y is the size of a file, and the state lost bytes of the same write, X is those bytes.
 3. A cause is a `prefix` only if the check fails with no update reordered.
 4. Runs are asked for in one fixed order: the same verdicts give the same cause.
 
@@ -60,6 +61,7 @@ class Cause:
     until: int | None = None  # of a prefix: the piece with which the program is right again; None if not known
     complete: bool = True  # False where the budget ended first
     given_up: bool = False  # of a prefix: the beginning of the stretch was searched for, and not found
+    former: int | None = None  # the first update lost, where X is the bytes of a file that grew without them
 
 
 class Classifier:
@@ -237,10 +239,26 @@ class Classifier:
         later = [p for p in space.persisted(state) if subject.event_of(p) >= event]
         _, needed = minimise.fewest_persisted(space, state, later, fails, together)
         kept = max(needed, key=subject.in_order)
+        former = None
         if subject.event_of(kept) != event:
-            return Cause(Kind.ORDERING, state, verdict, first, kept)
+            without = self._size_without(state, kept)
+            if without is None:
+                return Cause(Kind.ORDERING, state, verdict, first, kept)
+            first, former = without, first
         kind = Kind.RECOVERY_FAILURE if verdict.outcome in _DIED else Kind.ATOMICITY
-        return Cause(kind, state, verdict, first, kept, torn=True)
+        return Cause(kind, state, verdict, first, kept, torn=True, former=former)
+
+    def _size_without(self, state: CrashState, kept: int) -> int | None:
+        """Of a size that persisted: the first bytes of the same write that did not. The check reads what nobody wrote.
+
+        The state is a smallest one: with these bytes persisted it passes, as with any other that it lost.
+        """
+        subject = self._subject
+        if subject.graph.piece(kept).kind != "size":
+            return None
+        event = subject.event_of(kept)
+        lost = (piece for piece in subject.space.lost(state) if subject.event_of(piece) == event)
+        return min((piece for piece in lost if subject.graph.piece(piece).kind == "data"), default=None)
 
     def guess(self, state: CrashState, verdict: Verdict) -> Cause:
         """Without runs: X is the first lost update, Y the last one that persisted after it."""

@@ -66,6 +66,7 @@ class Traits:
     due: Due = Due.AT_ONCE
     uncertain: bool = False  # not proved
     half_store: bool = False  # needs half of a misaligned store
+    unlogged: bool = False  # its operation logs other updates before it makes them, and not X
     bare: frozenset[int] = frozenset()  # operations in which X's place stores, if none of them persists anything
 
     @property
@@ -171,7 +172,7 @@ def fixed_together(one: Traits, other: Traits) -> bool:
         return same_pair or ((one.section or other.section) and _one_section(one, other))
     if one.section or other.section:
         section, loss = (one, other) if one.section else (other, one)
-        return loss.lacks is not None and (_of_section(section, loss) or _doubted(section, loss))
+        return loss.lacks is not None and (_of_section(section, loss) or _not_covered(section, loss))
     if one.lacks is None or one.lacks is not other.lacks:
         return False
     if one.lost == other.lost:
@@ -252,9 +253,13 @@ def _of_section(section: Traits, loss: Traits) -> bool:
     return (same or replaced) and _same_harm(section, loss)
 
 
-def _doubted(section: Traits, loss: Traits) -> bool:
-    """A section that is not proved, of a store whose loss is: a store that no log entry covers shows in both ways."""
-    return section.uncertain and not loss.uncertain and _named(loss.lost) and loss.lost in (section.kept, section.lost)
+def _not_covered(section: Traits, loss: Traits) -> bool:
+    """A section, and the loss of one of its two stores: a store that no log entry covers shows in both ways.
+
+    Either the trace shows that it is not logged, as others are; or the section is not proved, and the loss is.
+    """
+    same = _named(loss.lost) and loss.lost in (section.kept, section.lost)
+    return same and (loss.unlogged or (section.uncertain and not loss.uncertain))
 
 
 def _same_harm(one: Traits, other: Traits) -> bool:

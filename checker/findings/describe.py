@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from crashcheck.analyzer.persistence.pieces import DATA
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.results import Kind as FindingKind
 from crashcheck.checker.results import Location
@@ -58,10 +61,17 @@ def _line_of(subject: Subject, piece: int) -> str:
 
 
 def _lines_of(subject: Subject, *pieces: int | None) -> str:
-    """The lines of some updates in parentheses, a file that repeats left out: " (hash.c:42, 40)"; "" without any."""
+    """The lines of some updates in parentheses, a file that repeats left out: " (hash.c:42, 40)"; "" without any.
+
+    Of updates in a library, with the call in the project's own source: " (obj.c:42, 40, called from app.c:7)".
+    """
     lines = list(dict.fromkeys(filter(None, (_line_of(subject, piece) for piece in pieces if piece is not None))))
     files = [line.rpartition(":")[0] for line in lines]
     shown = [line.rpartition(":")[2] if at and files[at] == files[at - 1] else line for at, line in enumerate(lines)]
+    places = [subject.provenance.of(subject.event_of(piece)) for piece in pieces if piece is not None]
+    if all(place is not None and place.file.startswith("/") for place in places):
+        calls = (place.called_from for place in places if place is not None)
+        shown += [f"called from {spoken(call.file)}:{call.line}" for call in calls if call is not None][:1]
     return f" ({', '.join(shown)})" if shown else ""
 
 
@@ -92,11 +102,24 @@ def _torn_store(subject: Subject, cause: Cause, kept: int) -> str:
     if kind != "data" and lost is not None and subject.graph.piece(lost).kind == "data":
         # A write past the end: the file's size and the bytes persist apart.
         what = f"{name_of(subject, kept)} can survive a crash without {name_of(subject, lost)}"
-        return f"{what} of the same call, which {_harm(cause)}{_lines_of(subject, kept)}"
+        reads = " and reads zeros there" if _reads_zeros(subject, lost) else ""
+        return f"{what} of the same call, which {_harm(cause)}{reads}{_lines_of(subject, kept)}"
     what = f"part of {name_of(subject, kept)} can survive a crash without the rest"
     if kind == "data" and lost is not None:
         what += f" (offset {_offset(subject, kept)} without offset {_offset(subject, lost)})"
     return f"{what}, which {_harm(cause)}{_lines_of(subject, kept)}"
+
+
+def _reads_zeros(subject: Subject, lost: int) -> bool:
+    """Whether nothing was written before where a lost update is, nor was the first image anything but zeros there."""
+    graph = subject.graph
+    low, size = int(graph.offset[lost]), int(graph.size[lost])
+    same = (graph.file[:lost] == graph.file[lost]) & (graph.kind[:lost] == DATA)
+    before = graph.offset[:lost].astype(np.int64)
+    if np.any(same & (before < low + size) & (before + graph.size[:lost].astype(np.int64) > low)):
+        return False
+    words = np.arange(low // 8, -(-(low + size) // 8), dtype=np.int64)
+    return not subject.content.first.words(int(graph.file[lost]), words).any()
 
 
 def _moment(subject: Subject, cause: Cause) -> str:

@@ -22,6 +22,7 @@ from crashcheck.checker.findings.flushers import UsualFlushes
 from crashcheck.checker.findings.identity import AT, FindingKey, Identities, Origin
 from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, TRACE_ALL, PrefixProof
 from crashcheck.checker.findings.schedule import Schedule
+from crashcheck.checker.findings.undo_logs import UndoLogs
 from crashcheck.checker.results import TO_SETTLE, Finding, Kind, Location
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
@@ -232,11 +233,23 @@ class Register:
             bare = self._bare(one.lost) if one.lacks is not None else frozenset()
             half = bool(self.subject.torn(draft.cause.state))
             traits.append(replace(one, uncertain=bool(draft.uncertain), half_store=half, bare=bare))
-        traits = deduplicate.mark_usual(traits, self._storing)
+        traits = deduplicate.mark_usual(self._mark_unlogged(traits), self._storing)
         out = []
         for members in deduplicate.bugs_of(traits):
             first = deduplicate.leader(traits, members)
             out.append((self.drafts[first], [self.drafts[index] for index in members if index != first]))
+        return out
+
+    def _mark_unlogged(self, traits: list[deduplicate.Traits]) -> list[deduplicate.Traits]:
+        """The traits, with the losses marked that are of a section's store which its operation does not log."""
+        logs = UndoLogs(self.subject)
+        places = {place for one in traits if one.section for place in (one.kept, one.lost)}
+        out = []
+        for draft, one in zip(self.drafts, traits, strict=True):
+            lost = draft.cause.lost
+            asked = lost is not None and one.lacks is not None and one.lost in places
+            missing = logs.missing(self.subject.event_of(lost)) if asked and lost is not None else None
+            out.append(replace(one, unlogged=missing is not None))
         return out
 
     def _bare(self, place: Origin) -> frozenset[int]:
@@ -299,7 +312,12 @@ class Register:
         """The further fingerprints of a bug, and the ids of what was merged in it: another run may report these."""
         own = self.identities.likenesses(cause.kind, cause.lost, cause.kept, depth)
         merged = (self.identities.stable(other.kind, other.lost, other.kept, depth) for other in others)
-        return tuple(dict.fromkeys((*own, *merged)))
+        former = (
+            self.identities.stable(Kind.ORDERING, one.former, one.kept, depth)
+            for one in (cause, *others)
+            if one.former is not None
+        )
+        return tuple(dict.fromkeys((*own, *merged, *former)))
 
     def _locations(self, cause: Cause) -> tuple[Location, Location | None]:
         """The place to annotate first: of an ordering bug the store that is too early, else the one lost."""

@@ -21,10 +21,10 @@ from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.call_chains import CallChains
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.register import Bug, Register
+from crashcheck.checker.findings.undo_logs import UndoLogs
 from crashcheck.checker.fixes.candidates import Candidate, Candidates, Step, Whole, lacks_persist
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration, Reexplored
-from crashcheck.checker.fixes.undo_logs import UndoLogs
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Edit, Fix, Kind
 from crashcheck.checker.search.crash_states import TriedImages

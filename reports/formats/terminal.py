@@ -101,8 +101,9 @@ def _place(place: PlaceView) -> list[Text]:
     head.append(place.where, "underline")
     if place.function:
         head.append(f"  in {place.function}", "dim")
-    if place.stack:
-        head.append("  ← " + " ← ".join(frame.replace("  ", " at ") for frame in place.stack[:2]), "dim")
+    calls = place.calls[:-1] if place.calls and place.calls[-1].startswith("…") else place.calls
+    if calls:
+        head.append("  ← " + " ← ".join(frame.replace("  ", " at ") for frame in calls), "dim")
     rows = [head]
     width = max((len(str(row.number)) for row in place.lines), default=0)
     for row in place.lines:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from crashcheck.checker.results import Finding, GraphEdge, GraphNode, GroupRow, Location, ScheduleStep
+from crashcheck.checker.results import Finding, Frame, GraphEdge, GraphNode, GroupRow, Location, ScheduleStep
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import bytes_text
 from crashcheck.reports.view.text import line, valid
@@ -116,10 +116,23 @@ def where_text(place: Location | None) -> str:
 
 
 def stack_text(place: Location, limit: int) -> tuple[str, ...]:
-    """The innermost `limit` callers, and how many more there are."""
-    frames = [f"{line(f.function, 60)}  {line(spoken(f.file), 60)}:{f.line}" for f in place.stack[:limit]]
-    rest = len(place.stack) - limit
-    return (*frames, f"… {rest} more") if rest > 0 else tuple(frames)
+    """The innermost `limit` callers, and how many more there are.
+
+    Of a place in a library, the last of them is at least the innermost one in the project's own source.
+    """
+    own = place.called_from
+    at = limit if own is None else max(limit, place.stack.index(own) + 1)
+    before, skipped = (limit, 0) if at <= limit else (max(1, limit - 1), at - max(1, limit - 1) - 1)
+    shown = [_frame(frame) for frame in place.stack[:before]]
+    if at > limit and own is not None:
+        shown += [f"… {skipped} more"] if skipped else []
+        shown.append(_frame(own))
+    rest = len(place.stack) - at
+    return (*shown, f"… {rest} more") if rest > 0 else tuple(shown)
+
+
+def _frame(frame: Frame) -> str:
+    return f"{line(frame.function, 60)}  {line(spoken(frame.file), 60)}:{frame.line}"
 
 
 def same_site(one: Location | None, other: Location | None) -> bool:

@@ -31,6 +31,7 @@ from crashcheck.reports.view.text import block, line, valid
 STEPS_ALL_FINDINGS = 1200  # schedule steps shown in one report; keeps 100 findings under 2 MiB of HTML
 STEPS_MIN = 12
 STACK_MAX = 8
+CALLS_MAX = 2
 CONTEXT_LINES = 2
 PATCH_LINES = 24
 UNEXERCISED_MAX = 200
@@ -85,6 +86,7 @@ class PlaceView:
     variable: str
     lines: tuple[SourceLine, ...]
     stack: tuple[str, ...]
+    calls: tuple[str, ...]  # the same as short as a terminal needs it
     file: str  # as the finding names it: relative to the project for files inside it, else absolute; unshortened
     line: int  # 0 if unknown
     column: int  # 0 if unknown, or if the line has characters of several bytes: compilers count bytes
@@ -371,6 +373,7 @@ def _place(place: Location, tag: str, role: str, sources: Sources) -> PlaceView:
         line(place.name, 80),
         lines,
         stack_text(place, STACK_MAX),
+        stack_text(place, CALLS_MAX),
         valid(place.file),
         place.line,
         place.column if place.text.isascii() else 0,

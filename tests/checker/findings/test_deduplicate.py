@@ -348,6 +348,43 @@ def test_a_section_that_is_not_proved_joins_the_loss_of_its_store() -> None:
     assert not fixed_together(replace(loss, uncertain=True), section)
 
 
+def test_a_proved_section_joins_the_loss_of_its_store_if_the_operation_logs_others_and_not_that() -> None:
+    loss = Traits(Kind.UNPERSISTED, MissingPersist.FLUSH, VALUE, ("",))
+    section = Traits(Kind.ATOMICITY, None, UNLOCK, VALUE)
+    assert not fixed_together(loss, section)
+    assert fixed_together(replace(loss, unlogged=True), section)
+    assert fixed_together(section, replace(loss, unlogged=True, uncertain=True))
+    assert not fixed_together(replace(loss, unlogged=True), replace(section, kept=LOCK))
+
+
+@pytest.mark.parametrize(("logged", "bugs"), [(True, 1), (False, 2)])
+def test_one_missing_log_entry_is_one_finding_although_it_shows_in_two_ways(
+    explore: Explore, logged: bool, bugs: int
+) -> None:
+    """The commit persists the update that is logged, and forgets the other, which is not rolled back either."""
+    old = bytes(8) + bytes(range(1, 9))
+
+    def transfer(t: TraceBuilder) -> None:
+        t.store("p", 128, 16, old)
+        persist(t, 128)
+        t.begin(1)
+        t.store("p", 512, 16, old if logged else bytes(range(16)))
+        persist(t, 512)
+        store(t, 1, 0)
+        store(t, 2, 128)
+        persist(t, 128)
+        t.end(1)
+
+    found = explore(transfer, "0>128", "1:0", sites=SITES, snapshot=True)
+    assert found.uncertain == ()
+    assert len(found.findings) == bugs
+    kinds = {finding.kind: finding for finding in found.findings}
+    assert kinds[Kind.ATOMICITY].location.variable == "node.a"
+    loss = "`node.a` can be lost after operation 1 was acknowledged (hash.c:1)"
+    assert (kinds[Kind.ATOMICITY].note.endswith(f"the same fix also fixes: {loss}")) is logged
+    assert (Kind.UNPERSISTED in kinds) is not logged
+
+
 def test_what_is_uncertain_links_no_two_proved_bugs() -> None:
     one = Traits(Kind.UNPERSISTED, MissingPersist.FLUSH, LOCK, ("",), line=(3, 1))
     other = replace(one, lost=VALUE, line=(5, 2))

@@ -16,13 +16,14 @@ from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.findings import classify
 from crashcheck.checker.findings.classify import Cause, Classifier
+from crashcheck.checker.findings.identity import Identities
 from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, NOT_REPLAYED
 from crashcheck.checker.findings.register import KILL_SHOWS_IT, NEEDS_HALF_STORE, UNEXPLAINED, Register
 from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.policy import Suppression
-from crashcheck.checker.results import Finding, Kind, Outcome, StopReason, Verdict
+from crashcheck.checker.results import Finding, Frame, Kind, Outcome, StopReason, Verdict
 from support import report_runs
 from support.checked_worlds import World, place, words
 from support.flag_first import STEPS, VALID, VALUE, persist, put_flag_first, two_steps
@@ -94,6 +95,40 @@ def test_the_schedule_separates_what_a_write_did_to_the_size_from_what_it_wrote(
         ("write", "lost", "entry.value = 01 01 01 01 01 01 01 01", 2),
         ("store", "persisted", "entry.valid = 01 00 00 00 00 00 00 00", 0),
     ]
+
+
+GROWN = """
+flag=$(od -An -tu8 -N8 {pool}/p); log=$(od -An -tu8 -j8192 -N8 {pool}/p)
+test $(stat -c %s {pool}/p) -le 8192 || test $flag -ne 0 || test $log -ne 0
+"""
+
+
+def test_a_log_that_grew_without_its_bytes_is_not_called_a_size_before_another_store(tmp_path: Path) -> None:
+    """The flag must be lost as well: it is the first loss, but what recovery reads wrongly is the log."""
+
+    def append(t: TraceBuilder) -> None:
+        t.site = 2
+        t.store("p", 0, 8, 1)
+        t.site = 1
+        t.write("p", 8192, b"\1" * 8)
+
+    calls = (Frame("put", "/lib/put.c", 3), Frame("main", "app.c", 9))
+    log = replace(place(7, "log.record", file="/lib/log.c"), stack=calls)
+    check = words(["/bin/sh", "-c", GROWN])
+    recorded = World(tmp_path / "world", check, append, model="page-cache", sites={1: log, 2: VALID})
+    finding = only(recorded.explore().findings)
+    assert finding.message == (
+        "the size 8200 of p can survive a crash without `log.record` of the same call, which fails the check and "
+        "reads zeros there (log.c:7, called from app.c:9)"
+    )
+    assert finding.kind is Kind.ATOMICITY
+    graph = recorded.subject.graph
+    flag, size = (
+        next(piece for piece in range(len(graph)) if graph.piece(piece).kind == kind) for kind in ("data", "size")
+    )
+    former = Identities(recorded.subject).stable(Kind.ORDERING, flag, size)
+    assert former in finding.likenesses
+    assert matched([finding], [Known(former, (), "ordering", "")]) == {0: 0}
 
 
 def test_a_crash_point_mentions_operations_and_output_only_where_the_run_had_some(world: Make) -> None:
@@ -364,7 +399,7 @@ def test_a_size_that_persists_without_the_bytes_of_its_write_is_named_as_that(tm
     finding = only(found.findings)
     assert finding.message == (
         "the size 8200 of p can survive a crash without `entry.value` of the same call, which fails the check "
-        "(hash.c:40)"
+        "and reads zeros there (hash.c:40)"
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from crashcheck.checker.budget import Progress
-from crashcheck.checker.results import RunResult
+from crashcheck.checker.results import Frame, RunResult
 from crashcheck.config import BudgetConfig
 from crashcheck.reports.formats.terminal import print_report, render
 from crashcheck.reports.progress import LiveProgress, status_line, time_left
@@ -37,6 +38,21 @@ def test_lines_are_cut_at_the_edge_of_a_terminal_and_never_in_a_file() -> None:
     stack = "in put_entry  ← level_insert at level_hash.c:118 ← run_workload at workload.c:31"
     assert stack in render(build_view(ONE, SOURCES), width=60)
     assert stack not in render(build_view(ONE, SOURCES), width=60, color=True)
+
+
+@pytest.mark.parametrize(
+    ("depth", "shown"),
+    [
+        (1, "in put_entry  ← f0 at lib.c:0 ← store at app.c:9"),
+        (4, "in put_entry  ← f0 at lib.c:0 ← … 3 more ← store at app.c:9"),
+    ],
+)
+def test_of_a_store_in_a_library_the_stack_shows_the_projects_own_call(depth: int, shown: str) -> None:
+    inside = tuple(Frame(f"f{at}", "/usr/src/lib.c", at) for at in range(depth))
+    (finding,) = ONE.findings
+    calls = (*inside, Frame("store", "app.c", 9), Frame("main", "app.c", 99))
+    store = replace(finding.location, file="/usr/src/lib.c", stack=calls)
+    assert shown + "\n" in render(build_view(replace(ONE, findings=(replace(finding, location=store),))))
 
 
 def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.fixes.undo_logs import UndoLogs
+from crashcheck.checker.findings.undo_logs import UndoLogs
 from support.checked_worlds import World, place, words
 from support.tracing import TraceBuilder
 
