@@ -7,7 +7,17 @@ Other rooms import `layout`, `sites`, `static_types`, `type_evidence` and `updat
 
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours, find_behaviours
 from crashcheck.analyzer.behaviours.groups import BehaviourGroup, find_groups
+from crashcheck.analyzer.behaviours.operations import find_operations
 from crashcheck.analyzer.behaviours.represents import Shape
 from crashcheck.analyzer.behaviours.sites import StaticSite
 
-__all__ = ["Behaviour", "BehaviourGroup", "Behaviours", "Shape", "StaticSite", "find_behaviours", "find_groups"]
+__all__ = [
+    "Behaviour",
+    "BehaviourGroup",
+    "Behaviours",
+    "Shape",
+    "StaticSite",
+    "find_behaviours",
+    "find_groups",
+    "find_operations",
+]

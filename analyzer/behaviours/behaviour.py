@@ -161,7 +161,8 @@ def find_behaviours(graph: PersistenceGraph, facts: Facts | None) -> Behaviours:
     all_nodes = build_nodes(graph)
     sites = find_static_sites(graph.trace, facts, all_nodes.event)
     found = find_instances(graph, facts, all_nodes, sites)
-    begins = split_epochs(found, all_nodes)
+    thread = graph.trace.events["thread"][all_nodes.event].astype(np.int64)
+    begins = split_epochs(found, all_nodes, thread)
     owner = np.searchsorted(begins, np.arange(len(found.row_node)), side="right") - 1
     # a node with several fields is one node of the behaviour; rows are sorted by it already
     keep = np.ones(len(owner), dtype=np.bool_)

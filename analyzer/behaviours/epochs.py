@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import sort_rows
+from crashcheck.analyzer.arrays import sort_rows, unique
 from crashcheck.analyzer.behaviours.instances import Instances
 from crashcheck.analyzer.behaviours.updates import Nodes
 from crashcheck.analyzer.persistence.pieces import Ints
@@ -26,10 +26,11 @@ class _Steps:
     persisted_by: Ints  # since when all of the instance's updates up to this one have persisted
     repeats: Ints  # the latest earlier step that updated a field of this one; -1: none did
     row: Ints  # where its memberships begin
+    thread: Ints
 
 
-def split_epochs(instances: Instances, nodes: Nodes) -> Ints:
-    """The memberships (rows of `instances`) at which an epoch begins, ascending.
+def split_epochs(instances: Instances, nodes: Nodes, thread: Ints) -> Ints:
+    """The memberships (rows of `instances`) at which an epoch begins, ascending. `thread`: of each node.
 
     An epoch of an instance ends before an update I where either holds:
 
@@ -37,9 +38,10 @@ def split_epochs(instances: Instances, nodes: Nodes) -> Ints:
        updated already.
     2. Another instance, which I does not update, was updated since this epoch's last update, and all its updates issued
        before I have persisted before I. (The paper does not have "since"; without it, one persisted instance anywhere
-       would make every update an epoch.)
+       would make every update an epoch.) Its last update is of the thread of I, or of the thread of the update of this
+       epoch before I: what other threads do meanwhile ends no task of this one.
     """
-    steps = _steps(instances, nodes)
+    steps = _steps(instances, nodes, thread)
     if not len(steps.event):
         return np.zeros(0, dtype=np.int64)
     fresh = np.ones(len(steps.event), dtype=np.bool_)
@@ -64,13 +66,13 @@ def split_epochs(instances: Instances, nodes: Nodes) -> Ints:
     return steps.row[begins]
 
 
-def _steps(instances: Instances, nodes: Nodes) -> _Steps:
+def _steps(instances: Instances, nodes: Nodes, thread: Ints) -> _Steps:
     event = nodes.event[instances.row_node]
     begins = np.ones(len(event), dtype=np.bool_)
     begins[1:] = (instances.row_instance[1:] != instances.row_instance[:-1]) | (event[1:] != event[:-1])
     row = np.flatnonzero(begins)
     if not len(row):
-        return _Steps(row, row, row, row, row, row)
+        return _Steps(row, row, row, row, row, row, row)
     step = np.cumsum(begins) - 1
     instance = instances.row_instance[row]
     latest = int(nodes.event[-1]) + 1
@@ -87,7 +89,15 @@ def _steps(instances: Instances, nodes: Nodes) -> _Steps:
     previous = np.where(field_changes, -1, np.concatenate([of_step[:1], of_step[:-1]]))
     earlier = np.empty(len(order), dtype=np.int64)
     earlier[order] = previous[leads][np.cumsum(leads) - 1]
-    return _Steps(instance, event[row], durable, persisted_by, np.maximum.reduceat(earlier, row), row.astype(np.int64))
+    return _Steps(
+        instance,
+        event[row],
+        durable,
+        persisted_by,
+        np.maximum.reduceat(earlier, row),
+        row.astype(np.int64),
+        thread[instances.row_node[row]],
+    )
 
 
 def _elsewhere(steps: _Steps, fresh: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -102,12 +112,21 @@ def _elsewhere(steps: _Steps, fresh: NDArray[np.bool_]) -> NDArray[np.bool_]:
     since = np.maximum(steps.persisted_by, steps.event + 1)
     witness = np.flatnonzero(since < until)
     witness = witness[sort_rows(steps.event[witness])[0]]
-    when, since, until = steps.event[witness], since[witness], until[witness]
-
     found = np.zeros(len(steps.event), dtype=np.bool_)
-    asked = np.flatnonzero(~fresh)
+    for thread in unique(steps.thread[witness]).tolist():
+        mine = witness[steps.thread[witness] == thread]
+        asked = ~fresh & ~found
+        asked[1:] &= (steps.thread[1:] == thread) | (steps.thread[:-1] == thread)
+        found[_witnessed(steps, mine, since[mine], until[mine], np.flatnonzero(asked))] = True
+    return found
+
+
+def _witnessed(steps: _Steps, witness: Ints, since: Ints, until: Ints, asked: Ints) -> Ints:
+    """Those of `asked` that have a witness after the step before them; `witness` is sorted by event."""
+    when = steps.event[witness]
     now, last = steps.event[asked], steps.event[asked - 1]
     at = np.searchsorted(when, now) - 1
+    hits = []
     for _ in range(_LOOK_BACK):
         alive = at >= 0
         alive[alive] = when[at[alive]] > last[alive]
@@ -115,11 +134,11 @@ def _elsewhere(steps: _Steps, fresh: NDArray[np.bool_]) -> NDArray[np.bool_]:
         if not len(asked):
             break
         hit = (since[at] <= now) & (now < until[at])
-        found[asked[hit]] = True
+        hits.append(asked[hit])
         asked, now, last, at = asked[~hit], now[~hit], last[~hit], at[~hit] - 1
     if len(asked):
-        found[asked[_latest(when, since, until, now) > last]] = True
-    return found
+        hits.append(asked[_latest(when, since, until, now) > last])
+    return np.concatenate([asked[:0], *hits])
 
 
 def _latest(when: Ints, since: Ints, until: Ints, now: Ints) -> Ints:

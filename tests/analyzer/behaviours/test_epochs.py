@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from support.scripts import Script, described, site
 
 A = site("M.a", ("M", "a", 0, 8), line=1)
@@ -66,6 +68,30 @@ def test_another_instance_that_has_not_persisted_ends_no_epoch(tmp_path: Path) -
     script.at(4, N, delta=0)
     script.at(3, 64, delta=64)
     assert epochs(script) == [(1, 3)]
+
+
+@pytest.mark.parametrize("many", [1, 300])  # beyond 64: all in one pass
+def test_what_another_thread_persists_in_between_ends_no_epoch(tmp_path: Path, many: int) -> None:
+    script = Script(tmp_path, A, B, C, D, E, size=1 << 20)
+    script.at(1, 0, delta=0)
+    with script.trace.thread(2):
+        for number in range(many):
+            script.at(4, N + 64 * number, delta=0)
+            script.persist(N + 64 * number)
+    script.at(3, 64, delta=64)
+    assert epochs(script) == [(1, 3)]
+
+
+@pytest.mark.parametrize("second", [1, 2])
+def test_of_an_instance_that_two_threads_update_either_ends_the_epoch(tmp_path: Path, second: int) -> None:
+    script = Script(tmp_path, A, B, C, D, E)
+    script.at(1, 0, delta=0)
+    with script.trace.thread(second):
+        script.at(4, N, delta=0)
+        script.persist(N)
+    with script.trace.thread(2):
+        script.at(3, 64, delta=64)
+    assert epochs(script) == [(1,), (3,)]
 
 
 def test_another_instance_must_have_persisted_as_a_whole(tmp_path: Path) -> None:

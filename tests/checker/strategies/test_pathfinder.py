@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.behaviours import find_behaviours, find_groups
+from crashcheck.analyzer.behaviours import find_behaviours, find_groups, find_operations
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState, StateSpace
@@ -161,3 +161,53 @@ def test_without_facts_behaviours_are_distinguished_by_call_stack(tmp_path: Path
     script.persist(0, 128)
     space = space_of(script)
     assert set(select_states(space, strategy("pathfinder"))) == set(select_states(space, strategy("exhaustive")))
+
+
+LOG = site("log.on", ("log", "on", 0, 8), line=5)
+
+
+def put_in_three(script: Script, marked: bool) -> None:
+    """Twice, one store to each of three instances that no type joins, in any order."""
+    for ordinal, base in enumerate((0, 1024), 1):
+        if marked:
+            script.trace.begin(ordinal)
+        script.at(1, base, delta=0)
+        script.at(4, base + 512, delta=0)
+        script.at(5, base + 768, delta=0)
+        script.persist(base, 1024)
+        if marked:
+            script.trace.end(ordinal)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_orders_between_instances_that_no_type_joins_are_varied_within_a_marked_operation(
+    tmp_path: Path, marked: bool
+) -> None:
+    """Only the second of three has persisted: no state of one instance's behaviour, but one of the operation's."""
+    script = Script(tmp_path, A, B, C, OTHER, LOG)
+    put_in_three(script, marked)
+    space, states = states_of(script)
+    assert any(space.lost(state) == (0, 2) for state in states) is marked
+
+
+def test_operations_are_represented_as_behaviours_of_instances_are(tmp_path: Path) -> None:
+    """Of two equal operations only one is varied."""
+    script = Script(tmp_path, A, B, C, OTHER, LOG)
+    put_in_three(script, True)
+    found = find_behaviours(space_of(script).graph, script.facts)
+    operations = find_operations(found)
+    assert [operations.behaviour(number).operation for number in range(len(operations))] == [1, 2]
+    (group,) = find_groups(operations)
+    assert (group.members, group.size, group.types) == (2, 3, ("(operation)",))
+
+
+def test_what_another_thread_updates_meanwhile_is_no_part_of_an_operation(tmp_path: Path) -> None:
+    script = Script(tmp_path, A, B, C, OTHER)
+    script.trace.begin(1)
+    script.at(1, 0, delta=0)
+    with script.trace.thread(2):
+        script.at(4, 512, delta=0)
+    script.trace.end(1)
+    script.at(2, 64, delta=64)
+    operations = find_operations(find_behaviours(space_of(script).graph, script.facts))
+    assert [len(operations.nodes_of(number)) for number in range(len(operations))] == [1]
