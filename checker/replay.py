@@ -23,7 +23,7 @@ class Replayed:
     image: Path
     verdict: Verdict
     command: str  # to be typed for the image
-    operations: bytes = b""  # what {ops} in it stands for, if it has that
+    operations: bytes = b""  # what replaces {ops} in it, if it has that
 
 
 def replay(

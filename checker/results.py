@@ -1,4 +1,4 @@
-"""What a run found: verdicts on crash states, findings, and the counts that say what was not covered.
+"""What a run found: verdicts on crash states, findings, and the counts of what was not covered.
 
 These values are all that a report is given; a report never calls back into the analysis.
 """
@@ -48,7 +48,7 @@ class StopReason(StrEnum):
 
 
 class Kind(StrEnum):
-    """What is wrong; docs/findings.md says how each is decided."""
+    """What is wrong; docs/findings.md describes how each is decided."""
 
     ORDERING = "ordering"
     ATOMICITY = "atomicity"
@@ -107,7 +107,7 @@ class SourceFunction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in the source. `file` is relative to the project's folder where it lies inside it."""
+    """A place in the source. `file` is relative to the project's folder where it is inside it."""
 
     file: str
     line: Line  # 1-based; 0 if unknown
@@ -137,7 +137,7 @@ class Location:
 
     @property
     def owner(self) -> SourceFunction:
-        """The function that the place lies in."""
+        """The function that the place is in."""
         return SourceFunction(self.file, self.function)
 
 
@@ -148,7 +148,7 @@ class ScheduleStep:
     event: Count  # index in the trace
     thread: Count
     what: str  # "store" | "write" | "flush" | "fence" | "sync" | "truncate" | "create" | "mark" | "output"
-    state: Fate  # "durable" | "persisted" | "lost" | "unreached" (the crash came before it) | "" (not an update)
+    state: Fate  # "durable" | "persisted" | "lost" | "unreached" (the crash precedes it) | "" (not an update)
     detail: str  # "entry.valid = 01 00 00 00", "clwb", "sfence", "operation 3 begins"
     file: str  # watched file, relative to the pool
     offset: Count
@@ -295,7 +295,7 @@ class StateCounts:
     feasible_note: str  # names the bound where it is not exact
     executed: Count
     pruned: Count  # equal to a state already executed
-    skipped: Count  # without a verdict when the search ended: being checked, next in turn, or put off
+    skipped: Count  # without a verdict when the search ended: being checked, next in turn, or postponed
     failing: Count
     flaky: Count
     uncertain: Count

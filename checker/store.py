@@ -53,7 +53,7 @@ class Programs:
         return self._hold(fcntl.LOCK_EX, on_wait)
 
     def together(self, on_wait: Callable[[], None]) -> float:
-        """Let others use them too, and nobody make them anew; wait as `alone` does."""
+        """Let others use them too, and nobody make them again; wait as `alone` does."""
         return self._hold(fcntl.LOCK_SH, on_wait)
 
     def _hold(self, how: int, on_wait: Callable[[], None]) -> float:

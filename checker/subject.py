@@ -62,7 +62,7 @@ class Subject:
         return self.trace.files[int(self.graph.file[self.graph.whole(piece)[0]])].path
 
     def point_at(self, event: int) -> int:
-        """The first crash point at or after a moment ("just before `event`"): no mark lies between the two."""
+        """The first crash point at or after a moment ("just before `event`"): no mark is between the two."""
         return int(np.searchsorted(self.space.points.event, event, side="left"))
 
     def acknowledged_between(self, event: int, point: int) -> bool:

@@ -1,4 +1,4 @@
-"""The replay token: a crash state as a short string that says which trace and model it belongs to."""
+"""The replay token: a crash state as a short string that shows which trace and model it belongs to."""
 
 from __future__ import annotations
 

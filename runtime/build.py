@@ -103,7 +103,7 @@ def _build(command: Sequence[str], sources: Sequence[Path], home: Path) -> None:
 
 def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
     digest = hashlib.sha256()
-    recipe = Path(__file__).resolve()  # says what is in the folder
+    recipe = Path(__file__).resolve()  # describes what is in the folder
     for source in [recipe, *sources, *sorted(INCLUDE.rglob("*.h"))]:
         digest.update(str(source.relative_to(_HOME)).encode() + b"\0" + source.read_bytes() + b"\0")
     digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS)).encode())

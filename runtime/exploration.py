@@ -1,7 +1,7 @@
 """Run a check once for many crash images, which differ in a few granules, through the table of `explore.h`.
 
 As Jaaru (ASPLOS 2021) does, the reads of the check after the crash decide what is enumerated; unlike there, two runs
-that have reached the same state go on as one.
+that have reached the same state continue as one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """`ends`: of every run that was followed to its end; all images end like one of them unless `why` says why not.
+    """`ends`: of every run that was followed to its end; all images end like one of them unless `why` has a reason.
 
     `states`: in which the check was about to touch a granule; `merged`: how often it came into one of them again.
     """

@@ -239,8 +239,8 @@ def supervise(
     """Run a command until it ends or its time is over, and end all of its descendants.
 
     They are ended with this process too, whatever ends it. `keeps`: if the command ends by itself, what it left running
-    goes on. `descriptors`: the command finds them open, and what it writes there is dropped. `stdout` and `stderr` are
-    names of files in `work`, which are appended to. Raises OSError if it could not be run.
+    continues. `descriptors`: the command finds them open, and what it writes there is dropped. `stdout` and `stderr`
+    are names of files in `work`, which are appended to. Raises OSError if it could not be run.
     """
     result, result_of_supervisor = os.pipe()
     order = {
@@ -283,14 +283,14 @@ def supervise(
 
 
 def _wait_for(supervisor: subprocess.Popen[bytes]) -> None:
-    """Wait for its end. What it runs may have stopped it (`kill -STOP $PPID`), and its clock with it: it goes on."""
+    """Wait for its end. What it runs may have stopped it (`kill -STOP $PPID`), and its clock with it: it continues."""
     while continue_if_stopped(supervisor.pid, wait=True):
         pass
     supervisor.wait()
 
 
 def continue_if_stopped(pid: int, *, wait: bool = False) -> bool:
-    """Let a child go on if a signal has stopped it; whether one had. `wait`: until it is stopped or has ended."""
+    """Let a child continue if a signal has stopped it; whether one had. `wait`: until it is stopped or has ended."""
     now = 0 if wait else os.WNOHANG
     state = os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT | now)
     if state is None or state.si_code != os.CLD_STOPPED:

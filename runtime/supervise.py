@@ -4,7 +4,7 @@ Run as a program, so that the caller needs no code between fork and exec and may
 from standard input: `command`, `env`, `timeout_s` (or null), `parent` (the process that asks), `keeps`, `descriptors`
 that the command finds open (what it writes there is dropped) and `result`, the descriptor of a pipe. To that pipe it
 writes (the disk may be full by then): `exit_code` or `signal`, `timed_out`, `seconds`. Its output is the command's.
-With `keeps`, what a command that ended by itself left running goes on: a build may start a compile server.
+With `keeps`, what a command that ended by itself left running continues: a build may start a compile server.
 
 Imported, it offers the same ending to other processes that run commands: `become_subreaper` before, `end_all` after.
 It is started without site packages, so it imports nothing but the standard library.

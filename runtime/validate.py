@@ -105,7 +105,7 @@ def _never_started(command: Sequence[str]) -> CrashcheckError:
 
 
 def _limit(notes: Sequence[tuple[str, str]], trace: Path) -> CrashcheckError:
-    said = [text for reason, text in notes if reason in ("levels", "regions", "memory", "operations", "hooks-version")]
+    why = [text for reason, text in notes if reason in ("levels", "regions", "memory", "operations", "hooks-version")]
     if any(reason == "hooks-version" for reason, _ in notes):
         return CrashcheckError(
             "hooks-version",
@@ -114,7 +114,7 @@ def _limit(notes: Sequence[tuple[str, str]], trace: Path) -> CrashcheckError:
         )
     return CrashcheckError(
         "record-limit",
-        f"a limit of the recorder was reached, later events are missing in {trace}: {'; '.join(said) or 'ids ran out'}",
+        f"a limit of the recorder was reached, later events are missing in {trace}: {'; '.join(why) or 'ids ran out'}",
         "Give the workload less to do.",
     )
 
@@ -125,19 +125,19 @@ def _nothing(
     notes: Sequence[tuple[str, str]],
     instrumented: bool,
 ) -> CrashcheckError:
-    said = [_REASONS[reason].format(path=path) for reason, path in notes if reason in _REASONS]
+    why = [_REASONS[reason].format(path=path) for reason, path in notes if reason in _REASONS]
     met = _pool_files(recording.trace)
-    explained = bool(said)
+    explained = bool(why)
     if not instrumented and not explained:
-        said += [
+        why += [
             f"{path}: used by a program that was not built with crashcheck-cc, whose stores cannot be seen"
             for path in met
         ]
     elif instrumented:
-        said += [_REASONS["readonly"].format(path=path) for path in met]
-    others = [path for path in regular_files(recording.pool) if not any(path in line for line in said)]
-    said += [f"{path}: in the pool at the end, but never written while recording" for path in others]
-    shown = said[:_MOST_NAMED] + ([f"and {len(said) - _MOST_NAMED} more"] if len(said) > _MOST_NAMED else [])
+        why += [_REASONS["readonly"].format(path=path) for path in met]
+    others = [path for path in regular_files(recording.pool) if not any(path in line for line in why)]
+    why += [f"{path}: in the pool at the end, but never written while recording" for path in others]
+    shown = why[:_MOST_NAMED] + ([f"and {len(why) - _MOST_NAMED} more"] if len(why) > _MOST_NAMED else [])
     listing = "".join(f"\n  - {line}" for line in shown) or "\n  - the workload opened no file for writing in the pool"
     slug = "nothing-persistent" if instrumented or explained or not met else "not-instrumented"
     return CrashcheckError(

@@ -2,14 +2,14 @@
 
 A represents B if B's updates can be matched to updates of A, one to one and at equal static sites, so that A orders no
 two of the matched updates that B leaves unordered. Then each crash state of B has a counterpart among A's: the matched
-updates lost and kept in the same way. Without a match of single updates a short, correct run of a loop would stand for
+updates lost and kept in the same way. Without a match of single updates a short, correct run of a loop would represent
 a longer one that forgets a flush in its last turn.
 
-1. The relation is sound: what is said to be represented is. The converse does not hold. Of all matches two are tried
+1. The relation is sound: what is reported as represented is. The converse does not hold. Of all matches two are tried
    (the oldest updates of each site, and the newest), and behaviours above `MATCHED` updates are compared by their sites
    alone; what is missed by that founds a group of its own, and costs states, not bugs.
 2. A behaviour represents itself.
-3. What represents a behaviour comes before it in `group_represented`: representatives are maximal.
+3. What represents a behaviour precedes it in `group_represented`: representatives are maximal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Shape:
 
     Parallel arrays, one row per update, oldest first: `site` numbers its static site, `issued` and `durable` are the
     events at which it was stored and from which it has persisted, `line` is the granule that keeps its order (a number
-    of its own where none does), and `kept` tells whether it has persisted when its operation is acknowledged.
+    of its own where none does), and `kept` shows whether it has persisted when its operation is acknowledged.
     """
 
     site: Ints
@@ -82,7 +82,7 @@ class Shape:
         )
 
     def _matched(self, other: Shape, *, newest: bool) -> Ints:
-        """The row here that stands for each of other's rows: the i-th of a site for the i-th, from one end."""
+        """The row here that represents each of other's rows: the i-th of a site for the i-th, from one end."""
         mine, theirs = np.argsort(self.site, kind="stable"), np.argsort(other.site, kind="stable")
         match = np.empty(len(other), dtype=np.int64)
         at = 0

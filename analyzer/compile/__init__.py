@@ -1,6 +1,6 @@
 """Compiles C and C++ so that the program reports its stores, flushes, fences and calls to the recorder.
 
-It hands on objects with hooks, and in each the program facts (`facts`): sites, types and static dependences. Nothing is
+It returns objects with hooks, and in each the program facts (`facts`): sites, types and static dependences. Nothing is
 imported here: a configure probe must not pay for what only a build needs.
 
 Other rooms import `facts`.

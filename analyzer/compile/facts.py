@@ -24,7 +24,7 @@ _HEADER = struct.Struct("<8sIIQQ")  # magic, version, compressed bytes, raw byte
 
 @dataclass(frozen=True, slots=True)
 class TypeStep:
-    """`field` of `type`, and where it lies in it; offset and size in bytes (offset -1 if not static)."""
+    """`field` of `type`, and where it is in it; offset and size in bytes (offset -1 if not static)."""
 
     type: str
     field: str

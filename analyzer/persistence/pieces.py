@@ -152,8 +152,8 @@ def _first_of_update(trace: Trace, updates: Ints, span: int) -> Ints:
 def cut(trace: Trace, unit_bytes: int, joins: int = 0) -> Pieces:
     """All updates: data cut at multiples of `unit_bytes`, and a piece for every size step.
 
-    `joins`: within that many bytes, stores that go on with an earlier one are issued with it, so that their pieces
-    have no order among themselves. Other lines of px86 have none anyway, and there a flush may lie between the two.
+    `joins`: within that many bytes, stores that continue with an earlier one are issued with it, so that their pieces
+    have no order among themselves. Other lines of px86 have none anyway, and there a flush may be between the two.
     """
     events = trace.events
     updates = np.flatnonzero(((events["kind"] == Kind.STORE) | (events["kind"] == Kind.WRITE)) & (events["size"] > 0))
@@ -182,7 +182,7 @@ def cut(trace: Trace, unit_bytes: int, joins: int = 0) -> Pieces:
     offset = with_steps(low, [s.new for s in steps])
     size = with_steps(high - low, [0] * len(steps))
     old = with_steps(np.full(many, -1, np.int64), [s.old if s.kind == SIZE or s.old else -1 for s in steps])
-    # metadata of one event keep their order, and come before its data
+    # metadata of one event keep their order, and precede its data
     order = np.lexsort((np.where(kind == DATA, offset, 0), kind == DATA, event))
     cut_up = Pieces(event[order], file[order], kind[order], offset[order], size[order], old[order], source[order])
     return _while_files_exist(cut_up)

@@ -315,7 +315,7 @@ class WorkerPool:
         try:
             worker.connection.send(task)
         except OSError:
-            # The worker is gone. What it sent before says why, or `_receive` raises at the end of that.
+            # The worker is gone. What it sent before gives the reason, or `_receive` raises at the end of that.
             while not isinstance(answer := self._receive(worker), Trouble):
                 pass
             raise self._error(worker, answer) from None
@@ -377,7 +377,7 @@ class WorkerPool:
     def _answering(self, connections: list[Connection], timeout_s: float | None) -> list[object]:
         """Those of them that have an answer, or none after the time.
 
-        A check may stop its worker (`kill -STOP $PPID`), which then would never answer: it goes on.
+        A check may stop its worker (`kill -STOP $PPID`), which then would never answer: it continues.
         """
         ready: list[object] = []
         while not ready and (timeout_s is None or timeout_s >= 0):

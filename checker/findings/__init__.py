@@ -1,6 +1,6 @@
 """Findings: why a crash state fails, in its smallest form, with the updates to blame and their source lines.
 
-A search hands failing states to the classifier and the causes to the register, which hands on findings.
+A search hands failing states to the classifier and the causes to the register, which returns findings.
 
 Other rooms import `call_chains`, `classify`, `describe`, `prefix_proof`, `provenance`, `register` and
 `undo_logs`.

@@ -95,7 +95,7 @@ class Classifier:
         """For a failing prefix(event): the first of the consecutive failing ones, and the updates around it.
 
         One run of the code may survive by chance what another does not: where the same updates follow each other in
-        another operation, and Y is the first update in the failing stretch there, that stretch says it better.
+        another operation, and Y is the first update in the failing stretch there, that stretch describes it better.
         """
         cause = self._begins(event)
         try:
@@ -279,7 +279,7 @@ class Classifier:
         """The last piece issued in the stretch of failing moments that begins with `moment`, and the last moment of it.
 
         Looked for up to the end of the operation under way, in steps that double, then by bisection. No piece where
-        the stretch goes on, or the budget ends: then the moment is the last one that was run.
+        the stretch continues, or the budget ends: then the moment is the last one that was run.
         """
         space = self._subject.space
         acked = int(space.points.acked[self._subject.point_at(moment)])
@@ -307,7 +307,7 @@ class Classifier:
         It is not found where the very first moment fails, nor beyond `most` (at most _WALK_BACK) runs: then the
         earliest that was run.
         Moments are the events of updates and of crash points; crashing at a moment is prefix(moment). After a
-        time-out, which is dear, the next step back is twice as long, and what it went past is found by bisection.
+        time-out, which is expensive, the next step back is twice as long, and what it went past is found by bisection.
         """
         at = bisect_left(self._moments, event)
         step = 1

@@ -268,7 +268,7 @@ def _same_harm(one: Traits, other: Traits) -> bool:
 
 
 def _named(place: Origin) -> bool:
-    """Whether a place says which variable it changes: helpers that store through any pointer do not."""
+    """Whether a place shows which variable it changes: helpers that store through any pointer do not."""
     return place[:1] == (AT,) and place[-1] != ""
 
 

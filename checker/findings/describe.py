@@ -76,7 +76,7 @@ def _lines_of(subject: Subject, *pieces: int | None) -> str:
 
 
 def message(subject: Subject, cause: Cause) -> str:
-    """The bug in one sentence, with the lines of the updates that it names: the one to annotate comes first."""
+    """The bug in one sentence, with the lines of the updates that it names: the one to annotate is first."""
     if cause.kind is FindingKind.UNPERSISTED:
         return _loss_after_promise(subject, cause)
     if cause.kind is FindingKind.ORDERING and cause.kept is not None and cause.lost is not None:

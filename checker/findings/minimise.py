@@ -42,7 +42,7 @@ def fewest_lost(
 ) -> CrashState:
     """A failing state at the same point that loses a 1-minimal subset of what `state` loses, all else persisted.
 
-    "Everything persisted" is never tried: the caller knows what becomes of it. `together` adds what must share the fate
+    "Everything persisted" is never tried: the caller knows how it ends. `together` adds what must share the fate
     of some pieces.
     """
     point = state.point

@@ -23,7 +23,7 @@ _LONGEST = 60  # characters of an expression that names what is stored to
 
 
 class Project:
-    """Which files are under test: what lies in `folder`, beside a source that crashcheck-cc compiled, or anywhere but
+    """Which files are under test: what is in `folder`, beside a source that crashcheck-cc compiled, or anywhere but
     where systems and compilers keep headers.
     """
 
@@ -33,7 +33,7 @@ class Project:
         self._folders = {str(Path(self.file(unit.source)).parent) for unit in facts.units.values()}
 
     def file(self, path: str) -> str:
-        """How reports name it: relative to `folder` where it lies inside."""
+        """How reports name it: relative to `folder` where it is inside."""
         if path not in self._files:
             self._files[path] = self._tree.relative(path)
         return self._files[path]
@@ -46,7 +46,7 @@ class Project:
 
 
 class TraceProvenance:
-    """Provenance from the program facts; files relative to `folder` where they lie inside it.
+    """Provenance from the program facts; files relative to `folder` where they are inside it.
 
     A store that an installed header made (std::atomic, a container) is placed where the project called it: at the
     innermost link of the inlining and call chain that the project has; else at the innermost of all.
@@ -109,7 +109,7 @@ class TraceProvenance:
         stack = tuple(Frame(above.function, self._project.file(above.file), above.line) for above in chain[at + 1 :])
         variable = own.variable if own is not None else ""
         text = source_line(place.file, place.line).strip()
-        # Of a place further out the text says what is called there, not what that stores to.
+        # Of a place further out the text describes what is called there, not what that stores to.
         itself = own is not None and own.kind in STORES and at == 0
         expression = "" if variable or not itself else _expression(place.file, place.line, place.column)
         file = self._project.file(place.file)

@@ -1,6 +1,6 @@
 """Fixes: edits that make a finding's failing states pass, tried on the recorded run and written as source edits.
 
-It takes the bugs of a search and hands on one `Fix` for each.
+It takes the bugs of a search and returns one `Fix` for each.
 
 Other rooms import `c_source`, `c_targets`, `patch`, `proposals`, `propose`, `source_edit` and `unit_compiles`.
 """

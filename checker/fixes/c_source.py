@@ -71,7 +71,7 @@ class Source:
         return line[: len(line) - len(line.lstrip())]
 
     def statement(self, line: int, column: int) -> Statement:
-        """The statement that a place lies in. Raises NotEditable where that is no statement of its own."""
+        """The statement that a place is in. Raises NotEditable where that is no statement of its own."""
         code = self.code
         at = self.position(line, column)
         while at < len(code) and code[at].isspace():
@@ -105,7 +105,7 @@ class Source:
                 position = opening - 1
                 continue
             if char in "([":
-                depth += 1  # the place lies inside of parentheses
+                depth += 1  # the place is inside of parentheses
             elif depth == 0 and (
                 char in ";{}"
                 or (char == ":" and self._label(position))
@@ -173,7 +173,7 @@ class Source:
         return Loop(Statement(start, end, outside), self.text[opening + 1 : header - 1])
 
     def in_loop(self, statement: Statement) -> bool:
-        """Whether a statement lies in a loop of its function."""
+        """Whether a statement is in a loop of its function."""
         code, start, header = self.code, statement.start, statement.header
         while True:
             if header < 0:
@@ -324,7 +324,7 @@ def _definitions(text: str) -> Iterator[tuple[str, Macro]]:
 
 
 def visible(file: Path, read: Callable[[Path], Source | None]) -> list[Source]:
-    """A file and what it includes by `#include "…"` that lies where it says, each once, in that order."""
+    """A file and what it includes by `#include "…"` that is where it says, each once, in that order."""
     known: set[str] = set()
     out: list[Source] = []
 

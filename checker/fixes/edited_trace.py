@@ -30,7 +30,7 @@ class Insertion:
     """What is put in before or after the event `row`, by its thread and at its place.
 
     `flushes`: events whose bytes are flushed; `sync`: a sync call that returns 0, of the bytes of `row` if MSYNC,
-    else of its file. Flushes come first, then the fence.
+    else of its file. Flushes are first, then the fence.
     """
 
     row: int

@@ -2,7 +2,7 @@
 
 1. A statement that is the whole body of an `if`, `for` or `else` gets braces, so that what is added is part of it.
 2. Added lines are indented as the lines around them.
-3. Where whole lines cannot do it, NotEditable says why; nothing is guessed.
+3. Where whole lines cannot do it, NotEditable gives the reason; nothing is guessed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a function had stored to an object when another update of it could persist first.
 
 A fix for one field alone is too small: the next run lays the object out over cache lines in another way, and another
-field is lost. So all of them are to be persisted, over all recorded instances of the two updates of a finding.
+field is lost. So all of them must be persisted, over all recorded instances of the two updates of a finding.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Extent:
 class Stored:
     """An object, what its function had stored to it and not persisted yet, and the event by which that is needed.
 
-    `torn`: another object of the type may lie otherwise over cache lines: to flush one part may leave out another.
+    `torn`: another object of the type may be spread otherwise over cache lines: to flush one part may leave out
+    another.
     """
 
     object: Extent

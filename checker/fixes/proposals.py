@@ -111,7 +111,7 @@ def changes(proposals: Proposals, wanted: Iterable[Proposed], folder: Path) -> d
 
 
 def write(changed: dict[str, tuple[str, str]], folder: Path) -> None:
-    """Each file anew, whole; none where one cannot be written. Raises CrashcheckError(fix-unwritable)."""
+    """Replaces each file as a whole; none where one cannot be written. Raises CrashcheckError(fix-unwritable)."""
     ready: list[tuple[str, Path]] = []
     file = ""
     try:

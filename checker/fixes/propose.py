@@ -1,4 +1,4 @@
-"""Suggests a fix for a finding: the cheapest edit that suffices on the recorded run (docs/fixes.md).
+"""Suggests a fix for a finding: the cheapest edit that is enough on the recorded run (docs/fixes.md).
 
 1. A fix is tried on the edited trace (edited_trace.py): nothing is built or recorded again.
 2. Candidates are tried in one order: writable before not, then by price. The first after which no state of the
@@ -104,7 +104,7 @@ class FixProposer:
     def propose(self, bug: Bug, seconds: float) -> Fix:
         """The cheapest sufficient edit, tried within `seconds`; or the nearest to one; or why no flush can help.
 
-        Edits that can be written into the source come before others, then those with fewer flushes, fences and syncs
+        Edits that can be written into the source precede others, then those with fewer flushes, fences and syncs
         a run.
         """
         ends = time.monotonic() + seconds
@@ -145,7 +145,7 @@ class FixProposer:
         """Candidates by how many of the failing states they leave, and then by price; with that number.
 
         Those that leave none come as soon as they are met: the edited trace of what costs more need not be made. But
-        those that persist the `whole` object come before those that persist a part of it.
+        those that persist the `whole` object precede those that persist a part of it.
         """
         events = self.subject.trace.events
         candidates = self._candidates.of([draft.cause for draft in bug.drafts])
@@ -181,7 +181,7 @@ class FixProposer:
             yield sum(map(counterparts.feasible, cases.values())), self._compiled(offer), counterparts
 
     def _parts(self, partial: list[_Offer]) -> Iterator[tuple[int, _Offer, Counterparts]]:
-        """Those that leave no failing state, but persist only a part of the object; none is left to come again."""
+        """Those that leave no failing state, but persist only a part of the object; none is left to appear again."""
         while partial:
             offer = self._compiled(partial.pop(0))
             yield 0, offer, self._counterparts(offer)

@@ -1,7 +1,7 @@
 """The edited trace explored again: the groups that hold what the edit is about first, then as the strategy does.
 
-Each crash state of the edited trace is one of the recorded trace. So the strategy need not be asked anew for each edit:
-its order for the recorded trace, without the states that the edit makes impossible, is one for the edited trace.
+Each crash state of the edited trace is one of the recorded trace. So the strategy is not asked again for each edit: its
+order for the recorded trace, without the states that the edit makes impossible, is one for the edited trace.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CLOCK_EVERY = 16  # states between two readings of the clock, where none is run
 
 @dataclass(slots=True)
 class Reexplored:
-    """What exploring the edited trace gave: its states by what the check said, each image once.
+    """What exploring the edited trace gave: its states by the check's verdicts, each image once.
 
     States of the finding that failed already are in none of `passing`, `failing` and `others`.
     """
@@ -130,7 +130,7 @@ class Reexploration:
         return found
 
     def _submit(self, states: Iterator[CrashState | None], ends: float, found: Reexplored) -> Iterator[_Submitted]:
-        """Begin the check on each image once; where that ends early, `found` says so."""
+        """Begin the check on each image once; where that ends early, `found` records it."""
         seen: set[bytes] = set()
         ran = False
         for number, state in enumerate(_until_out_of_time(states, found)):

@@ -256,7 +256,7 @@ class EditWriter:
         return any(declared.search(source.code) for source in self._seen_by(file))
 
     def _by_line(self, step: Step, region: Region) -> list[Region]:
-        """For a primitive that flushes one line: once, or for the first and the last byte if it may lie on two."""
+        """For a primitive that flushes one line: once, or for the first and the last byte if it may be on two."""
         if step.after_loop:
             raise NotEditable("the program flushes one cache line at a time")
         if step.together:
@@ -461,7 +461,7 @@ class EditWriter:
 
 
 def _by_parameters(calls: Sequence[_Called], parameters: str) -> Primitive | None:
-    """What a function's parameters and the arguments of its calls say; None where that does not settle it.
+    """What a function's parameters and the arguments of its calls show; None where that does not settle it.
 
     The address is what any pointer may be given to and a size follows; all else is the same in all calls.
     """

@@ -200,7 +200,7 @@ class Content:
     def _back(
         self, undone: Ints, shape: Callable[[File], Shape], anew: Callable[[File], list[FilePatch]]
     ) -> ImagePatch | None:
-        """Without the pieces `undone`, the latest ones. `anew`: to a file's earlier image from nothing."""
+        """Without the pieces `undone`, the latest ones. `again`: to a file's earlier image from nothing."""
         out: list[FilePatch] = []
         for file, ids in self._by_file(undone):
             if file.ever_cut and file.watched.existed:

@@ -1,6 +1,6 @@
 """Searches: one loop over choices, for crash states, recoveries and mutants; failures are gathered into findings.
 
-Hands on `SearchResult`s: findings, counts, and why each search ended.
+Returns `SearchResult`s: findings, counts, and why each search ended.
 
 Other rooms import `crash_states`, `loop`, `protocol`, `recovery` and `timeouts`.
 """

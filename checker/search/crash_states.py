@@ -143,7 +143,7 @@ class Search:
     def describe(self, choice: Choice) -> str:
         return self.token(choice.state)
 
-    # -- what becomes of the choices
+    # -- results of the choices
 
     def _take(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
         self._stats.executed(candidate.place, candidate.choice)

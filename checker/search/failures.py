@@ -75,7 +75,7 @@ class Failures:
 
     @property
     def warnings(self) -> list[str]:
-        """What the report has to say about flaky states."""
+        """What the report states about flaky states."""
         if not self._flaky_tokens:
             return []
         named = ", ".join(self._flaky_tokens)
@@ -86,13 +86,13 @@ class Failures:
         ]
 
     def wait(self, candidate: Candidate[Choice]) -> bool:
-        """Whether a state is to be tested after all others: it is similar to a known hang, or lies in a stretch of the
+        """Whether a state must be tested after all others: it is similar to a known hang, or is in a stretch of the
         run in which everything fails. It shows something new less often than the others."""
         choice = candidate.choice
         return bool(self._in_failing_stretch[choice.state.point]) or self.known_timeouts.likely(choice)
 
     def explain_last(self, candidate: Candidate[Choice], verdict: Verdict) -> bool:
-        """Whether a failure is dealt with after all others: of hangs, which are dear, all but the first."""
+        """Whether a failure is dealt with after all others: of hangs, which are expensive, all but the first."""
         again = verdict.outcome is Outcome.TIMEOUT and bool(self.known_timeouts)
         if again:
             self.known_timeouts.suspect(candidate.choice)
@@ -191,7 +191,7 @@ class Failures:
     ) -> tuple[DraftFinding | None, CrashState, Verdict]:
         """The known finding that explains a state; else the state to explain further.
 
-        With all that the known findings blame persisted as well, does it pass? Then the first that suffices
+        With all that the known findings blame persisted as well, does it pass? Then the first that is enough
         alone, or else the first, explains it. If it still fails, that smaller state is explained instead.
         """
         if not known:

@@ -1,4 +1,4 @@
-"""What became of each group's states: counted while a search runs, listed in rows at its end."""
+"""The results of each group's states: counted while a search runs, listed in rows at its end."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class GroupStats:
         self._left[place] = choice.group
 
     def rows(self, subject: Subject, groups: Sequence[Planned]) -> tuple[GroupRow, ...]:
-        """A row each of the first MOST_ROWS groups."""
+        """One row for each of the first MOST_ROWS groups."""
         cut_off = set(self._left.values())
         shown = groups[:MOST_ROWS]
         most_steps = _MOST_STEPS // max(20, len(shown))

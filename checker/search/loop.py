@@ -2,8 +2,8 @@
 
 Invariants that the code below keeps:
 
-1. Choices are executed, and their results taken, in the order of `choices`, except that those put off come last.
-   Whether one is put off depends on the results before it alone. So what a search finds does not depend on how many
+1. Choices are executed, and their results taken, in the order of `choices`, except that those postponed are last.
+   Whether one is postponed depends on the results before it alone. So what a search finds does not depend on how many
    executions are under way at once.
 2. Of choices with equal fingerprints the first is executed; the others are counted as pruned.
 3. A budget of states is kept exactly. A budget of seconds ends it at the next choice or result.
@@ -23,7 +23,7 @@ from crashcheck.checker.results import StopReason
 from crashcheck.checker.search.protocol import Awaited, C, Candidate, R, Searchable
 from crashcheck.interruption import interruptible
 
-MOST_PUT_OFF = 20_000  # with so many put off, further ones are executed when they come up
+MOST_PUT_OFF = 20_000  # with so many postponed, further ones are executed when they come up
 _MOST_WAITING = 64  # choices whose turn has not come
 
 
@@ -60,9 +60,9 @@ class Loop(Generic[C, R]):
         """`ahead`: executions begun before the first of them is taken. `cost`: of the budget of states, by a result.
 
         `put_off`: whether a choice is taken only after all others, given the results that were taken before it; once
-        it says so of a choice, it must go on to. `put_aside`: the same of a choice whose result is there, which counts
-        as executed then; it is taken even if the budget ends, from the last quarter of its seconds on. `pruned` is
-        called with a choice that is not executed and the place of the one that is executed instead.
+        it does so for a choice, it must keep doing so. `put_aside`: the same of a choice whose result is there, which
+        counts as executed then; it is taken even if the budget ends, from the last quarter of its seconds on.
+        `pruned` is called with a choice that is not executed and the place of the one that is executed instead.
         """
         # constant
         self._searched = searched
@@ -81,12 +81,12 @@ class Loop(Generic[C, R]):
         self._seen: dict[bytes, int] = {}  # the place of the first choice of each fingerprint
         self._waiting: deque[_Execution[C, R]] = deque()  # the next to be taken first
         self._under_way = 0  # of these
-        self._later: deque[_Execution[C, R]] = deque()  # put off
+        self._later: deque[_Execution[C, R]] = deque()  # postponed
         self._aside: deque[tuple[Candidate[C], R]] = deque()  # put aside
 
     @property
     def put_off(self) -> int:
-        """How many choices are put off or aside and not taken."""
+        """How many choices are postponed or aside and not taken."""
         return len(self._later) + len(self._aside)
 
     def run(self, take: Callable[[Candidate[C], R], None]) -> StopReason:
@@ -141,7 +141,7 @@ class Loop(Generic[C, R]):
         return self._end(take, StopReason.EXHAUSTED)
 
     def _end(self, take: Callable[[Candidate[C], R], None], reason: StopReason) -> StopReason:
-        """Take what was executed in time, and say why the search ends."""
+        """Take what was executed in time, and give the reason why the search ends."""
         if reason is not StopReason.BUDGET_SECONDS:
             self._take_all(take)
         self._take_aside(take)
@@ -167,7 +167,7 @@ class Loop(Generic[C, R]):
             self.left.append((place, choice))
 
     def _execute(self, candidate: Candidate[C], take: Callable[[Candidate[C], R], None]) -> None:
-        """Begin to execute a choice, unless it is known already that it will be put off; take earlier ones."""
+        """Begin to execute a choice, unless it is known already that it will be postponed; take earlier ones."""
         known = self._may_wait and self._is_put_off(candidate)
         self._waiting.append(_Execution(candidate, None if known else self._begun(candidate)))
         self._under_way += not known
@@ -215,7 +215,7 @@ class Loop(Generic[C, R]):
             take(candidate, result)
 
     def _take_aside(self, take: Callable[[Candidate[C], R], None]) -> None:
-        """Hand on the results that were put aside."""
+        """Return the results that were put aside."""
         while self._aside:
             candidate, result = self._aside.popleft()
             with self._naming(candidate):

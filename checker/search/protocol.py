@@ -1,7 +1,7 @@
 """What a search needs to know of what it searches, and no more: the loop does not know what a crash state is.
 
 Crash states (crash_states.py), recoveries (recovery.py) and mutants are searched by the same loop (loop.py). To search
-something else (fault schedules, interleavings of processes), say what its choices are, and what to do with results.
+something else (fault schedules, interleavings of processes), describe its choices, and what to do with results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Searchable(Protocol[C, R_co]):
     """Something to search. Each method must be a function of its arguments and of the results taken before."""
 
     def choices(self) -> Iterator[C | None]:
-        """Everything that may be executed, in the order of execution. None: nothing yet, look at the budget."""
+        """Everything that may be executed, in the order of execution. None: nothing yet, check the budget."""
         ...
 
     def fingerprint(self, choice: C) -> bytes:

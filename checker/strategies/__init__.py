@@ -1,6 +1,6 @@
-"""Strategies, a file each, found by name: which crash states to test, and in which order.
+"""Strategies, one file per strategy, found by name: which crash states to test, and in which order.
 
-Hands on a `Plan` for a state space: `Choice`s, each a state and why it is tested, and the groups that they test.
+Returns a `Plan` for a state space: `Choice`s, each a state and why it is tested, and the groups that they test.
 
 Other rooms import `plan` and `representative`.
 """

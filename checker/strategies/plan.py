@@ -1,4 +1,4 @@
-"""What a strategy makes of one state space: states with the reason why each is looked at, and what its groups are."""
+"""What a strategy makes of one state space: states with the reason why each is tested, and what its groups are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from crashcheck.interruption import KeepOn
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A state to look at. `group`: the number of the group that it tests, 0 for none; `family`: why it was chosen."""
+    """A state to test. `group`: the number of the group that it tests, 0 for none; `family`: why it was chosen."""
 
     state: CrashState
     group: int = 0
@@ -66,13 +66,13 @@ class Plan(Protocol):
 
 
 class Strategy(Protocol):
-    """A way to select crash states and to order them; what it would cost to go on is paid on demand."""
+    """A way to select crash states and to order them; what it would cost to continue is paid on demand."""
 
     @property
     def name(self) -> str: ...
 
     def plan(self, space: StateSpace, left: Left = endless) -> Plan:
-        """A search; `left` says what is left of its budget. Preparing it may end it with OutOfTime as well."""
+        """A search; `left` gives what is left of its budget. Preparing it may end it with OutOfTime as well."""
         ...
 
 
@@ -94,7 +94,7 @@ class Listed:
 
 
 class Chosen:
-    """Remembers what has been chosen, and in which place, so that each state comes once."""
+    """Remembers what has been chosen, and in which place, so that each state appears once."""
 
     def __init__(self) -> None:
         self._place: dict[bytes, int] = {}

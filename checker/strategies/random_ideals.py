@@ -14,7 +14,7 @@ from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.plan import Choice, Chosen, Listed
 
-MOST = 1 << 20  # states that are remembered so that each comes once
+MOST = 1 << 20  # states that are remembered so that each appears once
 _REPEATS = 100  # one after another: then nearly all have come, and the rest are listed
 _STEPS = 8  # of the random walk, for each piece of an order that is neither a chain nor layers
 
@@ -65,7 +65,7 @@ def _any(ideals: Ideals, sweep: Sweep, chance: random.Random) -> Ids:
         below: Ids = ()
         for layer in ideals.layers:
             if at < 1 << len(layer):
-                break  # what lies below, and of this layer the part whose bits are set
+                break  # what is below, and of this layer the part whose bits are set
             at -= (1 << len(layer)) - 1
             below += layer
         return below + tuple(id_ for place, id_ in enumerate(layer) if at >> place & 1)

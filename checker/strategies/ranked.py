@@ -28,7 +28,7 @@ from crashcheck.checker.strategies.round_robin import Phase, RoundRobin
 from crashcheck.checker.strategies.violations import violating
 from crashcheck.interruption import Background, KeepOn, always, both
 
-MOST = 1 << 20  # states that are remembered so that each comes once; beyond them only the exhaustive search goes on
+MOST = 1 << 20  # states that are remembered so that each appears once; beyond them only the exhaustive search continues
 _SHARE = 0.5  # of the seconds of a budget that likely invariants may take
 _FIRST_TURN = 32  # states of a group in its first turn of a phase; twice as many in each further one
 _LONG = 50_000  # events; the groups of a shorter trace are ranked at once
@@ -61,11 +61,11 @@ _TOO_LONG = Inferred(
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Phases by WEIGHTS, each from the most likely group to the least likely; docs/search.md says why in this order.
+    """Phases by WEIGHTS, each from the most likely group to the least likely; docs/search.md has the reasons.
 
     Run to its end, it has given exactly the states of the exhaustive search. `infer` gives likely invariants,
-    `deviance` says which behaviours are unusual, `changed` which sites are new, `library` which are in the sources of a
-    library: groups of these alone come last. Without facts, behaviours are named by call stack. `early`: at most so
+    `deviance` shows which behaviours are unusual, `changed` which sites are new, `library` which are in the sources of
+    a library: groups of these alone are last. Without facts, behaviours are named by call stack. `early`: at most so
     many states are tested while the groups of a long trace are being ranked.
     """
 
@@ -246,7 +246,7 @@ class RankedPlan:
 def libraries_last(groups: Sequence[RankedGroup], library: Callable[[StaticSite], bool]) -> tuple[RankedGroup, ...]:
     """Ranked groups, numbered again: those whose representatives only a library's sources update are below all others.
 
-    An allocator's groups are small and violate invariants of their own, so that they would come first; a search of the
+    An allocator's groups are small and violate invariants of their own, so that they would be first; a search of the
     project's own code should not end before it has begun.
     """
     of_library = [all(map(library, each.group.sites)) for each in groups]

@@ -1,4 +1,4 @@
-"""Crash states that vary the updates of one behaviour, with all that came before it persisted (Pathfinder §3.5)."""
+"""Crash states that vary the updates of one behaviour, with all that precedes it persisted (Pathfinder §3.5)."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class _Moment:
         self.granules = tuple(tuple(ids) for ids in factors.values())
 
     def kept(self, ids: Iterable[int], *, alone: bool = False) -> CrashState:
-        """What came before the behaviour has persisted, these of its pieces and what they need, and nothing else;
-        `alone`: of what came before, only what must have."""
+        """What precedes the behaviour has persisted, these of its pieces and what they need, and nothing else;
+        `alone`: of what precedes it, only what must have."""
         mask = 0
         for id_ in ids:
             mask |= self._below[self._place[id_]]
@@ -61,7 +61,7 @@ class _Moment:
 
     @property
     def bare(self) -> bool:
-        """Whether nothing that came before the behaviour is pending."""
+        """Whether nothing that precedes the behaviour is pending."""
         return not self._older
 
     def lost(self, ids: Iterable[int]) -> CrashState:
@@ -150,7 +150,7 @@ class Representative:
                 yield moment.lost(ids)
 
     def alone(self) -> Iterator[CrashState]:
-        """As `ends` and `single` keep them, but of what came before the behaviour only what must have persisted."""
+        """As `ends` and `single` keep them, but of what precedes the behaviour only what must have persisted."""
         for moment in self._moments(self.near):
             if moment.bare:
                 continue
@@ -178,7 +178,7 @@ class Representative:
         """How many sets of the behaviour's own updates may have persisted, over its near points, each once between
         two acknowledgements; and whether that is exact or an upper bound.
 
-        `most_steps`: pending pieces, and pairs of its own, that are looked at; beyond them each piece counts as free.
+        `most_steps`: pending pieces, and pairs of its own, that are examined; beyond them each piece counts as free.
         """
         space = self._canonical.space
         total, exact, steps = 0, True, 0

@@ -12,7 +12,7 @@ from crashcheck.checker.strategies.plan import Choice
 _QUEUED = 16  # choices of a phase at first
 _MORE = 16  # further ones for each that was taken
 _MOST_QUEUED = 1024
-_MOST_PENDING = 1 << 16  # at the crash points of a phase's choices queued, in sum: looking at a state costs as much
+_MOST_PENDING = 1 << 16  # at the crash points of a phase's choices queued, in sum: examining a state costs as much
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class Phase:
     """Choices of one kind. `weight`: how often they have their turn; `in_order`: none is taken before an earlier one;
     `everything`: no other phase has a state that this one does not have.
 
-    Some are queued, so that the one with the rarest signature can be taken: few at first, more as the search goes on.
+    Some are queued, so that the one with the rarest signature can be taken: few at first, more as the search continues.
     """
 
     choices: Iterator[Choice]
@@ -45,7 +45,7 @@ class Phase:
 
 
 class RoundRobin:
-    """Choices of phases, each as often as its weight says, in rounds.
+    """Choices of phases, each as often as its weight demands, in rounds.
 
     Round r takes states with fewer than 2**r states of their signature before them; a phase that has none queued is
     passed over. `fresh`: whether a state was not chosen before, by any phase. `signature`: its site signature.

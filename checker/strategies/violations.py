@@ -45,7 +45,7 @@ def violating(
 ) -> tuple[Iterator[CrashState], Iterator[CrashState]]:
     """Of the first feasible query of each signature, the largest states and then the smallest; those of all others.
 
-    The largest come first because they have found more planted bugs sooner. States are made when they are asked for:
+    The largest are first because they have found more planted bugs earlier. States are made when they are asked for:
     looking for a new signature among many queries of known ones costs little.
     """
     both = _Both(canonical, queries)
@@ -77,7 +77,7 @@ class _Both:
                 yield from reversed(states_of(self._canonical, self._known.popleft()))
 
     def _advance(self) -> bool:
-        """Look at one more query; False if there is none."""
+        """Examine one more query; False if there is none."""
         query = next(self._queries, None)
         if query is None:
             return False

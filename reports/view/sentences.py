@@ -135,7 +135,7 @@ def standing(finding: Finding) -> str:
 def headline(result: RunResult) -> str:
     """The first line of a report: the first bug that counts, and how many more; without one, what was checked.
 
-    Where failures that count are not proved, it says what would settle them.
+    Where failures that count are not proved, it names what would settle them.
     """
     unproved = [finding for finding in result.uncertain if policy.counts(finding)]
     first = next((finding for finding in result.findings if not standing(finding) or finding.in_diff), None)

@@ -2,14 +2,14 @@
  *
  * The pages of those granules are closed. An instruction that touches one, whoever's it is, faults; where it reads bytes
  * that differ between the contents that the granule may still have, the process forks: a child for each content of
- * those bytes. What comes after depends on nothing but the memory, the registers, what system calls did, and the bytes
+ * those bytes. What follows depends on nothing but the memory, the registers, what system calls did, and the bytes
  * that are not known yet. So a process that is about to read in a state in which another was before ends at once: it
  * would do the same. Bytes that are never read, or written first, decide nothing.
  *
  * Writes to shared mappings stay in the process (the mappings are made private), and so do its output and its places in
  * files. A system call that would carry anything from one process to another, or read the granules, ends it all.
  *
- * Everything here lies in a section of its own: only system calls from there are let through at once. */
+ * Everything here is in a section of its own: only system calls from there are let through at once. */
 #ifdef CC_SHARED
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ struct exploration cc_run;
 uintptr_t cc_explore_resume, cc_explore_kept, cc_explore_stack;
 static uintptr_t alternate;
 
-/* Where the kernel says on which processor a thread runs; libc has it since 2.35. */
+/* Where the kernel reports on which processor a thread runs; libc has it since 2.35. */
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 
 INLINE void first_is_done(void)

@@ -78,7 +78,7 @@ HERE void cc_explore_touched(int number, siginfo_t *info, void *given)
         context->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
         return;
     }
-    /* A trap after each instruction is slow, more so in a virtual machine: a copy of it goes on to cc_explore_after. */
+    /* A trap after each instruction is slow, more so in a virtual machine: a copy of it continues to cc_explore_after. */
     static const unsigned char jump[] = {0xff, 0x25, 0, 0, 0, 0};
     uintptr_t target = (uintptr_t)cc_explore_after;
     raw_move(cc_run.apart, (const void *)*next, found.length);

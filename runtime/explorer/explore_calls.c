@@ -360,7 +360,7 @@ HERE static long controls(long number, const long *a)
 }
 
 /* What a system call does here. `plain`: it is made as it is, unless one of its first `plain` arguments, those that may be
- * addresses, lies in the file; of these calls only the result is seen. */
+ * addresses, is in the file; of these calls only the result is seen. */
 struct followed {
     long (*performs)(long number, const long *arguments);
     unsigned plain;

@@ -26,7 +26,7 @@ HERE void cc_explore_stir_bytes(uint64_t hash[2], const void *from, size_t size)
     hash[1] = both[1];
 }
 
-/* Memory but for what is ours. */
+/* Memory except what is ours. */
 HERE static void stir_range(uint64_t hash[2], uintptr_t start, uintptr_t end)
 {
     while (start < end) {

@@ -76,7 +76,7 @@ void cc_fill(const void *target, uint32_t byte, uint64_t size, uint64_t instance
 void cc_load(const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit, uint32_t index, uint32_t depth,
              uint32_t flags);
 
-/* What an ordinary load calls, in assembly: on the stack lie its address, its site, size << 9 | flags << 1 | whether its function
+/* What an ordinary load calls, in assembly: on the stack are its address, its site, size << 9 | flags << 1 | whether its function
  * has a frame, the bytes from its outermost struct instance (or -1), the return address and the unit, which is
  * taken off. All registers are kept. */
 void cc_access_entry(void);
@@ -103,7 +103,7 @@ void cc_operation_enter(void);
 void cc_operation_leave(void);
 
 /* Library models: instrumented code that calls (or takes the address of) one of the functions in models.def
- * refers to cc_wrap_<name> instead, same signature, after telling the site of the call with cc_at (a cheap TLS store; the wrapper
+ * refers to cc_wrap_<name> instead, same signature, after naming the site of the call with cc_at (a cheap TLS store; the wrapper
  * consumes it), or to a function of its own unit that jumps there and refers to <name> as well, where libraries may lack
  * that: it must fail to link where plain code would. An indirect call has no site and gets site 0 with the stack of the caller. */
 struct cc_call_site {

@@ -5,7 +5,7 @@
  * takes no lock) and is either an array of fixed-size event records or raw bytes ("blob") that
  * records point into. `seq` gives all events of all threads one order; gaps in it are legal (a
  * number is reserved before an atomic operation executes and its record is written after).
- * Within a chunk `seq` may step back where a signal handler recorded in between. Beside the trace lie <trace>.files (the
+ * Within a chunk `seq` may step back where a signal handler recorded in between. Beside the trace are <trace>.files (the
  * path of each file id in order, ended by zero bytes: how processes agree on ids) and <trace>.notes (reason, tab, path: why a
  * file in the pool did not count).
  * A chunk's `used_bytes` is advanced after a record is complete, so a trace cut by `kill -9` is
@@ -68,7 +68,7 @@ enum cc_chunk_kind {
     CC_CHUNK_BLOB = 2,
     CC_CHUNK_LOADS = 3,          /* records of reads and of other memory, and what they need: CC_LOAD*, CC_VOLATILE_*, CC_UNIT_DEF,
                                   * CC_STACK_DEF, CC_THREAD_START. Their threads (the chunk's own too), sites and stacks are numbered
-                                  * apart from those of events; CC_THREAD_START says which thread of events it is */
+                                  * apart from those of events; CC_THREAD_START shows which thread of events it is */
 };
 
 struct cc_chunk_header {         /* CC_CHUNK_HEADER_BYTES, padded with zeros */
@@ -81,10 +81,10 @@ struct cc_chunk_header {         /* CC_CHUNK_HEADER_BYTES, padded with zeros */
 
 /* One event. `payload`: the bytes themselves (little-endian, zero padded) where `size` <= 8; else
  * the absolute file offset of `size` bytes in a blob chunk. Kinds that carry no bytes use
- * `payload` as said beside the kind. */
+ * `payload` as described beside the kind. */
 struct cc_event {
     uint64_t seq;
-    uint64_t offset;             /* byte offset in the pool file; else as said */
+    uint64_t offset;             /* byte offset in the pool file; else as described */
     uint32_t size;               /* bytes */
     uint32_t site;               /* global site id: a unit's base + index in the unit's site table */
     uint32_t stack;              /* id of the call stack (CC_STACK_DEF), the site's own frame excluded */
@@ -92,7 +92,7 @@ struct cc_event {
     uint8_t kind;
     uint8_t flags;
     uint16_t file;               /* file id (CC_FILE_DEF) or 0 */
-    uint32_t aux;                /* as said */
+    uint32_t aux;                /* as described */
     uint64_t payload;
 };
 
@@ -143,14 +143,14 @@ enum cc_store_flags {
     CC_STORE_BULK = 4,       /* memcpy, memset, string and library functions: pieces unordered */
     CC_STORE_LIBRARY = 8,    /* through a library model (strcpy, read, pmem_memcpy...) */
     CC_STORE_VOLATILE = 16,
-    CC_STORE_JOINED = 32,    /* goes on with the update that this thread's last store event began: other mappings, too long, or a
+    CC_STORE_JOINED = 32,    /* continues with the update that this thread's last store event began: other mappings, too long, or a
                               * mask left words out */
 };
 
 enum cc_write_flags {
     CC_WRITE_APPEND = 1,
     CC_WRITE_DIRECT = 2,
-    CC_WRITE_JOINED = 4,     /* goes on with the write that this thread's last write event began */
+    CC_WRITE_JOINED = 4,     /* continues with the write that this thread's last write event began */
 };
 
 enum cc_flush_kind { CC_CLFLUSH = 1, CC_CLFLUSHOPT = 2, CC_CLWB = 3 };

@@ -7,7 +7,7 @@
 MODEL_BEFORE(int, dlclose, (void *library), cc_stacks_forget(), (library))
 
 #ifdef CC_SHARED
-/* dlopen looks at its return address to know whose search path counts, so it must be jumped to, not called. */
+/* dlopen reads its return address to know whose search path counts, so it must be jumped to, not called. */
 HIDDEN __attribute__((used)) void *cc_dlopen_noted(const char *path, int flags);
 void *cc_dlopen_noted(const char *path, int flags)
 {

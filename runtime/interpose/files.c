@@ -111,7 +111,7 @@ MODEL(int, __openat_2, (int folder, const char *path, int flags), REAL(__openat_
 MODEL(int, __openat64_2, (int folder, const char *path, int flags), REAL(__openat64_2)(folder, path, flags),
       OPENS(folder, path, flags, REAL(__openat64_2)(folder, path, flags)))
 
-/* fopen opens behind the interposer's back; its mode says how. */
+/* fopen opens behind the interposer's back; its mode shows how. */
 static int flags_of_mode(const char *mode)
 {
     int flags = mode && mode[0] == 'r' ? O_RDONLY : O_WRONLY | O_CREAT;

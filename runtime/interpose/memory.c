@@ -182,7 +182,7 @@ MODEL_FILLS(char *, __strncat_chk, (char *target, const char *source, size_t siz
             target + raw_length(target), bounded_length(source, size) + 1, raw_length(target_) + 1,
             (target, source, size, room))
 
-/* Younger than many C libraries, and small enough to be done here: what BSD's manual says. */
+/* Younger than many C libraries, and small enough to be done here: as in BSD's manual. */
 static size_t limited_copy(where at, char *target, const char *source, size_t room)
 {
     size_t length = raw_length(source);

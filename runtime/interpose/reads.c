@@ -15,7 +15,7 @@
 #define READS(target, size, call) FILLS(ssize_t, target, size, got < 0 ? 0 : (size_t)got, call)
 /* `call` returns how many items of `size` bytes it read. */
 #define ITEMS(target, size, count, call) FILLS(size_t, target, size *count, got *size, call)
-/* `call` leaves a string, unless its result says that it failed. */
+/* `call` leaves a string, unless its result shows that it failed. */
 #define TEXT(type, target, most, succeeded, call)                                                                      \
     FILLS(type, target, most, (succeeded) && target_ ? raw_length(target_) + 1 : 0, call)
 

@@ -49,7 +49,7 @@ static void look_up(struct name *name, int folder, const char *path)
     name->size = (uint64_t)state.st_size;
 }
 
-/* Reports the call, and identifies the inodes of both names anew at their next use. */
+/* Reports the call, and identifies the inodes of both names again at their next use. */
 static void not_modelled(where at, const char *call, const struct name *names, int count)
 {
     uint16_t file = 0;
@@ -98,7 +98,7 @@ static int unlinks(where at, int folder, const char *path, int (*call)(int, cons
     return result;
 }
 
-/* Records what a file holds, but for its holes. */
+/* Records what a file holds, except its holes. */
 static bool record_content(where at, uint16_t file, long fd, uint64_t size)
 {
     unsigned char *block = cc_scratch(1, BLOCK);

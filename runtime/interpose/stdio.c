@@ -1,4 +1,4 @@
-/* Streams: libc writes their files where no interposer sees it, so each call is followed by a look at the
+/* Streams: libc writes their files where no interposer sees it, so each call is followed by an inspection of the
  * buffer, the file and standard output. */
 #define __NO_INLINE__ 1 /* keeps libc's inline bodies of the very functions defined here out */
 #include <errno.h>

@@ -155,7 +155,7 @@ static bool is_place(uint64_t address)
     return address >= PLACES_START && address < PLACES_END;
 }
 
-/* A mapping to be made, and what the table says about its file. */
+/* A mapping to be made, and what the table has about its file. */
 struct request {
     size_t length;
     int protection, flags, fd;

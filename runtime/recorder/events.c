@@ -22,7 +22,7 @@ static uint32_t clamp_delta(uint64_t target, uint64_t instance)
     return instance && delta < NODE_NONE ? (uint32_t)delta : NODE_NONE;
 }
 
-/* Site and stack of `at`, resolved before the event is numbered so that definitions come first. */
+/* Site and stack of `at`, resolved before the event is numbered so that definitions are first. */
 static inline void locate(struct writer *writer, where at, struct cc_event *event)
 {
     event->site = cc_site(writer, at.unit, at.index);
@@ -95,7 +95,7 @@ static void update_region(struct writer *writer, struct cc_event *event, const u
     }
 }
 
-/* How many of `size` bytes from `target`, in writer->last, lie in one stretch of its file, whatever mappings hold them. */
+/* How many of `size` bytes from `target`, in writer->last, are in one stretch of its file, whatever mappings hold them. */
 static uint64_t stretch(struct writer *writer, uintptr_t target, uint64_t size)
 {
     const struct region first = writer->last;

@@ -92,7 +92,7 @@ void cc_access_done(void)
     atomic_compare_exchange_strong_explicit(&turn, &mine, 0, memory_order_release, memory_order_relaxed);
 }
 
-/* For an access of its own: whatever came before has executed, and others may go first. */
+/* For an access of its own: whatever precedes it has executed, and others may go first. */
 void cc_turn_take(void)
 {
     if (!cc_all_memory)
@@ -263,7 +263,7 @@ static void put(struct writer *writer, struct cc_event *event, uint64_t seq)
     cc_put(writer, event);
 }
 
-/* An access to memory that is no file's, but for what of it is. */
+/* An access to memory that is no file's, except what of it is. */
 static void elsewhere(struct writer *writer, where at, uintptr_t start, uint64_t size, uint8_t kind, uint32_t flags)
 {
     struct cc_event event = {.kind = kind, .flags = (uint8_t)flags, .instance_delta = CC_NO_INSTANCE};

@@ -62,7 +62,7 @@ void *cc_real(void **slot, const char *name)
 }
 #endif
 
-/* Recording ends for this process, and for others when they need their next chunk; the program goes on. */
+/* Recording ends for this process, and for others when they need their next chunk; the program continues. */
 void cc_stop(uint32_t status)
 {
     __atomic_fetch_or(&cc_header->status, status, __ATOMIC_RELAXED);

@@ -70,7 +70,7 @@ bool cc_trace_open(const char *path)
 }
 
 /* Room is allocated before it is mapped, because a store to a mapped hole on a full disk is SIGBUS. The
- * limit on file size is looked at first, because exceeding it is SIGXFSZ. */
+ * limit on file size is tested first, because exceeding it is SIGXFSZ. */
 static bool allocate(int fd, uint64_t offset, uint64_t size)
 {
     struct rlimit limit;

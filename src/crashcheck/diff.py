@@ -96,7 +96,7 @@ class _Parser:
             elif text.startswith(b"--- ") and self._next().startswith(b"+++ "):
                 yield from self._file((b"", b""))
             else:
-                self.at += 1  # a commit message, or a line that says that files are binary
+                self.at += 1  # a commit message, or a line to report that files are binary
 
     def _next(self) -> bytes:
         return self.lines[self.at + 1] if self.at + 1 < len(self.lines) else b""
@@ -298,8 +298,8 @@ def _untracked(root: Path) -> dict[str, FileDiff]:
 def _git(folder: Path, *arguments: str) -> bytes:
     done = _try_git(folder, *arguments)
     if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip()[:500]
-        raise CrashcheckError("diff-git-failed", f"`git {arguments[0]}` failed in {folder}: {said}")
+        shown = done.stderr.decode("utf-8", "replace").strip()[:500]
+        raise CrashcheckError("diff-git-failed", f"`git {arguments[0]}` failed in {folder}: {shown}")
     return done.stdout
 
 

@@ -10,8 +10,8 @@ EXIT_FAILED = 2
 class CrashcheckError(Exception):
     """Why crashcheck failed, for its user.
 
-    `slug` names the entry in docs/messages.md; `message` says what happened and with which value;
-    `hint` says what to do. `exit_code` is what the process returns.
+    `slug` names the entry in docs/messages.md; `message` describes what happened and with which value;
+    `hint` describes what to do. `exit_code` is what the process returns.
     """
 
     def __init__(self, slug: str, message: str, hint: str = "", exit_code: int = EXIT_FAILED) -> None:

@@ -263,7 +263,7 @@ class _Campaign:
         )
 
     def reviewed(self, results: list[MutantResult]) -> tuple[str, list[MutantResult]]:
-        """What to say of exploring, and the results without what it had shown, if a run contradicted it."""
+        """What to report of exploring, and the results without what it had shown, if a run contradicted it."""
         if not self._contradicted:
             return (f"no moment was explored: {self._unexplored}" if self._unexplored else ""), results
         why = f"its crash states were explored, and {self._contradicted}"

@@ -215,7 +215,7 @@ def performance_notes(subject: Subject, facts: ProgramFacts, folder: Path) -> tu
 def find_blind_spots(trace: Trace, facts: ProgramFacts, folder: Path) -> tuple[Unexercised, ...]:
     """Functions that store to a type that is in the files, although neither they nor what they call stored to it there.
 
-    Those with the most stores come first. Stores through pointers of unknown type do not count, and a run that writes
+    Those with the most stores are first. Stores through pointers of unknown type do not count, and a run that writes
     the files by system calls only has no blind spots.
     """
     project = Project(facts, folder)

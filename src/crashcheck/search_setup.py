@@ -143,7 +143,7 @@ def uncrashed(executor: Executor, *, first: bool, shown_pools: tuple[str, str] =
 
     `shown_pools`: folders with the final and the first image, for the command to try. Raises CrashcheckError
     check-rejects-final or check-rejects-first with the check's output: then the check, or the trace, is wrong.
-    How long they take says how long those of crash states may take.
+    How long they take decides how long those of crash states may take.
     """
     slowest_s = 0.0
     for final, wanted, pool in ((True, True, shown_pools[0]), (False, first, shown_pools[1])):

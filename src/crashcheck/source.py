@@ -27,7 +27,7 @@ class SourceTree:
         )
 
     def relative(self, path: str | Path) -> str:
-        """How reports name `path`: relative to the project, with `/`, where it lies inside it, else absolute."""
+        """How reports name `path`: relative to the project, with `/`, where it is inside it, else absolute."""
         if not str(path):
             return ""
         absolute = self.absolute(path)

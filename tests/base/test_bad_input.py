@@ -153,7 +153,7 @@ def test_a_check_that_fails_on_the_clean_image_ends_the_run_with_the_command_to_
 
 
 def handles_of(folder: Path) -> list[int]:
-    """Handles of the processes whose working folder lies in `folder`; readable when the process has ended."""
+    """Handles of the processes whose working folder is in `folder`; readable when the process has ended."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ from crashcheck.analyzer.compile.dependence.summaries import Atoms
 
 
 class Equations:
-    """Sets are integers, a bit for each of `atoms`; an `inner` bit stands for the set that its equation gives.
+    """Sets are integers, a bit for each of `atoms`; an `inner` bit represents the set that its equation gives.
 
     Sets that are defined by each other hold the same: the equations are solved component by component (Tarjan,
     Depth-first search and linear graph algorithms, 1972), so that the costs of a function grow with its text.

@@ -28,7 +28,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts, UnitFacts
 from crashcheck.errors import CrashcheckError
 
 _SORT = (1 << SORT_BITS) - 1
-_MOVED = ".operation."  # a named operation's code lies in an internal function (instrument.operations)
+_MOVED = ".operation."  # a named operation's code is in an internal function (instrument.operations)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,7 +43,7 @@ class SiteRef:
 class SiteDependence:
     """The access at `site` depends on what the access at `on` reads (Witcher 4.3.2), by registers and calls alone.
 
-    A pair appears once; each flag says that some path of that kind joins the two, so several may hold:
+    A pair appears once; each flag shows that some path of that kind joins the two, so several may hold:
     `control`: a path with at least one control edge (`if (X) Y = 3`; RO2, RO3);
     `value`: only data edges, and what `on` reads is (part of) what `site` writes (`Y = X + 3`; RO1);
     `address`: only data edges, one of them into an address (`X->next->field = 1`, `a[X] = 1`).
@@ -325,7 +325,7 @@ class _Closure:
                     waiting.update(place[id(caller)] for caller, _, _ in order[at].callers)
 
     def _callees_first(self) -> list[_Function]:
-        """Depth first; a function of a cycle may come before one of its callees."""
+        """Depth first; a function of a cycle may precede one of its callees."""
         seen: set[int] = set()
         order: list[_Function] = []
         for root in self.functions:

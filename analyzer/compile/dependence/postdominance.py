@@ -34,7 +34,7 @@ def _order(successors: Sequence[Sequence[int]], predecessors: list[list[int]]) -
         if not seen[block]:
             visit(block)
     if len(order) < count:
-        # Of what never ends, the block that a forward walk leaves last lies deepest in its loop.
+        # Of what never ends, the block that a forward walk leaves last is deepest in its loop.
         for block in reversed(_forward(successors)):
             if not seen[block]:
                 exits.append(block)

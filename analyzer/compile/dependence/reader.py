@@ -87,7 +87,7 @@ class _Reader:
         self.reads_at = reads
         self.atoms: list[int] = []  # number of each bit's atom; -1: inner, resolved at the end
         self.bit_of: dict[int, int] = {}
-        self.equations: dict[int, int] = {}  # inner bit → what it stands for
+        self.equations: dict[int, int] = {}  # inner bit → what it represents
         self.inner = 0
         self.values: dict[str, int] = {}
         self.awaited: dict[str, int] = {}
@@ -169,7 +169,7 @@ class _Reader:
             if line[:2] != "  ":
                 if line and line[0] != ";":
                     self._label(line)
-            elif line[2] != " ":  # else a debug record, or what goes on from the line before
+            elif line[2] != " ":  # else a debug record, or what continues from the line before
                 self._instruction(line)
         return self._finish()
 
@@ -406,7 +406,7 @@ class _Reader:
         return value | _union(held)
 
     def _held(self, argument: str) -> int:
-        """What lies in the local that an argument points to: the callee may read it."""
+        """What is in the local that an argument points to: the callee may read it."""
         base = self.bases.get(argument)
         return self.cells[str(base[1])] if base is not None and base[0] == "cell" else 0
 
@@ -420,7 +420,7 @@ class _Reader:
         return known
 
     def _join(self, predecessors: list[list[int]]) -> None:
-        """Say for each slot at each block that asks which definitions reach it, and what decides between them."""
+        """Find for each slot at each block that asks which definitions reach it, and what decides between them."""
         waiting = list(self.joins)
         while waiting:
             block, slot = waiting.pop()

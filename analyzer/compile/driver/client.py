@@ -5,7 +5,7 @@ is neither instrumented nor linked with the recorder, when
 
 * it has no input, only preprocesses (-E, -M, -MM), only checks syntax, or reads its source from standard input;
 * a source is named `conftest*` (autoconf), `cmTC_*`, `CheckFunctionExists*`, `CMakeC*CompilerId*` or `testCCompiler*`
-  (CMake), `sanitycheck*` (meson), or lies in a folder CMakeFiles/CMakeTmp, CMakeFiles/CMakeScratch,
+  (CMake), `sanitycheck*` (meson), or is in a folder CMakeFiles/CMakeTmp, CMakeFiles/CMakeScratch,
   CMakeFiles/<version>/CompilerId*, meson-private or .conf_check* (waf);
 * the working directory is such a folder (CMake's link step of a probe).
 """

@@ -5,7 +5,7 @@ client's descriptors, environment, working directory and umask. What the clients
 
 1. The child answers its client itself, so a server that is killed fails nobody. A connection that ends without an
    answer means that nothing works for this client any more: it compiles in its own process.
-2. A client that goes away takes its child along, and nothing else: its connection is closed once, in `_gone`.
+2. A client that goes away ends its child, and nothing else: its connection is closed once, in `_gone`.
 3. What fails for one client (no process, no descriptor left) drops that client only.
 """
 
@@ -185,7 +185,7 @@ _CONNECTION = 3  # where a child has its client's connection; what it forks keep
 
 def _serve_one(connection: int, descriptors: list[int], request: bytes) -> int:
     """In the child: become the client's process as far as a compiler can tell."""
-    # Duplicates lie above all that is replaced: a descriptor may be where another has to go.
+    # Duplicates are above all that is replaced: a descriptor may be where another has to go.
     placed = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 64) for number in (*descriptors, connection)]
     for number, descriptor in enumerate(placed):
         os.dup2(descriptor, number, inheritable=number < _CONNECTION)

@@ -25,7 +25,7 @@ PROGRAM = {False: "crashcheck-cc", True: "crashcheck-c++"}
 
 
 def run(words: Sequence[str], cxx: bool) -> int:
-    """Do what the command line says; returns the exit code. Reads os.environ and the working directory."""
+    """Do what the command line asks; returns the exit code. Reads os.environ and the working directory."""
     try:
         return _Build(list(words), cxx).run()
     except CrashcheckError as error:

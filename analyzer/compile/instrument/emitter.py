@@ -35,7 +35,7 @@ class Function:
     sites: dict[int, int] = field(default_factory=dict)  # line of the body → what it writes, calls, or only reads
     reads: dict[int, tuple[int, ...]] = field(
         default_factory=dict
-    )  # line of the body → the sites that say what it reads
+    )  # line of the body → the sites that describe what it reads
 
 
 class Emitter:
@@ -255,7 +255,7 @@ class Emitter:
         return name
 
     def store_from(self, line: str, pointer: str, source: str, size: str, flags: int) -> None:
-        """A store whose bytes lie at `source`, before it executes."""
+        """A store whose bytes are at `source`, before it executes."""
         if self.is_local(pointer):
             return
         target = self.target(pointer, "", line)

@@ -76,7 +76,7 @@ _FLAGGED: _Types = {**_INSTANCE, "flags": _I32}
 
 # What an access costs when nothing is recorded: a comparison and a jump that is not taken. Assembly, because a branch
 # in IR splits a block, and there are so many loads that optimising those would take as long as all the rest. The
-# way out lies behind the function, spares its red zone and keeps every register; recorder/loads.c goes on from there.
+# way out is behind the function, spares its red zone and keeps every register; recorder/loads.c continues from there.
 # Text, because llvmlite.ir has no module-level assembly.
 _ACCESS_MACROS = """
 module asm ".macro cc_access_hook on, target, site, packed, delta"
@@ -174,7 +174,7 @@ class _Helper:
         return place
 
     def inside_window(self, address: Any) -> Any:
-        """Whether an address may lie in a persistent mapping."""
+        """Whether an address may be in a persistent mapping."""
         number = self.build.ptrtoint(address, _I64)
         distance = self.build.sub(number, self.load("cc_window_start"))
         return self.build.icmp_unsigned("<", distance, self.load("cc_window_bytes"))
@@ -239,7 +239,7 @@ class _Helper:
 class Hooks:
     """The helpers that a unit uses, each made when first asked for; `text()` is what its module needs besides its code.
 
-    A method that returns a name says in its first line how the helper is called.
+    A method that returns a name describes in its first line how the helper is called.
     """
 
     def __init__(self) -> None:
@@ -293,7 +293,7 @@ class Hooks:
         return str(function.get_reference())
 
     def _in_window(self, name: str, parameters: _Types, slow: Callable[[_Helper], None]) -> str:
-        """A helper that does `slow` if its `target` may lie in a persistent mapping."""
+        """A helper that does `slow` if its `target` may be in a persistent mapping."""
 
         def body(helper: _Helper) -> None:
             with helper.when(helper.inside_window(helper["target"])):

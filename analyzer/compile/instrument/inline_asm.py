@@ -191,7 +191,7 @@ class _Reader:
     def __init__(self, call: AsmCall, plan: AsmPlan, writes: bool) -> None:
         self.call = call
         self.plan = plan
-        self.writes = writes  # the compiler was told that the assembly writes memory
+        self.writes = writes  # the compiler knows that the assembly writes memory
         self.bytes: list[int] = []  # raw bytes and prefixes that no instruction has followed yet
         self.locked = self.repeated = False
 

@@ -1,4 +1,4 @@
-"""Library functions: which argument says where they write or read memory, and which call nothing that matters."""
+"""Library functions: which argument shows where they write or read memory, and which call nothing that matters."""
 
 from __future__ import annotations
 

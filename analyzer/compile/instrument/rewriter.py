@@ -52,7 +52,7 @@ _OPAQUE_LINKAGE = re.compile(r"^define (?:weak|linkonce|extern_weak|available_ex
 
 @dataclass(frozen=True, slots=True)
 class Instrumented:
-    """A unit's text with hooks, without its descriptor, and what to say about it."""
+    """A unit's text with hooks, without its descriptor, and what to report about it."""
 
     text: str
     sites: tuple[Site, ...]
@@ -60,7 +60,7 @@ class Instrumented:
     functions: dict[str, str]  # symbol → hash of its code, blind to metadata and the numbers of attribute groups
     # symbol → line of its body (0 is the one after `define`) → the site of what it writes or calls, or only reads
     sites_of: dict[str, dict[int, int]]
-    reads_of: dict[str, dict[int, tuple[int, ...]]]  # the same → the sites that say what the line reads
+    reads_of: dict[str, dict[int, tuple[int, ...]]]  # the same → the sites that describe what the line reads
 
 
 class Rewriter(Emitter):
@@ -359,7 +359,7 @@ class Rewriter(Emitter):
         self._any_call(line, [])
 
     def _invoke(self, line: str) -> None:
-        """An invoke or callbr, with the lines that it goes on in."""
+        """An invoke or callbr, with the lines that it continues in."""
         following = []
         while self._lines[self._index].startswith("          "):
             following.append(self._lines[self._index])
@@ -384,7 +384,7 @@ class Rewriter(Emitter):
         self._before_call(line, "".join([line, *following]), callee, parenthesis, musttail)
         self._plain(line, following)
         if musttail:
-            self.turn = False  # nothing may come before the return
+            self.turn = False  # nothing may precede the return
         if self._twice and not following and self._twice & set(_GROUPS.findall(line[line.rfind(")") :])):
             self._leave_here(False)
 

@@ -11,7 +11,7 @@ _MAYBE_ABSENT = re.compile(r"pmem_\w+|strlcpy|strlcat")
 _ATTACHED = re.compile(r"^declare (?:!\w+ !\d+ )*")
 _WEAK = re.compile(_ATTACHED.pattern + r"extern_weak [^\n]*?@([\w.]+)\(", re.MULTILINE)
 
-# Hands on every register and the stack, for a declaration may lie (`char pmem_persist();`). What follows the jump is
+# Passes on every register and the stack, for a declaration may lie (`char pmem_persist();`). What follows the jump is
 # never executed: it asks the linker for the function itself. As code that is dropped where nothing refers to it.
 _THUNK = """
 $cc.linked.{name} = comdat any

@@ -34,7 +34,7 @@ _VARIABLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class UnitOptions:
-    """How one unit is to be compiled, beyond what its bitcode says."""
+    """How to compile one unit, beyond what its bitcode holds."""
 
     source: str
     directory: str
@@ -144,7 +144,7 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
 
 
 def _function_section(found: re.Match[str]) -> str:
-    """A section comes before comdat, align, gc, prefix, prologue, personality and metadata."""
+    """A section precedes comdat, align, gc, prefix, prologue, personality and metadata."""
     line = found.group()
     name = found.group(1).strip('"')
     place = re.compile(r" (?:partition|comdat|align|gc|prefix|prologue|personality|!\w+|\{$)").search(

@@ -64,7 +64,7 @@ class DebugInfo:
         self._typedefs: dict[int, str] = {}
 
     def node(self, number: int) -> str:
-        """A node's text, "" if there is none. The printer numbers nodes in order, a line each."""
+        """A node's text, "" if there is none. The printer numbers nodes in order, one per line."""
         at = self._first + number
         prefix = f"!{number} = "
         if at < len(self._lines) and self._lines[at].startswith(prefix):

@@ -1,4 +1,4 @@
-"""Layouts of a unit's structs, classes and unions: what lies where in them, from debug metadata."""
+"""Layouts of a unit's structs, classes and unions: what is where in them, from debug metadata."""
 
 from __future__ import annotations
 

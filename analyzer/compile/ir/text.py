@@ -129,7 +129,7 @@ def value_end(text: str, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A typed value: `i64 %3`; `attributes` is what lies between (e.g. `noundef align 8`)."""
+    """A typed value: `i64 %3`; `attributes` is what is between (e.g. `noundef align 8`)."""
 
     type: str
     value: str

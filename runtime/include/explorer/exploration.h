@@ -54,7 +54,7 @@ struct granule_state {
     uint32_t unknown;
 };
 
-/* None of this counts as the process's state, but for `history` and `places`. */
+/* None of this counts as the process's state, except `history` and `places`. */
 struct exploration {
     struct cc_explore_table *table;
     struct cc_explore_granule *granules;

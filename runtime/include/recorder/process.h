@@ -22,11 +22,11 @@ struct thread {
     struct writer *writers[LEVELS];
     struct load_writer *loads[LEVELS];
     uint32_t load_id;       /* its number in chunks of loads */
-    uint32_t load_known;    /* the `id` that chunks of loads say it has */
+    uint32_t load_known;    /* the `id` that chunks of loads give it */
     uint32_t load_disturbed; /* a load was recorded while another was being recorded */
     uint32_t load_count;    /* reads since recording them began, or began again */
     uint32_t load_gaps;     /* how often they were left out for a while */
-    uint32_t load_gap;      /* they are, and CC_LOAD_GAP says so */
+    uint32_t load_gap;      /* they are, and CC_LOAD_GAP records it */
     const void *load_covered; /* like `covered`, for what a copy read */
     uint64_t load_covered_bytes;
     const void *covered;    /* cc_copy or cc_fill just recorded this target and size: the call of memcpy that the */

@@ -184,7 +184,7 @@ class OperationMix:
     shares: Mapping[str, int] = field(default_factory=lambda: dict(SHARES))  # how often each operation, in proportion
     value_bytes: tuple[int, int] = (8, 8)  # least and most
     # How likely, in percent, an operation takes a key that an earlier one used; an insertion takes a new key as often.
-    # (Witcher 4.1: used keys are likelier, so that queries, updates and deletions find something.)
+    # (Witcher 4.1: used keys are more likely, so that queries, updates and deletions find something.)
     reuse: int = 80
     templates: Mapping[str, str] = field(default_factory=dict)  # the line of each operation, with {fields}
     read_back: bool = False  # end with a query of every key that was used
@@ -285,7 +285,7 @@ class _Keys:
         self._weights: list[int] = []  # Zipf: the sum of the weights of ranks 0 to r, in integers: equal on any machine
 
     def next(self) -> int:
-        """A key that need not have come before."""
+        """A key, whether used before or not."""
         match self._distribution:
             case "sequential":
                 self._last = self._last % self._keys + 1

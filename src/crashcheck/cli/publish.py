@@ -125,7 +125,7 @@ def _read(path: Path) -> str:
 
 @dataclass(slots=True)
 class _Publication:
-    """One publication: what is told, and where."""
+    """One publication: what is published, and where."""
 
     args: argparse.Namespace
     environment: Mapping[str, str]

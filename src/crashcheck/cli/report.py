@@ -92,7 +92,7 @@ def parse_format(text: str) -> Wanted:
 def write_reports(
     result: RunResult, folder: Path, wanted: Sequence[Wanted], diff: Diff | None = None, kept: Path | None = None
 ) -> None:
-    """Each report to its file, or to standard output; `diff` says which lines a pull request shows.
+    """Each report to its file, or to standard output; `diff` holds the lines that a pull request shows.
 
     `kept`: where an HTML report is kept for `crashcheck open`, if that is possible. A report that cannot be written
     does not stop the others. Raises CrashcheckError: report-unwritable, output-unwritable.

@@ -32,7 +32,7 @@ def make_usable() -> None:
 
 
 def unwritable(error: OSError, instead: str = "") -> CrashcheckError:
-    """What to report where standard output took no more; `instead`: what it would have said."""
+    """What to report where standard output took no more; `instead`: what it would have shown."""
     return CrashcheckError(
         "output-unwritable",
         f"the output cannot be written: {error.strerror or error}.",

@@ -1,4 +1,4 @@
-"""What is said to represent a behaviour has a counterpart for each of its crash states, and groups are made of that."""
+"""What represents a behaviour has a counterpart for each of its crash states, and groups are made of that."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shapes(draw: Any, most: int = 5) -> Shape:
     updates: list[tuple[int, int, int, int]] = []
     for at in range(many):
         line = draw(st.integers(0, 2))
-        # a fence comes after what it makes durable, and a line keeps its order
+        # a fence follows what it makes durable, and a line keeps its order
         earliest = max([2 * at + 2, *(durable for _, _, durable, other in updates if other == line)])
         later = [moment for moment in range(2, TOLD + 3, 2) if moment >= earliest]
         durable = draw(st.sampled_from([*later, NEVER]))

@@ -103,7 +103,7 @@ class Waiting:
         self.header = os.open(self.pipe, os.O_WRONLY)
 
     def finish(self) -> tuple[int, str]:
-        """Let it go on; its exit code and what it printed."""
+        """Let it continue; its exit code and what it printed."""
         os.write(self.header, b'#define GREETING "late"\n')
         os.close(self.header)
         _, errors = self.client.communicate()

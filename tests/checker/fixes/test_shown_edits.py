@@ -151,7 +151,7 @@ for at in range(0, 768, 48):
 def test_a_field_is_persisted_with_what_its_function_stored_to_the_object_before(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    """The check looks at the owner alone; with the owner persisted, the id and the balance would stay to be lost."""
+    """The check reads the owner alone; with the owner persisted, the id and the balance would stay to be lost."""
     owner = '    memcpy(slot->owner, "somebody", 9);'
     (fix,) = fixes_of(tmp_path, environment, LEDGER % {"owner": owner, "all": "slot"}, OWNERS)
     assert texts(fix) == ["persist(slot, sizeof *slot);"]

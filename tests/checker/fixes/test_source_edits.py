@@ -379,7 +379,7 @@ def test_a_function_that_takes_the_end_of_a_range_is_not_given_its_length(tmp_pa
 def test_what_a_function_takes_is_read_off_its_parameters(
     parameters: str, arguments: tuple[str, ...], call: str, tmp_path: Path
 ) -> None:
-    """A flag after the size does not make what comes first a handle."""
+    """A flag after the size does not make what is first a handle."""
     text = f"#include <immintrin.h>\nvoid wb({parameters});\nvoid f(void) {{\n    p->x = 1;\n}}\n"
     program = writer(tmp_path, text)
     program.__dict__["_calls"] = [_Called("f.c", "wb", arguments, frozenset({"flush"}), 0)]

@@ -127,7 +127,7 @@ def test_what_explains_a_hang_has_its_share_of_the_seconds_and_the_last_word_is_
 def test_of_hangs_that_differ_the_first_is_explained_at_once_and_the_others_in_the_end(
     tmp_path: Path, clauses: Path
 ) -> None:
-    """Two flags without their values hang, by sites of their own; a third fails otherwise, and comes before them."""
+    """Two flags without their values hang, by sites of their own; a third fails otherwise, and precedes them."""
 
     def three(t: TraceBuilder) -> None:
         for at, (value, valid) in ((0, (1, 2)), (256, (3, 4)), (512, (5, 6))):
