@@ -287,6 +287,14 @@ class GroupRow:
 
 
 @dataclass(frozen=True, slots=True)
+class NotExplored:
+    """Why explored runs did not decide some states. `left`: how many; some of them may have been executed."""
+
+    why: str
+    left: States
+
+
+@dataclass(frozen=True, slots=True)
 class StateCounts:
     """How many crash states there are, and how many were executed, pruned or left."""
 
@@ -300,6 +308,9 @@ class StateCounts:
     flaky: Count
     uncertain: Count
     put_off: Count = 0  # of the skipped ones: similar to a hang, or where everything fails (docs/search.md)
+    explored: States = 0  # not executed, but decided by explored runs: they pass (docs/explored-runs.md)
+    explored_runs: Count = 0  # ends of these
+    not_explored: tuple[NotExplored, ...] = ()
 
     def plus(self, other: StateCounts) -> StateCounts:
         """The counts of two searches as one."""
@@ -314,6 +325,9 @@ class StateCounts:
             self.flaky + other.flaky,
             self.uncertain + other.uncertain,
             self.put_off + other.put_off,
+            self.explored + other.explored,
+            self.explored_runs + other.explored_runs,
+            self.not_explored + other.not_explored,
         )
 
 

@@ -31,7 +31,7 @@ def time_left(done: Progress, budget: BudgetConfig, rate: float) -> float | None
 def status_line(phase: str, done: Progress, budget: BudgetConfig, rate: float) -> Text:
     """One line: `checking  412 states  83/s  7 failing  1 finding  42 s left`."""
     text = Text(line(phase, 40), "bold")
-    text.append(f"  {human(done.executed + done.pruned)} states", "default")
+    text.append(f"  {human(done.executed + done.pruned + done.explored)} states", "default")
     text.append(f"  {rate:,.0f}/s" if rate >= 10 else f"  {rate:.1f}/s", "dim")
     text.append(f"  {human(done.failing)} failing", "red" if done.failing else "dim")
     noun = "finding" if done.findings == 1 else "findings"

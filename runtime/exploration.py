@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from crashcheck.runtime.record import supervise
 
 MAGIC = 0x45524F4C50584343
 VERSION = 2
@@ -79,32 +77,17 @@ class Explored:
     final: bool = False  # another image of the same program would be refused as well
 
 
-def explore(
-    command: Sequence[str],
-    pool: Path,
-    granules: Sequence[OpenGranule],
-    work: Path,
-    *,
-    env: Mapping[str, str],
-    cwd: Path,
-    timeout_s: float,
-    memory_bytes: int | None,
-    apart: bool,
-) -> Explored:
-    """Run `command` on the image in `pool` with each combination of the granules' contents.
+TABLE = "CRASHCHECK_EXPLORE"  # the environment variable that names the table's file
 
-    At most MOST_GRANULES, ascending in each file and apart. `env` has to preload the runtime. `work` is a folder for
-    scratch files. `memory_bytes`: of address space, for each run. `apart`: standard error is no part of the output.
+
+def write_table(
+    table: Path, pool: Path, granules: Sequence[OpenGranule], *, apart: bool, memory_bytes: int | None
+) -> None:
+    """Write the table of a check that runs on the image in `pool` with each combination of contents.
+
+    At most MOST_GRANULES, ascending in each file and apart. The check's environment has to preload the runtime and to
+    name the table. `memory_bytes`: of address space, for each run. `apart`: standard error is no part of the output.
     """
-    table = work / "explore"
-    table.write_bytes(b"")
-    _write(table, pool, granules, apart, memory_bytes or 0)
-    variables = {**env, "CRASHCHECK_EXPLORE": str(table)}
-    outcome = supervise(list(command), work, cwd, variables, timeout_s, "explore.out", "explore.err")
-    return _read(table, len(granules), outcome.timed_out)
-
-
-def _write(table: Path, pool: Path, granules: Sequence[OpenGranule], apart: bool, memory_bytes: int) -> None:
     if len(granules) > MOST_GRANULES:
         raise ValueError(f"{len(granules)} granules")
     first_granule = _TABLE.size
@@ -122,14 +105,15 @@ def _write(table: Path, pool: Path, granules: Sequence[OpenGranule], apart: bool
     size = output + _OUTPUT_ROOM
     head = _TABLE.pack(
         *(MAGIC, VERSION, len(granules), apart, 0, 0, 0, 0, 0, 0, _NODE_ROOM, _END_ROOM, 0),
-        *(first_granule, first_node, first_end, output, size, size, memory_bytes),
+        *(first_granule, first_node, first_end, output, size, size, memory_bytes or 0),
     )
     with table.open("wb") as file:
         file.write(head + b"".join(rows) + b"".join(contents))
         file.truncate(size)
 
 
-def _read(table: Path, granules: int, timed_out: bool) -> Explored:
+def read_table(table: Path, granules: int, *, timed_out: bool) -> Explored:
+    """What the check has written into its table until it ended, or until its time was over."""
     with table.open("rb") as file:
         head = _TABLE.unpack(file.read(_TABLE.size))
         _, _, _, _, done, refusal, detail, states, merged, many, _, _, _, _, _, first_end, *_ = head

@@ -12,7 +12,6 @@ LAYERS = ("base", "runtime", "analyzer", "checker", "reports", "top")
 # The rooms of the analyser, each importing from those before it; `arrays` is for all of them.
 ANALYZER_ROOMS = ("compile", "trace", "persistence", "behaviours", "concurrency", "invariants")
 BASE = {
-    "cache",
     "command",
     "config",
     "config_values",
@@ -118,7 +117,7 @@ CHECKER_ROOMS = (
     ("token", "images"),
     ("execution", "subject"),
     ("oracles", "strategies"),
-    ("findings",),
+    ("findings", "exploration"),
     ("search",),
     ("fixes", "mutation", "replay"),
     ("baseline",),

@@ -127,10 +127,13 @@ class Runner:
         kept_bytes: int | None = None,
         timeout_s: float | None = None,
         pool: str = "",
+        *,
+        limits_itself: bool = False,
     ) -> Ended:
         """Run `program`, a path, to its end, or until `abandon_fd` hangs up. Raises CheckNotStarted, Abandoned.
 
         `kept_bytes`, `timeout_s`: instead of those of the limits. `pool`: where {pool} is, in the limits' outputs.
+        `limits_itself`: its memory, and its files.
         """
         kept = self.limits.kept_bytes if kept_bytes is None else kept_bytes
         streams = {fd: _Capture(kept) for fd in (self._read, *(read for read, _ in self._more.values()))}
@@ -159,9 +162,9 @@ class Runner:
         except OSError as error:
             raise CheckNotStarted(f"{program}: {error.strerror}") from error
         # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would have refused.
-        if self.limits.memory_bytes is not None:
+        if self.limits.memory_bytes is not None and not limits_itself:
             _limit(pid, resource.RLIMIT_AS, self.limits.memory_bytes)
-        if self.limits.file_bytes is not None:
+        if self.limits.file_bytes is not None and not limits_itself:
             _limit(pid, resource.RLIMIT_FSIZE, self.limits.file_bytes)
         pidfd = os.pidfd_open(pid)
         try:

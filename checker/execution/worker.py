@@ -44,6 +44,16 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Exploration:
+    """One run of the check for many images, which it follows itself (checker/exploration)."""
+
+    ticket: int
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """Why a task could not be done; `slug` as in docs/messages.md."""
 
@@ -72,7 +82,10 @@ class Worker:
         self._env = {image: setup.environment(pool_of(root, image)) for image in (DURABLE, ISSUED, INITIAL)}
         self._show_stdout(0)
 
-    def run(self, task: Task, abandon_fd: int) -> Ended:
+    def run(self, task: Task | Exploration, abandon_fd: int) -> Ended:
+        if isinstance(task, Exploration):
+            program, timeout_s = self._setup.command.program, task.timeout_s
+            return self._runner.run(program, task.argv, task.env, abandon_fd, timeout_s=timeout_s, limits_itself=True)
         image = self._image_of(task.image)
         if task.reset:
             image.reset()

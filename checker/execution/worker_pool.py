@@ -24,14 +24,14 @@ import crashcheck
 from crashcheck.checker.budget import DiskFull
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Ended, Limits
-from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Task, Trouble, pool_of
+from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Exploration, Task, Trouble, pool_of
 from crashcheck.checker.images import image_folder
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import sparse
 from crashcheck.runtime.record import continue_if_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from crashcheck.checker.images.transition import Content, FilePatch
     from crashcheck.checker.states.points import CrashPoint
@@ -68,6 +68,7 @@ class _Ticket:
     bare: bool  # on the initial image, which stays as it is
     kept_bytes: int | None  # of its output, instead of the limits' value
     timeout_s: float | None  # instead of the limits' value
+    explored: tuple[tuple[str, ...], dict[str, str]] | None = None  # the words and the environment of an exploration
     run: Run | None = None  # once it has ended
 
 
@@ -221,6 +222,15 @@ class WorkerPool:
         """
         return self._submit(FIRST, None, stages, bare=True, kept_bytes=kept_bytes)
 
+    def submit_exploration(self, point: int, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> int:
+        """Queue a run of the check on images of a crash point that is explored, before anything that waits."""
+        number = self._next
+        self._next += 1
+        self._tickets[number] = _Ticket(number, point, None, (), False, None, timeout_s, (tuple(argv), dict(env)))
+        self._urgent.append(number)
+        self._dispatch()
+        return number
+
     def ended(self, ticket: int) -> Run:
         """Wait for the end of a run, which does not wait for others any more; each ticket once.
 
@@ -266,6 +276,14 @@ class WorkerPool:
         image_folder.write_image(self.setup.first, durable, folder)
         image_folder.patch_image(folder, _plain(self._content.patches(state)))
 
+    def write_issued(self, from_point: int | None, to_point: int, folder: Path) -> None:
+        """Move the image in `folder` from everything issued by one point to that by a later one; None: make it."""
+        patches = _plain(self._content.issued(from_point, to_point))
+        if from_point is None:
+            image_folder.write_image(self.setup.first, patches, folder)
+        else:
+            image_folder.patch_image(folder, patches)
+
     def acknowledged(self, point: int) -> tuple[int, int]:
         """(operations, bytes of output) that were acknowledged by a crash point, or by the end (FINAL)."""
         if point == FINAL:
@@ -297,8 +315,9 @@ class WorkerPool:
     def _dispatch(self) -> None:
         while self._urgent:
             number = self._urgent.popleft()
-            bare = self._tickets[number].bare
-            worker = min(self._workers, key=lambda worker: len(worker.busy)) if bare else self._workers[0]
+            ticket = self._tickets[number]
+            anywhere = ticket.bare or ticket.explored is not None
+            worker = min(self._workers, key=lambda worker: len(worker.busy)) if anywhere else self._workers[0]
             self._send(worker, number)
         while self._queue:
             free = [w for w in self._workers if len(w.busy) < _AHEAD and not (self._aside and w.index == 0)]
@@ -320,8 +339,10 @@ class WorkerPool:
                 pass
             raise self._error(worker, answer) from None
 
-    def _task(self, worker: _Process, ticket: _Ticket) -> Task:
+    def _task(self, worker: _Process, ticket: _Ticket) -> Task | Exploration:
         """What a worker has to do for a ticket. Notes where the worker's base will be after that."""
+        if ticket.explored is not None:
+            return Exploration(ticket.number, *ticket.explored, ticket.timeout_s or self.limits.timeout_s)
         acked, printed = self.acknowledged(ticket.point)
         if ticket.bare:
             return Task(ticket.number, INITIAL, False, (), (), 0, 0, ticket.stages, ticket.kept_bytes)
@@ -371,7 +392,7 @@ class WorkerPool:
             worker.busy.remove(number)
             ticket = self._tickets[number]
             ticket.run = Run(ticket.point, ended, worker.names)
-            if not ticket.bare:
+            if not ticket.bare and ticket.explored is None:
                 self._arrived.append(ticket.run)
 
     def _answering(self, connections: list[Connection], timeout_s: float | None) -> list[object]:

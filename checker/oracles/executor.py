@@ -22,7 +22,7 @@ from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.points import CrashPoint
 from crashcheck.checker.states.space import CrashState
-from crashcheck.runtime.exploration import End, Explored, OpenGranule, explore
+from crashcheck.runtime.exploration import TABLE, End, Explored, OpenGranule, read_table, write_table
 
 
 class Executor:
@@ -170,6 +170,10 @@ class Executor:
         """Write a state's image into `folder`, which must not exist."""
         self.workers.write_image(state, folder)
 
+    def write_issued(self, from_point: int | None, to_point: int, folder: Path) -> None:
+        """Move the image in `folder` from everything issued by one point to that by a later one; None: make it."""
+        self.workers.write_issued(from_point, to_point, folder)
+
     def stages(self, point: int) -> tuple[bytes, ...]:
         """The files of operations that the check is given at a crash point, one run per file."""
         return self._oracle.stages(point)
@@ -188,34 +192,33 @@ class Executor:
 
     # -- explored runs
 
-    def explored(
-        self, point: int, stages: tuple[bytes, ...], granules: Sequence[OpenGranule], folder: Path, timeout_s: float
-    ) -> Explored:
-        """Run the check on the image in `folder`/pool with each combination of the granules' contents.
+    def explore(self, point: int, granules: Sequence[OpenGranule], folder: Path, timeout_s: float) -> int | str:
+        """Begin to run the check on the image in `folder`/pool with each combination of the granules' contents.
 
-        Other files in `folder` may be overwritten. Several threads may call this at once, each for its own image.
+        Other files in `folder` may be overwritten. `explored` gives the result. A text: why no image can be explored.
         """
+        stages = self._oracle.stages(point)
         if len(stages) > 1:
-            return Explored((), 0, 0, "it runs more than once", final=True)
+            return "it runs more than once"
         setup, limits = self.workers.setup, self.workers.limits
         if limits.outputs != ("stdout",):
-            return Explored((), 0, 0, "more than its standard output is compared", final=True)
+            return "more than its standard output is compared"
         acked, printed = self.workers.acknowledged(point)
-        pool, stdout, ops = folder / "pool", folder / "stdout", folder / "ops"
+        pool, stdout, ops, table = (folder / name for name in ("pool", "stdout", "ops", "table"))
         ops.write_bytes(b"".join(stages))
         recorded = setup.recorded_stdout
         stdout.write_bytes(recorded.read_bytes()[:printed] if printed and recorded is not None else b"")
-        return explore(
-            setup.command.argv(str(pool), acked, str(stdout), str(ops) if stages else None),
-            pool,
-            granules,
-            folder,
-            env=setup.environment(pool),
-            cwd=setup.folder,
-            timeout_s=timeout_s,
-            memory_bytes=limits.memory_bytes,
-            apart=limits.apart,
-        )
+        write_table(table, pool, granules, apart=limits.apart, memory_bytes=limits.memory_bytes)
+        argv = setup.command.argv(str(pool), acked, str(stdout), str(ops) if stages else None)
+        env = {**setup.environment(pool), TABLE: str(table)}
+        return self.workers.submit_exploration(point, argv, env, timeout_s)
+
+    def explored(self, begun: int | str, granules: int, folder: Path) -> Explored:
+        """Wait for the result of what `explore` has begun, of so many granules; each once."""
+        if isinstance(begun, str):
+            return Explored((), 0, 0, begun, final=True)
+        run = self.workers.ended(begun)
+        return read_table(folder / "table", granules, timed_out=run.ended.timed_out)
 
     def judged(self, end: End, point: int, folder: Path) -> Verdict:
         """The verdict on an end of what was explored in `folder`."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from crashcheck.checker.budget import Budget, Meter, Progress
+from crashcheck.checker.exploration.points import NOT_TRIED, DecidedPoints, PointExploration
 from crashcheck.checker.findings.register import Register
 from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles.executor import Executor
@@ -29,6 +30,9 @@ from crashcheck.checker.token import Level
 
 _AHEAD = 4  # states submitted ahead for each worker
 _PROGRESS_S = 0.1
+_EXPLORED = "explored"  # the family of choices that explored runs led to
+_FIRST = 64  # choices of the strategy before anything is explored: most bugs are found by then
+_BETWEEN = 16  # of its choices between two batches of explored stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +73,22 @@ class Search:
         snapshot: Snapshot | None = None,
         depth: int = 1,
         outer: tuple[Level, ...] = (),
+        explore: bool = False,
     ) -> None:
-        """`depth`, `outer`: of a search over crashes of a recovery, how deep it is, and the crashes before it."""
+        """`depth`, `outer`: of a search over crashes of a recovery, how deep it is, and the crashes before it.
+
+        `explore`: decide whole crash points by explored runs, if the strategy is one that gives all states.
+        """
         # constant
         self._subject = subject
         self._executor = executor
         self._meter = Meter(budget)
-        self._plan = strategy.plan(subject.space, lambda: self._meter.left_s)
+        decided = DecidedPoints(subject.space)
+        self._plan = strategy.plan(subject.space, lambda: self._meter.left_s, decided)
         self._progress = progress
         self._depth = depth
         self._outer = outer
+        self._strategy = strategy
         # changing
         self._stats = GroupStats()
         self._passed: set[bytes] = set()  # fingerprints of states that passed
@@ -100,13 +110,22 @@ class Search:
             pruned=self._is_same,
         )
         self._last_shown = 0.0  # by the monotonic clock
+        self._given: set[CrashState] = set()  # chosen for what explored runs showed: the strategy's turn is over
+        self._repeated = 0  # choices that were counted before
+        self._exploration: PointExploration | None = None
+        if explore and self._plan.whole:
+            self._exploration = PointExploration(subject, executor, decided, lambda: self._meter.left_s)
 
     def run(self) -> SearchResult:
         """Search until the strategy, the budget, the disk or the user's patience ends.
 
         Ctrl-C (SIGINT) and SIGTERM end it with what was found so far; so does a full disk.
         """
-        stop = self._loop.run(self._take)
+        try:
+            stop = self._loop.run(self._take)
+        finally:
+            if self._exploration is not None:
+                self._exploration.close()
         for place, choice in self._loop.left:
             self._stats.left(place, choice)
         return self._result(stop)
@@ -126,8 +145,29 @@ class Search:
 
     # -- what the loop asks for (protocol.Searchable)
 
-    def choices(self) -> Iterator[Choice]:
-        return self._plan.choices()
+    def choices(self) -> Iterator[Choice | None]:
+        if self._exploration is None:
+            yield from self._plan.choices()
+            return
+        exploration = self._exploration
+        for number, choice in enumerate(self._plan.choices()):
+            known = choice.state.point in exploration.decided or choice.state in self._given
+            yield None if known else choice
+            if number >= _FIRST and not number % _BETWEEN and not exploration.decided.settled:
+                yield from self._explored()
+        while not exploration.decided.settled:
+            yield None
+            yield from self._explored()
+        if exploration.contradiction:  # what was left out must be run after all
+            self._repeated = self._loop.executed + self._loop.pruned
+            yield from self._strategy.plan(self._subject.space, lambda: self._meter.left_s).choices()
+
+    def _explored(self) -> Iterator[Choice]:
+        """Decide some more points, and give the states that must be run because of that."""
+        assert self._exploration is not None
+        for state in self._exploration.batch():
+            self._given.add(state)
+            yield Choice(state, 0, _EXPLORED)
 
     def fingerprint(self, choice: Choice) -> bytes:
         return self._subject.content.fingerprint(choice.state)
@@ -147,14 +187,24 @@ class Search:
 
     def _take(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
         self._stats.executed(candidate.place, candidate.choice)
+        if self._exploration is not None:
+            self._exploration.executed(candidate.choice.state)
         if verdict.passed:
             self._passed.add(candidate.fingerprint)
             raise_timeout(self._executor, verdict)
         elif self._failures.take(candidate, verdict):
             self._stats.failed(candidate.place, candidate.choice, verdict.outcome)
+            if self._exploration is not None:
+                self._exploration.failed(candidate.choice.state, self.describe(candidate.choice))
         self._show()
 
     def _is_same(self, candidate: Candidate[Choice], as_place: int) -> None:
+        if candidate.choice.family == _EXPLORED:  # the strategy gives it as well
+            self._given.discard(candidate.choice.state)
+            self._repeated += 1
+            return
+        if self._exploration is not None:
+            self._exploration.executed(candidate.choice.state)
         if self._plan.groups or candidate.choice.family:
             self._stats.same(candidate.place, candidate.choice, as_place)
 
@@ -172,7 +222,8 @@ class Search:
         return Progress(
             self._meter.elapsed_s,
             self._loop.executed,
-            self._loop.pruned,
+            max(0, self._loop.pruned - self._repeated),
+            0 if self._exploration is None else self._exploration.tried().states,
             self._failures.failing,
             len(self.register.drafts),
         )
@@ -182,17 +233,21 @@ class Search:
             self._progress(self.standing())
         findings, uncertain = self.register.findings(depth=self._depth, outer=self._outer)
         feasible = count_states(self._subject.space)
+        tried = NOT_TRIED if self._exploration is None else self._exploration.tried()
         counts = StateCounts(
             feasible=feasible.value,
             feasible_exact=feasible.exact,
             feasible_note=feasible.note,
             executed=self._loop.executed,
-            pruned=self._loop.pruned,
+            pruned=max(0, self._loop.pruned - self._repeated),
             skipped=len(self._loop.left),
             failing=self._failures.failing,
             flaky=self._failures.flaky,
             uncertain=sum(finding.states for finding in uncertain),
             put_off=self._loop.put_off,
+            explored=tried.states,
+            explored_runs=tried.ends,
+            not_explored=tried.left,
         )
         return SearchResult(
             stop,

@@ -11,7 +11,7 @@ that cut inside a granule. The whole ones are few, and find most of what there i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
@@ -37,21 +37,26 @@ def max_deviation(space: StateSpace) -> int:
     return most
 
 
-def states_of_deviation(space: StateSpace, d: int) -> Iterator[CrashState]:
+def states_of_deviation(space: StateSpace, d: int, skip: Container[object] = ()) -> Iterator[CrashState]:
     """All states of deviation exactly d, each once; one pass over the points for each of the orders above.
 
-    Memory follows what is pending at a point.
+    Points in `skip` are left out, also from the moment on at which they come into it. Memory follows what is pending at
+    a point.
     """
     if d == 0:
-        yield from _ends(space)
+        yield from (state for state in _ends(space) if state.point not in skip)
         return
     for inside in (False, True):
         for lost in (True, False):
             sweep = Sweep(space)
             while sweep.advance():
                 sweep.add()
-                if sweep.factors >= d and (sweep.has_new or _all_new(space, sweep)):
-                    yield from _at(space, sweep, d, lost=lost, inside=inside)
+                if sweep.factors < d or not (sweep.has_new or _all_new(space, sweep)):
+                    continue
+                for state in _at(space, sweep, d, lost=lost, inside=inside) if sweep.point not in skip else ():
+                    yield state
+                    if sweep.point in skip:
+                        break
 
 
 def _all_new(space: StateSpace, sweep: Sweep) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -189,7 +189,17 @@ class Feasible:
 
 def count_states(space: StateSpace) -> Feasible:
     """Count the distinct states over all points."""
-    total, bounded = 0, 0
+    counts = list(count_by_point(space))
+    bounded = sum(not exact for _, exact in counts)
+    note = (
+        f"upper bound: at {bounded} crash points the ideals of one granule take more than {COUNT_BUDGET} steps "
+        "to count and are bounded by the product over a chain cover"
+    )
+    return Feasible(sum(value for value, _ in counts), not bounded, note if bounded else "")
+
+
+def count_by_point(space: StateSpace) -> Iterator[tuple[int, bool]]:
+    """For each crash point: how many states are new there, and whether that is exact rather than an upper bound."""
     product = _Product()
     sweep = Sweep(space)
     while sweep.advance():
@@ -197,23 +207,13 @@ def count_states(space: StateSpace) -> Feasible:
         before_new, before_inexact = product.value, product.inexact
         product.update(sweep, sweep.add())
         if space.points.acknowledged_more[sweep.point] or sweep.all_new:
-            total += product.value
-            bounded += product.inexact > 0
+            yield product.value, not product.inexact
         elif not sweep.has_new:
-            continue
+            yield 0, True
         elif product.inexact or before_inexact:
-            total += product.value  # the difference of two bounds bounds nothing
-            bounded += 1
+            yield product.value, False  # the difference of two bounds bounds nothing
         else:
-            total += product.value - before_new
-    if not bounded:
-        return Feasible(total, True, "")
-    return Feasible(
-        total,
-        False,
-        f"upper bound: at {bounded} crash points the ideals of one granule take more than {COUNT_BUDGET} steps "
-        "to count and are bounded by the product over a chain cover",
-    )
+            yield product.value - before_new, True
 
 
 class _Product:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states.by_deviation import max_deviation, states_of_deviation
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies.plan import Listed
+from crashcheck.checker.strategies.plan import NOTHING, Decided, Listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Bounded:
         if self.deviations < 0:
             raise ValueError(f"deviations is {self.deviations}, expected 0 or more")
 
-    def plan(self, space: StateSpace, left: Left = endless) -> Listed:
+    def plan(self, space: StateSpace, left: Left = endless, decided: Decided = NOTHING) -> Listed:
         return Listed(self.states(space))
 
     def states(self, space: StateSpace) -> Iterator[CrashState]:

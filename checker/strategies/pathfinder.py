@@ -11,7 +11,7 @@ from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies.plan import Choice, Chosen, Planned
+from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided, Planned
 from crashcheck.checker.strategies.representative import Representative
 
 Family = Callable[[Representative], Iterator[tuple[str, CrashState]]]
@@ -30,7 +30,7 @@ class Pathfinder:
     facts: Facts | None = None
     name: str = "pathfinder"
 
-    def plan(self, space: StateSpace, left: Left = endless) -> PathfinderPlan:
+    def plan(self, space: StateSpace, left: Left = endless, decided: Decided = NOTHING) -> PathfinderPlan:
         return PathfinderPlan(self.facts, space)
 
 
@@ -38,6 +38,7 @@ class PathfinderPlan:
     """One search; groups are made when it is first asked."""
 
     notes: tuple[str, ...] = ()
+    whole = False
 
     def __init__(self, facts: Facts | None, space: StateSpace) -> None:
         self._facts = facts

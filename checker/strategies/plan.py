@@ -51,8 +51,33 @@ class Planned:
         return self.ranked.group.number
 
 
+class Decided(Protocol):
+    """Crash points whose states need not be run any more. `settled`: no further one will come."""
+
+    @property
+    def settled(self) -> bool: ...
+
+    def __contains__(self, point: object, /) -> bool: ...
+
+
+class _Nothing:
+    settled = False
+
+    def __contains__(self, point: object, /) -> bool:
+        return False
+
+
+NOTHING: Decided = _Nothing()
+
+
 class Plan(Protocol):
-    """One search's choices, each state once. `groups` are all there once the first choice has been asked for."""
+    """One search's choices, each state once. `groups` are all there once the first choice has been asked for.
+
+    `whole`: run to its end, it has given every state but those of decided points, of which it may give some.
+    """
+
+    @property
+    def whole(self) -> bool: ...
 
     @property
     def groups(self) -> tuple[Planned, ...]: ...
@@ -71,8 +96,11 @@ class Strategy(Protocol):
     @property
     def name(self) -> str: ...
 
-    def plan(self, space: StateSpace, left: Left = endless) -> Plan:
-        """A search; `left` gives what is left of its budget. Preparing it may end it with OutOfTime as well."""
+    def plan(self, space: StateSpace, left: Left = endless, decided: Decided = NOTHING) -> Plan:
+        """A search; `left` gives what is left of its budget. Preparing it may end it with OutOfTime as well.
+
+        `decided` may grow while the choices are given; once it is settled, only what is not decided follows.
+        """
         ...
 
 
@@ -86,6 +114,7 @@ class Listed:
     """A plan without groups."""
 
     states: Iterator[CrashState]
+    whole: bool = False
     groups: tuple[Planned, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -12,7 +12,7 @@ from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.strategies.exhaustive import Exhaustive
-from crashcheck.checker.strategies.plan import Choice, Chosen, Listed
+from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided, Listed
 
 MOST = 1 << 20  # states that are remembered so that each appears once
 _REPEATS = 100  # one after another: then nearly all have come, and the rest are listed
@@ -31,7 +31,7 @@ class Random:
     seed: int = 1
     name: str = "random"
 
-    def plan(self, space: StateSpace, left: Left = endless) -> Listed:
+    def plan(self, space: StateSpace, left: Left = endless, decided: Decided = NOTHING) -> Listed:
         return Listed(self.states(space))
 
     def states(self, space: StateSpace) -> Iterator[CrashState]:

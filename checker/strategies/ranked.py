@@ -21,7 +21,7 @@ from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.early import first_states
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.leftovers import Leftovers
-from crashcheck.checker.strategies.plan import Choice, Chosen, Infer, Planned
+from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided, Infer, Planned
 from crashcheck.checker.strategies.random_ideals import Random
 from crashcheck.checker.strategies.representative import Representative
 from crashcheck.checker.strategies.round_robin import Phase, RoundRobin
@@ -77,17 +77,20 @@ class Ranked:
     early: int = 0
     name: str = "ranked"
 
-    def plan(self, space: StateSpace, left: Left = endless) -> RankedPlan:
-        return RankedPlan(self, space, left)
+    def plan(self, space: StateSpace, left: Left = endless, decided: Decided = NOTHING) -> RankedPlan:
+        return RankedPlan(self, space, left, decided)
 
 
 class RankedPlan:
     """One search; what it needs is found when it is first asked."""
 
-    def __init__(self, options: Ranked, space: StateSpace, left: Left) -> None:
+    whole = True
+
+    def __init__(self, options: Ranked, space: StateSpace, left: Left, decided: Decided) -> None:
         self._options = options
         self._space = space
         self._left = left
+        self._decided = decided
         self._keep_on = within(left)
         self._canonical = CanonicalStates(space)
         self._chosen = Chosen()
@@ -136,7 +139,7 @@ class RankedPlan:
             self._keep_on()
             return not self._chosen.again(choice, by_number.get(choice.group))
 
-        rest = Exhaustive().states(self._space)
+        rest = Exhaustive().states(self._space, self._decided)
         phases = {
             name: Phase(each, WEIGHTS[name], in_order=name == "all sets", everything=name == "rest")
             for name, each in self._phases(rest).items()
@@ -145,7 +148,7 @@ class RankedPlan:
         for choice in RoundRobin(phases, fresh, signatures.of, signatures.pending).choices():
             self._chosen.new(choice, None)
             yield choice
-            if len(self._chosen) >= MOST:
+            if len(self._chosen) >= MOST or self._decided.settled:
                 break
         for state in chain((choice.state for choice in phases["rest"].queued()), rest):
             self._keep_on()

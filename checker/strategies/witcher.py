@@ -10,7 +10,7 @@ from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, OutOfTime, endless, within
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import StateSpace
-from crashcheck.checker.strategies.plan import Choice, Chosen, Infer, Planned
+from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided, Infer, Planned
 from crashcheck.checker.strategies.violations import states_of
 
 
@@ -22,7 +22,7 @@ class Witcher:
     infer: Infer | None = None
     name: str = "witcher"
 
-    def plan(self, space: StateSpace, left: Left = endless) -> WitcherPlan:
+    def plan(self, space: StateSpace, left: Left = endless, decided: Decided = NOTHING) -> WitcherPlan:
         return WitcherPlan(self, space, left)
 
 
@@ -30,6 +30,7 @@ class WitcherPlan:
     """One search; invariants are inferred when it is first asked."""
 
     groups: tuple[Planned, ...] = ()
+    whole = False
 
     def __init__(self, options: Witcher, space: StateSpace, left: Left) -> None:
         self._options = options

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from crashcheck.reports.formats import templates
 from crashcheck.reports.view import diagrams
 from crashcheck.reports.view.numbers import superscript
 from crashcheck.reports.view.run_view import RunView
@@ -38,7 +37,13 @@ def render(view: RunView) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = templates.environment()
+    environment = Environment(
+        loader=PackageLoader("crashcheck.reports", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters["code"] = _code
     environment.filters["sup"] = superscript
     environment.filters["of"] = _of

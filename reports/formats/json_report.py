@@ -33,6 +33,7 @@ OUTPUT_CHARS = 16 * 1024
 TEXT_CHARS = 1000
 STACK_FRAMES = 32  # of each stack, the innermost; recursion makes stacks without end
 MOST_CHARS = 256 << 20  # of a document to read
+_UNBOUNDED = ("feasible", "explored", "left")  # counts of crash states
 MOST_DIGITS = 1_000_000  # of one count; the time to read more grows with its square
 
 
@@ -203,10 +204,12 @@ def _with_counts(plain: dict[str, Any]) -> dict[str, Any]:
     """`plain` with the counts that `numbers.json_count` wrote as digits read back into integers."""
     run, groups = plain.get("run"), plain.get("groups")
     states = run.get("states") if isinstance(run, dict) else None
-    for counts in (states, *(groups if isinstance(groups, list) else ())):
-        number = counts.get("feasible") if isinstance(counts, dict) else None
-        if isinstance(number, str) and number.isascii() and number.isdecimal() and len(number) <= MOST_DIGITS:
-            counts["feasible"] = from_digits(number)
+    reasons = states.get("not_explored") if isinstance(states, dict) else None
+    for counts in (states, *(part for parts in (groups, reasons) if isinstance(parts, list) for part in parts)):
+        for name in _UNBOUNDED if isinstance(counts, dict) else ():
+            number = counts.get(name)
+            if isinstance(number, str) and number.isascii() and number.isdecimal() and len(number) <= MOST_DIGITS:
+                counts[name] = from_digits(number)
     return plain
 
 

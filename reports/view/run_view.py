@@ -35,6 +35,7 @@ CALLS_MAX = 2
 CONTEXT_LINES = 2
 PATCH_LINES = 24
 UNEXERCISED_MAX = 200
+_REASONS = 5  # why states were not decided by explored runs
 
 Status = Literal["clean", "partial", "findings"]
 ROWS_MAX = 200
@@ -225,6 +226,11 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
     exact = "" if states.feasible_exact else line(states.feasible_note, 200) or "a bound, not a count"
     known = sentences.covered(result)
     share = percent(known, states.feasible) if states.feasible_exact else "unknown"
+    by_runs = f"they pass: decided by {sentences.plural(states.explored_runs, 'explored run')}"
+    explored = [FactView("explored", human(states.explored), by_runs)] * bool(states.explored)
+    explored += [
+        FactView("not explored", human(each.left), line(each.why, 200)) for each in states.not_explored[:_REASONS]
+    ]
     put_off = FactView(
         "postponed", human(states.put_off), "similar to a known hang, or where everything fails; not checked", "warn"
     )
@@ -232,7 +238,8 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
         FactView("feasible", human(states.feasible), exact or "states that the model allows, counted exactly"),
         FactView("executed", human(states.executed), "images written and checked"),
         FactView("pruned", human(states.pruned), "image identical to one already checked"),
-        FactView("covered", share, "executed or pruned, of the feasible ones"),
+        *explored,
+        FactView("covered", share, "executed, pruned or explored, of the feasible ones"),
         *((put_off,) if states.put_off else ()),
         FactView(
             "failing", human(states.failing), "the check did not accept the image", "bad" if states.failing else ""

@@ -121,8 +121,8 @@ def feasible(result: RunResult) -> str:
 
 
 def covered(result: RunResult) -> int:
-    """States of which the verdict is known: executed, or equal to an executed one."""
-    return result.states.executed + result.states.pruned
+    """States of which the verdict is known: executed, equal to an executed one, or decided by explored runs."""
+    return result.states.executed + result.states.pruned + result.states.explored
 
 
 def standing(finding: Finding) -> str:
@@ -250,6 +250,11 @@ def caveats(result: RunResult) -> tuple[str, ...]:
         found.append(
             f"{similar} similar to ones on which the check hangs, or {lie} where everything fails: "
             "postponed to the end, and not checked."
+        )
+    if states.not_explored and covered(result) < states.feasible:
+        found.append(
+            f"Explored runs did not decide {human(sum(each.left for each in states.not_explored))} states, "
+            f"for example because of this: {line(states.not_explored[0].why, 200)}."
         )
     if not states.feasible_exact:
         note = line(states.feasible_note, 200).rstrip(".")

@@ -8,6 +8,12 @@
 #include "explorer/section.h"
 #include "explorer/state.h"
 
+#define PAGES_AT_ONCE 512ul
+/* Of an entry in /proc/self/pagemap (Linux, Documentation/admin-guide/mm/pagemap.rst). */
+#define PAGE_PRESENT (1ull << 63)
+#define PAGE_SWAPPED (1ull << 62)
+#define PAGE_OF_FILE (1ull << 61) /* as the file has it, or shared */
+
 HERE void cc_explore_stir_bytes(uint64_t hash[2], const void *from, size_t size)
 {
     const unsigned char *bytes = from;
@@ -46,7 +52,31 @@ HERE static void stir_range(uint64_t hash[2], uintptr_t start, uintptr_t end)
     }
 }
 
-HERE static void stir_mapping(uint64_t hash[2], const struct mapping *in)
+/* Private memory: the pages that this process has written, or a process before it. The others are as they were mapped, in
+ * each process that is here, and need not be read. `pagemap`: a descriptor of /proc/self/pagemap, or an error: all is read. */
+HERE static void stir_private(uint64_t hash[2], uintptr_t start, uintptr_t end, long pagemap)
+{
+    uint64_t pages[PAGES_AT_ONCE];
+    while (start < end) {
+        uintptr_t first = start / PAGE;
+        size_t count = (end + PAGE - 1) / PAGE - first;
+        if (count > PAGES_AT_ONCE)
+            count = PAGES_AT_ONCE;
+        long size = (long)(count * sizeof *pages);
+        if (raw_failed(pagemap) || raw4(SYS_pread64, pagemap, (long)pages, size, (long)(first * sizeof *pages)) != size) {
+            stir_range(hash, start, end);
+            return;
+        }
+        for (size_t i = 0; i < count; i++) {
+            uintptr_t next = (first + i + 1) * PAGE < end ? (first + i + 1) * PAGE : end;
+            if (pages[i] & (PAGE_PRESENT | PAGE_SWAPPED) && !(pages[i] & PAGE_OF_FILE))
+                stir_range(hash, start, next);
+            start = next;
+        }
+    }
+}
+
+HERE static void stir_mapping(uint64_t hash[2], const struct mapping *in, long pagemap)
 {
     raw3(SYS_mprotect, (long)in->start, (long)(in->end - in->start), PROT_READ | PROT_WRITE);
     uintptr_t from = in->start;
@@ -54,14 +84,14 @@ HERE static void stir_mapping(uint64_t hash[2], const struct mapping *in)
         uintptr_t at = address_of(in, &cc_run.granules[i]);
         if (!at || !cc_run.state_of[i].unknown)
             continue;
-        cc_explore_stir_bytes(hash, (const void *)from, at - from);
+        stir_private(hash, from, at, pagemap);
         from = at + cc_run.granules[i].length;
         for (uint32_t byte = 0; byte < cc_run.granules[i].length; byte++)
             stir(hash, BIT(cc_run.state_of[i].known, byte) ? *(const unsigned char *)(at + byte) : 256);
         for (uint32_t word = 0; word < (cc_run.granules[i].choices + 63) / 64; word++)
             stir(hash, cc_run.state_of[i].alive[word]);
     }
-    cc_explore_stir_bytes(hash, (const void *)from, in->end - from);
+    stir_private(hash, from, in->end, pagemap);
     cc_explore_close_pages(in);
 }
 
@@ -102,6 +132,7 @@ HERE static const char *read_maps(void)
 struct range {
     uintptr_t start, end;
     bool counts; /* it can be read, and may differ from what it was when the process began */
+    bool shared; /* with other processes */
 };
 
 /* Reads one line, as "5500-5600 rw-p 00000000 00:00 0    name"; returns the next. */
@@ -116,6 +147,7 @@ HERE static const char *read_range(const char *line, struct range *range)
     while (*at == ' ')
         at++;
     bool named = *at == '/', of_kernel = *at == '[' && at[1] == 'v'; /* vdso, vvar */
+    range->shared = flags[3] == 's';
     range->counts = flags[0] == 'r' && !of_kernel && (flags[1] == 'w' || !named);
     while (*at && *at != '\n')
         at++;
@@ -134,17 +166,25 @@ HERE static bool is_of_mapping(const struct range *range)
 HERE static void stir_memory(uint64_t hash[2], uintptr_t stack)
 {
     struct range range;
+    long pagemap = raw3(SYS_open, (long)"/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
     for (const char *line = read_maps(); *line;) {
         line = read_range(line, &range);
         if (!range.counts || is_of_mapping(&range))
             continue;
         if (range.start <= stack && stack < range.end && stack - RED_ZONE > range.start)
             range.start = stack - RED_ZONE;
-        stir_range(hash, range.start, range.end);
+        stir(hash, range.start);
+        stir(hash, range.end);
+        if (range.shared)
+            stir_range(hash, range.start, range.end);
+        else
+            stir_private(hash, range.start, range.end, pagemap);
     }
     for (uint32_t i = 0; i < cc_run.mapped; i++)
         if (!cc_run.mappings[i].gone)
-            stir_mapping(hash, &cc_run.mappings[i]);
+            stir_mapping(hash, &cc_run.mappings[i], pagemap);
+    if (!raw_failed(pagemap))
+        raw3(SYS_close, pagemap, 0, 0);
 }
 
 /* Vector registers as the signal frame has them; what is in its initial state counts as zero. */

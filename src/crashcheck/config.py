@@ -108,6 +108,7 @@ class StrategyConfig:
     name: str = "ranked"
     deviations: int = 2  # bounded: at most this many cache lines (pages) that lost, or kept, updates
     libraries: str = "last"  # ranked: where groups of code outside the project are, "last" or "equal"
+    explore: bool = True  # ranked, exhaustive: decide whole crash points by explored runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,7 @@ def parse(text: str, path: Path) -> Config:
     pool = section("pool", ("files",))
     check = section("check", ("command", "oracle", "first", "timeout_s", "memory_mib", "file_mib", "env", "outputs"))
     model = section("model", ("name", "tear", "files"))
-    strategy = section("strategy", ("name", "deviations", "libraries"))
+    strategy = section("strategy", ("name", "deviations", "libraries", "explore"))
     budget = section("budget", ("seconds", "states"))
     report = section("report", ("notes", "fixes", "fail_on"))
     record = section("record", ("mapping", "memory"))
@@ -254,6 +255,7 @@ def parse(text: str, path: Path) -> Config:
             name=strategy.choice("name", STRATEGIES, "ranked"),
             deviations=strategy.whole("deviations", 2, least=0),
             libraries=strategy.choice("libraries", ("last", "equal"), "last"),
+            explore=strategy.flag("explore", True),
         ),
         budget=BudgetConfig(
             seconds=None if set(budget.values) == {"states"} else budget.seconds("seconds", DEFAULT_SECONDS),
@@ -281,6 +283,7 @@ def override(
     deviations: int | None = None,
     budget: str | None = None,
     states: int | None = None,
+    explore: bool | None = None,
     notes: bool = False,
     fixes: bool | None = None,
     fail_on: str | None = None,
@@ -316,6 +319,7 @@ def override(
             config.strategy,
             name=line.choice("--strategy", STRATEGIES, config.strategy.name),
             deviations=line.whole("--deviations", config.strategy.deviations, least=0),
+            explore=config.strategy.explore if explore is None else explore,
         ),
         budget=replace(
             config.budget,

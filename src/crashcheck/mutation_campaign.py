@@ -203,7 +203,7 @@ class _Campaign:
             follower.follow(oracle)  # nothing uncrashed differs
         self._executor = executor_of(config, ground, self._work, self._jobs, follower)
         self._executor.__enter__()
-        self._covering = Covering(self._common, self._executor, self._jobs)
+        self._covering = Covering(self._common, self._executor)
         try:
             prepare.use_executor(follower, self._executor)
             prepare.check_operation_boundaries(follower, self._executor, subject, run.completeness)

@@ -115,6 +115,7 @@ def search(
             jobs=jobs,
             progress=lambda progress: on_progress("checking", progress),
             snapshot=snapshots_of(config, recorded, folder),
+            explore=config.strategy.explore,
         )
         found = exploring.run()
         if config.report.fixes:

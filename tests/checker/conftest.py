@@ -11,9 +11,10 @@ from support import compilers
 from support.paths import TESTS
 
 
-def compiled(source: Path, folder: Path) -> Path:
+def compiled(source: Path, folder: Path, *flags: str) -> Path:
     program = folder / source.stem
-    subprocess.run([*compilers.c_compiler(), "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
+    flags = ("-O1", "-Wall", "-Wextra", "-Werror", *flags)
+    subprocess.run([*compilers.c_compiler(), *flags, "-o", program, source], check=True)
     return program
 
 
@@ -21,6 +22,12 @@ def compiled(source: Path, folder: Path) -> Path:
 def clauses(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """clauses.c: a check whose arguments are claims about words of the file."""
     return compiled(TESTS / "support" / "clauses.c", tmp_path_factory.mktemp("clauses"))
+
+
+@pytest.fixture(scope="session")
+def mapped_clauses(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """clauses.c, which maps the file."""
+    return compiled(TESTS / "support" / "clauses.c", tmp_path_factory.mktemp("mapped"), "-DMAPPED")
 
 
 @pytest.fixture(scope="session")

@@ -71,6 +71,7 @@ class World:
     limits: Limits = field(default_factory=lambda: Limits(timeout_s=20))
     unexplained: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     oracle: Oracle = field(default_factory=ExitStatus)
+    preload: Path | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -86,7 +87,14 @@ class World:
         self.content = Content(self.space, first)
         places = SitePlaces(self.trace, self.sites)
         self.subject = Subject(self.trace, self.graph, self.space, self.content, places, self.unexplained)
-        self.setup = CheckSetup(CheckCommand.find(self.check, self.folder), self.folder, first, self.folder)
+        self.setup = CheckSetup(
+            CheckCommand.find(self.check, self.folder),
+            self.folder,
+            first,
+            self.folder,
+            preload=self.preload,
+            patterns=("p",) if self.preload else (),
+        )
 
     def executor(self, jobs: int = 1) -> Executor:
         operations = int(np.count_nonzero(self.trace.events["kind"] == Event.MARK_END))
@@ -109,6 +117,7 @@ class World:
         jobs: int = 1,
         snapshot: Snapshot | None = None,
         progress: Callable[[Progress], None] | None = None,
+        explore: bool = False,
     ) -> SearchResult:
         return Search(
             self.subject,
@@ -118,6 +127,7 @@ class World:
             jobs=jobs,
             snapshot=snapshot,
             progress=progress,
+            explore=explore,
         ).run()
 
     def explore(self, *, jobs: int = 1, budget: Budget | None = None, snapshot: Snapshot | None = None) -> SearchResult:

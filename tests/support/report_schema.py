@@ -29,9 +29,17 @@ def generated() -> str:
     _, parts = msgspec.json.schema_components([Document])
     del parts["Verdict"]["properties"]["signs"]  # of use during the search only
     parts["Finding"]["properties"]["level"] = {"enum": ["error", "warning", "note"]}  # derived
-    for name in ("StateCounts", "GroupRow"):
-        small = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
-        parts[name]["properties"]["feasible"] = {"anyOf": [small, BIG]}
+    small = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
+    unbounded = [
+        ("StateCounts", "feasible"),
+        ("StateCounts", "explored"),
+        ("NotExplored", "left"),
+        ("GroupRow", "feasible"),
+    ]
+    for name, field in unbounded:
+        parts[name]["properties"][field] |= {"anyOf": [small, BIG]}
+        for bound in ("type", "minimum"):
+            del parts[name]["properties"][field][bound]
     top = parts.pop("Document")
     _describe(top, described)
     for name, part in parts.items():

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.persistence import build
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
+from crashcheck.checker.exploration.product import Product
 from crashcheck.checker.images.image_folder import patch_image, write_image
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.common_space import CommonSpace
@@ -27,11 +28,10 @@ from crashcheck.checker.mutation.mutant_states import MutantStates
 from crashcheck.checker.mutation.mutants import mutants, persists
 from crashcheck.checker.mutation.product_exploration import (
     Covering,
-    Product,
     ProductEnd,
     _contents,
     matching,
-    product_of,
+    product_at,
 )
 from crashcheck.checker.states.granules import Granule, together
 from crashcheck.checker.states.ideals import Ids
@@ -40,7 +40,8 @@ from crashcheck.config import Config, load, override
 from crashcheck.mutation_campaign import Fate, MutantResult, mutate
 from crashcheck.runtime import exploration
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
-from crashcheck.runtime.exploration import Explored, OpenGranule, explore
+from crashcheck.runtime.exploration import TABLE, Explored, OpenGranule, read_table, write_table
+from crashcheck.runtime.record import supervise
 from support import compilers
 from support.random_programs import SETTINGS, memory_programs
 from support.reference import First, Program
@@ -106,8 +107,10 @@ def explored_runs(
             "CRASHCHECK_FILES": "a",
         }
         words = [command[0], str(folder / "pool" / "a"), *command[1:]]
-        limits = {"timeout_s": timeout_s, "memory_bytes": None}
-        done = explore(words, folder / "pool", granules, folder, env=env, cwd=folder, apart=True, **limits)  # type: ignore[arg-type]
+        table = folder / "table"
+        write_table(table, folder / "pool", granules, apart=True, memory_bytes=None)
+        end = supervise(words, folder, folder, {**env, TABLE: str(table)}, timeout_s, "out", "err")
+        done = read_table(table, len(granules), timed_out=end.timed_out)
         assert (folder / "pool" / "a").read_bytes() == image, "the image itself is left alone"
         return done
 
@@ -300,10 +303,10 @@ def test_a_run_that_never_ends_leaves_what_was_explored_undecided(program: Calla
 
 def test_what_was_shown_of_some_lines_shows_nothing_of_others_whose_contents_are_not_listed() -> None:
     def product(*granules: OpenGranule) -> Product:
-        return Product(1, 0, granules, tuple(range(len(granules))), tuple(((),) for _ in granules))
+        return Product(0, granules, tuple(range(len(granules))), tuple(((),) for _ in granules))
 
     unlisted = OpenGranule("a", 64, 64, ())
-    covering = Covering(None, None, 1)  # type: ignore[arg-type]
+    covering = Covering(None, None)  # type: ignore[arg-type]
     for shown, asked, known in (
         ((line(0, 0, 1),), (line(0, 0, 1), unlisted), False),
         ((line(0, 0, 1), line(1, 0, 1)), (line(0, 0, 1), unlisted), False),
@@ -311,7 +314,7 @@ def test_what_was_shown_of_some_lines_shows_nothing_of_others_whose_contents_are
         ((line(0, 0, 1), unlisted), (line(1, 0, 1),), False),
     ):
         covering._passed = {1: [_contents(product(*shown))]}
-        assert covering._is_known(product(*asked)) == known
+        assert covering._is_known(1, product(*asked)) == known
 
 
 def test_a_line_with_too_many_contents_may_not_be_read(program: Callable[[str], Path]) -> None:
@@ -360,7 +363,7 @@ def test_a_product_holds_each_new_state_of_its_stretch_and_only_states_of_the_mu
             for stretch in exposure.stretches():
                 number += 1
                 pool = written(ground, folder, common.state(stretch[-1], ()), folder / f"pool{number}")
-                product = product_of(common.content, exposure, common, stretch[-1], pool)
+                product = product_at(common.content, exposure, common, stretch[-1], pool)
                 if isinstance(product, str):
                     continue
                 images = [sorted(image.items()) for image in images_of(product, pool)]
@@ -372,7 +375,7 @@ def test_a_product_holds_each_new_state_of_its_stretch_and_only_states_of_the_mu
                 _, acked, printed = news[0]
                 assert {(tuple(image), acked, printed) for image in images} <= feasible
                 for chosen in islice(itertools.product(*(range(len(g.contents)) for g in product.granules)), 40):
-                    state = matching(exposure, product, chosen)
+                    state = matching(exposure, stretch[-1], product, chosen)
                     if state is not None:
                         at = images[
                             list(itertools.product(*(range(len(g.contents)) for g in product.granules))).index(chosen)

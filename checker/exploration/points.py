@@ -1,0 +1,255 @@
+"""Decides whole stretches of crash points: all their states pass if the explored runs of the last point pass."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.checker.budget import Left
+from crashcheck.checker.exploration.product import Losses, Product, product_of
+from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.results import NotExplored
+from crashcheck.checker.states.canonical import CanonicalStates
+from crashcheck.checker.states.granules import Choices
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.checker.states.stretches import Stretch, stretches
+from crashcheck.checker.states.sweep import Sweep
+from crashcheck.checker.subject import Subject
+from crashcheck.runtime.exploration import End, Explored
+
+_FEW = 16  # new states of a stretch that are run rather than explored: that costs about as much
+_BATCH = 4  # stretches explored before states are run again, whatever the number of workers
+_PASSES = 16  # through the run, each with other stretches: a budget that ends early has decided something everywhere
+_STRETCH_S = 20.0  # for the runs that decide one stretch
+_SUSPECTS = 4  # ends of a stretch that failed, of which a state is run
+_REFUSED = 32  # stretches in sequence that were refused: no more are tried
+_AFTERWARDS = "nothing was explored after that"
+_SAMPLES = 32  # stretches of which a decided state is run as well; afterwards ever fewer
+
+
+class DecidedPoints:
+    """Crash points at which every state is known to pass. `settled`: no other point will be decided."""
+
+    def __init__(self, space: StateSpace) -> None:
+        self.passed: NDArray[np.bool_] = np.zeros(len(space.points), dtype=np.bool_)
+        self.settled = False
+
+    def __contains__(self, point: object, /) -> bool:
+        return isinstance(point, int) and bool(self.passed[point])
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """The result of exploring. `states`: decided by that alone; `ends`: of the explored runs that decided them.
+
+    `left`: reasons why states are not decided, and how many they are.
+    """
+
+    states: int
+    ends: int
+    left: tuple[NotExplored, ...]
+
+
+class PointExploration:
+    """Explores the stretches of a search, a few at a time. A context manager: it keeps images."""
+
+    def __init__(self, subject: Subject, executor: Executor, decided: DecidedPoints, left: Left) -> None:
+        # constant
+        self._space, self._content = subject.space, subject.content
+        self._executor = executor
+        self._left = left
+        self._sweep = Sweep(subject.space)
+        self._canonical = CanonicalStates(subject.space)
+        # changing
+        self.decided = decided
+        self.contradiction = ""  # a state that failed although explored runs had shown that it passes
+        self._ends = 0
+        self._explored: list[Stretch] = []  # that are decided
+        self._run: NDArray[np.int64] = np.zeros(len(decided.passed), dtype=np.int64)  # states of each point
+        self._failed: dict[int, str] = {}  # by crash point, the token of a state that failed
+        self._why: Counter[str] = Counter()  # stretches' states
+        self._refused = 0  # in sequence
+        self._images = [_Image(executor, subject, number) for number in range(_BATCH)]
+        self._todo = self._in_passes()
+
+    def close(self) -> None:
+        """Remove the images."""
+        for image in self._images:
+            image.remove()
+
+    def batch(self) -> list[CrashState]:
+        """Explore some stretches, and give states that should fail, and some that should pass."""
+        some = list(islice(self._todo, _BATCH))
+        if not some:
+            self.decided.settled = True
+            return []
+        left_s = self._left()
+        limit_s = _STRETCH_S if left_s is None else min(_STRETCH_S, left_s)
+        prepared = [self._prepared(stretch, image) for stretch, image in zip(some, self._images, strict=False)]
+        begun = [
+            image.explore(one, limit_s) if isinstance(one, Product) else one
+            for one, image in zip(prepared, self._images, strict=False)
+        ]
+        results = [
+            image.explored(running, one) if isinstance(one, Product) else None
+            for running, one, image in zip(begun, prepared, self._images, strict=False)
+        ]
+        out: list[CrashState] = []
+        for stretch, one, result, image in zip(some, prepared, results, self._images, strict=False):
+            out += self._taken(stretch, one, result, image)
+        if self._refused >= _REFUSED:
+            self._give_up("similar to those that could not be explored")
+        return out
+
+    def executed(self, state: CrashState) -> None:
+        """Take note that a state was run by itself, or is equal to one that was."""
+        self._run[state.point] += 1
+
+    def failed(self, state: CrashState, token: str) -> None:
+        """Take note that a state failed, twice, by itself. If it was decided, nothing that was explored counts."""
+        self._failed[state.point] = token
+        if state.point in self.decided:
+            self._contradicted(token)
+
+    def _contradicted(self, token: str) -> None:
+        self.contradiction = token
+        self.decided.passed[:] = False
+        self._ends = 0
+        self._why[f"explored runs do not count, because the state {token} failed that should pass by them"] += sum(
+            stretch.states for stretch in self._explored
+        )
+        self._explored.clear()
+        self._give_up(_AFTERWARDS)
+
+    def tried(self) -> Tried:
+        """The result so far."""
+        decided = sum(
+            stretch.states - int(self._run[stretch.first : stretch.last + 1].sum()) for stretch in self._explored
+        )
+        left = tuple(
+            NotExplored(why, many) for why, many in sorted(self._why.items(), key=lambda each: (-each[1], each[0]))
+        )
+        return Tried(decided, self._ends, left)
+
+    # -- one batch
+
+    def _in_passes(self) -> Iterator[Stretch]:
+        """The stretches that are worth exploring, every sixteenth first, then those half-way between, and so on."""
+        every = [each for each in stretches(self._space) if each.states > _FEW]
+        bits = _PASSES.bit_length() - 1
+        for number in range(_PASSES):
+            yield from every[int(f"{number:0{bits}b}"[::-1], 2) :: _PASSES]
+
+    def _prepared(self, stretch: Stretch, image: _Image) -> Product | str:
+        image.move(stretch.last)
+        return product_of(self._content, stretch.last, self._losses(stretch.last), image.pool)
+
+    def _losses(self, point: int) -> Iterator[Losses]:
+        for ideals in self._sweep.ideals_of(self._space.pending(point)):
+            choices = Choices(ideals, self._content.difference)
+            whole = choices.same(next(ideals.lost(ideals.size)))
+            yield Losses(((), *choices) if choices.listed else None, whole)
+
+    def _taken(self, stretch: Stretch, one: Product | str, result: Explored | None, image: _Image) -> list[CrashState]:
+        """Take the result of one stretch over; states of it to be run."""
+        if self.contradiction:
+            self._why[_AFTERWARDS] += stretch.states
+            return []
+        if isinstance(one, str) or result is None:
+            self._refuse(stretch, one if isinstance(one, str) else "")
+            return []
+        failing = []
+        for end in result.ends:
+            if not image.passes(end, stretch.last):
+                failing.append(end)
+            if len(failing) == _SUSPECTS:
+                break
+        if result.why:
+            self._refuse(stretch, result.why)
+        elif failing:
+            self._refused = 0
+            self._why["an explored run failed there: the states are run one by one"] += stretch.states
+        else:
+            self._refused = 0
+            self._ends += len(result.ends)
+            self._explored.append(stretch)
+            self.decided.passed[stretch.first : stretch.last + 1] = True
+            for point in range(stretch.first, stretch.last + 1):
+                if point in self._failed:
+                    self._contradicted(self._failed[point])
+                    return []
+            many = len(self._explored)
+            # one of each stretch at first, then fewer and fewer
+            if many <= _SAMPLES or not many & (many - 1):
+                return [self._drawn(one)]
+        return [self._state(one, end) for end in failing]
+
+    def _refuse(self, stretch: Stretch, why: str) -> None:
+        self._refused += 1
+        self._why[why] += stretch.states
+
+    def _give_up(self, why: str) -> None:
+        for stretch in self._todo:
+            self._why[why] += stretch.states
+        self.decided.settled = True
+
+    def _drawn(self, product: Product) -> CrashState:
+        """A state of a product at random, always the same one."""
+        drawing = Random(product.point)
+        return self._canonical.without(product.point, {id_ for each in product.losses for id_ in drawing.choice(each)})
+
+    def _state(self, product: Product, end: End) -> CrashState:
+        """A state that ends so; of what the run did not read nothing is lost."""
+        lost: set[int] = set()
+        for losses, which in zip(product.losses, end.choices, strict=True):
+            lost.update(losses[which] if which is not None else ())
+        return self._canonical.without(product.point, lost)
+
+
+class _Image:
+    """The image with everything persisted that was issued by a crash point, in a folder of its own."""
+
+    def __init__(self, executor: Executor, subject: Subject, number: int) -> None:
+        self._executor = executor
+        self._content = subject.content
+        self._folder = executor.home / f"explored{number}"
+        self._point: int | None = None
+
+    @property
+    def pool(self) -> Path:
+        return self._folder / "pool"
+
+    def move(self, point: int) -> None:
+        """To another crash point; forward costs what was issued in between."""
+        if self._point is not None and self._point > point:
+            self.remove()
+        if self._point is None:
+            self._folder.mkdir()
+        self._executor.write_issued(self._point, point, self.pool)
+        self._point = point
+
+    def explore(self, product: Product, timeout_s: float) -> int | str:
+        return self._executor.explore(product.point, product.granules, self._folder, timeout_s)
+
+    def explored(self, begun: int | str, product: Product) -> Explored:
+        return self._executor.explored(begun, len(product.granules), self._folder)
+
+    def passes(self, end: End, point: int) -> bool:
+        return self._executor.judged(end, point, self._folder).passed
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._point = None
+
+
+NOT_TRIED = Tried(0, 0, ())
+
+__all__ = ["NOT_TRIED", "DecidedPoints", "PointExploration", "Tried"]

@@ -1,0 +1,145 @@
+"""Explored runs decide whole crash points, and a search with them finds what one without them finds."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.results import StopReason, Verdict
+from crashcheck.checker.search.crash_states import SearchResult
+from crashcheck.checker.states.stretches import stretches
+from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
+from crashcheck.runtime.build import build_runtime
+from crashcheck.runtime.exploration import End
+from support.checked_worlds import World, words
+from support.flag_first import VALID, VALUE, persist
+from support.random_programs import SETTINGS, memory_programs
+from support.reference import First, Program
+from support.tracing import TraceBuilder
+from support.worlds import explored as explored_world
+from support.worlds import record
+
+LINES = 5
+
+
+def fill(t: TraceBuilder, rounds: int = 3) -> None:
+    """Each round stores to a word in each of LINES lines, then to one in a further line, and persists them at once."""
+    for number in range(1, rounds + 1):
+        t.begin(number)
+        t.site = 1
+        for line in range(LINES):
+            t.store("p", 64 * line, 8, number)
+        t.site = 2
+        t.store("p", 64 * LINES, 8, number)
+        t.site = 0
+        persist(t, *(64 * line for line in range(LINES + 1)))
+        t.end(number)
+
+
+def world_of(folder: Path, check: Path, *claims: str) -> World:
+    command = words([str(check), "{pool}/p", "{acked}", *claims])
+    sites = {1: VALUE, 2: VALID}
+    return World(folder, command, fill, sites=sites, preload=build_runtime().shared)
+
+
+def search(world: World, *, explore: bool, strategy: Strategy | None = None, jobs: int = 1) -> SearchResult:
+    with world.executor(jobs) as executor:
+        return world.search(executor, strategy=strategy or Exhaustive(), jobs=jobs, explore=explore)
+
+
+def counted(found: SearchResult) -> int:
+    return found.states.executed + found.states.pruned + found.states.explored
+
+
+@pytest.mark.parametrize("strategy", [Exhaustive(), Ranked()])
+def test_explored_runs_decide_what_is_not_executed(tmp_path: Path, mapped_clauses: Path, strategy: Strategy) -> None:
+    found = search(world_of(tmp_path / "w", mapped_clauses, "0=0", "320=320"), explore=True, strategy=strategy)
+    states = found.states
+    assert states.feasible == 3 * (1 << LINES + 1) + 4 - 3
+    assert found.stop_reason is StopReason.EXHAUSTED
+    assert counted(found) == states.feasible
+    assert states.explored > states.executed
+    assert 0 < states.explored_runs < states.explored
+    assert states.not_explored == ()
+    assert found.findings == ()
+
+
+def test_a_strategy_that_does_not_give_all_states_is_left_alone(tmp_path: Path, mapped_clauses: Path) -> None:
+    found = search(world_of(tmp_path / "w", mapped_clauses, "0=0"), explore=True, strategy=Pathfinder(None))
+    assert found.states.explored == 0
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failing_explored_run_becomes_a_finding_by_an_ordinary_run(
+    tmp_path: Path, mapped_clauses: Path, jobs: int
+) -> None:
+    world = world_of(tmp_path / "w", mapped_clauses, f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0")
+    found = search(world, explore=True, jobs=jobs)
+    plain = search(world, explore=False, jobs=jobs)
+    assert [finding.id for finding in found.findings] == [finding.id for finding in plain.findings] != []
+    assert counted(found) == counted(plain) == found.states.feasible
+    assert found.states.not_explored[0].why == "an explored run failed there: the states are run one by one"
+
+
+def test_a_check_that_cannot_be_explored_is_run_on_each_state_and_the_reason_counted(
+    tmp_path: Path, clauses: Path
+) -> None:
+    check = words(f"{clauses} {{pool}}/p {{acked}} 0=0; true")  # a shell that starts a process
+    world = World(tmp_path / "shell", check, fill, preload=build_runtime().shared)
+    found = search(world, explore=True)
+    assert found.states.explored == 0
+    assert found.states.executed + found.states.pruned == found.states.feasible
+    (reason,) = found.states.not_explored
+    assert reason.why.startswith("it makes a system call that is not followed")
+
+
+def test_a_state_that_fails_although_explored_runs_pass_switches_them_off_and_is_found(
+    tmp_path: Path, mapped_clauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of(tmp_path / "w", mapped_clauses, f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0")
+    plain = search(world, explore=False)
+    judged = Executor.judged
+
+    def passes(self: Executor, end: End, point: int, folder: Path) -> Verdict:
+        return replace(judged(self, replace(end, status=0), point, folder), signs=frozenset())
+
+    monkeypatch.setattr(Executor, "judged", passes)
+    found = search(world, explore=True)
+    assert found.states.explored == 0
+    assert [finding.id for finding in found.findings] == [finding.id for finding in plain.findings]
+    assert found.states.executed == plain.states.executed
+    assert any("explored runs do not count" in reason.why for reason in found.states.not_explored)
+
+
+def test_what_was_decided_does_not_depend_on_the_number_of_workers(tmp_path: Path, mapped_clauses: Path) -> None:
+    world = world_of(tmp_path / "w", mapped_clauses, "320=320", "0=0")
+    one, two = (search(world, explore=True, strategy=Ranked(), jobs=jobs).states for jobs in (1, 2))
+    assert one == two
+
+
+@SETTINGS
+@given(memory_programs())
+def test_each_image_of_a_stretch_is_an_image_of_its_last_point(program: tuple[First, Program]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        first, steps = program
+        world = explored_world(record(folder, first, steps).trace(), folder, first, "px86")
+        space = world.space
+        found = list(stretches(space))
+        assert [each.first for each in found] == [0, *(each.last + 1 for each in found[:-1])]
+        assert found[-1].last == len(space.points) - 1
+        assert sum(each.states for each in found) == len(world.states)
+        for stretch in found:
+            pending = set(space.pending(stretch.last))
+            for state in world.states:
+                if not stretch.first <= state.point <= stretch.last:
+                    continue
+                issued = set(space.pending(state.point))
+                assert issued <= pending, "what is durable at the last point was so at the first"
+                kept = space.persisted(state)
+                assert space.state(stretch.last, kept).point == stretch.last
