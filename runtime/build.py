@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +34,9 @@ FLAGS = (
     "-fexceptions",  # pthread_cancel unwinds through the models of cancellation points
     "-fno-omit-frame-pointer",
 )
+# zig's compiler defaults to the machine's own processor, traps and a stack protector; plain clang does not.
+# No -target: with one, zig takes headers and an older C library of its own, and finds no library of the machine.
+ZIG_FLAGS = ("-mcpu=baseline", "-fno-sanitize=undefined", "-fno-stack-protector")
 # The first version matches references to none as well, so the one that must not is the second (pmem.c).
 _VERSIONED = "pmem"  # the source whose shared object has names of that version
 VERSIONS = "CRASHCHECK_1 { local: cc_outside_*; };\nLIBPMEM_1.0 { };\n"
@@ -63,14 +68,16 @@ def cache_folder() -> Path:
 
 
 def find_compiler() -> tuple[str, ...]:
-    """Return the first of cc, gcc, clang (and its versioned names) on PATH. Raises `no-c-compiler`."""
+    """Return cc, gcc, clang (and its versioned names) on PATH, or ziglang's clang. Raises `no-c-compiler`."""
     for name in ("cc", "gcc", "clang", *(f"clang-{version}" for version in range(22, 12, -1))):
         found = shutil.which(name)
         if found:
             return (found,)
+    if importlib.util.find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", "cc", *ZIG_FLAGS)
     raise CrashcheckError(
         "no-c-compiler",
-        "no C compiler was found (looked for cc, gcc and clang on PATH)",
+        "no C compiler was found (looked for cc, gcc and clang on PATH, and for the ziglang package)",
         "Install one, for example: apt-get install gcc",
     )
 
@@ -140,7 +147,9 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
     ):
         names.write_text(script, encoding="ascii")
         made = ["-o", str(folder / "libcrashcheck.so"), f"-Wl,--version-script={names}"]
-        _run([*command, *LINK_FLAGS, *made, *map(str, objects), "-ldl", "-lpthread"])
+        # zig's linker leaves out the unwinder that -fexceptions refers to: gcc's, of which pthread_cancel makes use.
+        unwinder = ["-l:libgcc_s.so.1"] if "ziglang" in command else []
+        _run([*command, *LINK_FLAGS, *made, *map(str, objects), *unwinder, "-ldl", "-lpthread"])
     _run([*_archiver(command), "rcs", str(work / "libcrashcheck.a"), *map(str, plain)])
     include = work / "include"
     include.mkdir()
@@ -151,8 +160,8 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
 
 
 def _archiver(command: Sequence[str]) -> tuple[str, ...]:
-    if command[-1] == "cc" and len(command) > 1:  # a driver of tools, such as `python -m ziglang cc`
-        return (*command[:-1], "ar")
+    if "ziglang" in command:  # a driver of tools: `python -m ziglang cc`
+        return (*command[: command.index("cc")], "ar")
     for name in ("ar", "gcc-ar", "llvm-ar", *(f"llvm-ar-{version}" for version in range(22, 12, -1))):
         found = shutil.which(name)
         if found:

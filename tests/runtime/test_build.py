@@ -141,6 +141,7 @@ def _instrumented(compiler: str, name: str, include: Path, target: Path, *flags:
 
 
 def test_a_static_program_records(library: RuntimeLibrary, tmp_path: Path) -> None:
+    compilers.needs_static()
     _instrumented(compilers.c_compiler()[0], "threads", library.include, tmp_path / "threads.o")
     target = tmp_path / "static"
     subprocess.run(

@@ -71,6 +71,7 @@ def test_a_program_built_without_the_wrapper_is_named(plain: Callable[..., Path]
 
 
 def test_a_static_program_without_the_recorder_leaves_no_trace(plain: Callable[..., Path], tmp_path: Path) -> None:
+    compilers.needs_static()
     command = [str(plain("-static")), "{pool}", "a.db", "make"]
     assert "the recorder never ran" in error(
         lambda: record(Workload(command, ["*.db"], timeout_s=60), tmp_path / "work"), "no-trace"

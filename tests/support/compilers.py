@@ -74,6 +74,12 @@ def crashcheck_cc_links(*flags: str) -> bool:
     return _links("\0".join(plain_clang()), "c", flags)
 
 
+def needs_static() -> None:
+    """Skips the test if the C compiler here links no static programs: ziglang's cannot, with the machine's library."""
+    if not _links("\0".join(c_compiler()), "c", ("-static",)):
+        pytest.skip("the C compiler here links no static programs: install gcc or clang, and libc6-dev")
+
+
 @functools.cache
 def _links(command: str, language: str, flags: tuple[str, ...]) -> bool:
     with tempfile.TemporaryDirectory() as folder:

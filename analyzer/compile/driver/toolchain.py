@@ -14,10 +14,6 @@ NEWEST = 19  # newest system clang whose bitcode is known to parse
 OLDEST = 14
 BINDING_MAJOR = 22  # LLVM of the pinned llvmlite; a clang up to this is tried where there is no better one
 
-# zig's compiler defaults to the machine's own processor, traps and a stack protector; plain clang does not.
-# No -target: with one, zig takes headers and an older C library of its own, and finds no library of the machine.
-ZIG_FLAGS = ("-mcpu=baseline", "-fno-sanitize=undefined", "-fno-stack-protector")
-
 
 class Compiler:
     """A clang: the command for C and for C++, and its major version (0 if unknown)."""
@@ -33,6 +29,8 @@ class Compiler:
     def command(self, cxx: bool) -> list[str]:
         """The driver, to be followed by a user's arguments."""
         if self.zig:
+            from crashcheck.runtime.build import ZIG_FLAGS
+
             return [self.path, "-m", "ziglang", "c++" if cxx else "cc", *ZIG_FLAGS]
         return [self.path, "--driver-mode=g++" if cxx else "--driver-mode=gcc"]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
+from support.compilers import needs_static
 
 Build = Callable[..., Path]
 Run = Callable[..., list[str]]
@@ -77,6 +78,8 @@ def test_programs_of_every_clang_record_the_same(recorded: Run, clang: str) -> N
     "flags", [("-g",), ("-fno-strict-aliasing",), ("-fno-pie", "-no-pie"), ("-fPIC",), ("-static",)]
 )
 def test_flags_of_code_generation_change_nothing(recorded: Run, flags: tuple[str, ...]) -> None:
+    if "-static" in flags:
+        needs_static()
     assert recorded(WIDTHS, "-O1", *flags) == TOLD.splitlines()
 
 

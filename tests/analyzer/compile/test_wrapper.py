@@ -13,7 +13,7 @@ import pytest
 from crashcheck.analyzer.compile.driver import toolchain, wrapper
 from crashcheck.analyzer.compile.facts import PLAIN_SECTION, SECTION, ProgramFacts, read_sections
 from crashcheck.runtime.build import build_runtime
-from support.compilers import CLANGS, NEWEST, c_compiler, plain_clang
+from support.compilers import CLANGS, NEWEST, c_compiler, needs_static, plain_clang
 
 MAIN = "int answer(void);\nint main(void) { return answer() - 42; }\n"
 ANSWER = '#include "answer.h"\nint *where;\nint answer(void) { *where = ANSWER; return ANSWER; }\n'
@@ -158,6 +158,7 @@ def test_function_sections_let_the_linker_drop_what_nobody_calls(project: Path) 
 
 
 def test_static_programs_link_the_archive(project: Path) -> None:
+    needs_static()
     assert cc("-static", "main.c", "safe.c", "-o", "prog") == 0
     assert run("prog") == 0
     assert sorted(sources("prog")) == ["main.c", "safe.c"]
@@ -325,6 +326,8 @@ NEVER_CALLS_IT = "char pmem_persist();\nint main(void) { return 0 ? pmem_persist
 def test_a_configure_script_finds_libpmem_only_where_it_is_linked(
     project: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], compiler: str
 ) -> None:
+    if "-static" in flags:
+        needs_static()
     monkeypatch.delenv("CRASHCHECK_RUNTIME")  # the recorder itself, which has models of libpmem
     monkeypatch.setenv("CRASHCHECK_CLANG", compiler)
     (project / "absent.c").write_text("char pmem_persist() { return 7; }\n")
@@ -362,6 +365,8 @@ int main(int argc, char **argv) {
 def test_a_weak_reference_to_libpmem_is_null_without_it_as_in_plain_code(
     project: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], compiler: str
 ) -> None:
+    if "-static" in flags:
+        needs_static()
     monkeypatch.delenv("CRASHCHECK_RUNTIME")
     monkeypatch.setenv("CRASHCHECK_CLANG", compiler)
     (project / "weak.c").write_text(WEAK)

@@ -38,3 +38,17 @@ def test_the_wheels_clang_links_with_the_recorder_and_the_machines_own_libraries
     assert wrapper.run(["-g", "-O1", source.name, "-o", "program", *([] if cxx else ["-lpmem"])], cxx) == 0
     assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
     assert [Path(unit.source).name for unit in ProgramFacts.load(["program"]).units.values()] == [source.name]
+
+
+def test_without_any_c_compiler_the_wheels_clang_builds_the_recorder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tool in (tmp_path / "tools").iterdir():
+        if "gcc" in tool.name or tool.name == "cc":
+            tool.unlink()
+    command = build.find_compiler()
+    assert command[1:4] == ("-m", "ziglang", "cc")
+    monkeypatch.setenv("CRASHCHECK_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "program.c").write_text("int main(void) { return 0; }\n")
+    assert wrapper.run(["-O1", "program.c", "-o", "program"], False) == 0
+    assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
