@@ -338,19 +338,22 @@ class EditWriter:
         that flushes one line there may be several, for one kind of machine each.
         """
         near = [call for call in self._calls if call.does == does and self._takes_any(place, call.name)]
-        for inside in sorted({call.inside for call in near}):
-            names = Counter(call.name for call in near if call.inside == inside)
-            for name, _ in sorted(names.items(), key=lambda one: (-one[1], one[0])):
-                calls = [call for call in near if (call.name, call.inside) == (name, inside)]
-                declared = self._declared(place.file, name)
-                primitive = _by_parameters(calls, declared[1]) if declared is not None and does != {"fence"} else None
-                primitive = primitive or _pattern(calls, does)
-                if primitive is not None and primitive.ranged and self._ends_in_address(place.file, name):
-                    continue
-                fits = primitive is not None and (not inside or primitive.ranged or does == {"fence"})
-                if fits and self._may_use(place, name):
-                    return primitive
+        often = Counter((call.inside, call.name) for call in near)
+        for inside, name in sorted(often, key=lambda one: (one[0], -often[one], one[1])):
+            calls = [call for call in near if (call.inside, call.name) == (inside, name)]
+            primitive = self._as_called(place.file, calls, does)
+            fits = primitive is not None and (not inside or primitive.ranged or does == {"fence"})
+            if fits and self._may_use(place, name):
+                return primitive
         return None
+
+    def _as_called(self, file: str, calls: list[_Called], does: set[str]) -> Primitive | None:
+        """The function that all these calls name, with arguments as they give them; None where that is not settled."""
+        declared = self._declared(file, calls[0].name)
+        primitive = _by_parameters(calls, declared[1]) if declared is not None and does != {"fence"} else None
+        primitive = primitive or _pattern(calls, does)
+        unclear = primitive is not None and primitive.ranged and self._ends_in_address(file, calls[0].name)
+        return None if unclear else primitive
 
     def _may_use(self, place: Location, name: str) -> bool:
         """Whether a name compiles at a place, as far as is known; it counts as used there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -229,17 +229,13 @@ class Client:
         pull = self._repository.get_pull(number)
         there = self._remarks(number)
         mine = [one for one in there if one.body.startswith(marker) and self._is_own(one.login, one.type)]
-        answered = {one.answers for one in there}
         fresh = [one for one in wanted if not any(_same(old, one) for old in mine)]
         stale = [old for old in mine if not any(_same(old, one) for one in wanted)]
+        answered = {one.answers for one in there}
         removed = [old for old in stale if old.number not in answered]
         for old in removed:
             self._gone("remove an outdated comment", pull.get_review_comment(old.number).delete)
-        left = {old.review for old in mine if old not in removed}
-        outdated = f"{marker}\nOutdated: what this review suggested does not apply any more."
-        for earlier in self._reviews(number, marker):
-            if earlier.id not in left and earlier.body != outdated:
-                self._ask("mark an outdated review", lambda review=earlier: review.edit(outdated))  # type: ignore[misc]
+        self._mark_outdated(number, marker, {old.review for old in mine if old not in removed})
         if not fresh:
             return "none" if not wanted else "unchanged"
         # The commit is named in the body: that is how a review that seemed to fail is known again.
@@ -251,6 +247,13 @@ class Client:
             lambda: next((one for one in self._reviews(number, marker) if one.body == stamped), None),
         )
         return "created"
+
+    def _mark_outdated(self, number: int, marker: str, still_used: Set[int | None]) -> None:
+        """Mark our earlier reviews of which no comment is left."""
+        outdated = f"{marker}\nOutdated: what this review suggested does not apply any more."
+        for earlier in self._reviews(number, marker):
+            if earlier.id not in still_used and earlier.body != outdated:
+                self._ask("mark an outdated review", lambda review=earlier: review.edit(outdated))  # type: ignore[misc]
 
     def _remarks(self, number: int) -> list[_Remark]:
         """The comments of all reviews. PyGithub's objects would ask for each again, to see which it answers."""

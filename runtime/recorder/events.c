@@ -190,6 +190,19 @@ void cc_store_word(const void *target, uint64_t value, uint32_t size, uint64_t i
     }
 }
 
+/* Some words of a masked store, next to each other; true if they are in a file. */
+static bool words(where at, uintptr_t begin, uintptr_t end, const unsigned char *bytes, uint32_t flags, uint64_t instance)
+{
+    bool found = false;
+    cc_wrote_elsewhere(at, (void *)begin, end - begin, flags);
+    WITH_WRITER (writer) {
+        found = cc_region(writer, begin, NULL) || cc_region(writer, end - 1, NULL);
+        if (found)
+            update(writer, at, 0, begin, bytes, 0, end - begin, (uint8_t)flags, instance);
+    }
+    return found;
+}
+
 /* Words that follow each other are one event, the others are joined to it. Bytes between the enabled ones of a word are recorded
  * as what they hold: all stores to one word persist in order, so this changes no crash state. */
 void cc_store_masked(const void *target, const void *value, const unsigned char *enabled, uint32_t lanes, uint32_t lane_bytes,
@@ -207,13 +220,8 @@ void cc_store_masked(const void *target, const void *value, const unsigned char 
         if (lane < lanes && !enabled[lane])
             continue;
         if (end > begin && (lane == lanes || low / 8 > (end - 1) / 8 + 1)) {
-            cc_wrote_elsewhere(at, (void *)begin, end - begin, flags);
-            WITH_WRITER (writer) {
-                if (cc_region(writer, begin, NULL) || cc_region(writer, end - 1, NULL)) {
-                    update(writer, at, 0, begin, bytes + (begin - base), 0, end - begin, (uint8_t)flags, instance);
-                    flags |= CC_STORE_JOINED;
-                }
-            }
+            if (words(at, begin, end, bytes + (begin - base), flags, instance))
+                flags |= CC_STORE_JOINED;
             begin = end = low;
         }
         if (lane < lanes) {

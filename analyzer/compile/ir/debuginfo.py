@@ -248,14 +248,17 @@ class DebugInfo:
                 if named:
                     names.setdefault(_plain(named.group(1)), []).append(number)
             for number in typedefs:
-                target = self.reference(number, "baseType")
-                # clang gives an unnamed struct the name of its typedef
-                if target is not None and self.is_composite(target) and not self.string(target, "name"):
-                    name = self.string(number, "name")
-                    names.setdefault(name, []).append(target)
-                    self._typedefs.setdefault(target, name)
+                self._add_typedef(number, names)
             self._by_name = names
         return self._by_name
+
+    def _add_typedef(self, number: int, names: dict[str, list[int]]) -> None:
+        """clang gives an unnamed struct the name of its typedef."""
+        target = self.reference(number, "baseType")
+        if target is not None and self.is_composite(target) and not self.string(target, "name"):
+            name = self.string(number, "name")
+            names.setdefault(name, []).append(target)
+            self._typedefs.setdefault(target, name)
 
     def name_of(self, number: int) -> str:
         """A composite's name without template arguments; an unnamed one has its typedef's, or is "(anonymous)"."""

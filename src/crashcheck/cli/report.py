@@ -16,6 +16,7 @@ from crashcheck.errors import EXIT_CLEAN, CrashcheckError
 if TYPE_CHECKING:
     from crashcheck.checker.results import RunResult
     from crashcheck.diff import Diff
+    from crashcheck.reports.formats.registry import Rendering
     from crashcheck.reports.view.run_view import RunView
 
 FORMATS = ("terminal", "json", "html", "markdown", "sarif", "junit", "github")
@@ -97,11 +98,7 @@ def write_reports(
     `kept`: where an HTML report is kept for `crashcheck open`, if that is possible. A report that cannot be written
     does not stop the others. Raises CrashcheckError: report-unwritable, output-unwritable.
     """
-    from rich.console import Console
-
-    from crashcheck.reports.formats import terminal
     from crashcheck.reports.formats.registry import Rendering
-    from crashcheck.reports.formats.workflow_commands import silence
     from crashcheck.reports.view.excerpts import read_sources
     from crashcheck.reports.view.run_view import build_view
     from crashcheck.repository import repository_of
@@ -109,33 +106,10 @@ def write_reports(
     sources = read_sources(result, folder)
     view = build_view(result, sources)
     rendering = Rendering(result, view, repository_of(folder).name, sources, diff)
-    refusals: list[CrashcheckError] = []
-    # Files first, and terminal's last: it names the HTML report.
-    for name, path in sorted((*wanted, ("html", kept)), key=lambda item: item[0] == "terminal"):
-        if path is not None:
-            try:
-                _write(path, rendering.text(name))
-                if name == "html" and not rendering.html_path:
-                    rendering = replace(rendering, html_path=str(path))
-            except CrashcheckError as error:
-                if path is not kept:
-                    refusals.append(error)
-                    continue
-                print(f"crashcheck: {error}\n  `crashcheck open` cannot show this run.", file=sys.stderr)
-                path.unlink(missing_ok=True)
+    rendering, refusals = _to_files(rendering, wanted, kept)
     try:
         for name in sorted((name for name, path in wanted if path is None), key=lambda name: name == "terminal"):
-            # On GitHub the output of a step is read for commands, and only those of our own are meant.
-            before, after = silence() if name != "github" and os.environ.get("GITHUB_ACTIONS") == "true" else ("", "")
-            sys.stdout.write(before)
-            if name == "terminal":
-                terminal.print_report(view, Console(highlight=False), rendering.html_path)
-            else:
-                sys.stdout.flush()
-                # these formats are UTF-8, whatever the terminal's encoding is
-                sys.stdout.buffer.write(rendering.text(name).encode("utf-8"))
-            sys.stdout.write(after)
-            sys.stdout.flush()
+            _to_output(rendering, name)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -144,6 +118,47 @@ def write_reports(
         print(f"crashcheck: {refusal}", file=sys.stderr)
     if refusals:
         raise refusals[-1]
+
+
+def _to_files(
+    rendering: Rendering, wanted: Sequence[Wanted], kept: Path | None
+) -> tuple[Rendering, list[CrashcheckError]]:
+    """Write the reports that have a path; a rendering that names the HTML report, and why some were not written."""
+    refusals: list[CrashcheckError] = []
+    # Terminal's last: it names the HTML report.
+    for name, path in sorted((*wanted, ("html", kept)), key=lambda item: item[0] == "terminal"):
+        if path is None:
+            continue
+        try:
+            _write(path, rendering.text(name))
+            if name == "html" and not rendering.html_path:
+                rendering = replace(rendering, html_path=str(path))
+        except CrashcheckError as error:
+            if path is not kept:
+                refusals.append(error)
+                continue
+            print(f"crashcheck: {error}\n  `crashcheck open` cannot show this run.", file=sys.stderr)
+            path.unlink(missing_ok=True)
+    return rendering, refusals
+
+
+def _to_output(rendering: Rendering, name: str) -> None:
+    from rich.console import Console
+
+    from crashcheck.reports.formats import terminal
+    from crashcheck.reports.formats.workflow_commands import silence
+
+    # On GitHub the output of a step is read for commands, and only those of our own are meant.
+    before, after = silence() if name != "github" and os.environ.get("GITHUB_ACTIONS") == "true" else ("", "")
+    sys.stdout.write(before)
+    if name == "terminal":
+        terminal.print_report(rendering.view, Console(highlight=False), rendering.html_path)
+    else:
+        sys.stdout.flush()
+        # these formats are UTF-8, whatever the terminal's encoding is
+        sys.stdout.buffer.write(rendering.text(name).encode("utf-8"))
+    sys.stdout.write(after)
+    sys.stdout.flush()
 
 
 def _briefly(view: RunView, html_path: str) -> str:
