@@ -78,6 +78,3 @@ def find_blocks(updates: AccessColumns, untyped: NDArray[np.bool_], bulk: NDArra
     heads = whole[block[whole] == whole]
     generation[heads] = occurrence_numbers(updates.file[heads], low[heads], updates.size[heads])
     return Blocks(member, updates.file[own], low[own], updates.size[own], generation[own])
-
-
-__all__ = ["Blocks", "find_blocks"]

@@ -138,6 +138,3 @@ def _ranks(found: Behaviours) -> Ints:
     order, _ = sort_rows(-spans, sizes, first)
     rank[order] = np.arange(len(found))
     return rank
-
-
-__all__ = ["BehaviourGroup", "find_groups", "shape_of"]

@@ -297,6 +297,3 @@ def number_generations(
         return np.zeros(len(row_instance), dtype=np.int64)
     key = unique(np.concatenate(begins))
     return np.searchsorted(key, wanted, side="right") - np.searchsorted(key, row_instance * span)
-
-
-__all__ = ["FieldNumbers", "Instances", "Memberships", "UpdateTraits", "find_instances", "place_by_type"]

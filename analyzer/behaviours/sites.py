@@ -58,6 +58,12 @@ class UnitSources:
         site = self.site(number)
         return site is not None and not self.in_source(number, site.positions[-1].file)
 
+    def callers_into_header(self, stack: tuple[int, ...]) -> tuple[int, ...]:
+        """The callers of code in a header, up to the first in a source; at most HEADER_CALLERS."""
+        callers = stack[:HEADER_CALLERS]
+        source = next((many for many, caller in enumerate(callers, 1) if not self.in_header(caller)), len(callers))
+        return callers[:source]
+
     def in_source(self, number: int, file: str) -> bool:
         """Whether a file is the source of the unit that holds a site."""
         unit = self.trace.unit_of(number)
@@ -97,10 +103,7 @@ def find_static_sites(trace: Trace, facts: Facts | None, events: Ints) -> Static
 def _callers(units: UnitSources, site: int, stack: tuple[int, ...]) -> tuple[int, ...]:
     own = units.site(site)
     if own is not None and units.in_header(site):
-        for many, caller in enumerate(stack[:HEADER_CALLERS], 1):
-            if not units.in_header(caller):
-                return stack[:many]
-        return stack[:HEADER_CALLERS]
+        return units.callers_into_header(stack)
     if own is None or not own.variable:
         return stack[:UNTYPED_CALLERS]
     return stack[:TYPED_CALLERS]

@@ -237,6 +237,3 @@ def save(learned: AnticipatingInvariants, path: Path) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise CrashcheckError("learned-unwritable", f"{path} cannot be written: {error.strerror}.") from error
-
-
-__all__ = ["AnticipatingInvariants", "Judged", "Observed", "Seen", "Violation", "load", "observe", "save"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import number_rows, ranges
-from crashcheck.analyzer.behaviours.sites import HEADER_CALLERS, UnitSources
+from crashcheck.analyzer.behaviours.sites import UnitSources
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace, calls_of
 from crashcheck.runtime.trace_format import Kind
@@ -158,8 +158,6 @@ def _labels(
         if units.site(site) is None:
             callers = trace.stack(stack)[:1]
         elif units.in_header(site):
-            callers = trace.stack(stack)[:HEADER_CALLERS]
-            source = next((many for many, caller in enumerate(callers, 1) if not units.in_header(caller)), len(callers))
-            callers = callers[:source]
+            callers = units.callers_into_header(trace.stack(stack))
         number[at] = known.setdefault((site, callers), len(known))
     return number[inverse.reshape(-1)], tuple(known)

@@ -278,6 +278,3 @@ def _several(labels: frozenset[int], name: Callable[..., str]) -> str:
 
 def _precede(labels: frozenset[int]) -> str:
     return "precedes" if len(labels) == 1 else "precede"
-
-
-__all__ = ["Deviance", "Predecessors", "immediate_predecessors", "measure_deviance"]

@@ -104,6 +104,3 @@ def find_check_reads(trace: Trace, facts: ProgramFacts, dependences: Dependences
 
 def _joint(one: Ints, other: Ints) -> Ints:
     return np.concatenate([one.astype(np.int64), other.astype(np.int64)])
-
-
-__all__ = ["CheckReads", "find_check_reads"]

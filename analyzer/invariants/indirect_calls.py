@@ -42,6 +42,3 @@ def _called(
     if outer is None or inner is None or unit is None or outer.kind != "call" or outer.callee:
         return
     called.setdefault(SiteRef(unit.key, caller - unit.base), set()).add(inner.positions[-1].function)
-
-
-__all__ = ["find_indirect_calls"]

@@ -292,6 +292,3 @@ def _kept_on(parts: Iterable[Part], keep_on: KeepOn) -> Iterator[Part]:
     for part in parts:
         keep_on()
         yield part
-
-
-__all__ = ["Inferred", "infer", "infer_from"]

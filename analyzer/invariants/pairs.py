@@ -351,6 +351,3 @@ def _earliest(
         many = np.minimum(many, np.maximum(_MOST - before, 0))
     chosen = np.sort(order[ranges(heads, np.minimum(many, _MOST))])
     return relation[chosen], first[chosen], then[chosen]
-
-
-__all__ = ["Pairs", "ordered_pairs", "parted_pairs"]

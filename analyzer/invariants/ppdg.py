@@ -441,19 +441,3 @@ def _writers(rows: Accesses) -> Ints:
     reads = rows.load[row] & (latest >= begins)
     out[row[reads]] = row[latest[reads]]
     return out
-
-
-__all__ = [
-    "ADDRESS",
-    "CONTROL",
-    "MOST",
-    "VALUE",
-    "Accesses",
-    "Binder",
-    "Bools",
-    "Edges",
-    "Frames",
-    "collect_accesses",
-    "find_edges",
-    "keep_informative",
-]

@@ -241,6 +241,3 @@ def order_queries(
     nth[by_time] = occurrence_numbers(*take_rows(by_time, rule, updates.label[first], updates.label[then]))
     order, _ = sort_rows(nth, invariant, then, first)
     return Queries(updates, rules, *take_rows(order, rule, first, then, invariant))
-
-
-__all__ = ["Queries", "RunStores", "StateQuery", "guardians_together", "order_queries"]

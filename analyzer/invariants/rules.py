@@ -256,17 +256,3 @@ def by_invariant(found: Conditions) -> Iterator[tuple[tuple[int, int, int, int],
     bounds = [*np.flatnonzero(fresh).tolist(), len(found.rule)]
     for number, (rule, first, then, shared) in enumerate(zip(*(column.tolist() for column in heads), strict=True)):
         yield (rule, first, then, shared), slice(bounds[number], bounds[number + 1])
-
-
-__all__ = [
-    "RULES",
-    "Conditions",
-    "JoinedInstances",
-    "LikelyInvariant",
-    "ReadEvidence",
-    "SourcePlace",
-    "by_invariant",
-    "find_guardians",
-    "met_conditions",
-    "related_fields",
-]

@@ -241,6 +241,3 @@ def _inherited(evidence: TypedUpdates, asked: Ints) -> FieldRows:
     members = ranges(low, many)
     rows = distinct_rows(np.repeat(access, many), evidence.instance[members], evidence.field[members])
     return FieldRows(*rows)
-
-
-__all__ = ["AccessedVariables", "Variable", "find_variables"]

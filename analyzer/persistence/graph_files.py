@@ -89,6 +89,3 @@ def _is_plain(character: str) -> bool:
 def _escape(code: int) -> str:
     byte = code - 0xDC00 if 0xDC80 <= code <= 0xDCFF else code  # os.fsdecode: a byte that is no UTF-8
     return f"\\x{byte:02x}" if byte < 0x100 else f"\\u{byte:04x}"
-
-
-__all__ = ["FORMATS", "PlaceOf", "annotated", "rendered"]

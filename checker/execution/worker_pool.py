@@ -33,7 +33,8 @@ from crashcheck.runtime.record import continue_if_stopped
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from crashcheck.checker.images.transition import Content, FilePatch
+    from crashcheck.checker.images.piecewise import FilePatch
+    from crashcheck.checker.images.transition import Content
     from crashcheck.checker.states.points import CrashPoint
     from crashcheck.checker.states.space import CrashState
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from crashcheck.checker.images.inotify import Changes, Watch, works
 from crashcheck.runtime import sparse
 
-# path relative to the pool, exists, size in bytes, (offset, bytes) writes; content.FilePatch as plain data, so that
+# path relative to the pool, exists, size in bytes, (offset, bytes) writes; a FilePatch as plain data, so that
 # a worker process loads no numpy
 Patch = tuple[str, bool, int, tuple[tuple[int, bytes], ...]]
 Patches = Sequence[Patch]

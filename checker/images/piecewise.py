@@ -296,6 +296,3 @@ class File:
 def _latest(durable_from: Ints) -> Ints:
     """For each change of a granule in order, from when on it or a later one is durable: ascending."""
     return np.minimum.accumulate(durable_from[::-1])[::-1]
-
-
-__all__ = ["File", "FilePatch", "ImagePatch", "Piecewise", "exists_after"]

@@ -226,6 +226,3 @@ def _runs(words: Ints, values: Words, size: int) -> tuple[tuple[int, bytes], ...
         (offset, content[low : min(high, low + size - offset)])
         for offset, (low, high) in zip(offsets, pairwise(bounds), strict=True)
     )
-
-
-__all__ = ["Content", "FilePatch", "ImagePatch"]

@@ -52,6 +52,3 @@ def by_call(space: StateSpace) -> SiteSignatures:
         return np.where(known, graph.trace.calls(graph.event).astype(np.int64), -1 - graph.granule)
 
     return SiteSignatures(space, site)
-
-
-__all__ = ["SiteSignatures", "by_call"]

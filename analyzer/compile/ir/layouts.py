@@ -69,6 +69,3 @@ def _field(debug: DebugInfo, member: Member, inner: int | None, type_: str) -> F
     element = debug.integer(inner, "size") // 8 if inner is not None and debug.is_array(member.type) else 0
     count = size // element if element else 0
     return FieldLayout(member.name, member.offset // 8, size, type_, count)
-
-
-__all__ = ["layouts_of"]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from crashcheck.analyzer.compile.facts import TypeStep
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, Member
 from crashcheck.analyzer.compile.ir.text import (
-    IRSyntaxError,
     Types,
     constant_base,
     expression,
@@ -509,6 +508,3 @@ def plain_type(type_text: str) -> str:
 
 def _number(text: str) -> int | None:
     return int(text) if text.lstrip("-").isdigit() else None
-
-
-__all__ = ["IRSyntaxError", "LocalUses", "Target", "TypeMap", "plain_type"]
