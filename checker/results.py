@@ -21,6 +21,7 @@ Index = Annotated[int, Meta(ge=-1, le=2**53 - 1)]
 Amount = Annotated[float, Meta(ge=0)]
 Fate = Annotated[str, Meta(pattern="^(durable|persisted|lost|unreached)?$")]
 Role = Annotated[str, Meta(pattern="^(location|other)?$")]
+Compared = Annotated[str, Meta(pattern="^(introduced|existing|not-compared)?$")]
 Waste = Annotated[str, Meta(pattern="^(clean-flush|repeated-flush|empty-fence|empty-sync)$")]
 TO_SETTLE = "; to settle it: "  # in `Finding.uncertain`, between why it is not proved and what to do about that
 HALF_STORE = "tear=8"  # in a finding's model: half of a misaligned store of at most 8 bytes survives
@@ -234,6 +235,7 @@ class Finding:
     suppressed: str = ""  # the reason that the user gave for living with it, else empty; still listed
     fix: Fix | None = None
     likenesses: tuple[str, ...] = ()  # further fingerprints, for when the id no longer fits (identity.py)
+    compared: Compared = ""  # with the base of the change (--base): "" if there was none
     in_diff: bool = False  # the change that the run was asked about (--diff) touches a function of it
 
     @property
@@ -380,6 +382,28 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Earlier:
+    """A finding of the base that this run did not meet."""
+
+    id: str
+    kind: Kind
+    message: str
+    fate: Annotated[str, Meta(pattern="^(fixed|not-seen)$")]  # fixed: its failing state was run again and passed
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a run was compared with (--base)."""
+
+    ref: str
+    commit: str
+    note: str = ""  # why the base was not searched, else empty
+    earlier: tuple[Earlier, ...] = ()
+    edits: tuple[str, ...] = ()  # what the change does to the baseline and to suppressions, in sentences
+    documents: tuple[str, ...] = ()  # the files of a change that holds documents only: then nothing was searched
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """Everything that the reports need."""
 
@@ -398,4 +422,5 @@ class RunResult:
     groups: tuple[GroupRow, ...] = ()  # those that the strategy took up, from the first in rank
     notes: tuple[Note, ...] = ()  # where [report] notes asks for them
     unexercised: tuple[Unexercised, ...] = ()
+    base: Base | None = None
     name: str = ""  # given by the user, to tell runs of one configuration and model apart

@@ -126,7 +126,7 @@ class Store:
 
     def _runs(self) -> Iterator[Path]:
         if self.folder.is_dir():
-            yield from sorted(entry for entry in self.folder.iterdir() if entry.is_dir())
+            yield from sorted(entry for entry in self.folder.iterdir() if entry.is_dir() and entry.name[:1].isdigit())
 
     def _prune(self) -> None:
         for run in list(self._runs())[: -(KEPT_RUNS - 1)]:

@@ -52,7 +52,7 @@ class Identities:
         return self._id(kind, lost, kept, depth)
 
     def _id(self, kind: Kind, lost: int | None, kept: int | None, depth: int) -> str:
-        return _digest([kind.value, str(depth), *self._stable_place(lost), *self._stable_place(kept)])
+        return _digest([kind.value, str(depth), *self.stable_place(lost), *self.stable_place(kept)])
 
     def likenesses(self, kind: Kind, lost: int | None, kept: int | None, depth: int = 1) -> tuple[str, ...]:
         """What a finding is still known by after its function or file got another name, or its lines another text.
@@ -62,7 +62,7 @@ class Identities:
         """
         former = (self._id(Kind.RECOVERY_FAILURE, lost, kept, depth),) if kind in _SAME_BUG else ()
         kind = Kind.ATOMICITY if kind in _SAME_BUG else kind
-        whole = [self._stable_place(piece) for piece in (lost, kept)]
+        whole = [self.stable_place(piece) for piece in (lost, kept)]
         # (file, function, variable, text, ordinal); places without a source have only what the id has.
         by_text = [place[2:4] if len(place) == _PARTS else place for place in whole]
         by_name = [place[:3] if len(place) == _PARTS else place for place in whole]
@@ -74,7 +74,8 @@ class Identities:
             *former,
         )
 
-    def _stable_place(self, piece: int | None) -> Origin:
+    def stable_place(self, piece: int | None) -> Origin:
+        """Where an update comes from, without line numbers and absolute paths: equal in another version's recording."""
         if piece is None:
             return _NOWHERE
         event = self.subject.event_of(piece)

@@ -13,6 +13,7 @@ import msgspec
 
 from crashcheck.checker.results import (
     Amount,
+    Base,
     Finding,
     GroupRow,
     Note,
@@ -61,6 +62,7 @@ class Run(msgspec.Struct, kw_only=True):
     seconds: Amount
     unexercised: tuple[Unexercised, ...] = ()
     name: str = ""
+    base: Base | None = None
 
 
 class Document(msgspec.Struct, kw_only=True):
@@ -99,6 +101,7 @@ def document(result: RunResult) -> dict[str, Any]:
             seconds=result.seconds,
             unexercised=result.unexercised,
             name=result.name,
+            base=result.base,
         ),
         findings=result.findings,
         uncertain=result.uncertain,
@@ -174,6 +177,7 @@ def _run(whole: Document) -> RunResult:
         notes=run.notes,
         unexercised=run.unexercised,
         name=run.name,
+        base=run.base,
     )
 
 

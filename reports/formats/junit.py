@@ -67,9 +67,7 @@ def _case(suite: ET.Element, finding: FindingView) -> None:
         if finding.suppressed
         else f"not proved: {finding.uncertain}"
         if finding.uncertain
-        else ""
-        if finding.new
-        else "in the baseline"
+        else finding.why_not
     )
     if reason:
         ET.SubElement(case, "skipped", message=_text(shorten(f"{reason}: {finding.message}", 1000)))

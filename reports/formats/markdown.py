@@ -58,8 +58,8 @@ def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more
     environment = _environment()
     every = [*view.findings, *view.uncertain]
     shown = [finding for finding in every if not finding.suppressed]
-    counting = [finding for finding in shown if finding.new]
-    settled = [*(f for f in shown if not f.new), *(f for f in every if f.suppressed)]
+    counting = [finding for finding in shown if not finding.why_not]
+    settled = [*(f for f in shown if f.why_not), *(f for f in every if f.suppressed)]
     template = environment.get_template("finding.md.j2")
     head = environment.get_template("summary.md.j2").render(
         view=view,

@@ -256,7 +256,7 @@ def _result(finding: Finding, shown: FindingView, paths: _Paths, hashes: _Hashes
     threads = _thread_flows(finding, shown, paths) if flow else []
     if threads:
         made["codeFlows"] = [{"message": {"text": "The crash schedule"}, "threadFlows": threads}]
-    if not finding.new:
+    if not finding.new or finding.compared == "existing":
         made["baselineState"] = "unchanged"
     made["properties"] = {"id": shown.id, "model": shown.model, "states": shown.states, "replay": shown.replay}
     return made

@@ -140,7 +140,8 @@ def _facts(facts: tuple[FactView, ...]) -> Text:
 def _summary(view: RunView, html_path: str) -> list[RenderableType]:
     parts: list[RenderableType] = [
         Text(view.headline if view.no_verdict else view.counted, _STATUS_STYLE[view.status]),
-        _indent(Text(view.scope)),
+        *((_indent(Text(view.scope)),) if view.scope else ()),
+        *(_indent(Text(sentence)) for sentence in view.base),
     ]
     parts.append(_indent(Text().append("states  ", "dim").append_text(_facts(view.counts))))
     trace = Text().append("trace   ", "dim")

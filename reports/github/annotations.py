@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from crashcheck.checker import policy
 from crashcheck.checker.results import LEVELS, Finding, Level, Location, RunResult, ScheduleStep
 from crashcheck.diff import Diff
 from crashcheck.reports.view.failing_behaviour import culprits
@@ -42,7 +43,7 @@ def remarks(result: RunResult, view: RunView, name: Name, diff: Diff | None = No
     found = [
         Remark(shown, placed, shown.level, title(shown), message(shown, placed))
         for finding, shown in pairs
-        if finding.new and not finding.suppressed
+        if policy.counts(finding)
         for placed in (place(finding, name, diff),)
     ]
     return tuple(sorted(found, key=lambda remark: -LEVELS.index(remark.level)))

@@ -145,8 +145,9 @@ def comment(view: RunView, head: str, link: markdown.Link, where: str, commit: s
             "This run did not meet the findings that this comment listed for an earlier commit. "
             "Their failing states were not run again, so this does not show that they are fixed."
         )
+        compared = "".join(f"\n\n- {markup.prose(sentence)}" for sentence in view.base)
         rest = f"{markup.inline(superscript(view.counted))}. {markup.inline(view.scope)}"
-        return f"{head}\n### crashcheck: {title}\n\n{earlier}\n\n{rest}\n{where}\n"
+        return f"{head}\n### crashcheck: {title}\n\n{earlier}\n\n{rest}{compared}\n{where}\n"
     more = "the HTML report in the workflow's artifact"
     return f"{head}\n{markdown.render(view, markdown.COMMENT, link, more)}{where}\nCommit {commit[:10]}.\n"
 

@@ -115,7 +115,8 @@ class FindingView:
     new: bool  # not in the baseline
     suppressed: str  # why the user accepts it, or ""
     in_diff: bool
-    standing: str  # "suppressed", "known", "in the diff", or ""
+    standing: str  # "suppressed", "known", "introduced", "in the base", "not compared", "in the diff", or ""
+    why_not: str  # why it does not count, or ""
     kind: str
     kind_title: str
     kind_sentence: str
@@ -149,6 +150,7 @@ class RunView:
     no_verdict: str  # why there is none, where no finding counts: "uncertain" | "nothing-checked"; else empty
     covered: str  # "412 of 10^77"
     scope: str
+    base: tuple[str, ...]  # what the comparison with the base of the change showed
     caveats: tuple[str, ...]
     counts: tuple[FactView, ...]
     trace: tuple[FactView, ...]
@@ -191,7 +193,8 @@ def build_view(result: RunResult, sources: Sources | None = None, config: str = 
         counted=sentences.counted(result),
         no_verdict=_no_verdict(result),
         covered=sentences.states_covered(result),
-        scope=sentences.scope_sentence(result),
+        scope="" if result.base is not None and result.base.documents else sentences.scope_sentence(result),
+        base=sentences.base(result),
         caveats=caveats,
         counts=_counts(result),
         trace=_trace(result),
@@ -317,6 +320,7 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int, option
         suppressed=line(finding.suppressed),
         in_diff=finding.in_diff,
         standing=sentences.standing(finding),
+        why_not=sentences.why_not(finding),
         kind=finding.kind.value,
         kind_title=sentences.KIND_TITLE[finding.kind],
         kind_sentence=sentences.kind_sentence(finding),

@@ -37,6 +37,7 @@ KIND_SENTENCE = {
     Kind.RECOVERY_FAILURE: "The model allows this crash image, and recovery fails on it.",
 }
 _HEADLINE_CHARS = 400
+_EARLIER_MAX = 20
 _STOPPED = {
     StopReason.BUDGET_STATES: "The state budget ended the search",
     StopReason.BUDGET_SECONDS: "The time budget ended the search",
@@ -129,7 +130,45 @@ def standing(finding: Finding) -> str:
     """What sets a finding apart from one that simply counts: `suppressed`, `known`, `in the diff`, or nothing."""
     if finding.suppressed:
         return "suppressed"
-    return "known" if not finding.new else "in the diff" if finding.in_diff else ""
+    if not finding.new:
+        return "known"
+    return _COMPARED.get(finding.compared, "in the diff" if finding.in_diff else "")
+
+
+_COMPARED = {"introduced": "introduced", "existing": "in the base", "not-compared": "not compared"}
+
+
+def why_not(finding: Finding) -> str:
+    """Why a finding does not count; "" if it does."""
+    if finding.suppressed:
+        return f"suppressed: {line(finding.suppressed)}"
+    if not finding.new:
+        return "in the baseline"
+    return {
+        "existing": "the base of the change has it, too",
+        "not-compared": "new here, not compared: the base has no such crash state, and the change does not touch it",
+    }.get(finding.compared, "")
+
+
+def base(result: RunResult) -> tuple[str, ...]:
+    """What the comparison with the base showed, in sentences; none where there was no comparison."""
+    if result.base is None or result.base.documents:
+        return ()
+    where = f"{line(result.base.ref, 120)} ({result.base.commit[:10]})"
+    edits = tuple(f"This change edits the rules: {line(edit, 300)}" for edit in result.base.edits)
+    if result.base.note:
+        return (f"Not compared with {where}: {line(result.base.note, 300)}.", *edits)
+    kinds = Counter(finding.compared for finding in (*result.findings, *result.uncertain))
+    fixed = [one for one in result.base.earlier if one.fate == "fixed"]
+    gone = [one for one in result.base.earlier if one.fate != "fixed"]
+    amounts = [f"{human(kinds['introduced'])} introduced", f"{human(kinds['existing'])} existing"]
+    amounts += [f"{human(kinds['not-compared'])} new here, not compared"] if kinds["not-compared"] else []
+    return (
+        f"Compared with {where}: {', '.join(amounts)}, {human(len(fixed))} fixed.",
+        *(f"Fixed, the failing state passes now: {line(one.message, 300)}" for one in fixed[:_EARLIER_MAX]),
+        *(f"Not seen again, and not compared: {line(one.message, 300)}" for one in gone[:_EARLIER_MAX]),
+        *edits,
+    )
 
 
 def headline(result: RunResult) -> str:
@@ -138,8 +177,8 @@ def headline(result: RunResult) -> str:
     Where failures that count are not proved, it names what would settle them.
     """
     unproved = [finding for finding in result.uncertain if policy.counts(finding)]
-    first = next((finding for finding in result.findings if not standing(finding) or finding.in_diff), None)
-    if first is None or first.suppressed or not first.new:
+    first = next(filter(policy.counts, result.findings), None)
+    if first is None:
         return f"No verdict: {counted(result)}.{_settling(result)}".rstrip(".") if unproved else counted(result)
     more = [plural(count, what) for count, what in _more(len(result.findings) - 1, len(unproved)) if count]
     message = first.message  # cut at its end, as a JSON report cuts it: one read back has the same headline
@@ -159,6 +198,8 @@ def _more(findings: int, unproved: int) -> tuple[tuple[int, str], ...]:
 
 def counted(result: RunResult) -> str:
     """How many findings there are in how many states, so that the number cannot be read as a proof."""
+    if result.base is not None and result.base.documents:
+        return f"Nothing to check: the change since {line(result.base.ref, 120)} holds documents only"
     if policy.checked_nothing(result):
         why = _NOTHING_CHECKED.get(result.stop_reason, f"the strategy {line(result.strategy, 60)} plans none")
         return f"No verdict: none of {feasible(result)} feasible crash states was checked, because {why}"
@@ -184,10 +225,12 @@ def _amount(noun: str, found: Sequence[Finding], *more: str) -> str:
         return ""
     kinds = Counter(standing(finding) for finding in found)
     fresh = sum(map(policy.counts, found))
-    parts = [f"{human(fresh)} new"] if kinds["known"] or kinds["suppressed"] else []
+    others = ("known", "suppressed", "in the base", "not compared")
+    fresh_word = "introduced" if any(finding.compared for finding in found) else "new"
+    parts = [f"{human(fresh)} {fresh_word}"] if any(kinds[word] for word in others) or kinds["introduced"] else []
     if kinds["in the diff"]:
         parts = [" of which ".join([*parts, f"{human(kinds['in the diff'])} in the diff"])]
-    parts += [f"{human(kinds[word])} {word}" for word in ("known", "suppressed") if kinds[word]]
+    parts += [f"{human(kinds[word])} {word}" for word in others if kinds[word]]
     parts += more
     return plural(len(found), noun) + (f" ({', '.join(parts)})" if parts else "")
 

@@ -221,6 +221,34 @@ def _names(text: bytes) -> tuple[bytes, bytes]:
     return _sides(old, _name(new))
 
 
+def base_commit(folder: Path, base: str) -> str:
+    """Where the present commit left `base`: the old side of `git_diff`. Raises as that does."""
+    root = Path(os.fsdecode(run_git(folder, "rev-parse", "--show-toplevel").rstrip(b"\n")))
+    merge_base = _try_git(root, "merge-base", _commit(root, base), "HEAD")
+    if merge_base.returncode != 0:
+        raise CrashcheckError(
+            "diff-unknown-base",
+            f"{base} and the present commit have no common ancestor in {root}.",
+            "If the clone is shallow, fetch its history: `git fetch --unshallow`, or `fetch-depth: 0` on GitHub.",
+        )
+    return merge_base.stdout.decode("ascii", "replace").strip()
+
+
+def changed_names(folder: Path, commit: str) -> tuple[str, ...]:
+    """All files of the repository that differ from a commit, deleted, renamed and untracked ones as well."""
+    root = Path(os.fsdecode(run_git(folder, "rev-parse", "--show-toplevel").rstrip(b"\n")))
+    listed = run_git(root, "diff", "--no-ext-diff", "--name-only", "--no-renames", "-z", commit, "--")
+    others = run_git(root, "ls-files", "--others", "--exclude-standard", "-z")
+    names = (listed + others).split(b"\0")
+    return tuple(name.decode("utf-8", "replace") for name in names if name)
+
+
+def file_at(root: Path, commit: str, name: str) -> str:
+    """The text of a file of the repository at a commit; "" if it was not there."""
+    found = _try_git(root, "show", f"{commit}:{name}")
+    return found.stdout.decode("utf-8", "replace") if found.returncode == 0 and name else ""
+
+
 def git_diff(folder: Path, base: str) -> Diff:
     """What the working tree of `folder`'s repository changes since it left `base`, committed or not.
 
@@ -228,18 +256,10 @@ def git_diff(folder: Path, base: str) -> Diff:
     that git does not know (and does not ignore) count as new. No program that the repository's settings name is run.
     Raises CrashcheckError(diff-no-git, diff-unknown-base, diff-git-failed).
     """
-    root = Path(os.fsdecode(_git(folder, "rev-parse", "--show-toplevel").rstrip(b"\n")))
-    commit = _commit(root, base)
-    merge_base = _try_git(root, "merge-base", commit, "HEAD")
-    if merge_base.returncode != 0:
-        raise CrashcheckError(
-            "diff-unknown-base",
-            f"{base} and the present commit have no common ancestor in {root}.",
-            "If the clone is shallow, fetch its history: `git fetch --unshallow`, or `fetch-depth: 0` on GitHub.",
-        )
-    old = merge_base.stdout.decode("ascii", "replace").strip()
+    root = Path(os.fsdecode(run_git(folder, "rev-parse", "--show-toplevel").rstrip(b"\n")))
+    old = base_commit(root, base)
     changed = parse(
-        _git(
+        run_git(
             root,
             "diff",
             "--no-ext-diff",
@@ -277,7 +297,7 @@ def _commit(root: Path, base: str) -> str:
 
 
 def _untracked(root: Path) -> dict[str, FileDiff]:
-    listed = _git(root, "ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
+    listed = run_git(root, "ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
     files: dict[str, FileDiff] = {}
     for name in listed[:UNTRACKED_MAX_FILES]:
         path = root / os.fsdecode(name)
@@ -295,7 +315,8 @@ def _untracked(root: Path) -> dict[str, FileDiff]:
     return files
 
 
-def _git(folder: Path, *arguments: str) -> bytes:
+def run_git(folder: Path, *arguments: str) -> bytes:
+    """The output of a git command. Raises CrashcheckError(diff-git-failed)."""
     done = _try_git(folder, *arguments)
     if done.returncode != 0:
         shown = done.stderr.decode("utf-8", "replace").strip()[:500]
@@ -324,7 +345,18 @@ def _try_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_LITERAL_PATHSPECS": "1",
     }
-    command = ["git", "--no-pager", "-c", "core.fsmonitor=false", "-c", "core.quotePath=true", "-C", str(folder)]
+    command = [
+        "git",
+        "--no-pager",
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        "core.quotePath=true",
+        "-c",
+        "core.hooksPath=/dev/null",
+        "-C",
+        str(folder),
+    ]
     try:
         return subprocess.run(
             [*command, *arguments],

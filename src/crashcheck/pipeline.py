@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import crashcheck
 from crashcheck import run_summary
 from crashcheck.change import ChangedCode
 from crashcheck.checker.baseline import Known
@@ -16,7 +17,7 @@ from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.policy import judge, rules_of
-from crashcheck.checker.results import RunResult, StopReason
+from crashcheck.checker.results import Base, RunResult, StateCounts, StopReason, TraceSummary
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
@@ -82,6 +83,26 @@ def run(
         except OSError as error:
             notes.append(f"the suggested fixes were not kept for `crashcheck fix`: {error.strerror}")
         return Ran(replace(result, warnings=tuple(notes)), run_folder.path)
+
+
+def skipped(config: Config, base: Base, name: str) -> RunResult:
+    """The result where a change holds nothing that is compiled or run: nothing was searched."""
+    return RunResult(
+        config_path=str(config.path),
+        model=run_summary.model_text(config),
+        strategy=config.strategy.name,
+        stop_reason=StopReason.EXHAUSTED,
+        states=StateCounts(0, True, "", 0, 0, 0, 0, 0, 0),
+        trace=TraceSummary("", 0, 0, 0, 0, 0, 0, 0, (), 0, 0, 0, ()),
+        findings=(),
+        uncertain=(),
+        not_instrumented=(),
+        warnings=(),
+        seconds=0.0,
+        version=crashcheck.__version__,
+        base=base,
+        name=name,
+    )
 
 
 def search(

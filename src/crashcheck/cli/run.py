@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -57,6 +58,12 @@ def add_parser(subparsers: Any) -> None:
         "--diff",
         metavar="BASE",
         help="check first what changed since commit or branch BASE, and mark findings in the change",
+    )
+    parser.add_argument(
+        "--base",
+        metavar="BASE",
+        help="build and search commit or branch BASE, too, and fail only on findings that it does not have; "
+        "implies --diff BASE",
     )
     parser.add_argument("--baseline", metavar="FILE", help="findings listed in FILE do not fail the run")
     parser.add_argument(
@@ -115,7 +122,7 @@ def _write_failure(path: Path, failure: Failure) -> None:
 def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     from rich.console import Console
 
-    from crashcheck import pipeline
+    from crashcheck import base, pipeline
     from crashcheck.checker import policy
     from crashcheck.checker.baseline import load_baseline, save_baseline, updated
     from crashcheck.checker.results import StopReason
@@ -125,8 +132,8 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
 
     wanted = [parse_format(text) for text in args.format or ()]
     jobs = jobs_of(args)
-    config = override(
-        load(args.config),
+    configure = partial(
+        override,
         model=args.model,
         tear=args.tear,
         strategy=args.strategy,
@@ -138,17 +145,37 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
         fixes=False if args.no_fixes else None,
         fail_on=args.fail_on,
     )
+    config = configure(load(args.config))
     on_config(config)
+    since = args.base if args.base is not None else args.diff
+    if args.base is not None and args.diff not in (None, args.base):
+        raise CrashcheckError("bad-option", "--base and --diff name two bases.", "Leave out --diff: --base implies it.")
+    if args.base is not None and (nothing := base.unchanged(config, args.base, args.name)) is not None:
+        write_reports(nothing, config.folder, wanted or [("terminal", None)], git_diff(config.folder, args.base))
+        return EXIT_CLEAN
     if args.update_baseline and args.baseline is None:
         raise CrashcheckError("bad-option", "--update-baseline needs a baseline.", "Add --baseline FILE.")
     baseline_path = Path(args.baseline) if args.baseline is not None else None
     baseline = load_baseline(baseline_path, args.update_baseline) if baseline_path is not None else None
-    change = git_diff(config.folder, args.diff) if args.diff is not None else None
+    change = git_diff(config.folder, since) if since is not None else None
     console = Console(stderr=True, highlight=False)
     with LiveProgress(console, config.budget) as live:
         ran = pipeline.run(
             config, jobs=jobs, depth=args.depth, change=change, baseline=baseline, on_progress=live.update
         )
+        if args.base is not None and change is not None:
+            compared = base.compare(
+                config,
+                ran,
+                args.base,
+                configure,
+                jobs=jobs,
+                depth=args.depth,
+                change=change,
+                baseline=baseline_path,
+                on_phase=lambda phase: live.update(phase, None),
+            )
+            ran = replace(ran, result=compared)
     updating = baseline_path is not None and baseline is not None and args.update_baseline
     result = replace(policy.accepted(ran.result) if updating else ran.result, name=args.name)
     write_reports(result, config.folder, wanted or [("terminal", None)], change, ran.folder / OPENED)

@@ -228,6 +228,8 @@ WORDS = {
     "state": st.sampled_from(["", "durable", "persisted", "lost", "unreached"]),
     "role": st.sampled_from(["", "location", "other"]),
     "waste": st.sampled_from(["clean-flush", "repeated-flush", "empty-fence", "empty-sync"]),
+    "fate": st.sampled_from(["fixed", "not-seen"]),
+    "compared": st.sampled_from(["", "introduced", "existing", "not-compared"]),
     "granule": st.integers(-1, 2**40),
     "durable_from": st.integers(-1, 2**40),
     "feasible": st.integers(0, 10**30),

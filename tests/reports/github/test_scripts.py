@@ -125,3 +125,50 @@ def test_everything_that_the_action_installs_is_pinned_by_a_hash() -> None:
         assert [row for row in rows if not re.fullmatch(r"[\w.-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", row)] == []
     script = (ROOT / ".ci" / "action-setup").read_text()
     assert all("--require-hashes" in row or "--no-index" in row for row in re.findall(r"^ +pip (.*)$", script, re.M))
+
+
+def test_pull_request_target_is_refused_before_anything_is_built(step: dict[str, str], tmp_path: Path) -> None:
+    crashcheck = tmp_path / "crashcheck"
+    crashcheck.write_text("#!/bin/sh\necho started\n", encoding="utf-8")
+    crashcheck.chmod(0o755)
+    environment = {**step, "GITHUB_EVENT_NAME": "pull_request_target", "CRASHCHECK": str(crashcheck)}
+    code, printed, outputs = run("action-run", environment)
+    assert (code, outputs["exit-code"]) == (0, "2")
+    assert "::error title=crashcheck::pull_request_target is refused" in printed
+    assert "started" not in printed
+
+
+@pytest.mark.parametrize(
+    ("depth", "base", "option"),
+    [(2, "auto", "--base HEAD^1 "), (2, "none", "--diff HEAD^1 "), (1, "auto", "")],
+)
+def test_a_pull_request_is_compared_with_its_base_and_a_checkout_without_it_warns(
+    step: dict[str, str], tmp_path: Path, depth: int, base: str, option: str
+) -> None:
+    crashcheck = tmp_path / "crashcheck"
+    crashcheck.write_text('#!/bin/sh\necho "asked: $*"\n', encoding="utf-8")
+    crashcheck.chmod(0o755)
+    origin = tmp_path / "origin"
+    who = ("-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+    for command in (
+        ("init", "-q", "-b", "main", str(origin)),
+        *(
+            ("-C", str(origin), *who, *one)
+            for one in (
+                ("commit", "-q", "--allow-empty", "-m", "base"),
+                ("checkout", "-q", "-b", "change"),
+                ("commit", "-q", "--allow-empty", "-m", "change"),
+                ("checkout", "-q", "--detach", "main"),
+                ("merge", "-q", "--no-ff", "-m", "merge", "change"),
+                ("branch", "merged"),
+            )
+        ),
+        ("clone", "-q", "--depth", str(depth), "--branch", "merged", f"file://{origin}", str(tmp_path / "clone")),
+    ):
+        subprocess.run(["git", *command], check=True)
+    clone = str(tmp_path / "clone")
+    environment = {**step, "GITHUB_BASE_REF": "main", "BASE": base, "CRASHCHECK": str(crashcheck)}
+    _, printed, _ = run("action-run", {**environment, "GITHUB_WORKSPACE": clone, "WORKING_DIRECTORY": clone})
+    assert option in printed
+    assert ("--base" in printed, "--diff" in printed) == (option.startswith("--base"), option.startswith("--diff"))
+    assert ("::warning title=crashcheck::The checkout holds no commit of the base" in printed) == (depth == 1)

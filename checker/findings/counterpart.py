@@ -1,0 +1,137 @@
+"""The counterpart of a crash state in another recording: the same updates lost and kept, in the same operation.
+
+Two versions of a program are recorded apart, so events and offsets differ. What an update has in common with its
+counterpart is its site signature (function, file, variable, source text, ordinal), the number of its operation, its
+number among equal ones there, and which part of its store it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crashcheck.checker.findings.identity import Identities
+from crashcheck.checker.results import Finding, Location
+from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.subject import Subject
+
+MOST_POINTS = 8  # of one operation, at which the counterpart is tried
+
+Signature = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Counterpart:
+    """The states of the other recording to run. `impossible`: both updates are there, and no crash parts them."""
+
+    states: tuple[CrashState, ...] = ()
+    impossible: bool = False
+
+
+class Signed:
+    """The updates of a recording by signature."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._identities = Identities(subject)
+        self._of: dict[int, Signature] = {}
+        self._piece: dict[Signature, int] = {}
+        places: dict[tuple[int, int], tuple[str, ...]] = {}
+        seen: Counter[Signature] = Counter()
+        events, graph = subject.trace.events, subject.graph
+        last: tuple[int, Signature] = (-1, ())
+        part = 0
+        for piece, event in enumerate(graph.event.tolist()):
+            if event != last[0]:
+                row = events[event]
+                call = (int(row["site"]), int(row["stack"]))
+                place = places.get(call)
+                if place is None or place[0] == "offset":
+                    place = places[call] = self._identities.stable_place(piece)
+                which = (place, int(subject.space.points.acked[subject.point_at(event)]))
+                last, part = (event, (*which, seen[which])), 0
+                seen[which] += 1
+            signature = (*last[1], part)
+            part += 1
+            self._of[piece] = signature
+            self._piece[signature] = piece
+
+    def of(self, piece: int) -> Signature:
+        """The signature of a piece; of an extension's part, that of the whole."""
+        return self._of[self.subject.graph.whole(piece)[0]]
+
+    def piece(self, signature: Signature) -> int | None:
+        """The piece of a signature, if this recording has it."""
+        return self._piece.get(signature)
+
+
+def counterpart(finding: Finding, state: CrashState, here: Signed, there: Signed) -> Counterpart:
+    """The counterparts of a finding's failing state of one recording in another; none if the updates have none."""
+    subject, other = here.subject, there.subject
+    point = subject.space.points[state.point]
+    lost = [piece for piece in subject.space.lost(state) if piece < len(subject.graph)]
+    place = finding.other if finding.other is not None else finding.location
+    blamed = [piece for piece in lost if _is_at(subject, piece, place)]
+    kept = _last_kept(finding, subject, state, set(lost))
+    if not blamed and kept is not None and all(subject.event_of(kept) < subject.event_of(piece) for piece in lost):
+        keeping = there.piece(here.of(kept))  # the other store was not reached: a prefix of the run
+        return Counterpart() if keeping is None else Counterpart((other.prefix(other.event_of(keeping) + 1),))
+    if not blamed or (finding.other is not None and kept is None):
+        return Counterpart()
+    losing = [found for piece in blamed if (found := there.piece(here.of(piece))) is not None]
+    keeping = there.piece(here.of(kept)) if kept is not None else None
+    if not losing or (kept is not None and keeping is None):
+        return Counterpart()
+    rest = [found for piece in lost if (found := there.piece(here.of(piece))) is not None]
+    after = max(other.event_of(piece) for piece in (*losing, *([keeping] if keeping is not None else [])))
+    return _states(other, losing, keeping, rest, after, (point.acked, point.begun))
+
+
+def _is_at(subject: Subject, piece: int, place: Location) -> bool:
+    found = subject.provenance.of(subject.event_of(piece))
+    return found is not None and (found.point, found.owner) == (place.point, place.owner)
+
+
+def _last_kept(finding: Finding, subject: Subject, state: CrashState, lost: set[int]) -> int | None:
+    """The latest update before the crash at the finding's place that is not lost."""
+    if finding.other is None:
+        return None
+    until = subject.update_from(int(subject.space.points[state.point].event))
+    end = len(subject.graph) if until is None else until
+    return next(
+        (piece for piece in range(end - 1, -1, -1) if piece not in lost and _is_at(subject, piece, finding.location)),
+        None,
+    )
+
+
+def _states(
+    subject: Subject,
+    losing: Sequence[int],
+    keeping: int | None,
+    rest: Sequence[int],
+    after: int,
+    marks: tuple[int, int],
+) -> Counterpart:
+    """The states that lose one of `losing` and keep `keeping`, of the points with the same operations acknowledged.
+
+    `after`: the event by which all of them are issued.
+    """
+    space = subject.space
+    states: dict[CrashState, None] = {}
+    parted = False  # whether a point was met at which one of `losing` is pending
+    for number in range(subject.point_at(after + 1), len(space.points)):
+        pending = set(space.pending(number))
+        point = space.points[number]
+        if not pending.intersection(losing):  # durable from here on
+            return Counterpart(tuple(states), impossible=not states and (point.acked, point.begun) <= marks)
+        if (point.acked, point.begun) > marks or len(states) >= MOST_POINTS:
+            break
+        if (point.acked, point.begun) != marks:
+            continue
+        parted = True
+        for wanted in ([piece for piece in rest if piece in pending], [piece for piece in losing if piece in pending]):
+            state = space.drop(number, wanted)
+            if keeping is None or keeping not in space.lost(state):
+                states[state] = None
+    return Counterpart(tuple(states), impossible=parted and not states)

@@ -1,0 +1,221 @@
+"""`crashcheck run --base`: only what a change brought fails the run; what the base has already is listed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crashcheck.base import documents_only
+
+HEADER = """#include <stdint.h>
+struct account {
+    uint64_t owner;
+    PADDING
+    uint64_t used;
+} __attribute__((aligned(128)));
+"""
+APART = "char padding[64];"
+SOURCE = """#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <emmintrin.h>
+#include "ledger.h"
+#include "crashcheck.h"
+
+static void persist(void *at) {
+    _mm_clflush(at);
+    _mm_sfence();
+}
+
+static void put(struct account *account, uint64_t owner) {
+    account->owner = owner;
+    FIRST
+    account->used = 1;
+    persist(&account->used);
+}
+
+int main(int argc, char **argv) {
+    int fd = open(argv[2], O_RDWR | O_CREAT, 0644);
+    if (argc != 3 || fd < 0 || ftruncate(fd, 4096) != 0)
+        return 2;
+    struct account *accounts = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(argv[1], "run") == 0) {
+            CRASHCHECK_OP_BEGIN();
+            put(&accounts[i], 7 + i);
+            CRASHCHECK_OP_END();
+        } else if (accounts[i].used && !accounts[i].owner) {
+            printf("account %d is used and has no owner\\n", i);
+            return 1;
+        }
+    }
+    return 0;
+}
+"""
+CONFIG = """[build]
+command = "crashcheck-cc -O1 -g -o ledger ledger.c && echo built >> built"
+[setup]
+command = "./ledger check {pool}/ledger.pm"
+[workload]
+command = "./ledger run {pool}/ledger.pm"
+[pool]
+files = ["ledger.pm"]
+[check]
+command = "./ledger check {pool}/ledger.pm"
+[model]
+name = "px86"
+"""
+PERSISTED = "persist(&account->owner);"
+GIT = ("git", "-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+
+
+class Project:
+    """A repository with a ledger, and runs of it against its first commit."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        self.environment = {**environment, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+        self.git("init", "-q", "-b", "main")
+
+    def git(self, *arguments: str) -> None:
+        subprocess.run([*GIT, *arguments], cwd=self.folder, env=self.environment, check=True)
+
+    def write(self, first: str, padding: str = APART, more: Mapping[str, str] = {}) -> None:
+        """A version. `first` follows the store of the owner; `padding` lies between the two fields."""
+        files = {
+            "ledger.c": SOURCE.replace("FIRST", first),
+            "ledger.h": HEADER.replace("PADDING", padding),
+            "crashcheck.toml": CONFIG,
+            ".gitignore": "/ledger\n/built\n/out.json\n",
+        }
+        for name, text in {**files, **more}.items():
+            (self.folder / name).write_text(text, encoding="utf-8")
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", "A version")
+
+    def run(self, *options: str) -> tuple[int, dict[str, Any]]:
+        """The exit code of a run against the first commit, and its JSON report."""
+        command = ["crashcheck", "run", "--base", "main~1", "--format", "json=out.json", *options]
+        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
+        print(done.stdout, done.stderr)
+        return done.returncode, json.loads((self.folder / "out.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def project(tmp_path: Path, environment: dict[str, str]) -> Project:
+    return Project(tmp_path, environment)
+
+
+def compared(report: dict[str, Any]) -> list[str]:
+    return [finding["compared"] for finding in report["findings"]]
+
+
+def test_a_bug_that_the_change_brought_is_introduced_and_fails(project: Project) -> None:
+    project.write(PERSISTED)
+    project.write("")
+    code, report = project.run()
+    assert (code, compared(report)) == (1, ["introduced"])
+    assert report["run"]["base"]["note"] == ""
+
+
+def test_a_bug_that_the_base_has_is_listed_and_fails_nothing_also_under_another_function_name(project: Project) -> None:
+    project.write("")
+    project.write("", more={"ledger.c": SOURCE.replace("FIRST", "").replace("put(", "open_account(")})
+    code, report = project.run()
+    assert (code, compared(report)) == (0, ["existing"])
+    assert report["run"]["summary"].startswith("1 finding (0 introduced, 1 in the base)")
+
+
+def test_a_bug_that_the_search_of_the_base_missed_is_existing_because_its_state_fails_there(project: Project) -> None:
+    project.write("")
+    project.write("", more={"notes.c": "int unused;\n"})
+    project.run()
+    (kept,) = (project.folder / ".crashcheck" / "base").glob("*/report.json")
+    missed = json.loads(kept.read_text(encoding="utf-8"))
+    missed["findings"] = []
+    kept.write_text(json.dumps(missed), encoding="utf-8")
+    code, report = project.run()
+    assert (code, compared(report)) == (0, ["existing"])
+
+
+def test_a_bug_of_the_base_is_fixed_if_its_failing_state_cannot_happen_or_passes(project: Project) -> None:
+    project.write("")
+    project.write(PERSISTED)
+    code, report = project.run()
+    assert (code, report["findings"]) == (0, [])
+    assert [one["fate"] for one in report["run"]["base"]["earlier"]] == ["fixed"]
+
+
+def test_a_bug_of_the_base_whose_updates_are_gone_is_not_seen_again_and_not_called_fixed(project: Project) -> None:
+    project.write("")
+    rewritten = SOURCE.replace("account->owner = owner;", "__atomic_store_n(&account->owner, owner, __ATOMIC_RELAXED);")
+    project.write("", more={"ledger.c": rewritten.replace("FIRST", PERSISTED)})
+    code, report = project.run()
+    assert (code, report["findings"]) == (0, [])
+    assert [one["fate"] for one in report["run"]["base"]["earlier"]] == ["not-seen"]
+
+
+def test_a_header_that_parts_two_fields_introduces_the_bug(project: Project) -> None:
+    project.write("", padding="")
+    project.write("", padding=APART)
+    code, report = project.run()
+    assert (code, compared(report), report["findings"][0]["in_diff"]) == (1, ["introduced"], False)
+
+
+def test_documents_only_build_and_search_nothing(project: Project) -> None:
+    project.write("")
+    project.write("", more={"README.md": "A ledger.\n"})
+    code, report = project.run()
+    assert (code, report["findings"]) == (0, [])
+    assert report["run"]["summary"] == "Nothing to check: the change since main~1 holds documents only"
+    assert not (project.folder / "built").exists()
+
+
+def test_a_base_that_cannot_be_built_leaves_what_the_change_does_not_touch_uncompared(project: Project) -> None:
+    project.write("", more={"crashcheck.toml": CONFIG.replace("crashcheck-cc ", "false ")})
+    project.write("")
+    code, report = project.run()
+    assert (code, compared(report)) == (0, ["not-compared"])
+    assert report["run"]["base"]["note"].startswith("the base was not searched: build-failed")
+
+
+def test_the_result_of_the_base_is_kept_by_commit(project: Project) -> None:
+    project.write("")
+    project.write("", more={"notes.c": "int unused;\n"})
+    for _ in range(2):
+        assert project.run()[0] == 0
+    built = (project.folder / "built").read_text(encoding="utf-8").splitlines()
+    (there,) = (project.folder / ".crashcheck" / "base").glob("*/tree/built")
+    assert (len(built), len(there.read_text(encoding="utf-8").splitlines())) == (2, 1)
+
+
+def test_edits_of_the_rules_are_shown(project: Project) -> None:
+    project.write("")
+    marked = SOURCE.replace("FIRST", "").replace("account->used = 1;", "account->used = 1; // crashcheck: ignore[*] so")
+    project.write("", more={"ledger.c": marked})
+    _, report = project.run()
+    (edit,) = report["run"]["base"]["edits"]
+    assert edit.startswith("ledger.c:")
+    assert edit.endswith("a comment `crashcheck: ignore` added.")
+
+
+@pytest.mark.parametrize(
+    ("names", "only"),
+    [
+        (["README.md", "docs/a.png"], True),
+        (["README.md", "CMakeLists.txt"], False),
+        (["docs/example.c"], False),
+        (["docs/conf.py"], False),
+        ([], False),
+    ],
+)
+def test_documents_are_known_by_their_names(names: list[str], only: bool) -> None:
+    assert documents_only(names) is only
