@@ -122,7 +122,7 @@ def _write_failure(path: Path, failure: Failure) -> None:
 def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     from rich.console import Console
 
-    from crashcheck import base, pipeline
+    from crashcheck import change_base, pipeline
     from crashcheck.checker import policy
     from crashcheck.checker.baseline import load_baseline, save_baseline, updated
     from crashcheck.checker.results import StopReason
@@ -150,7 +150,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     since = args.base if args.base is not None else args.diff
     if args.base is not None and args.diff not in (None, args.base):
         raise CrashcheckError("bad-option", "--base and --diff name two bases.", "Leave out --diff: --base implies it.")
-    if args.base is not None and (nothing := base.unchanged(config, args.base, args.name)) is not None:
+    if args.base is not None and (nothing := change_base.unchanged(config, args.base, args.name)) is not None:
         write_reports(nothing, config.folder, wanted or [("terminal", None)], git_diff(config.folder, args.base))
         return EXIT_CLEAN
     if args.update_baseline and args.baseline is None:
@@ -164,7 +164,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
             config, jobs=jobs, depth=args.depth, change=change, baseline=baseline, on_progress=live.update
         )
         if args.base is not None and change is not None:
-            compared = base.compare(
+            compared = change_base.compare(
                 config,
                 ran,
                 args.base,
