@@ -21,13 +21,13 @@ def compiled(source: Path, folder: Path, *flags: str) -> Path:
 @pytest.fixture(scope="session")
 def clauses(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """clauses.c: a check whose arguments are claims about words of the file."""
-    return compiled(TESTS / "support" / "clauses.c", tmp_path_factory.mktemp("clauses"))
+    return compiled(TESTS / "checker" / "clauses.c", tmp_path_factory.mktemp("clauses"))
 
 
 @pytest.fixture(scope="session")
 def mapped_clauses(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """clauses.c, which maps the file."""
-    return compiled(TESTS / "support" / "clauses.c", tmp_path_factory.mktemp("mapped"), "-DMAPPED")
+    return compiled(TESTS / "checker" / "clauses.c", tmp_path_factory.mktemp("mapped"), "-DMAPPED")
 
 
 @pytest.fixture(scope="session")

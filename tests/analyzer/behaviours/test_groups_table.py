@@ -14,8 +14,7 @@ from crashcheck.cli import main
 from crashcheck.cli.groups import table, write_graph
 from crashcheck.errors import CrashcheckError
 from crashcheck.source import SourceTree
-from support.scripts import Script
-from support.wanted import A, B, X, Y, space_of
+from support.scripts import A, B, Script, X, Y, space_of
 
 
 def test_the_table_shows_rank_score_and_reasons(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from crashcheck.analyzer.invariants.ppdg import ADDRESS, CONTROL, VALUE, Binder, collect_accesses, find_edges
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime.trace_format import Kind
-from support.dependence_programs import Given, dependence
-from support.dependence_programs import given as dependences_given
-from support.scripts import KEY
+from support.scripts import KEY, Given, dependence
+from support.scripts import given as dependences_given
 from support.tracing import TraceBuilder
 
 SITES = 6  # 1, 2: loads; 3, 4: stores; 5: volatile load; 6: volatile store

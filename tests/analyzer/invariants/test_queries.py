@@ -23,9 +23,8 @@ from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.checker.strategies.violations import states_of
-from support.dependence_programs import Run
 from support.random_runs import SETTINGS, Step, runs, script_of
-from support.scripts import Script, site
+from support.scripts import Run, Script, site
 
 
 def updates_of(script: Script, model: str) -> RunStores:

@@ -13,8 +13,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts, UnitFacts
 from crashcheck.analyzer.invariants.check_reads import CheckReads, find_check_reads
 from crashcheck.analyzer.invariants.inference import Inferred, infer_from
 from crashcheck.runtime.trace_format import NO_INSTANCE
-from support.dependence_programs import Run, claims, given
-from support.scripts import site
+from support.scripts import Run, claims, given, site
 from support.tracing import TraceBuilder
 
 X, Y, Z = 0, 64, 128  # fields of a box, in lines of their own

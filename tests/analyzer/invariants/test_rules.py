@@ -9,8 +9,7 @@ import pytest
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies.violations import states_of
-from support.dependence_programs import Run, claims
-from support.scripts import site
+from support.scripts import Run, claims, site
 
 LOAD_X, LOAD_Y, STORE_X, STORE_Y, LOAD_N = 1, 2, 3, 4, 5
 X, Y, N = 0, 64, 128  # in lines of their own

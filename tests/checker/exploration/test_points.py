@@ -16,8 +16,7 @@ from crashcheck.checker.states.stretches import stretches
 from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.exploration import End
-from support.checked_worlds import World, words
-from support.flag_first import VALID, VALUE, persist
+from support.checked_worlds import VALID, VALUE, World, persist, words
 from support.random_programs import SETTINGS, memory_programs
 from support.reference import First, Program
 from support.tracing import TraceBuilder

@@ -25,8 +25,7 @@ from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.policy import Suppression
 from crashcheck.checker.results import Finding, Frame, Kind, Outcome, StopReason, Verdict
 from support import report_runs
-from support.checked_worlds import World, place, words
-from support.flag_first import STEPS, VALID, VALUE, persist, put_flag_first, two_steps
+from support.checked_worlds import STEPS, VALID, VALUE, World, persist, place, put_flag_first, two_steps, words
 from support.tracing import TraceBuilder
 
 Make = Callable[..., World]

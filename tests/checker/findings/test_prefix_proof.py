@@ -15,8 +15,7 @@ from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, NOT_REPLAYED, 
 from crashcheck.checker.findings.register import KILL_SHOWS_IT
 from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.search.crash_states import SearchResult
-from support.checked_worlds import World, words
-from support.flag_first import STEPS, two_steps
+from support.checked_worlds import STEPS, World, two_steps, words
 from support.tracing import TraceBuilder
 
 HERE = Path(__file__).resolve().parent

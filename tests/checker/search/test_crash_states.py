@@ -27,8 +27,7 @@ from crashcheck.checker.token import Token
 from crashcheck.errors import CrashcheckError
 from crashcheck.interruption import KeepOn
 from crashcheck.search_setup import uncrashed
-from support.checked_worlds import World, without_times, words
-from support.flag_first import STEPS, VALID, VALUE, put_flag_first, two_steps
+from support.checked_worlds import STEPS, VALID, VALUE, World, put_flag_first, two_steps, without_times, words
 from support.tracing import TraceBuilder
 
 

@@ -9,8 +9,7 @@ import pytest
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.results import Kind, StopReason
 from crashcheck.checker.search.crash_states import SearchResult
-from support.checked_worlds import World, place, without_times, words
-from support.flag_first import persist
+from support.checked_worlds import World, persist, place, without_times, words
 from support.tracing import TraceBuilder
 
 BETWEEN = 10  # pairs of updates while the program is not in order

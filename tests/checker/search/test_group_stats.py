@@ -11,8 +11,7 @@ from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.results import GroupRow, GroupVerdict
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
-from support.checked_worlds import World, place, without_times, words
-from support.flag_first import VALID, VALUE, persist, put_flag_first
+from support.checked_worlds import VALID, VALUE, World, persist, place, put_flag_first, without_times, words
 from support.tracing import TraceBuilder
 
 LOG = place(80, "log.entry")

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.search.crash_states import SearchResult
-from support.checked_worlds import World, words
-from support.flag_first import VALID, VALUE, put_flag_first
+from support.checked_worlds import VALID, VALUE, World, put_flag_first, words
 
 SLOTS = 24
 

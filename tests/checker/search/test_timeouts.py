@@ -16,8 +16,7 @@ from crashcheck.checker.search.timeouts import timeout_for
 from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.checker.strategies import Ranked
 from crashcheck.search_setup import uncrashed
-from support.checked_worlds import World, place, without_times, words
-from support.flag_first import VALID, VALUE, persist, put_flag_first
+from support.checked_worlds import VALID, VALUE, World, persist, place, put_flag_first, without_times, words
 from support.tracing import TraceBuilder
 
 SLOTS = 8

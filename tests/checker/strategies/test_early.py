@@ -21,8 +21,7 @@ from crashcheck.checker.strategies.plan import Infer, select_states
 from crashcheck.interruption import KeepOn
 from crashcheck.search_setup import early_states
 from support.random_runs import SETTINGS, Step, runs, script_of
-from support.scripts import Script
-from support.wanted import A, B, Inferred, evidence, space_of
+from support.scripts import A, B, Inferred, Script, evidence, space_of
 
 
 @pytest.fixture(autouse=True)

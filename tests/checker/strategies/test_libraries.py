@@ -13,8 +13,7 @@ from crashcheck.checker.strategies.plan import select_states
 from crashcheck.config import Config
 from crashcheck.config import load as load_config
 from crashcheck.search_setup import library_of
-from support.scripts import SOURCE, Script, site
-from support.wanted import A, B, Wanted, evidence, space_of
+from support.scripts import SOURCE, A, B, Script, Wanted, evidence, site, space_of
 
 ALLOCATOR = "/opt/allocator/heap.c"
 USED = site("heap.used", ("heap", "used", 0, 8), line=5, file=ALLOCATOR)

@@ -16,8 +16,7 @@ from crashcheck.checker.strategies import Random, Witcher, strategy
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.checker.strategies.violations import states_of
 from support.random_runs import SETTINGS, Step, runs, script_of
-from support.scripts import Script, site
-from support.wanted import A, B, Wanted, evidence, space_of
+from support.scripts import A, B, Script, Wanted, evidence, site, space_of
 from support.worlds import deviation
 
 

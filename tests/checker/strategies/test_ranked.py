@@ -21,8 +21,7 @@ from crashcheck.checker.strategies.plan import Infer, select_states
 from crashcheck.checker.strategies.violations import states_of
 from crashcheck.interruption import KeepOn
 from support.random_runs import SETTINGS, Step, runs, script_of
-from support.scripts import Script
-from support.wanted import A, B, Inferred, Wanted, X, Y, evidence, space_of
+from support.scripts import A, B, Inferred, Script, Wanted, X, Y, evidence, space_of
 
 
 def choices_of(script: Script, model: str = "px86", *wanted: Wanted) -> tuple[StateSpace, list[Choice]]:

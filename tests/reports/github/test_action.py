@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.fake_github import HEAD, REPOSITORY, FakeGitHub
+from support.github.fake_github import HEAD, REPOSITORY, FakeGitHub
+from support.github.tools import python_tool
 from support.paths import ROOT
-from support.tools import python_tool
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 
 from crashcheck.reports.github.client import Client, Refused
 from crashcheck.reports.github.comment import Annotation, CheckText, Job, ReviewComment, marker
-from support.fake_github import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
+from support.github.fake_github import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
 
 MARK = marker("comment", Job("crashcheck.toml", "px86"))
 REVIEW = marker("review", Job("crashcheck.toml", "px86"))

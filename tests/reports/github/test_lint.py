@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.tools import node_tool, python_tool
+from support.github.tools import node_tool, python_tool
 
 from .test_names import GUIDE, ROOT, WORKFLOWS, blocks
 

@@ -11,8 +11,8 @@ import requests
 
 from crashcheck.reports.github.client import Client
 from crashcheck.reports.github.comment import Annotation, CheckText, Job, ReviewComment, marker
-from support.fake_github import API, BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub
-from support.tools import node_tool
+from support.github.fake_github import API, BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub
+from support.github.tools import node_tool
 
 pytestmark = pytest.mark.slow
 MARK = marker("comment", Job("crashcheck.toml", "px86"))

@@ -18,7 +18,7 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import json_report
 from crashcheck.reports.formats.failure import Failure
 from crashcheck.reports.formats.failure import render as render_failure
-from support.fake_github import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
+from support.github.fake_github import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
 from support.report_runs import ALL as ALL_STATES
 from support.report_runs import LEVEL_HASH, UNCERTAIN, run
 
