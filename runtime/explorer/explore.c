@@ -133,13 +133,17 @@ HERE static bool agree(uint32_t number, uint32_t one, uint32_t two, uint32_t low
     return true;
 }
 
-/* Keeps the contents that agree with one of them. */
+/* Keeps the contents that agree with one of them. `in`: where the granule is mapped; NULL: nowhere. */
 HERE static void settle(const struct mapping *in, uint32_t number, uint32_t with, uint32_t low, uint32_t high)
 {
     struct granule_state *now = &cc_run.state_of[number];
     for (uint32_t which = 0; which < cc_run.granules[number].choices; which++)
         if (BIT(now->alive, which) && !agree(number, with, which, low, high))
             now->alive[which / 64] &= ~(1ull << which % 64);
+    if (!in) {
+        learn(number, NULL, with);
+        return;
+    }
     raw3(SYS_mprotect, (long)in->start, (long)(in->end - in->start), PROT_READ | PROT_WRITE);
     learn(number, (unsigned char *)address_of(in, &cc_run.granules[number]), with);
     cc_explore_close_pages(in);
@@ -186,6 +190,75 @@ HERE static void decide(const ucontext_t *context, const struct mapping *in, uin
     }
     first_is_done();
     cc_explore_leave();
+}
+
+INLINE uint32_t first_alive(uint32_t number)
+{
+    uint32_t which = 0;
+    while (!BIT(cc_run.state_of[number].alive, which))
+        which++;
+    return which;
+}
+
+HERE void cc_explore_show_known(const struct mapping *in)
+{
+    for (uint32_t i = 0; i < cc_run.table->granules; i++) {
+        unsigned char *at = (unsigned char *)address_of(in, &cc_run.granules[i]);
+        if (!at || !cc_run.granules[i].choices)
+            continue;
+        raw3(SYS_mprotect, (long)in->start, (long)(in->end - in->start), PROT_READ | PROT_WRITE);
+        const unsigned char *from = content_of(&cc_run.granules[i], first_alive(i));
+        for (uint32_t byte = 0; byte < cc_run.granules[i].length; byte++)
+            if (BIT(cc_run.state_of[i].known, byte))
+                at[byte] = from[byte];
+    }
+}
+
+/* The mapping that has a file's bytes now: NULL if none has. */
+HERE static const struct mapping *mapping_of(const struct file_range *range)
+{
+    const struct mapping *found = NULL;
+    for (uint32_t i = 0; i < cc_run.mapped; i++) {
+        const struct mapping *in = &cc_run.mappings[i];
+        if (in->device != range->device || in->inode != range->inode)
+            continue;
+        if (in->gone && in->protection & PROT_WRITE) /* what it wrote is in no file */
+            cc_explore_refuse(CC_EXPLORE_FILE_READ, SYS_munmap);
+        found = in->gone ? found : in;
+    }
+    return found;
+}
+
+/* Bytes of a file, of which `into` has those of the image, were read by a system call: they become those of this process. */
+HERE void cc_explore_reads_file(const ucontext_t *context, const struct file_range *range, char *into)
+{
+    const struct mapping *in = mapping_of(range);
+    for (uint32_t i = 0; i < cc_run.table->granules; i++) {
+        const struct cc_explore_granule *granule = &cc_run.granules[i];
+        uint64_t start = granule->offset > range->start ? granule->offset : range->start;
+        uint64_t end = granule->offset + granule->length < range->end ? granule->offset + granule->length : range->end;
+        if (granule->device != range->device || granule->inode != range->inode || start >= end)
+            continue;
+        if (!granule->choices)
+            cc_explore_refuse(CC_EXPLORE_UNLISTED, i);
+        const struct mapping *here = in && address_of(in, granule) ? in : NULL;
+        uint32_t low = (uint32_t)(start - granule->offset), high = (uint32_t)(end - granule->offset);
+        bool differs = false;
+        for (uint32_t byte = low; byte < high; byte++)
+            differs |= !BIT(cc_run.state_of[i].known, byte);
+        if (differs)
+            decide(context, here, i, low, high);
+        raw_move(into + (start - range->start), content_of(granule, first_alive(i)) + low, high - low);
+    }
+    if (!in)
+        return;
+    uint64_t size = in->end - in->start, start = in->offset > range->start ? in->offset : range->start;
+    uint64_t end = in->offset + size < range->end ? in->offset + size : range->end;
+    if (start >= end)
+        return;
+    raw3(SYS_mprotect, (long)in->start, (long)size, PROT_READ | PROT_WRITE);
+    raw_move(into + (start - range->start), (const char *)in->start + (start - in->offset), end - start);
+    cc_explore_close_pages(in);
 }
 
 /* Memory from `start` to `end` is about to be read, or written whatever it was. */

@@ -29,12 +29,24 @@ HERE static bool is_ours(long fd)
     return false;
 }
 
-HERE static long read_at_place(long number, const long *a)
+/* Reads from a file as its mapping has it, or, where none has, as its granules are in this process. */
+HERE static long read_from(const ucontext_t *context, long number, const long *a, uint64_t offset)
 {
-    if (is_ours(a[0]))
-        cc_explore_refuse(CC_EXPLORE_FILE_READ, (uint32_t)number);
+    struct stat state;
+    long got = raw4(SYS_pread64, a[0], a[1], a[2], (long)offset);
+    if (got > 0 && is_ours(a[0]) && !raw_failed(raw3(SYS_fstat, a[0], (long)&state, 0))) {
+        stir(cc_run.history, (uint64_t)number); /* where it forks now is not where an access to memory would */
+        stir(cc_run.history, offset);
+        struct file_range range = {state.st_dev, state.st_ino, offset, offset + (uint64_t)got};
+        cc_explore_reads_file(context, &range, (char *)a[1]);
+    }
+    return got;
+}
+
+HERE static long read_at_place(const ucontext_t *context, long number, const long *a)
+{
     if (number == SYS_pread64)
-        return raw4(SYS_pread64, a[0], a[1], a[2], a[3]);
+        return read_from(context, number, a, (uint64_t)a[3]);
     if (a[0] < 0 || a[0] >= PLACES)
         cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
     uint64_t *place = &cc_run.places[a[0]];
@@ -44,7 +56,7 @@ HERE static long read_at_place(long number, const long *a)
             cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
         *place = (uint64_t)now;
     }
-    long got = raw4(SYS_pread64, a[0], a[1], a[2], (long)*place);
+    long got = read_from(context, number, a, *place);
     if (got > 0)
         *place += (uint64_t)got;
     return got;
@@ -143,6 +155,7 @@ HERE static void follow(uintptr_t start, const long *a, const struct stat *state
         cc_explore_refuse(CC_EXPLORE_LARGE, SYS_mmap);
     if (crosses_an_end(in))
         cc_explore_refuse(CC_EXPLORE_MAPPED_IN_PART, SYS_mmap);
+    cc_explore_show_known(in);
     cc_explore_close_pages(in);
 }
 
@@ -272,11 +285,11 @@ HERE static long ends(long number, const long *a)
     cc_explore_ends((int32_t)(a[0] & 0xff) << 8);
 }
 
-HERE static long reads(long number, const long *a)
+HERE static long reads(const ucontext_t *context, long number, const long *a)
 {
     if (lies_in_file((uintptr_t)a[1], (size_t)a[2]))
         cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
-    return read_at_place(number, a);
+    return read_at_place(context, number, a);
 }
 
 HERE static long writes(long number, const long *a)
@@ -351,8 +364,28 @@ HERE static long wakes(long number, const long *a)
     return 0; /* there is no other thread */
 }
 
+/* A lock of the whole process: there is no other that could hold one, and those that wait for their children must not. */
+HERE static bool is_lock(long command)
+{
+    return command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK || command == F_OFD_SETLKW;
+}
+
+HERE static long locks(const long *a)
+{
+    long mode = raw3(SYS_fcntl, a[0], F_GETFL, 0);
+    if (raw_failed(mode))
+        return mode;
+    if (lies_in_file((uintptr_t)a[2], sizeof(struct flock)))
+        cc_explore_refuse(CC_EXPLORE_PASSED, SYS_fcntl);
+    short type = ((const struct flock *)a[2])->l_type;
+    bool may = type == F_UNLCK || (mode & O_ACCMODE) == O_RDWR || (mode & O_ACCMODE) == (type == F_WRLCK ? O_WRONLY : O_RDONLY);
+    return may ? 0 : -EBADF;
+}
+
 HERE static long controls(long number, const long *a)
 {
+    if (number == SYS_fcntl && is_lock(a[1]))
+        return locks(a);
     bool followed = number == SYS_ioctl ? a[1] == TCGETS : a[1] == F_GETFD || a[1] == F_SETFD || a[1] == F_GETFL;
     if (!followed)
         cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
@@ -369,8 +402,6 @@ struct followed {
 static const struct followed followed[] = {
     [SYS_exit] = {ends, 0},
     [SYS_exit_group] = {ends, 0},
-    [SYS_read] = {reads, 0},
-    [SYS_pread64] = {reads, 0},
     [SYS_lseek] = {seek, 0},
     [SYS_write] = {writes, 0},
     [SYS_writev] = {writes_parts, 0},
@@ -434,6 +465,8 @@ HERE static long performs(ucontext_t *context, long number, const long *a)
 {
     if (number == SYS_rt_sigprocmask)
         return masks(context, a);
+    if (number == SYS_read || number == SYS_pread64)
+        return reads(context, number, a);
     bool listed = number >= 0 && number < (long)(sizeof followed / sizeof *followed);
     const struct followed *call = listed ? &followed[number] : NULL;
     if (call && call->performs)

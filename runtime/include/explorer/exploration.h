@@ -36,6 +36,10 @@ struct mapping {
     bool gone;
 };
 
+struct file_range {
+    uint64_t device, inode, start, end;
+};
+
 struct kernel_action {
     void (*handler)(int, siginfo_t *, void *);
     unsigned long flags;
@@ -85,7 +89,9 @@ HIDDEN __attribute__((noreturn)) void cc_explore_leave(void);             /* end
 HIDDEN __attribute__((noreturn)) void cc_explore_refuse(uint32_t why, uint32_t detail); /* ends the exploration */
 HIDDEN __attribute__((noreturn)) void cc_explore_ends(int32_t status);    /* the check has ended like this */
 HIDDEN void cc_explore_accesses(const ucontext_t *context, const struct mapping *in, uintptr_t start, uintptr_t end, bool writes);
+HIDDEN void cc_explore_reads_file(const ucontext_t *context, const struct file_range *range, char *into);
 HIDDEN void cc_explore_close_pages(const struct mapping *in);
+HIDDEN void cc_explore_show_known(const struct mapping *in); /* puts what is known of its granules into a new mapping */
 
 INLINE uintptr_t address_of(const struct mapping *in, const struct cc_explore_granule *granule)
 {

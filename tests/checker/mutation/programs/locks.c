@@ -1,5 +1,5 @@
 /* Recovers many lines: FILE HOW. "release": each line's lock is released, if it is held; "none": nothing is read;
- * "pread", "print", "fork", "again": the file is read in a way that is not followed; "spoil", "abort": ends badly if the
+ * "pwrite", "print", "fork", "again": the file is read in a way that is not followed; "spoil", "abort": ends badly if the
  * first lock is held. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -23,8 +23,8 @@ int main(int count, char **arguments)
         for (int i = 0; i < LINES; i++)
             if (locks[64 * i])
                 locks[64 * i] = 0;
-    if (!strcmp(how, "pread"))
-        return pread(fd, &how, 1, 0) != 1;
+    if (!strcmp(how, "pwrite"))
+        return pwrite(fd, &how, 1, 0) != 1;
     if (!strcmp(how, "print"))
         return write(1, base, 1) != 1;
     if (!strcmp(how, "fork"))

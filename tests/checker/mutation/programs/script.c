@@ -5,6 +5,7 @@
  * i8@OFFSET=VALUE add if it is odd, l8@OFFSET=BYTES read byte by byte until one is 2, vSIZE@OFFSET read, VSIZE@OFFSET write a
  * vector, o8@OFFSET=MASK read some of a vector, t8@OFFSET push, pop and store by the FPU,
  * dSIZE@OFFSET>OFFSET copy downwards, nSIZE@OFFSET>OFFSET compare, SSIZE@OFFSET=VALUE fill, by a string instruction,
+ * RSIZE@OFFSET read by pread, GSIZE@OFFSET by lseek and read, L lock and unlock; the others map the file first,
  * ? continue only if what was computed is even, f forget it, p print it. */
 #include <fcntl.h>
 #include <stdbool.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static uint64_t sum;
 
@@ -62,16 +64,36 @@ static void string(char what, size_t size, unsigned char *source, unsigned char 
     add(same ? size : 1 + size);
 }
 
+static void by_calls(char what, int fd, size_t size, off_t from)
+{
+    unsigned char room[256] = {0};
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (what == 'L') {
+        add((uint64_t)(1 + fcntl(fd, F_SETLKW, &lock)));
+        return;
+    }
+    if (what == 'R')
+        add((uint64_t)pread(fd, room, size, from));
+    else
+        add((uint64_t)(lseek(fd, from, SEEK_SET) == from ? read(fd, room, size) : -1));
+    for (size_t i = 0; i < sizeof room; i++)
+        add(room[i]);
+}
+
 int main(int count, char **arguments)
 {
     int fd = open(arguments[1], O_RDWR);
-    unsigned char *base = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (base == MAP_FAILED)
-        return 2;
+    unsigned char *base = NULL;
     for (int i = 2; i < count; i++) {
         char *text = arguments[i], what = *text++;
         size_t size = strtoul(text, &text, 10), from = *text == '@' ? strtoul(text + 1, &text, 10) : 0;
         uint64_t to = *text ? strtoul(text + 1, &text, 10) : 0;
+        if (strchr("RGL", what)) {
+            by_calls(what, fd, size, (off_t)from);
+            continue;
+        }
+        if (!base && (base = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
+            return 2;
         volatile uint8_t *bytes = base + from;
         if (what == 'r')
             add(size == 1   ? *bytes
