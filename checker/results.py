@@ -404,6 +404,23 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """How long a part of the run took: "recording", "checking"."""
+
+    name: str
+    seconds: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """When a search found a finding: after so many executed states, and so many of its seconds."""
+
+    finding: str  # its id
+    states: Count
+    seconds: Amount
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """Everything that the reports need."""
 
@@ -424,3 +441,5 @@ class RunResult:
     unexercised: tuple[Unexercised, ...] = ()
     base: Base | None = None
     name: str = ""  # given by the user, to tell runs of one configuration and model apart
+    phases: tuple[Phase, ...] = ()  # in the order in which they began
+    discoveries: tuple[Discovery, ...] = ()  # of the findings, proved or not, in their order

@@ -1,7 +1,9 @@
-"""The live line of a run: states, rate, findings and time left. Silent where there is no terminal."""
+"""The live line of a run: states, rate, findings and time left. Without a terminal, a line every ten seconds."""
 
 from __future__ import annotations
 
+import threading
+import time
 from types import TracebackType
 
 from rich.console import Console
@@ -16,6 +18,7 @@ from crashcheck.reports.view.numbers import human, seconds_text
 from crashcheck.reports.view.text import line
 
 RATE_WINDOW_S = 5.0
+LOG_EVERY_S = 10.0
 
 
 def time_left(done: Progress, budget: BudgetConfig, rate: float) -> float | None:
@@ -44,13 +47,25 @@ def status_line(phase: str, done: Progress, budget: BudgetConfig, rate: float) -
     return text
 
 
+def log_line(phase: str, done: Progress | None, budget: BudgetConfig, rate: float, phase_s: float) -> str:
+    """One line of a log: the phase, how long it has taken so far, and how far the search is if one runs."""
+    words = status_line(phase, done, budget, rate).plain if done is not None else line(phase, 40)
+    return f"crashcheck: {words}  ({seconds_text(phase_s)} in this phase)"
+
+
 class LiveProgress:
-    """A context manager that shows how far a run is; the line is gone when it ends.
+    """A context manager that shows how far a run is; on a terminal the line is gone when it ends.
 
     `update` may be called as often as the caller likes: the terminal is redrawn eight times a second at most.
     """
 
-    def __init__(self, console: Console, budget: BudgetConfig) -> None:
+    def __init__(self, console: Console, budget: BudgetConfig, *, log_every_s: float = LOG_EVERY_S) -> None:
+        self._console = console
+        self._log_every_s = log_every_s
+        self._logger: threading.Thread | None = None
+        self._over = threading.Event()
+        self._latest: tuple[str, Progress | None, float] = ("starting", None, 0.0)  # the last with its rate
+        self._phase_began = time.monotonic()
         self._budget = budget
         self._live: Live | None = None
         self._samples: list[tuple[float, int]] = []
@@ -61,6 +76,9 @@ class LiveProgress:
     def __enter__(self) -> LiveProgress:
         if self._live is not None:
             self._live.start()
+        else:
+            self._logger = threading.Thread(target=self._log, daemon=True)
+            self._logger.start()
         return self
 
     def __exit__(
@@ -68,6 +86,9 @@ class LiveProgress:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+        if self._logger is not None:
+            self._over.set()
+            self._logger.join()
 
     def rate(self, done: Progress) -> float:
         """States a second over the last few seconds."""
@@ -79,9 +100,18 @@ class LiveProgress:
 
     def update(self, phase: str, done: Progress | None) -> None:
         """Show the phase ("recording", "checking"), and how far a search is if one runs."""
+        if phase != self._latest[0]:
+            self._phase_began = time.monotonic()
+        rate = self.rate(done) if done is not None else 0.0
+        self._latest = phase, done, rate
         if self._live is None:
             return
-        done = done or Progress()
         grid = Table.grid(padding=(0, 1))
-        grid.add_row(self._spinner, status_line(phase, done, self._budget, self.rate(done)))
+        grid.add_row(self._spinner, status_line(phase, done or Progress(), self._budget, rate))
         self._live.update(grid)
+
+    def _log(self) -> None:
+        while not self._over.wait(self._log_every_s):
+            phase, done, rate = self._latest
+            text = log_line(phase, done, self._budget, rate, time.monotonic() - self._phase_began)
+            self._console.print(text, markup=False, soft_wrap=True)

@@ -50,6 +50,7 @@ class DraftFinding:
     uncertain: str = ""  # why it is not proved
     stretches: set[int] = field(default_factory=set)  # of a prefix: moments (event indices) that fail for this reason
     cases: list[CrashState] = field(default_factory=list)  # failing states of it, the first MOST_CASES
+    found: tuple[int, float] = (0, 0.0)  # after how many executed states, and seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,15 +205,11 @@ class Register:
 
     # -- values for the reports
 
-    def findings(self, *, depth: int = 1, outer: tuple[Level, ...] = ()) -> tuple[list[Finding], list[Finding]]:
-        """(proved, uncertain), one a bug. `outer`: levels of the token before this one, for a crash of the check."""
-        out: tuple[list[Finding], list[Finding]] = ([], [])
-        for bug in self.bugs(depth=depth, outer=outer):
-            out[bool(bug.finding.uncertain)].append(bug.finding)
-        return out
-
     def bugs(self, *, depth: int = 1, outer: tuple[Level, ...] = ()) -> list[Bug]:
-        """All findings, proved or not, with what they were made of."""
+        """All findings, proved or not, with what they were made of.
+
+        `outer`: levels of the token before this one, for a crash of the check.
+        """
         out: list[Bug] = []
         taken: dict[str, int] = {}
         for draft, others in self._bugs():

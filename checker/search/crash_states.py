@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from crashcheck.checker.budget import Budget, Meter, Progress
 from crashcheck.checker.exploration.points import NOT_TRIED, DecidedPoints, PointExploration
-from crashcheck.checker.findings.register import Register
+from crashcheck.checker.findings.register import DraftFinding, Register
 from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
-from crashcheck.checker.results import Finding, GroupRow, StateCounts, StopReason, Verdict
+from crashcheck.checker.results import Discovery, Finding, GroupRow, StateCounts, StopReason, Verdict
 from crashcheck.checker.search.failures import Failures
 from crashcheck.checker.search.group_stats import GroupStats
 from crashcheck.checker.search.loop import Loop
@@ -48,6 +48,7 @@ class SearchResult:
     seconds: float
     failing: tuple[CrashState, ...]  # one for each finding, proved or not, in the order of discovery
     groups: tuple[GroupRow, ...] = ()
+    discoveries: tuple[Discovery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +100,7 @@ class Search:
             self._verdicts,
             snapshot=snapshot,
             token=self.token,
-            on_finding=lambda: self._show(now=True),
+            on_finding=self._on_finding,
         )
         self._loop: Loop[Choice, Verdict] = Loop(
             self,
@@ -208,6 +209,11 @@ class Search:
         if self._plan.groups or candidate.choice.family:
             self._stats.same(candidate.place, candidate.choice, as_place)
 
+    def _on_finding(self, draft: DraftFinding) -> None:
+        if draft.found == (0, 0.0):
+            draft.found = self._loop.executed, self._meter.elapsed_s
+        self._show(now=True)
+
     # -- reporting
 
     def _show(self, *, now: bool = False) -> None:
@@ -231,7 +237,10 @@ class Search:
     def _result(self, stop: StopReason) -> SearchResult:
         if self._progress is not None:
             self._progress(self.standing())
-        findings, uncertain = self.register.findings(depth=self._depth, outer=self._outer)
+        bugs = self.register.bugs(depth=self._depth, outer=self._outer)
+        bugs.sort(key=lambda bug: bool(bug.finding.uncertain))
+        findings = [bug.finding for bug in bugs if not bug.finding.uncertain]
+        uncertain = [bug.finding for bug in bugs if bug.finding.uncertain]
         feasible = count_states(self._subject.space)
         tried = NOT_TRIED if self._exploration is None else self._exploration.tried()
         counts = StateCounts(
@@ -259,4 +268,5 @@ class Search:
             self._meter.elapsed_s,
             tuple(draft.cause.state for draft in self.register.drafts),
             self._stats.rows(self._subject, self._plan.groups),
+            tuple(Discovery(bug.finding.id, *min(draft.found for draft in bug.drafts)) for bug in bugs),
         )

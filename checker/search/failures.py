@@ -50,9 +50,10 @@ class Failures:
         *,
         snapshot: Snapshot | None,
         token: Callable[[CrashState], str],
-        on_finding: Callable[[], None],
+        on_finding: Callable[[DraftFinding], None],
     ) -> None:
-        """`snapshot`: the real files at an event; `token`: what replays a state; `on_finding`: called for a new one."""
+        """`snapshot`: the real files at an event; `token`: what replays a state; `on_finding`: called for a new one, or
+        one that is surer than it was."""
         # constant
         self._subject = subject
         self._executor = executor
@@ -235,7 +236,7 @@ class Failures:
         if new:
             with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
                 self.register.doubt(draft, self._proof, Path(folder))
-            self._on_finding()
+            self._on_finding(draft)
         return draft
 
     def _stretch(self, moment: int, last: int) -> None:

@@ -66,7 +66,8 @@ class Ranked:
     Run to its end, it has given exactly the states of the exhaustive search. `infer` gives likely invariants,
     `deviance` shows which behaviours are unusual, `changed` which sites are new, `library` which are in the sources of
     a library: groups of these alone are last. Without facts, behaviours are named by call stack. `early`: at most so
-    many states are tested while the groups of a long trace are being ranked.
+    many states are tested while the groups of a long trace are being ranked. `on_ranking`: called when
+    a search waits for the ranking.
     """
 
     facts: Facts | None = None
@@ -75,6 +76,7 @@ class Ranked:
     changed: Callable[[StaticSite], bool] | None = None
     library: Callable[[StaticSite], bool] | None = None
     early: int = 0
+    on_ranking: Callable[[], None] = always
     name: str = "ranked"
 
     def plan(self, space: StateSpace, left: Left = endless, decided: Decided = NOTHING) -> RankedPlan:
@@ -131,7 +133,9 @@ class RankedPlan:
     def choices(self) -> Iterator[Choice]:
         if self._early and self._found is None:
             yield from self._while_ranking()
-        self._prepare()
+        if self._found is None:
+            self._options.on_ranking()
+            self._prepare()
         assert self._found is not None
         by_number = {planned.number: planned for planned in self._planned}
 
@@ -169,6 +173,7 @@ class RankedPlan:
                     yield choice
                 ranking = ranking or Background(self._prepare)
             if ranking is not None:
+                self._options.on_ranking()
                 ranking.wait()
         finally:
             if ranking is not None:

@@ -14,10 +14,12 @@ import msgspec
 from crashcheck.checker.results import (
     Amount,
     Base,
+    Discovery,
     Finding,
     GroupRow,
     Note,
     NotInstrumented,
+    Phase,
     RunResult,
     StateCounts,
     StopReason,
@@ -63,6 +65,8 @@ class Run(msgspec.Struct, kw_only=True):
     unexercised: tuple[Unexercised, ...] = ()
     name: str = ""
     base: Base | None = None
+    phases: tuple[Phase, ...] = ()
+    discoveries: tuple[Discovery, ...] = ()
 
 
 class Document(msgspec.Struct, kw_only=True):
@@ -102,6 +106,8 @@ def document(result: RunResult) -> dict[str, Any]:
             unexercised=result.unexercised,
             name=result.name,
             base=result.base,
+            phases=result.phases,
+            discoveries=result.discoveries,
         ),
         findings=result.findings,
         uncertain=result.uncertain,
@@ -178,6 +184,8 @@ def _run(whole: Document) -> RunResult:
         unexercised=run.unexercised,
         name=run.name,
         base=run.base,
+        phases=run.phases,
+        discoveries=run.discoveries,
     )
 
 

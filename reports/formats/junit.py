@@ -82,7 +82,8 @@ def _case(suite: ET.Element, finding: FindingView) -> None:
 def _details(finding: FindingView) -> list[str]:
     rows = ["", finding.kind_sentence, finding.model_sentence, *finding.notes, ""]
     rows += [f"{spot.tag or '-'} {spot.role}: {spot.where}  {spot.function}" for spot in finding.places]
-    rows += ["", *schedule_rows(finding), "", f"After the crash, {finding.outcome}; {finding.states}.", ""]
+    words = "; ".join(filter(None, (finding.outcome, finding.states, finding.found)))
+    rows += ["", *schedule_rows(finding), "", f"After the crash, {words}.", ""]
     if finding.fix is not None:
         rows += [f"Suggested fix: {fix_text(finding.fix)}", *finding.fix.patch, ""]
     return [*rows, f"Reproduce: {finding.replay}", ""]

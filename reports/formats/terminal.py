@@ -119,7 +119,7 @@ def _place(place: PlaceView) -> list[Text]:
 def _check(finding: FindingView) -> Text:
     text = Text().append("check    ", "dim")
     text.append(finding.outcome)
-    text.append(f"; {finding.states}", "dim")
+    text.append("".join(f"; {words}" for words in (finding.states, finding.found) if words), "dim")
     shown = finding.output[-OUTPUT_LINES:]
     if len(shown) < len(finding.output):
         text.append(f"\n          … {len(finding.output) - len(shown)} lines above", "dim")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crashcheck.checker import policy
-from crashcheck.checker.results import Finding, Fix, GroupRow, GroupVerdict, Level, Location, RunResult
+from crashcheck.checker.results import Discovery, Finding, Fix, GroupRow, GroupVerdict, Level, Location, RunResult
 from crashcheck.config import FILE_NAME
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.excerpts import Sources, StepFile, around, step_sources
@@ -36,6 +36,7 @@ CONTEXT_LINES = 2
 PATCH_LINES = 24
 UNEXERCISED_MAX = 200
 _REASONS = 5  # why states were not decided by explored runs
+_MOST_PHASES = 20
 
 Status = Literal["clean", "partial", "findings"]
 ROWS_MAX = 200
@@ -132,6 +133,7 @@ class FindingView:
     output_cut: str  # a sentence if the output is not whole, or ""
     replay: str
     states: str
+    found: str  # "found after 12 states, 0.8 s", or ""
     notes: tuple[str, ...]
     uncertain: str
     schedule: ScheduleView
@@ -177,8 +179,9 @@ def build_view(result: RunResult, sources: Sources | None = None, config: str = 
     options = "" if name == FILE_NAME else f"-c {shlex.quote(line(name, 1000))} "
     shown = len(result.findings) + len(result.uncertain)
     steps = max(STEPS_MIN, min(STEPS_MAX, STEPS_ALL_FINDINGS // max(shown, 1)))
+    discoveries = {each.finding: each for each in result.discoveries}
     views = [
-        _finding(number, found, sources or {}, steps, options)
+        _finding(number, found, discoveries.get(found.id), sources or {}, steps, options)
         for number, found in enumerate((*result.findings, *result.uncertain), 1)
     ]
     caveats = sentences.caveats(result)
@@ -287,12 +290,18 @@ def _run(result: RunResult) -> tuple[FactView, ...]:
         FactView("model", line(result.model, 80), sentences.model_sentence(result.model)),
         FactView("strategy", line(result.strategy, 80)),
         FactView("stopped", result.stop_reason.value, sentences.stop_sentence(result)),
-        FactView("time", seconds_text(result.seconds)),
+        FactView(
+            "time",
+            seconds_text(result.seconds),
+            ", ".join(f"{line(each.name, 60)} {seconds_text(each.seconds)}" for each in result.phases[:_MOST_PHASES]),
+        ),
         FactView("configuration", line(result.config_path, 200)),
     )
 
 
-def _finding(number: int, finding: Finding, sources: Sources, limit: int, options: str) -> FindingView:
+def _finding(
+    number: int, finding: Finding, discovery: Discovery | None, sources: Sources, limit: int, options: str
+) -> FindingView:
     tags = culprits(finding)
     schedule = schedule_view(finding, tags, limit)
     output, left_out = block(finding.verdict.output)
@@ -338,6 +347,9 @@ def _finding(number: int, finding: Finding, sources: Sources, limit: int, option
         else "",
         replay=f"crashcheck replay {options}{shlex.quote(line(finding.replay, 2000))}",
         states=sentences.same_cause(finding),
+        found=f"found after {sentences.plural(discovery.states, 'state')}, {seconds_text(discovery.seconds)}"
+        if discovery is not None
+        else "",
         notes=tuple(notes),
         uncertain=line(finding.uncertain),
         schedule=schedule,

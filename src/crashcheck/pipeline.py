@@ -17,7 +17,7 @@ from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.policy import judge, rules_of
-from crashcheck.checker.results import Base, RunResult, StateCounts, StopReason, TraceSummary
+from crashcheck.checker.results import Base, Phase, RunResult, StateCounts, StopReason, TraceSummary
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
@@ -61,6 +61,8 @@ def run(
     Ctrl-C during the search ends it with a partial result. Raises CrashcheckError if there is no result.
     """
     started = time.monotonic()
+    timed = _Timed(on_progress)
+    on_progress = timed.at
 
     def on_phase(phase: str) -> None:
         on_progress(phase, None)
@@ -82,7 +84,35 @@ def run(
             proposals.save(proposals.of(result, config.folder), run_folder.path)
         except OSError as error:
             notes.append(f"the suggested fixes were not kept for `crashcheck fix`: {error.strerror}")
-        return Ran(replace(result, warnings=tuple(notes)), run_folder.path)
+        return Ran(replace(result, warnings=tuple(notes), phases=timed.phases()), run_folder.path)
+
+
+class _Timed:
+    """Passes progress on, and measures how long each phase takes."""
+
+    def __init__(self, on_progress: OnProgress) -> None:
+        self._on_progress = on_progress
+        self._seconds: dict[str, float] = {}
+        self._phase = ""
+        self._since = 0.0
+
+    def at(self, phase: str, progress: Progress | None) -> None:
+        """A phase begins, or goes on."""
+        if phase != self._phase:
+            self._end()
+            self._phase = phase
+        self._on_progress(phase, progress)
+
+    def phases(self) -> tuple[Phase, ...]:
+        """All of them, the present one up to now."""
+        self._end()
+        return tuple(Phase(name, seconds) for name, seconds in self._seconds.items())
+
+    def _end(self) -> None:
+        now = time.monotonic()
+        if self._phase:
+            self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._since
+        self._since = now
 
 
 def skipped(config: Config, base: Base, name: str) -> RunResult:
@@ -119,7 +149,7 @@ def search(
     subject, folder = recorded.subject, recorded.folder
     inferring = InferOnce(recorded)
     budget = Budget(config.budget.seconds, config.budget.states)
-    strategy = strategy_of(config, recorded, changed, inferring, early_states(budget))
+    strategy = strategy_of(config, recorded, changed, inferring, early_states(budget), lambda: on_phase("ranking"))
     oracle = prepare.choose_oracle(config, subject, folder)
     with executor_of(config, recorded, folder, jobs, oracle) as executor:
         prepare.prepare_oracle(oracle, executor, on_phase)

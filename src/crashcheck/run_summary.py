@@ -76,6 +76,7 @@ def summarise(
         groups=found.groups,
         notes=performance_notes(run.subject, facts, config.folder) if config.report.notes else (),
         unexercised=find_blind_spots(trace, facts, config.folder),
+        discoveries=found.discoveries,
     )
 
 

@@ -40,7 +40,7 @@ from crashcheck.checker.strategies.plan import Infer, select_states
 from crashcheck.checker.subject import Subject
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
-from crashcheck.interruption import KeepOn, interruptible
+from crashcheck.interruption import KeepOn, always, interruptible
 from crashcheck.recording import OnPhase, RecordedRun, check_in, ended_operations, read_recording, record_again
 from crashcheck.repository import repository_of
 from crashcheck.runtime.build import build_runtime
@@ -199,13 +199,15 @@ def strategy_of(
     changed: ChangedCode | None = None,
     inferring: Infer | None = None,
     early: int = 0,
+    on_ranking: Callable[[], None] = always,
 ) -> Strategy:
-    """The configured strategy. `changed`: code whose states ranked tries first; `early`: as Ranked has it."""
+    """The configured strategy. `changed`: code whose states ranked tries first; `early`, `on_ranking`: as Ranked has
+    them."""
     match config.strategy.name:
         case "bounded":
             return strategy("bounded", deviations=config.strategy.deviations)
         case "ranked":
-            return ranked(run, changed, inferring, library_of(config, run.facts), early)
+            return ranked(run, changed, inferring, library_of(config, run.facts), early, on_ranking)
         case "pathfinder":
             return strategy("pathfinder", facts=run.facts)
         case "witcher":
@@ -235,10 +237,11 @@ def ranked(
     inferring: Infer | None = None,
     library: Callable[[StaticSite], bool] | None = None,
     early: int = 0,
+    on_ranking: Callable[[], None] = always,
 ) -> Ranked:
     """The ranked strategy."""
     holds_site = changed.holds_site if changed is not None else None
-    return Ranked(run.facts, inferring or InferOnce(run), measure_deviance, holds_site, library, early)
+    return Ranked(run.facts, inferring or InferOnce(run), measure_deviance, holds_site, library, early, on_ranking)
 
 
 def early_states(budget: Budget) -> int:

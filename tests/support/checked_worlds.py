@@ -153,7 +153,13 @@ def without_times(found: SearchResult) -> SearchResult:
     def timeless(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
         return tuple(replace(f, verdict=replace(f.verdict, seconds=0.0)) for f in findings)
 
-    return replace(found, seconds=0.0, findings=timeless(found.findings), uncertain=timeless(found.uncertain))
+    return replace(
+        found,
+        seconds=0.0,
+        findings=timeless(found.findings),
+        uncertain=timeless(found.uncertain),
+        discoveries=tuple(replace(each, seconds=0.0) for each in found.discoveries),
+    )
 
 
 def two_stores(t: TraceBuilder) -> None:

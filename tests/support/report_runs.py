@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crashcheck.checker.results import (
+    Discovery,
     Edit,
     Finding,
     Fix,
@@ -17,6 +18,7 @@ from crashcheck.checker.results import (
     Location,
     NotInstrumented,
     Outcome,
+    Phase,
     RunResult,
     ScheduleStep,
     StateCounts,
@@ -378,6 +380,11 @@ FULL = run(
             verdict=GroupVerdict.UNTESTED,
         ),
     ),
+)
+FULL = replace(
+    FULL,
+    phases=(Phase("building", 1.25), Phase("recording", 0.5), Phase("checking", 3.5)),
+    discoveries=(Discovery(LEVEL_HASH.id, 12, 0.75), Discovery(UNCERTAIN.id, 1, 0.25)),
 )
 
 NASTY = "</script><script>alert(1)</script>[bold red]::error::\x1b[31m\x1b]0;pwn\x07\u202e{{7*7}}`\udcff&\"'\x00\r\n"

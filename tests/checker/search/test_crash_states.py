@@ -43,6 +43,16 @@ def test_findings_do_not_depend_on_the_number_of_workers(buggy: World) -> None:
     assert len(found[0].findings) == 1
 
 
+def test_a_search_notes_after_how_many_states_and_seconds_it_found_each_finding(buggy: World) -> None:
+    found = buggy.explore(jobs=1)
+    (when,) = found.discoveries
+    assert when.finding == found.findings[0].id
+    assert 0 < when.seconds <= found.seconds
+    cut_short = buggy.explore(jobs=1, budget=Budget(states=when.states))
+    assert len(cut_short.findings) == 1
+    assert when.states == 1 or not buggy.explore(jobs=1, budget=Budget(states=when.states - 1)).findings
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_budget_of_states_is_kept_exactly(buggy: World, jobs: int) -> None:
     found = buggy.explore(jobs=jobs, budget=Budget(states=5))

@@ -71,7 +71,8 @@ VERSION_1 = Path(__file__).parent / "version_1"
 @pytest.mark.parametrize(("name", "result"), [("clean", CLEAN), ("one", ONE), ("full", FULL)])
 def test_a_report_of_version_1_is_the_run_that_it_was_made_from(name: str, result: RunResult) -> None:
     """The files were written by the last crashcheck that wrote version 1."""
-    assert json_report.load((VERSION_1 / f"{name}.json").read_text("utf-8")) == result
+    known = replace(result, phases=(), discoveries=())  # it did not have these
+    assert json_report.load((VERSION_1 / f"{name}.json").read_text("utf-8")) == known
 
 
 def test_a_report_of_version_1_of_a_real_run_keeps_all_of_its_content() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from crashcheck.checker.budget import Progress
 from crashcheck.checker.results import Frame, RunResult
 from crashcheck.config import BudgetConfig
 from crashcheck.reports.formats.terminal import print_report, render
-from crashcheck.reports.progress import LiveProgress, status_line, time_left
+from crashcheck.reports.progress import LiveProgress, log_line, status_line, time_left
 from crashcheck.reports.view.run_view import build_view
 from support import golden
 from support.report_runs import CLEAN, FULL, ONE, SOURCES, hostile, many
@@ -73,6 +74,36 @@ def test_progress_is_silent_where_there_is_no_terminal() -> None:
     with LiveProgress(Console(file=buffer), BudgetConfig()) as progress:
         progress.update("checking", Progress(1.0, executed=4))
     assert buffer.getvalue() == ""
+
+
+class Log(io.StringIO):
+    """Where lines are written, and an event for the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        self.begun.set()
+        return written
+
+
+def test_a_log_gets_lines_with_the_phase_that_is_running() -> None:
+    log = Log()
+    progress = LiveProgress(Console(file=log), BudgetConfig(), log_every_s=0.001)
+    progress.update("ranking", None)
+    with progress:
+        assert log.begun.wait(60)
+    first = log.getvalue().splitlines()[0]
+    assert first.startswith("crashcheck: ranking  (")
+    assert first.endswith(" in this phase)")
+
+
+def test_a_line_of_a_log_tells_the_search_and_the_time_of_its_phase() -> None:
+    done = Progress(10.0, executed=400, pruned=12, failing=7, findings=1)
+    words = "crashcheck: checking  412 states  41/s  7 failing  1 finding  50 s left  (10 s in this phase)"
+    assert log_line("checking", done, BudgetConfig(60), 41.2, 10.0) == words
 
 
 def test_progress_shows_on_a_terminal_and_is_gone_after() -> None:
