@@ -24,8 +24,9 @@ BROKEN_OFF = ("interrupted", "disk-full")
 def render(view: RunView) -> str:
     """The document; the same view gives the same bytes.
 
-    A finding that counts is a failure; one that is known, suppressed or not proved is skipped, with the reason. A test
-    case "crash states" represents the search itself: it is an error where the search was broken off or has no verdict.
+    A finding that counts is a failure; one that is known, suppressed, not proved or a note is skipped, with the reason.
+    A test case "crash states" represents the search itself: it is an error where the search was broken off or has no
+    verdict.
     """
     shown = [*view.findings, *view.uncertain]
     stopped = next((fact.value for fact in view.run if fact.label == "stopped"), "")
@@ -67,7 +68,7 @@ def _case(suite: ET.Element, finding: FindingView) -> None:
         if finding.suppressed
         else f"not proved: {finding.uncertain}"
         if finding.uncertain
-        else finding.why_not
+        else finding.why_not or ("a note" if finding.level == "note" else "")
     )
     if reason:
         ET.SubElement(case, "skipped", message=_text(shorten(f"{reason}: {finding.message}", 1000)))

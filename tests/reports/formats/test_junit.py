@@ -53,6 +53,13 @@ def test_what_is_known_or_suppressed_is_skipped_with_the_reason() -> None:
     assert reasons == ["in the baseline", "suppressed"]
 
 
+def test_a_proved_finding_that_is_a_note_is_skipped() -> None:
+    suite = parsed(run(LEVEL_HASH, replace(LMDB, model="px86 tear=8")))
+    assert totals(suite) == (3, 1, 0, 1)
+    (skipped,) = suite.findall(".//skipped")
+    assert skipped.attrib["message"].startswith("a note: ")
+
+
 def test_a_run_without_a_verdict_is_an_error() -> None:
     unproved = parsed(run(uncertain=(UNCERTAIN,)))
     assert totals(unproved) == (2, 0, 1, 1)
