@@ -11,10 +11,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from crashcheck.cache import cache_folder
 from crashcheck.errors import CrashcheckError
 
 _HOME = Path(__file__).resolve().parent
@@ -56,15 +56,6 @@ class RuntimeLibrary:
     archive: Path
     include: Path
     link: Path
-
-
-def cache_folder() -> Path:
-    """Return CRASHCHECK_CACHE, else the user's cache folder; it need not exist."""
-    chosen = os.environ.get("CRASHCHECK_CACHE")
-    if chosen:
-        return Path(chosen).absolute()
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "crashcheck"
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -136,6 +127,8 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
             target = work / (source.stem + suffix)
             calls.append([*command, *FLAGS, *extra, f"-I{INCLUDE}", "-c", str(source), "-o", str(target)])
             objects.append(target)
+    from concurrent.futures import ThreadPoolExecutor  # not for those who find it built
+
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(_run, calls))
     (work / "link").mkdir()

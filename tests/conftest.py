@@ -25,6 +25,12 @@ COMMANDS = {
 }
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """A few more processes than cores: many tests wait for programs that hang or for processes that end."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + (cores + 1) // 2
+
+
 @pytest.fixture(scope="session")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `crashcheck`, `crashcheck-cc` and `crashcheck-c++` of this checkout, installed or not."""
@@ -46,7 +52,8 @@ def built_example(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> B
     """`built_example(name)`: a copy of the example with its programs, the same for all processes of this test run."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    return BuiltExamples(shared / "built examples", commands)
+    # A folder whose name needs quoting.
+    return BuiltExamples(shared / "Beispiele für tests", commands)
 
 
 @pytest.fixture

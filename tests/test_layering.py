@@ -12,6 +12,7 @@ LAYERS = ("base", "runtime", "analyzer", "checker", "reports", "top")
 # The rooms of the analyser, each importing from those before it; `arrays` is for all of them.
 ANALYZER_ROOMS = ("compile", "trace", "persistence", "behaviours", "concurrency", "invariants")
 BASE = {
+    "cache",
     "command",
     "config",
     "config_values",

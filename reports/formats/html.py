@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
+from crashcheck.reports.formats import templates
 from crashcheck.reports.view import diagrams
 from crashcheck.reports.view.numbers import superscript
 from crashcheck.reports.view.run_view import RunView
@@ -37,13 +38,7 @@ def render(view: RunView) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("crashcheck.reports", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates.environment()
     environment.filters["code"] = _code
     environment.filters["sup"] = superscript
     environment.filters["of"] = _of

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
-from crashcheck.reports.formats import markup
+from crashcheck.reports.formats import markup, templates
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.failing_behaviour import StepView
 from crashcheck.reports.view.numbers import superscript
@@ -127,14 +127,9 @@ def _no_link(file: str, number: int) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("crashcheck.reports", "templates"),
-        autoescape=True,
+    environment = templates.environment(
         # Whatever a template shows is made safe for Markdown, unless one of the filters has done so.
         finalize=lambda value: value if isinstance(value, Markup) else markup.inline(str(value)),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     environment.filters |= {

@@ -11,24 +11,14 @@ from typing import Any
 import pytest
 
 from support import compilers
+from support.examples import NOT_COPIED, BuiltExamples
+from support.paths import EXAMPLES
 
-EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/expected.json"))
 TWINS = ("buggy", "fixed")
 
 
-@pytest.fixture(scope="session")
-def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The examples, in a folder whose name needs quoting; built programs of the checkout stay behind."""
-    folder = tmp_path_factory.mktemp("kopie für tests")
-    shutil.copytree(
-        EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("buggy", "fixed", "check", ".crashcheck")
-    )
-    return folder / "examples"
-
-
-def run(folder: Path, twin: str, depth: int, environment: dict[str, str]) -> tuple[int, dict[str, Any]]:
-    report = folder / f"{twin}.json"
+def run(folder: Path, twin: str, depth: int, report: Path, environment: dict[str, str]) -> tuple[int, dict[str, Any]]:
     command = ["crashcheck", "run", "-c", f"{twin}.toml", "--depth", str(depth), "--format", f"json={report}"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stdout + done.stderr
@@ -61,11 +51,12 @@ def test_there_are_the_promised_examples() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("twin", TWINS)
 def test_the_twin_has_exactly_the_expected_findings(
-    name: str, twin: str, copies: Path, environment: dict[str, str]
+    name: str, twin: str, built_example: BuiltExamples, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    of_both = json.loads((copies / name / "expected.json").read_text(encoding="utf-8"))
+    of_both = json.loads((EXAMPLES / name / "expected.json").read_text(encoding="utf-8"))
     expected = of_both[twin]
-    exit_code, report = run(copies / name, twin, of_both.get("depth", 1), environment)
+    depth = of_both.get("depth", 1)
+    exit_code, report = run(built_example(name), twin, depth, tmp_path / "report.json", environment)
     findings = report["findings"]
     assert [select(finding, known) for finding, known in zip(findings, expected["findings"], strict=False)] == expected[
         "findings"
@@ -94,12 +85,10 @@ def test_the_twins_differ_by_a_few_lines_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_the_example_builds_with_a_plain_compiler_without_a_warning(
-    name: str, compiler: str, copies: Path, tmp_path: Path
-) -> None:
+def test_the_example_builds_with_a_plain_compiler_without_a_warning(name: str, compiler: str, tmp_path: Path) -> None:
     cc, cxx = compilers.named(compiler)
     folder = tmp_path / name
-    shutil.copytree(copies / name, folder)
+    shutil.copytree(EXAMPLES / name, folder, ignore=NOT_COPIED)
     flags = "-O1 -g -Wall -Wextra -Werror"
     make = ["make", "-s", f"CC={cc}", f"CXX={cxx}", f"CFLAGS={flags}", f"CXXFLAGS={flags}"]
     done = subprocess.run(make, cwd=folder, capture_output=True, text=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import platform
 from typing import Any
 
 from crashcheck import __version__
@@ -17,6 +15,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    import importlib.metadata
+    import platform
+
     print(f"crashcheck {__version__}")
     print(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
     for name in ("llvmlite", "numpy", "networkx", "pyelftools", "ziglang"):
