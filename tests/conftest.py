@@ -25,6 +25,7 @@ COMMANDS = {
 }
 
 
+@pytest.hookimpl(optionalhook=True)  # there without pytest-xdist too
 def pytest_xdist_auto_num_workers() -> int:
     """A few more processes than cores: many tests wait for programs that hang or for processes that end."""
     cores = len(os.sched_getaffinity(0))

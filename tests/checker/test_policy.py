@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.baseline import Known, matched, read_baseline, updated, write_baseline
-from crashcheck.checker.policy import FailOn, Suppression, accepted, fails, in_comments, judge, undecided
-from crashcheck.checker.results import Finding, RunResult, StopReason
+from crashcheck.analyzer.compile.facts import ProgramFacts, Site, UnitFacts
+from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
+from crashcheck.checker.baseline import (
+    Known,
+    load_baseline,
+    matched,
+    read_baseline,
+    save_baseline,
+    updated,
+    write_baseline,
+)
+from crashcheck.checker.policy import (
+    REASON_CHARS,
+    FailOn,
+    Suppression,
+    accepted,
+    checked_nothing,
+    fails,
+    in_comments,
+    judge,
+    rules_of,
+    undecided,
+)
+from crashcheck.checker.results import HALF_STORE, Finding, RunResult, StopReason
+from crashcheck.config import load
 from crashcheck.errors import CrashcheckError
 from support.report_runs import ALL, LEVEL_HASH, LMDB, ONE, UNCERTAIN, run
 
@@ -77,6 +100,18 @@ def test_findings_without_likenesses_are_distinguished_by_id_alone() -> None:
     assert matched((replace(bare, id="c3"),), (known(bare),)) == {}
 
 
+def test_a_finding_is_known_by_an_id_that_it_was_merged_with_or_had_before() -> None:
+    # At another place of the likenesses than its own, so that no likeness is equal.
+    assert matched((replace(HASH, id="c3", likenesses=("x", "y", "b2")),), (known(PAGES),)) == {0: 0}
+    assert matched((replace(HASH, id="c3", likenesses=()),), (known(replace(PAGES, likenesses=("x", "c3"))),)) == {0: 0}
+
+
+def test_a_finding_with_likenesses_is_known_beside_one_without() -> None:
+    bare = replace(PAGES, likenesses=())
+    assert matched((bare, replace(HASH, id="c3")), (known(HASH),)) == {1: 0}
+    assert matched((), (known(HASH),)) == {}
+
+
 def test_an_entry_that_was_not_met_is_fixed_only_if_the_search_went_to_its_end() -> None:
     whole = judge(run(HASH), baseline=(known(HASH), known(PAGES)))
     assert whole.warnings == (f"baseline: b2 was not met: it is fixed: {PAGES.message}",)
@@ -111,10 +146,40 @@ def test_an_updated_baseline_accepts_the_run_that_it_was_made_of() -> None:
     assert result.warnings == ()
 
 
+def test_an_updated_baseline_accepts_failures_that_are_not_proved() -> None:
+    result = accepted(judge(run(HASH, uncertain=(UNCERTAIN,)), baseline=()))
+    assert [finding.new for finding in (*result.findings, *result.uncertain)] == [False, False]
+    assert not undecided(result)
+
+
 def test_a_baseline_is_sorted_and_read_back_as_it_was_written() -> None:
-    text = write_baseline([known(PAGES, 'a "note" — é'), known(HASH)])
-    assert text == write_baseline([known(HASH), known(PAGES, 'a "note" — é')])
-    assert read_baseline(text, "b.json") == (known(HASH), known(PAGES, 'a "note" — é'))
+    bare = known(replace(LMDB, id="b1", likenesses=()))
+    text = write_baseline([known(PAGES, 'a "note" — é'), bare, known(HASH)])
+    assert text == write_baseline([known(HASH), known(PAGES, 'a "note" — é'), bare])
+    assert "— é" in text
+    assert read_baseline(text, "b.json") == (known(HASH), bare, known(PAGES, 'a "note" — é'))
+
+
+def test_a_saved_baseline_is_loaded_from_a_folder_that_was_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "folder" / "baseline.json"
+    for entries in ((known(HASH),), (known(HASH), known(PAGES))):
+        save_baseline(file, entries)
+        assert load_baseline(file, may_be_missing=False) == entries
+        assert [path.name for path in file.parent.iterdir()] == ["baseline.json"]
+
+
+def test_a_baseline_that_cannot_be_saved_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CrashcheckError) as caught:
+        save_baseline(tmp_path / "file" / "baseline.json", ())
+    assert caught.value.slug == "baseline-unwritable"
+
+
+def test_only_a_baseline_that_is_about_to_be_written_may_be_missing(tmp_path: Path) -> None:
+    assert load_baseline(tmp_path / "none.json", may_be_missing=True) == ()
+    with pytest.raises(CrashcheckError) as caught:
+        load_baseline(tmp_path / "none.json", may_be_missing=False)
+    assert caught.value.slug == "baseline-missing"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +187,7 @@ def test_a_baseline_is_sorted_and_read_back_as_it_was_written() -> None:
     ["", "[]", "{}", '{"version": 2, "findings": []}', '{"version": 1, "findings": [3]}', "[" * 100_000]
     + [
         f'{{"version": 1, "findings": [{entry}]}}'
-        for entry in ('{"id": ""}', '{"id": 1}', '{"id": "a", "likenesses": [1]}')
+        for entry in ('{"id": ""}', '{"id": 1}', '{"id": "a", "likenesses": ["x", 1]}')
     ],
 )
 def test_what_is_no_baseline_is_refused(text: str) -> None:
@@ -172,6 +237,85 @@ def test_a_comment_after_one_that_is_no_rule_is_read() -> None:
     assert [rule.line for rule in found] == [3]
 
 
+def test_each_comment_without_a_meaning_is_reported() -> None:
+    _, warnings = in_comments("t.c", ("// crashcheck: ignore x", "// crashcheck: ignore[no] x"))
+    assert [warning.split(": ")[0] for warning in warnings] == ["t.c:1", "t.c:2"]
+
+
+def test_a_comment_at_the_end_of_a_file_is_about_no_line_of_it() -> None:
+    (rule,), _ = in_comments("t.c", ("x();", "// crashcheck: ignore[*] nothing follows"))
+    assert rule.line == 3
+
+
+def test_a_long_reason_is_cut() -> None:
+    (rule,), _ = in_comments("t.c", (f"x(); // crashcheck: ignore[*] {'r' * 1000}",))
+    assert rule.reason == "r" * REASON_CHARS
+    assert REASON_CHARS == 300
+
+
+# -- where comments are read
+
+
+def program(*units: UnitFacts) -> ProgramFacts:
+    return ProgramFacts(dict(enumerate(units, 1)), (), (), ())
+
+
+def unit(source: Path, *included: Path) -> UnitFacts:
+    sites = tuple(Site("store", (SourcePosition(str(file), 1, 1, "f"),)) for file in included)
+    return UnitFacts(str(source), str(source.parent), "clang", "llvmlite", sites)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The folder of a crashcheck.toml in a repository."""
+    folder = tmp_path / "repository" / "project"
+    folder.mkdir(parents=True)
+    (folder.parent / ".git").mkdir()
+    (folder / "crashcheck.toml").write_text(
+        '[workload]\ncommand = "./w"\n[pool]\nfiles = ["*"]\n[check]\ncommand = "./c"\n'
+        '[[suppress]]\nfile = "a"\nreason = "old"\n[[suppress]]\nfile = "b"\nreason = "older"\n'
+    )
+    return folder
+
+
+def commented(file: Path) -> Path:
+    """A file with one rule and one comment that is none."""
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("x(); // crashcheck: ignore[*] known\ny(); // crashcheck: ignore\n")
+    return file
+
+
+def test_comments_of_each_source_of_the_repository_are_read(project: Path) -> None:
+    source, header = commented(project / "main.c"), commented(project.parent / "lib" / "table.h")
+    location, other = commented(project / "lost.c"), commented(project / "kept.c")
+    assert HASH.other is not None
+    finding = replace(
+        HASH,
+        location=replace(HASH.location, file=location.name),
+        other=replace(HASH.other, file=other.name),
+    )
+    alone = replace(UNCERTAIN, location=replace(UNCERTAIN.location, file=commented(project / "alone.c").name))
+    rules = rules_of(
+        load(project), program(unit(source, header)), run(finding, uncertain=(replace(alone, other=None),))
+    )
+    places = [str(header), "alone.c", "kept.c", "lost.c", "main.c"]
+    assert [rule.where for rule in rules.suppressions] == [
+        "[[suppress]] 1",
+        "[[suppress]] 2",
+        *(f"{place}:1" for place in places),
+    ]
+    assert [warning.split(": ")[0] for warning in rules.warnings] == [f"{place}:2" for place in places]
+
+
+def test_no_file_outside_the_repository_is_read(project: Path, tmp_path: Path) -> None:
+    outside = commented(tmp_path / "secret.c")
+    (project / "link.c").symlink_to(outside)
+    nowhere = replace(HASH, location=replace(HASH.location, file=""), other=None)
+    rules = rules_of(load(project), program(unit(outside, project / "link.c", Path("<built-in>"))), run(nowhere))
+    assert [rule.where for rule in rules.suppressions] == ["[[suppress]] 1", "[[suppress]] 2"]
+    assert rules.warnings == ()
+
+
 def test_only_comments_are_read() -> None:
     assert in_comments("t.c", ('puts("crashcheck: ignore[*] x");', "// crashcheck is nice")) == ((), ())
 
@@ -205,6 +349,11 @@ def test_a_rule_that_does_not_fit_is_stale(rule: Suppression) -> None:
     assert cut.warnings[0].endswith("met nothing in this run, which was cut short")
 
 
+def test_a_rule_does_not_fit_a_finding_with_one_place_elsewhere() -> None:
+    judged = judge(run(replace(HASH, other=None)), (Suppression("r", "why", file="lib/*"),))
+    assert judged.findings[0].suppressed == ""
+
+
 def test_a_file_pattern_or_an_id_suppresses() -> None:
     for rule in (Suppression("r", "old", file="src/*"), Suppression("r", "old", id="a1")):
         judged = judge(run(HASH, UNCERTAIN), (rule,))
@@ -214,3 +363,15 @@ def test_a_file_pattern_or_an_id_suppresses() -> None:
 def test_what_the_change_touches_is_reported_first() -> None:
     judged = judge(run(HASH, replace(PAGES, in_diff=True)))
     assert [finding.id for finding in judged.findings] == ["b2", "a1"]
+
+
+def test_notes_are_reported_last() -> None:
+    halved = replace(HASH, model=f"px86 {HALF_STORE}")
+    assert halved.level == "note"
+    assert judge(run(halved, PAGES)).findings == (PAGES, halved)
+
+
+def test_states_equal_to_one_that_was_checked_count_as_checked() -> None:
+    assert not checked_nothing(run(states=replace(ALL, executed=0, pruned=1)))
+    assert not checked_nothing(run(states=replace(ALL, executed=1, pruned=1)))
+    assert checked_nothing(run(states=replace(ALL, executed=0, pruned=0)))
