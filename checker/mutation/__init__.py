@@ -2,5 +2,5 @@
 
 Returns mutants, their new crash states, and verdicts on many of these states by few runs of the check.
 
-Other rooms import `common_space`, `mutant_states`, `mutants` and `product_exploration`.
+Other rooms import `common_space`, `mutant_search`, `mutant_states`, `mutants` and `product_exploration`.
 """

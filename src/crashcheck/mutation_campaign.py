@@ -8,19 +8,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
 
 from crashcheck import pipeline
 from crashcheck.analyzer.persistence import build as build_graph
-from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.common_space import CommonSpace
-from crashcheck.checker.mutation.mutant_states import MutantStates, StateCount
+from crashcheck.checker.mutation.mutant_search import Fate, MutantProgress
+from crashcheck.checker.mutation.mutant_states import MutantStates
 from crashcheck.checker.mutation.mutants import Mutant, Persist, mutants, persists, without_persists
 from crashcheck.checker.mutation.product_exploration import Covering, ProductEnd, drawn
 from crashcheck.checker.oracles import Oracle, prepare
@@ -29,9 +28,7 @@ from crashcheck.checker.results import Location, Outcome, Verdict
 from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.search.loop import Loop
 from crashcheck.checker.search.protocol import Awaited, Candidate
-from crashcheck.checker.states.points import CrashPoint
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies import Plan
 from crashcheck.checker.subject import NoProvenance
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
@@ -39,8 +36,6 @@ from crashcheck.recording import RecordedRun, built, record_check_reads, record_
 from crashcheck.search_setup import check_uncrashed, executor_of, strategy_of
 from crashcheck.source import SourceTree
 
-MOST_COUNTED = 1_000_000  # new states of a mutant
-_FEW = 5_000  # new states that are likely to be all run
 _AHEAD = 4  # states submitted for each worker
 _FEW_RUN = 2_000  # new states of a mutant that are all run
 _AIMED_SHARE = 0.35  # of a mutant's seconds, for the states that the persistence graph points to
@@ -49,15 +44,6 @@ _FEW_TO_GO_THROUGH = 1_000  # states of a moment, from which the new ones are pi
 _MOMENT_S = 20.0  # for the runs that decide one moment
 _BESIDE = 32  # new states that are run after each stretch is explored: one may fail long before all are decided
 _SAMPLED = 64  # states of a mutant that nothing but explored runs decided, and that are run as well
-
-
-class Fate(StrEnum):
-    FOUND = "found"  # a crash state failed, twice
-    EQUIVALENT = "equivalent"  # by the persistence graph, it has no crash state that the original does not have
-    HARMLESS = (
-        "harmless"  # every crash state that only the mutant has was run, or ends as one that was run; none failed
-    )
-    SURVIVED = "survived"  # none failed before the budget was used up, or before the strategy had no more states
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +226,7 @@ class _Campaign:
         started = time.monotonic()
         original = self._recorded.subject.graph
         graph = build_graph(mutant.trace, original.model, original.options)
-        one = _MutantProgress(mutant, graph, MutantStates(self._common, original, graph))
+        one = MutantProgress(mutant, graph, MutantStates(self._common, original, graph))
         fate, verdict = self._search(one, aimed)
         persist = mutant.persist
         return MutantResult(
@@ -274,7 +260,7 @@ class _Campaign:
             for each in results
         ]
 
-    def _search(self, one: _MutantProgress, aimed: bool) -> tuple[Fate, Verdict | None]:
+    def _search(self, one: MutantProgress, aimed: bool) -> tuple[Fate, Verdict | None]:
         meter = Meter(self._budget)
         one.exposure.keep_on = within(lambda: meter.left_s)
         try:
@@ -282,7 +268,7 @@ class _Campaign:
         except OutOfTime:
             return Fate.SURVIVED, None
 
-    def _search_within(self, one: _MutantProgress, aimed: bool, meter: Meter) -> tuple[Fate, Verdict | None]:
+    def _search_within(self, one: MutantProgress, aimed: bool, meter: Meter) -> tuple[Fate, Verdict | None]:
         if not aimed:
             failed, spent = self._run(one, self._of_strategy(one, meter), meter)
             if failed is None and (spent or not self._is_all(one)):
@@ -308,7 +294,7 @@ class _Campaign:
         return Meter(Budget(None if seconds is None else seconds * share, self._budget.states))
 
     def _run(
-        self, one: _MutantProgress, states: Iterator[CrashState | None], meter: Meter
+        self, one: MutantProgress, states: Iterator[CrashState | None], meter: Meter
     ) -> tuple[Verdict | None, bool]:
         """The verdict of the first state that fails, twice; and whether the budget ended first."""
         ahead = _Ahead(one, states, meter, self._submit, _AHEAD * self._jobs)
@@ -323,7 +309,7 @@ class _Campaign:
             for _, fingerprint, ticket in ahead.waiting:
                 self._verdict(fingerprint, ticket)
 
-    def _submit(self, one: _MutantProgress, state: CrashState) -> _Submitted | None:
+    def _submit(self, one: MutantProgress, state: CrashState) -> _Submitted | None:
         """Have a state checked; None if its image was met before with this mutant."""
         fingerprint = self._common.content.fingerprint(state)
         if not one.first_of(fingerprint):
@@ -331,7 +317,7 @@ class _Campaign:
         return state, fingerprint, None if fingerprint in self._known else self._executor.submit(state)
 
     def _explore(
-        self, one: _MutantProgress, all_: Iterator[CrashState | None], meter: Meter
+        self, one: MutantProgress, all_: Iterator[CrashState | None], meter: Meter
     ) -> tuple[Verdict | None, bool]:
         """As `_run`, of all moments: the new states of some are run, those of others decided by explored runs; between
         these some of `all_` states are run.
@@ -364,7 +350,7 @@ class _Campaign:
             self._contradicted = "a crash state failed that should have passed by that"
         return failed, False
 
-    def _count_explored(self, one: _MutantProgress, stretch: Sequence[int], outcome: ProductEnd) -> bool:
+    def _count_explored(self, one: MutantProgress, stretch: Sequence[int], outcome: ProductEnd) -> bool:
         """Take over what explored runs showed of a stretch of moments; whether that decided it."""
         one.ends += outcome.ends
         if outcome.passes:
@@ -376,7 +362,7 @@ class _Campaign:
             self._unexplored = outcome.why
         return False
 
-    def _sample(self, one: _MutantProgress) -> Iterator[CrashState]:
+    def _sample(self, one: MutantProgress) -> Iterator[CrashState]:
         """States that explored runs decided, of each moment in turn."""
         some = [drawn(one.exposure, clock, _SAMPLED) for clock in one.explored]
         many = 0
@@ -401,7 +387,7 @@ class _Campaign:
             self._failed_again.add(fingerprint)
         return fingerprint in self._failed_again
 
-    def _of_strategy(self, one: _MutantProgress, meter: Meter) -> Iterator[CrashState | None]:
+    def _of_strategy(self, one: MutantProgress, meter: Meter) -> Iterator[CrashState | None]:
         """Its states; None for one that the original has as well, so that the time is checked in between."""
         space = StateSpace(one.graph)
         plan = strategy_of(self._config, self._recorded).plan(space, lambda: meter.left_s)
@@ -409,7 +395,7 @@ class _Campaign:
         for choice in plan.choices():
             yield one.exposure.new(space, choice.state)
 
-    def _is_all(self, one: _MutantProgress) -> bool:
+    def _is_all(self, one: MutantProgress) -> bool:
         """Whether the strategy's states were all that are new."""
         if not one.count.whole:
             return False
@@ -439,10 +425,10 @@ class _Ahead:
 
     def __init__(
         self,
-        one: _MutantProgress,
+        one: MutantProgress,
         states: Iterator[CrashState | None],
         meter: Meter,
-        submit: Callable[[_MutantProgress, CrashState], _Submitted | None],
+        submit: Callable[[MutantProgress, CrashState], _Submitted | None],
         most: int,
     ) -> None:
         self._one = one
@@ -475,86 +461,3 @@ class _Ahead:
             self._over = True
         except OutOfTime:
             self._over = self.spent = True
-
-
-class _MutantProgress:
-    """A mutant, and how far its search has come."""
-
-    def __init__(self, mutant: Mutant, graph: PersistenceGraph, exposure: MutantStates) -> None:
-        self.mutant = mutant
-        self.graph = graph
-        self.exposure = exposure
-        # What changes during the search:
-        self.states = 0  # images that were checked
-        self.granules = 0  # among them all with losses in up to so many granules
-        self.each = False  # and every combination of what is exposed, with all and with nothing else persisted
-        self.decided = False  # every new state was run, or has the end of an explored run
-        self.proved = 0  # new states that explored runs decided
-        self.ends = 0  # of explored runs
-        self.explored: list[int] = []  # the moments that these decided
-        self.unexplored = ""  # why some moment was not decided
-        self.plan: Plan | None = None  # of the strategy, if its states are searched
-        self._seen: set[bytes] = set()  # fingerprints of images that were met
-        self._before_any = True  # every state so far is from before the first operation
-        self._count: StateCount | None = None
-
-    def first_of(self, fingerprint: bytes) -> bool:
-        """Whether an image has not been met; now it has."""
-        if fingerprint in self._seen:
-            return False
-        self._seen.add(fingerprint)
-        return True
-
-    def checked(self, point: CrashPoint) -> None:
-        self.states += 1
-        self._before_any &= not point.begun
-
-    def choices(self) -> Iterator[CrashState | None]:
-        """All new states; None where a random draw gives none."""
-        if self.count.value <= _FEW:
-            yield from self._in_order()
-            return
-        # Not the strategy's: most of its states are the original's, too.
-        drawn = self.exposure.drawn()
-        for state in chain(self._losses(), self._in_order()):
-            yield state
-            yield next(drawn, None)
-
-    def _losses(self) -> Iterator[CrashState]:
-        """Every combination of what is exposed, with all and with nothing else."""
-        for many in range(1, self.exposure.granules + 1):
-            yield from self.exposure.losses(many)
-        self.each = True
-
-    def _in_order(self) -> Iterator[CrashState]:
-        """All new states, and how far that has come."""
-        for many in range(1, self.exposure.granules + 1):
-            yield from self.exposure.lacking(many)
-            self.granules = many
-
-    @property
-    def count(self) -> StateCount:
-        """How many new states there are."""
-        if self._count is None:
-            self._count = self.exposure.count(MOST_COUNTED)
-        return self._count
-
-    def because(self, fate: Fate) -> str:
-        if fate is Fate.EQUIVALENT:
-            if not self.exposure.pieces():
-                return "every update persists when it did"
-            if not len(self.exposure.exposed):
-                return "the updates that persist later write what was there already"
-            return "each image that it may leave, the program may leave as well"
-        if fate is Fate.FOUND:
-            return ""
-        if fate is Fate.SURVIVED and (self.granules or self.each or self.unexplored):
-            tried = [f"not explored, as {self.unexplored}"] if self.unexplored else []
-            if self.each:
-                tried.append("each new loss with all else persisted and with nothing else")
-            if self.granules:
-                tried.append(f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)}")
-            return ", ".join(tried) + " among them" * (self.each or self.granules > 0)
-        if fate is Fate.SURVIVED and self.plan is not None:
-            return "; ".join(self.plan.notes)
-        return "all of them before the first operation" if self.states and self._before_any else ""

@@ -43,7 +43,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from crashcheck.mutation_campaign import Fate, mutate
+    from crashcheck.checker.mutation.mutant_search import Fate
+    from crashcheck.mutation_campaign import mutate
 
     jobs = jobs_of(args)
     config = override(
@@ -91,7 +92,7 @@ def main(args: argparse.Namespace) -> int:
 
 def row(result: MutantResult) -> str:
     """ "found       table.c:56  insert: fence deleted, after 5 states"."""
-    from crashcheck.mutation_campaign import Fate
+    from crashcheck.checker.mutation.mutant_search import Fate
 
     here = result.location
     many = "more than could be counted" if result.new is None else f"{result.new:,}"
@@ -112,7 +113,7 @@ def row(result: MutantResult) -> str:
 
 def summary(done: CampaignResult) -> str:
     """ "10 mutants: 9 found, 1 survived  (strategy ranked, model px86)"."""
-    from crashcheck.mutation_campaign import Fate
+    from crashcheck.checker.mutation.mutant_search import Fate
 
     counts = ", ".join(f"{done.count(fate)} {fate.value}" for fate in Fate if done.count(fate))
     many = len(done.results)
@@ -120,7 +121,7 @@ def summary(done: CampaignResult) -> str:
 
 
 def as_json(done: CampaignResult) -> dict[str, Any]:
-    from crashcheck.mutation_campaign import Fate
+    from crashcheck.checker.mutation.mutant_search import Fate
 
     return {
         "schema": _SCHEMA,

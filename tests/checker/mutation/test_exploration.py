@@ -24,6 +24,7 @@ from crashcheck.checker.exploration.product import Product
 from crashcheck.checker.images.image_folder import patch_image, write_image
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.common_space import CommonSpace
+from crashcheck.checker.mutation.mutant_search import Fate
 from crashcheck.checker.mutation.mutant_states import MutantStates
 from crashcheck.checker.mutation.mutants import mutants, persists
 from crashcheck.checker.mutation.product_exploration import (
@@ -37,7 +38,7 @@ from crashcheck.checker.states.granules import Granule, together
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState
 from crashcheck.config import Config, load, override
-from crashcheck.mutation_campaign import Fate, MutantResult, mutate
+from crashcheck.mutation_campaign import MutantResult, mutate
 from crashcheck.runtime import exploration
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
 from crashcheck.runtime.exploration import TABLE, Explored, OpenGranule, read_table, write_table

@@ -24,13 +24,14 @@ from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.common_space import CommonSpace
+from crashcheck.checker.mutation.mutant_search import Fate, MutantProgress
 from crashcheck.checker.mutation.mutant_states import MutantStates, StateCount
 from crashcheck.checker.mutation.mutants import Change, Mutant, What, mutants, persists, without_persists
 from crashcheck.checker.results import Location
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.config import load, override
 from crashcheck.interruption import KeepOn, always
-from crashcheck.mutation_campaign import Fate, _MutantProgress, mutate
+from crashcheck.mutation_campaign import mutate
 from crashcheck.recording import RecordedRun, record_run
 from crashcheck.runtime.trace_format import FenceKind, Kind
 from crashcheck.source import SourceTree
@@ -338,7 +339,7 @@ def test_states_are_gone_through_once_whether_they_are_few_or_many(builder: Trac
     trace = builder.trace()
     exposure = exposure_of(trace, What.FENCE)
     mutant = next(mutants(trace, persists(trace, alone)))
-    one = _MutantProgress(mutant, build(mutant.trace, "px86"), exposure)
+    one = MutantProgress(mutant, build(mutant.trace, "px86"), exposure)
     with patch("crashcheck.mutation_campaign._FEW", 7 if few else 6):
         chosen = list(one.choices())
     every = list(exposure.all())
@@ -358,7 +359,7 @@ def test_nothing_is_reported_on_the_states_of_a_mutant_that_none_was_run_of(buil
     builder.end(1)
     trace = builder.trace()
     mutant = next(mutants(trace, persists(trace, alone)))
-    one = _MutantProgress(mutant, build(mutant.trace, "px86"), exposure_of(trace, What.FENCE))
+    one = MutantProgress(mutant, build(mutant.trace, "px86"), exposure_of(trace, What.FENCE))
     assert one.because(Fate.SURVIVED) == ""
 
 

@@ -52,76 +52,40 @@ def check_laws(world: World) -> None:
     )
 
 
-@SETTINGS
-@given(memory_programs())
-def test_px86_states_are_those_of_brute_force(case: tuple[First, Program]) -> None:
+def same_states(case: tuple[First, Program], model: str) -> None:
     first, program = case
+    brute_force = {"px86": reference.px86, "eadr": reference.eadr}[model]
     with tempfile.TemporaryDirectory() as folder:
-        world = explore(Path(folder), first, program, "px86")
-        assert world.distinct == reference.px86(first, program)
+        world = explore(Path(folder), first, program, model)
+        assert world.distinct == brute_force(first, program)
         check_laws(world)
 
 
-@SETTINGS
-@given(memory_programs())
-def test_eadr_states_are_those_of_brute_force(case: tuple[First, Program]) -> None:
+def same_states_of_pages(case: tuple[First, Program], tear: int, files: str) -> None:
     first, program = case
     with tempfile.TemporaryDirectory() as folder:
-        world = explore(Path(folder), first, program, "eadr")
-        assert world.distinct == reference.eadr(first, program)
+        expected = reference.page_cache(first, program, tear, files == "posix", limit=600)
+        assume(expected is not None)
+        world = explore(Path(folder), first, program, "page-cache", Options(tear, files))
+        assert world.distinct == expected
         check_laws(world)
+
+
+@pytest.mark.parametrize("model", ["px86", "eadr"])
+@pytest.mark.parametrize("names", [False, True], ids=["", "names change"])
+def test_states_are_those_of_brute_force(model: str, names: bool) -> None:
+    SETTINGS(given(memory_programs(names=names))(lambda case: same_states(case, model)))()
 
 
 @pytest.mark.parametrize(("tear", "files"), [(0, "ext4"), (512, "ext4"), (4096, "posix")])
 def test_page_cache_states_are_those_of_brute_force(tear: int, files: str) -> None:
-    @SETTINGS
-    @given(page_programs())
-    def compare(case: tuple[First, Program]) -> None:
-        first, program = case
-        with tempfile.TemporaryDirectory() as folder:
-            expected = reference.page_cache(first, program, tear, files == "posix", limit=600)
-            assume(expected is not None)
-            world = explore(Path(folder), first, program, "page-cache", Options(tear, files))
-            assert world.distinct == expected
-            check_laws(world)
-
-    compare()
-
-
-@SETTINGS
-@given(memory_programs(names=True))
-def test_px86_states_are_those_of_brute_force_where_names_change(case: tuple[First, Program]) -> None:
-    first, program = case
-    with tempfile.TemporaryDirectory() as folder:
-        world = explore(Path(folder), first, program, "px86")
-        assert world.distinct == reference.px86(first, program)
-        check_laws(world)
-
-
-@SETTINGS
-@given(memory_programs(names=True))
-def test_eadr_states_are_those_of_brute_force_where_names_change(case: tuple[First, Program]) -> None:
-    first, program = case
-    with tempfile.TemporaryDirectory() as folder:
-        world = explore(Path(folder), first, program, "eadr")
-        assert world.distinct == reference.eadr(first, program)
-        check_laws(world)
+    SETTINGS(given(page_programs())(lambda case: same_states_of_pages(case, tear, files)))()
 
 
 @pytest.mark.parametrize(("tear", "files"), [(0, "ext4"), (512, "ext4"), (4096, "posix")])
 def test_page_cache_states_are_those_of_brute_force_where_names_change(tear: int, files: str) -> None:
-    @settings(SETTINGS, max_examples=20)
-    @given(page_programs(names=True))
-    def compare(case: tuple[First, Program]) -> None:
-        first, program = case
-        with tempfile.TemporaryDirectory() as folder:
-            expected = reference.page_cache(first, program, tear, files == "posix", limit=600)
-            assume(expected is not None)
-            world = explore(Path(folder), first, program, "page-cache", Options(tear, files))
-            assert world.distinct == expected
-            check_laws(world)
-
-    compare()
+    few = settings(SETTINGS, max_examples=20)
+    few(given(page_programs(names=True))(lambda case: same_states_of_pages(case, tear, files)))()
 
 
 @pytest.mark.parametrize("first_end", [100, 4096, 4312])

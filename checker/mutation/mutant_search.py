@@ -1,0 +1,109 @@
+"""One mutant, and how far its search for a crash state that fails has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import chain
+
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.checker.mutation.mutant_states import MutantStates, StateCount
+from crashcheck.checker.mutation.mutants import Mutant
+from crashcheck.checker.states.points import CrashPoint
+from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.strategies import Plan
+
+MOST_COUNTED = 1_000_000  # new states of a mutant
+_FEW = 5_000  # new states that are likely to be all run
+
+
+class Fate(StrEnum):
+    FOUND = "found"  # a crash state failed, twice
+    EQUIVALENT = "equivalent"  # by the persistence graph, it has no crash state that the original does not have
+    HARMLESS = (
+        "harmless"  # every crash state that only the mutant has was run, or ends as one that was run; none failed
+    )
+    SURVIVED = "survived"  # none failed before the budget was used up, or before the strategy had no more states
+
+
+class MutantProgress:
+    """A mutant, and how far its search has come."""
+
+    def __init__(self, mutant: Mutant, graph: PersistenceGraph, exposure: MutantStates) -> None:
+        self.mutant = mutant
+        self.graph = graph
+        self.exposure = exposure
+        # What changes during the search:
+        self.states = 0  # images that were checked
+        self.granules = 0  # among them all with losses in up to so many granules
+        self.each = False  # and every combination of what is exposed, with all and with nothing else persisted
+        self.decided = False  # every new state was run, or has the end of an explored run
+        self.proved = 0  # new states that explored runs decided
+        self.ends = 0  # of explored runs
+        self.explored: list[int] = []  # the moments that these decided
+        self.unexplored = ""  # why some moment was not decided
+        self.plan: Plan | None = None  # of the strategy, if its states are searched
+        self._seen: set[bytes] = set()  # fingerprints of images that were met
+        self._before_any = True  # every state so far is from before the first operation
+        self._count: StateCount | None = None
+
+    def first_of(self, fingerprint: bytes) -> bool:
+        """Whether an image has not been met; now it has."""
+        if fingerprint in self._seen:
+            return False
+        self._seen.add(fingerprint)
+        return True
+
+    def checked(self, point: CrashPoint) -> None:
+        self.states += 1
+        self._before_any &= not point.begun
+
+    def choices(self) -> Iterator[CrashState | None]:
+        """All new states; None where a random draw gives none."""
+        if self.count.value <= _FEW:
+            yield from self._in_order()
+            return
+        # Not the strategy's: most of its states are the original's, too.
+        drawn = self.exposure.drawn()
+        for state in chain(self._losses(), self._in_order()):
+            yield state
+            yield next(drawn, None)
+
+    def _losses(self) -> Iterator[CrashState]:
+        """Every combination of what is exposed, with all and with nothing else."""
+        for many in range(1, self.exposure.granules + 1):
+            yield from self.exposure.losses(many)
+        self.each = True
+
+    def _in_order(self) -> Iterator[CrashState]:
+        """All new states, and how far that has come."""
+        for many in range(1, self.exposure.granules + 1):
+            yield from self.exposure.lacking(many)
+            self.granules = many
+
+    @property
+    def count(self) -> StateCount:
+        """How many new states there are."""
+        if self._count is None:
+            self._count = self.exposure.count(MOST_COUNTED)
+        return self._count
+
+    def because(self, fate: Fate) -> str:
+        if fate is Fate.EQUIVALENT:
+            if not self.exposure.pieces():
+                return "every update persists when it did"
+            if not len(self.exposure.exposed):
+                return "the updates that persist later write what was there already"
+            return "each image that it may leave, the program may leave as well"
+        if fate is Fate.FOUND:
+            return ""
+        if fate is Fate.SURVIVED and (self.granules or self.each or self.unexplored):
+            tried = [f"not explored, as {self.unexplored}"] if self.unexplored else []
+            if self.each:
+                tried.append("each new loss with all else persisted and with nothing else")
+            if self.granules:
+                tried.append(f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)}")
+            return ", ".join(tried) + " among them" * (self.each or self.granules > 0)
+        if fate is Fate.SURVIVED and self.plan is not None:
+            return "; ".join(self.plan.notes)
+        return "all of them before the first operation" if self.states and self._before_any else ""
