@@ -106,7 +106,8 @@ PROGRAMS = {
         "c",
         "lib/tdb/include",
     ),
-    # Built by its reader: Debian's archive does not always hold the source. See README.md.
+    # Built by their readers: Debian's archive does not always hold the source. See README.md.
+    "qdbm": Program("", (), "libqdbm.a", "c"),
     "tokyocabinet": Program("", (), "libtokyocabinet.a", "c", libraries=("-lm",)),
 }
 
@@ -344,7 +345,7 @@ def _run(words: list[str], folder: Path, purpose: str, environment: dict[str, st
 
 def main() -> int:
     if len(sys.argv) != 3 or not (HERE / sys.argv[1]).is_dir():
-        print("usage: real_programs.py lmdb|tkrzw|kyotocabinet|tdb|tokyocabinet FOLDER", file=sys.stderr)
+        print("usage: real_programs.py lmdb|tkrzw|kyotocabinet|tdb|qdbm|tokyocabinet FOLDER", file=sys.stderr)
         return 2
     folder = lay_out(sys.argv[1], Path(sys.argv[2]).absolute(), crashcheck(), plain())
     for file in sorted(folder.glob("*.toml")):

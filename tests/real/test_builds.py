@@ -239,7 +239,7 @@ int main()
     std::cout << doc.dump() << doc.flatten().size() << nlohmann::json::to_cbor(doc).size();
 }
 """,
-        '{"a":[1,2.5,null,{"b":"c"},{"b":"c"}]}526',
+        '{"a":[1,2.5,null,{"b":"c"},{"b":"c"}]}521',
         cxx=True,
     ),
     "catch2": Build(
