@@ -377,6 +377,13 @@ def msync_of_another_page(t: TraceBuilder) -> None:
     one(t, P)
 
 
+@litmus("px86", "7", (P, Y), ALL)
+def msync_of_the_page_before(t: TraceBuilder) -> None:
+    one(t, P)
+    t.msync("a", 0, 4096)
+    one(t, Y)
+
+
 @litmus("px86", "7", (X, Y), ALL)
 def failed_msync(t: TraceBuilder) -> None:
     one(t, X)
@@ -405,6 +412,13 @@ def write_waits_for_fdatasync(t: TraceBuilder) -> None:
     t.write("a", X, b"\1" * 16)
     t.fdatasync("a")
     one(t, Y)
+
+
+@litmus("px86", "7", ("acked", X), {(0, -1), (0, 0), (0, 1), (1, 1)}, size=0)
+def write_that_grows_the_file_waits_for_fdatasync(t: TraceBuilder) -> None:
+    t.append("a", 0, b"\1" * 8)
+    t.fdatasync("a")
+    t.end(1)
 
 
 @litmus("px86", "sizes", (X, "size"), {(0, 3 * 4096), (1, 3 * 4096), (0, 4096), (1, 4096)})
@@ -457,6 +471,27 @@ def nt_store_fence_orders(t: TraceBuilder) -> None:
     t.nt_store("a", X, 8, 1)
     t.sfence()
     one(t, Y)
+
+
+@litmus("eadr", "eadr", ("acked", X), {(0, 0), (0, 1), (1, 1)})
+def synced_write_is_durable(t: TraceBuilder) -> None:
+    t.write("a", X, b"\1" * 8)
+    t.fdatasync("a")
+    t.end(1)
+
+
+@litmus(
+    "eadr",
+    "eadr",
+    ("acked", X, P, Q),
+    {(0, x, p, q) for x in (0, 1) for p in (0, 1) for q in (0, 1)} | {(1, x, 1, q) for x in (0, 1) for q in (0, 1)},
+)
+def write_waits_for_a_sync_of_its_page(t: TraceBuilder) -> None:
+    t.write("a", X, b"\1" * 8)
+    t.write("a", Q, b"\1" * 8)
+    t.write("a", P, b"\1" * 8)
+    t.sync(SyncKind.ODSYNC, "a", P, 8)
+    t.end(1)
 
 
 @litmus("eadr", "eadr", (X, Y), IN_ORDER)
