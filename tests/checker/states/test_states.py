@@ -49,6 +49,17 @@ def test_the_count_is_exact_far_beyond_what_can_be_listed(t: TraceBuilder) -> No
     assert (feasible.value, feasible.exact, feasible.note) == (2**100, True, "")
 
 
+def test_what_is_pending_is_found_among_very_many_pieces(t: TraceBuilder) -> None:
+    many_lines(t, 9000)
+    for line in range(0, 9000, 100):
+        t.clflush("a", 64 * line)
+    space = space_of(t)
+    event, durable_from = space.graph.event.tolist(), space.graph.durable_from.tolist()
+    for point in (0, 1, len(space.points) - 1):
+        at = int(space.points.event[point])
+        assert space.pending(point) == tuple(i for i in range(9000) if event[i] < at < durable_from[i])
+
+
 def test_a_state_is_counted_at_its_first_crash_point_only(t: TraceBuilder) -> None:
     many_lines(t, 3)
     t.clwb("a", 0)
