@@ -18,6 +18,7 @@ from crashcheck.reports.view.numbers import superscript
 from crashcheck.reports.view.run_view import RunView
 
 OPEN_FINDINGS = 5  # further ones start folded
+DRAWN_FINDINGS = 20  # further ones have their steps as a table only: a page of 100 findings is to stay below 1 MiB
 
 
 def render(view: RunView) -> str:
@@ -32,6 +33,7 @@ def render(view: RunView) -> str:
         policy=f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:; "
         "base-uri 'none'; form-action 'none'",
         open_findings=OPEN_FINDINGS,
+        drawn_findings=DRAWN_FINDINGS,
     )
     return page if page.endswith("\n") else page + "\n"
 

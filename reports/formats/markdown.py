@@ -136,6 +136,7 @@ def _environment() -> Environment:
         "code": markup.code,
         "code_cell": markup.code_cell,
         "prose": markup.prose,
+        "prose_cell": markup.prose_cell,
         "html": markup.html,
         "block": markup.block,
         "schedule": schedule_rows,

@@ -54,6 +54,12 @@ def prose(text: str, limit: int = 4 * LINE_CHARS) -> Markup:
     return Markup("").join(pieces)
 
 
+def prose_cell(text: str) -> Markup:
+    """As `prose`, within a cell of a table."""
+    parts = re.split(r"`([^`]*)`", line(text))
+    return Markup("").join(code_cell(part) if odd % 2 else _with_edges(part) for odd, part in enumerate(parts))
+
+
 def _with_edges(part: str) -> Markup:
     """As `inline`, with a space kept before and after."""
     if not part.strip():

@@ -22,6 +22,7 @@ UPDATES = LOOSE | {"durable", UNREACHED}
 _BEFORE_CRASH = UPDATES - {UNREACHED}
 LINE_BYTES = 64
 _STEPS_NAMED = 6  # of the steps that one flush or fence has an effect on
+_KEPT, _NOT_KEPT = ("persisted", "durable"), ("lost", UNREACHED)
 GAP_EVENTS = 3  # fewer events between two steps are definitions (stacks, files) as a rule, and no gap is shown
 
 
@@ -152,6 +153,7 @@ def culprits(finding: Finding) -> dict[int, str]:
         left = {i: step for i, step in enumerate(finding.schedule) if i not in tags}
         named = [i for i, step in left.items() if step.role == role]
         found = named or _at_site({i: step for i, step in left.items() if step.state in UPDATES}, place)
+        found = _with_fate(finding, tag, {i: left[i].state for i in found})
         if found:
             tags[found[-1]] = tag
     return tags
@@ -161,6 +163,12 @@ def _at_site(updates: Mapping[int, ScheduleStep | GraphNode], place: Location | 
     """The keys of the updates that were made at a place: of those that are not durable, if there are any."""
     at = [key for key, update in updates.items() if same_site(update.location, place)]
     return [key for key in at if updates[key].state != "durable"] or at
+
+
+def _with_fate(finding: Finding, tag: str, states: Mapping[int, str]) -> list[int]:
+    """Of the pieces of a store, which may be lost in part, those with the fate that the finding is about, if any."""
+    fates = ("persisted", "durable") if tag == "A" and finding.other is not None else ("lost", UNREACHED)
+    return [key for key, state in states.items() if state in fates] or list(states)
 
 
 def _chosen(finding: Finding, tags: dict[int, str], limit: int) -> list[int]:
@@ -182,7 +190,7 @@ def _label(step: ScheduleStep) -> str:
 
 
 def _lane_name(finding: Finding, step: ScheduleStep, files: int) -> str:
-    unit = f"{sentences.granule_word(finding.model)} {step.granule}" if step.granule >= 0 else "name and size"
+    unit = f"{sentences.granule_name(finding.model)} {step.granule}" if step.granule >= 0 else "name and size"
     return f"{unit} · {line(step.file, 60)}" if files > 1 else unit
 
 
@@ -356,7 +364,8 @@ def graph_view(finding: Finding) -> GraphView | None:
     kept = [finding.nodes[i] for i in sorted(sorted(range(len(finding.nodes)), key=rank)[:NODES_MAX])]
     tags: dict[int, str] = {}
     for tag, place in (("A", finding.location), ("B", finding.other)):
-        found = _at_site({i: node for i, node in enumerate(kept) if i not in tags}, place)
+        at = _at_site({i: node for i, node in enumerate(kept) if i not in tags}, place)
+        found = _with_fate(finding, tag, {i: kept[i].state for i in at})
         if found:
             tags[found[-1]] = tag
     return _graph(kept, finding.edges, finding.model, tags, len(finding.nodes), len(finding.nodes))
@@ -373,7 +382,7 @@ def _graph(
             node.state if node.state in UPDATES else "",
             sentences.FATE.get(node.state, ""),
             tags.get(at, ""),
-            f"{sentences.granule_word(model)} {node.granule}" if node.granule >= 0 else "name and size",
+            f"{sentences.granule_name(model)} {node.granule}" if node.granule >= 0 else "name and size",
         )
         for at, node in enumerate(kept)
     )

@@ -12,7 +12,7 @@ from crashcheck.checker import policy
 from crashcheck.checker.results import Discovery, Finding, Fix, GroupRow, GroupVerdict, Level, Location, RunResult
 from crashcheck.config import FILE_NAME
 from crashcheck.reports.view import sentences
-from crashcheck.reports.view.excerpts import Sources, StepFile, around, step_sources
+from crashcheck.reports.view.excerpts import Sources, StepFile, around, places, step_sources
 from crashcheck.reports.view.failing_behaviour import (
     STEPS_MAX,
     GraphView,
@@ -28,8 +28,8 @@ from crashcheck.reports.view.failing_behaviour import (
 from crashcheck.reports.view.numbers import human, percent, seconds_text
 from crashcheck.reports.view.text import block, line, valid
 
-STEPS_ALL_FINDINGS = 1200  # schedule steps shown in one report; keeps 100 findings under 2 MiB of HTML
-STEPS_MIN = 12
+STEPS_ALL_FINDINGS = 1000  # schedule steps shown in one report; keeps 100 findings under 1 MiB of HTML
+STEPS_MIN = 8
 STACK_MAX = 8
 CALLS_MAX = 2
 CONTEXT_LINES = 2
@@ -103,6 +103,7 @@ class FixView:
     verified: str
     cost: str  # "24 flushes and 24 fences more in the run"
     patch: tuple[str, ...]  # "buggy.c:42 + fence();", one for each line put in
+    diff: tuple[str, ...]  # the same as the rows of a diff, beside the line that they are put at, where that is known
     no_edit: str
 
 
@@ -129,6 +130,7 @@ class FindingView:
     crash_place: PlaceView | None
     story: tuple[str, ...]
     outcome: str
+    breaks: str  # the first line that the check printed, or how it ended
     output: tuple[str, ...]
     output_cut: str  # a sentence if the output is not whole, or ""
     replay: str
@@ -341,6 +343,7 @@ def _finding(
         crash_place=_place(crash, "", "crash point", sources) if crash is not None else None,
         story=_story(finding, schedule),
         outcome=sentences.outcome(finding.verdict),
+        breaks=next((row.strip() for row in output if row.strip()), "") or sentences.outcome(finding.verdict),
         output=output,
         output_cut="cut: " + (f"{left_out:,} characters left out here" if left_out else "the check printed more")
         if left_out or finding.verdict.output_truncated
@@ -355,11 +358,29 @@ def _finding(
         schedule=schedule,
         step_sources=step_sources(finding, schedule, sources),
         graph=graph_view(finding),
-        fix=_fix(finding.fix),
+        fix=_fix(finding),
     )
 
 
-def _fix(fix: Fix | None) -> FixView | None:
+def _diff(finding: Finding, fix: Fix) -> tuple[str, ...]:
+    """The edits as rows of a diff, each after a row that names its line."""
+    known = {(place.file, place.line): place.text for place in places(finding) if place.text}
+    rows: list[str] = []
+    for edit in fix.edits:
+        put = [f"+{text}" for text in edit.text.split("\n")]
+        indent = edit.text[: len(edit.text) - len(edit.text.lstrip())]
+        there = known.get((edit.file, edit.line))
+        beside = [f" {indent}{there}"] if there else []
+        rows.append(f"@@ {edit.file}:{edit.line} @@")
+        if edit.replaces:
+            rows += [f"-{edit.replaces}", *put]
+        else:
+            rows += [*put, *beside] if edit.insert_before else [*beside, *put]
+    return tuple(line(text, 200) for text in rows[:PATCH_LINES])
+
+
+def _fix(finding: Finding) -> FixView | None:
+    fix = finding.fix
     if fix is None:
         return None
     counts = (
@@ -379,6 +400,7 @@ def _fix(fix: Fix | None) -> FixView | None:
         line(fix.verified, 400),
         f"{' and '.join(added)} more in the recorded run" if added else "",
         tuple(line(text, 200) for text in patch[:PATCH_LINES]),
+        _diff(finding, fix),
         line(fix.no_edit, 300),
     )
 

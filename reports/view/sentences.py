@@ -83,6 +83,12 @@ def granule_word(model: str) -> str:
     return "line"
 
 
+def granule_name(model: str) -> str:
+    """As `granule_word`, where nothing around it shows what kind of line is meant."""
+    word = granule_word(model)
+    return "cache line" if word == "line" else word
+
+
 def model_sentence(model: str) -> str:
     """What a finding's model assumes, in a sentence."""
     if model.startswith("page-cache"):

@@ -79,8 +79,8 @@ def test_the_page_is_well_formed_and_reaches_for_nothing_outside(result: RunResu
 
 
 @pytest.mark.parametrize("result", [many(100), long_names(100)], ids=["c", "c++"])
-def test_a_hundred_findings_stay_under_two_mebibytes(result: RunResult) -> None:
-    assert len(html.render(build_view(result, SOURCES)).encode("utf-8")) < 2 * 2**20
+def test_a_hundred_findings_stay_under_one_mebibyte(result: RunResult) -> None:
+    assert len(html.render(build_view(result, SOURCES)).encode("utf-8")) < 2**20
 
 
 def test_hostile_text_is_escaped_and_bounded() -> None:

@@ -84,7 +84,7 @@ def test_the_page_holds_the_elements_that_were_meant() -> None:
     page = Page(rendered(FULL))
     assert page.open == []
     assert set(page.tags) <= MADE
-    assert page.tags.count("details") == 5  # four findings and the warnings
+    assert page.tags.count("details") == 10  # four findings, each with its schedule; the warnings; the search
     assert page.tags.count("tr") == 5
     assert "A  212  survived  token.valid = 01" in "".join(page.code)
     assert "crashcheck replay cc1-aaaacmjrf2hqyq3wo5sgk3tfmq\n" in page.code
@@ -92,14 +92,14 @@ def test_the_page_holds_the_elements_that_were_meant() -> None:
 
 def test_what_was_not_covered_is_listed_before_the_findings() -> None:
     text = rendered(FULL)
-    assert text.index("not instrumented") < text.index("| 1 | Ordering")
+    assert text.index("not instrumented") < text.index("| 1 | `src/level_hash.c:9`")
 
 
 def test_what_is_known_or_suppressed_is_listed_apart() -> None:
     known, accepted = replace(LMDB, new=False), replace(RECORD, suppressed="by design | *really*")
     text = rendered(run(LEVEL_HASH, known, accepted))
     page = Page(text)
-    assert "<details><summary>2 known or suppressed</summary>" in text
+    assert "<details><summary>2 that do not count</summary>" in text
     assert "suppressed: by design | *really*" in page.plain
     assert "cc1-aibacmjrgm4dsnzxgezdgnbv" not in text
 
@@ -112,7 +112,8 @@ def test_hostile_text_adds_no_element_link_or_mention(limit: Limit) -> None:
     page = Page(text)
     assert page.open == []
     assert set(page.tags) <= MADE
-    assert page.attributes <= {("class", "language-text"), ("class", "language-sh"), ("open", ""), ("style", None)}
+    languages = {("class", f"language-{name}") for name in ("text", "sh", "diff")}
+    assert page.attributes <= {*languages, ("open", ""), ("style", None)}
     assert page.comments == []
     assert page.tags.count("h3") == 1
     assert page.tags.count("tr") == 3
@@ -171,7 +172,7 @@ def check_inert(trick: str) -> None:
     assert set(page.tags) <= MADE
     assert page.comments == []
     assert page.tags.count("tr") == 5
-    assert page.tags.count("details") == 4
+    assert page.tags.count("details") == 7
     assert not re.search(r"@\w|(?<!\w)#\d|GH-\d|://|www\.", page.plain)
 
 
@@ -240,3 +241,13 @@ def test_places_link_to_the_commit_that_was_tested() -> None:
     url = f"https://github.com/o/r/blob/{'0' * 40}/db/src/level%20%28hash%29%3E.c#L9"
     assert f"[`src/level_hash.c:9`](<{url}>)" in text
     assert link("/usr/include/x.h", 3) == ""
+
+
+def test_a_finding_begins_with_what_breaks_where_and_the_fix_and_its_schedule_is_folded() -> None:
+    text = rendered(run(FIXED))
+    order = ["**What breaks:** `check: slot 5 of bucket 17 is valid`", "- **A** survived", "**Suggested fix:**"]
+    order += ["```diff\n@@ ", "Reproduce:", "<details><summary>How the crash happens", "```text\n   201  mark"]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    (rows,) = re.findall(r"```diff\n(.*?)```", text, re.DOTALL)
+    assert any(row.startswith("+") for row in rows.split("\n"))

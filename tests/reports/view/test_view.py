@@ -92,7 +92,7 @@ def test_a_finding_without_other_store_crash_place_stack_and_graph_is_shown() ->
 
 @pytest.mark.parametrize(
     ("model", "word"),
-    [("px86", "line 41"), ("page-cache", "page 41"), ("page-cache tear=512", "sector 41"), ("eadr", "line 41")],
+    [("px86", "cache line 41"), ("page-cache", "page 41"), ("page-cache tear=512", "sector 41"), ("eadr", "cache line 41")],
 )
 def test_lanes_are_named_after_what_the_model_persists_in_order(model: str, word: str) -> None:
     assert build_view(run(replace(LEVEL_HASH, model=model))).findings[0].schedule.lanes[0].label == word
@@ -101,7 +101,7 @@ def test_lanes_are_named_after_what_the_model_persists_in_order(model: str, word
 def test_lanes_name_their_file_when_there_are_several() -> None:
     other = replace(LEVEL_HASH.schedule[1], file="other.pool")
     finding = build_view(run(replace(LEVEL_HASH, schedule=(*LEVEL_HASH.schedule, other)))).findings[0]
-    assert [lane.label for lane in finding.schedule.lanes][-1] == "line 41 · other.pool"
+    assert [lane.label for lane in finding.schedule.lanes][-1] == "cache line 41 · other.pool"
 
 
 def test_a_long_schedule_keeps_the_culprits_and_counts_what_it_leaves_out() -> None:
@@ -217,3 +217,18 @@ def test_groups_are_counted_by_what_became_of_them_and_not_by_members_that_sever
         "3 groups of update behaviours: 1 failing, 1 not tested, 1 without a crash state of its own; "
         f"{1 + GROUP.complete} explored to the end"
     )
+
+
+def test_the_letters_are_at_the_pieces_with_the_fate_that_the_finding_is_about() -> None:
+    """A store of several pieces may be lost in part: here the last piece of the other store survived."""
+    steps = list(LEVEL_HASH.schedule)
+    at = max(i for i, step in enumerate(steps) if step.role == "other" or step.location == LEVEL_HASH.other)
+    lost = replace(steps[at], role="other", state="lost")
+    pieces = (*steps[:at], lost, replace(lost, state="persisted", granule=lost.granule + 1), *steps[at + 1 :])
+    nodes = [node for node in LEVEL_HASH.nodes if node.location == LEVEL_HASH.other and node.state == "lost"]
+    more = (*LEVEL_HASH.nodes, replace(nodes[-1], id=99, state="persisted", granule=lost.granule + 1))
+    (finding,) = build_view(run(replace(LEVEL_HASH, schedule=pieces, nodes=more))).findings
+    assert {step.tag: step.state for step in finding.schedule.steps if step.tag} == {"A": "persisted", "B": "lost"}
+    assert finding.graph is not None
+    assert {node.tag: node.state for node in finding.graph.nodes if node.tag} == {"A": "persisted", "B": "lost"}
+    assert [place.role for place in finding.places] == ["survived", "lost"]
