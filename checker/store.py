@@ -113,7 +113,7 @@ class Store:
         """The folder of the newest recording whose trace has `digest`. Raises CrashcheckError(replay-no-recording)."""
         for run in self.newest():
             place = _read_manifest(run).get(digest)
-            if place is not None and (run / place).is_dir():
+            if place is not None and os.path.isdir(run / place):
                 return run / place
         hint = f"The last {KEPT_RUNS} runs are kept; run `crashcheck run` again and take the token it prints."
         raise CrashcheckError("replay-no-recording", f"No recording in {self.folder} has the trace {digest}.", hint)
@@ -145,7 +145,7 @@ def config_of(run: Path) -> str:
 def _read_manifest(run: Path) -> dict[str, str]:
     try:
         manifest = json.loads((run / _MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return {str(digest): str(place) for digest, place in manifest.items()} if isinstance(manifest, dict) else {}
 

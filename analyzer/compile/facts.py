@@ -276,7 +276,6 @@ class ProgramFacts:
 
 def read_sections(path: str) -> dict[str, list[bytes]] | None:
     """The facts sections of an ELF file; None if it cannot be read as one."""
-    from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
 
     try:
@@ -286,5 +285,5 @@ def read_sections(path: str) -> dict[str, list[bytes]] | None:
                 if section.name in (SECTION, PLAIN_SECTION):
                     found.setdefault(section.name, []).append(section.data())
             return found
-    except (OSError, ELFError):
+    except Exception:  # of a damaged file pyelftools raises errors of its parser, of zlib, of the codecs…
         return None

@@ -191,7 +191,7 @@ class AnticipatingInvariants:
             functions = {function for one in sites.values() for function in one.site.functions}
             if not named <= sites.keys() or not functions <= learned.codes.keys():
                 raise ValueError("it names sites or functions that it does not define")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CrashcheckError("learned-corrupt", f"{origin} is damaged: {error!r}.", _HINT) from error
         return learned
 

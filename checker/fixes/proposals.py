@@ -56,7 +56,7 @@ def newest(config: Path) -> Proposals | None:
             document = json.loads((run / _FILE).read_text(encoding="utf-8"))
             if document["version"] == _VERSION:
                 return Proposals(tuple(map(_proposed, document["findings"])), dict(document["sources"]))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
     return None
 

@@ -189,10 +189,16 @@ class Content:
             return None
         ids = added[self.graph.kind[added] == DATA]
         before = before if existed else 0
+        words, values = self._prints().words_after(ids)
         if size > before:
-            # what the smaller file hid shows now, from the word on in which it ended
-            ids = np.union1d(ids, held(before // WORD_BYTES * WORD_BYTES))
-        writes = _runs(*self._prints().words_after(ids), size)
+            # What the smaller file hid shows now, from the word on in which it ended. Pieces that reach there may have
+            # been overwritten in the words below it.
+            floor = before // WORD_BYTES
+            reached, shown = self._prints().words_after(np.union1d(ids, held(floor * WORD_BYTES)))
+            below, above = words < floor, reached >= floor
+            words = np.concatenate([words[below], reached[above]])
+            values = np.concatenate([values[below], shown[above]])
+        writes = _runs(words, values, size)
         if existed and size == before and not writes:
             return None
         return FilePatch(file.path, True, size, writes)

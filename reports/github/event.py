@@ -14,6 +14,7 @@ from crashcheck.errors import CrashcheckError
 EVENT_BYTES_MAX = 64 << 20
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
+_COUNT = re.compile(r"[0-9]{1,18}")
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -74,8 +75,8 @@ def read_event(environment: Mapping[str, str]) -> Event:
 
 
 def _run(number: object, attempt: object) -> tuple[int, int]:
-    known = str(number).isdecimal() and str(attempt).isdecimal()
-    return (int(str(number)), int(str(attempt))) if known else (0, 0)
+    known = [str(one) for one in (number, attempt) if _COUNT.fullmatch(str(one))]
+    return (int(known[0]), int(known[1])) if len(known) == 2 else (0, 0)
 
 
 def _payload(path: str) -> dict[str, Any]:

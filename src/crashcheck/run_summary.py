@@ -112,7 +112,6 @@ def _has_facts(library: str, facts: ProgramFacts, trace: Trace) -> bool:
 
 def _needed(path: str) -> Iterator[str]:
     """Names of the shared libraries that an ELF file needs; none for any other file."""
-    from elftools.common.exceptions import ELFError
     from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile
 
@@ -121,7 +120,7 @@ def _needed(path: str) -> Iterator[str]:
             for section in ELFFile(stream).iter_sections():
                 if isinstance(section, DynamicSection):
                     yield from (str(getattr(tag, "needed", "")) for tag in section.iter_tags("DT_NEEDED"))
-    except (OSError, ELFError):
+    except Exception:  # of a damaged file pyelftools raises errors of its parser, of zlib, of the codecs…
         return
 
 

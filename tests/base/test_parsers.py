@@ -1,21 +1,17 @@
 """Every parser takes any input: it returns a value or raises an error for users, and nothing else.
 
-Inputs are whole documents with a few changes, which get deeper than random bytes. `CRASHCHECK_FUZZ_EXAMPLES=100000`
-tries that many for each parser, with another seed each time.
+`support/fuzzing.py` makes the inputs; `CRASHCHECK_FUZZ_EXAMPLES=100000` tries that many for each parser.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crashcheck import config, diff
@@ -31,59 +27,12 @@ from crashcheck.checker.token import Level, Token
 from crashcheck.cli.init import TEMPLATE
 from crashcheck.cli.ops import parse_mix, parse_size, parse_templates
 from crashcheck.command import Command
-from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import json_report
 from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.trace_format import FlushKind
+from support.fuzzing import Edits, changed, changes, fuzzed, must_take
 from support.report_runs import FULL
 from support.tracing import TraceBuilder
-
-_WANTED = os.environ.get("CRASHCHECK_FUZZ_EXAMPLES", "")
-fuzzed = settings(
-    max_examples=int(_WANTED or 60),
-    derandomize=not _WANTED,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-
-_ODD = [
-    *(
-        b"",
-        b"\0",
-        b"\xff",
-        b"\xc3\xa9",
-        b"\xed\xb2\x80",
-        b"\n",
-        b"\\",
-        b"%",
-        b"'",
-        b'"',
-        b"{",
-        b"[",
-        b"]",
-        b"[[" * 3000,
-    ),
-    *(b"-1", b"0", b"9" * 40, b"9" * 5000, b"0x" + b"f" * 5000, b"1e400", b"nan", b"null", b"\\u0000"),
-    *(b"[[" * 3000, b"@@ -1 +1,99999999 @@\n", b"+"),
-]
-changes = st.lists(
-    st.tuples(st.floats(0, 1), st.integers(0, 12), st.one_of(st.sampled_from(_ODD), st.binary(max_size=8))), max_size=5
-)
-
-
-def changed(document: bytes, edits: list[tuple[float, int, bytes]]) -> bytes:
-    """The document with some bytes replaced: where (as a share of its length), how many, by what."""
-    for share, gone, new in edits:
-        at = int(share * len(document))
-        document = document[:at] + new + document[at + gone :]
-    return document
-
-
-def must_take(parse: Callable[[Any], object], value: Any) -> None:
-    with contextlib.suppress(CrashcheckError):
-        parse(value)
-
 
 CONFIG = (
     TEMPLATE.encode()
@@ -130,7 +79,7 @@ FACTS = facts.UnitFacts(
 
 @fuzzed
 @given(changes)
-def test_configurations(edits: list[tuple[float, int, bytes]]) -> None:
+def test_configurations(edits: Edits) -> None:
     text = changed(CONFIG, edits).decode("utf-8", "replace")
     must_take(partial(config.parse, path=Path("/project/crashcheck.toml")), text)
 
@@ -146,19 +95,19 @@ def test_values_of_options(text: str) -> None:
 
 @fuzzed
 @given(changes)
-def test_tokens(edits: list[tuple[float, int, bytes]]) -> None:
+def test_tokens(edits: Edits) -> None:
     must_take(Token.parse, changed(TOKEN, edits).decode("utf-8", "surrogateescape"))
 
 
 @fuzzed
 @given(changes)
-def test_diffs(edits: list[tuple[float, int, bytes]]) -> None:
+def test_diffs(edits: Edits) -> None:
     must_take(diff.parse, changed(DIFF, edits))
 
 
 @fuzzed
 @given(changes)
-def test_baselines(edits: list[tuple[float, int, bytes]]) -> None:
+def test_baselines(edits: Edits) -> None:
     must_take(
         partial(baseline.read_baseline, name="baseline.json"), changed(BASELINE, edits).decode("utf-8", "replace")
     )
@@ -166,7 +115,7 @@ def test_baselines(edits: list[tuple[float, int, bytes]]) -> None:
 
 @fuzzed
 @given(changes)
-def test_json_reports(edits: list[tuple[float, int, bytes]]) -> None:
+def test_json_reports(edits: Edits) -> None:
     def again(text: str) -> None:
         json_report.render(json_report.load(text))
 
@@ -175,13 +124,13 @@ def test_json_reports(edits: list[tuple[float, int, bytes]]) -> None:
 
 @fuzzed
 @given(changes)
-def test_program_facts(edits: list[tuple[float, int, bytes]]) -> None:
+def test_program_facts(edits: Edits) -> None:
     must_take(partial(facts.decode, origin="program"), changed(facts.encode(FACTS)[1], edits))
 
 
 @fuzzed
 @given(changes)
-def test_program_facts_with_a_valid_checksum(edits: list[tuple[float, int, bytes]]) -> None:
+def test_program_facts_with_a_valid_checksum(edits: Edits) -> None:
     with pytest.MonkeyPatch.context() as patch:
         document = changed(facts._pack(FACTS), edits)
         patch.setattr(facts, "_pack", lambda _: document)
@@ -191,7 +140,7 @@ def test_program_facts_with_a_valid_checksum(edits: list[tuple[float, int, bytes
 
 @fuzzed
 @given(changes)
-def test_operation_files(edits: list[tuple[float, int, bytes]]) -> None:
+def test_operation_files(edits: Edits) -> None:
     operations = Operations.of(changed(b"insert 1 a\nquery 1\n\ndelete 1\n", edits))
     assert all(
         operations.shown(ordinal + 1) == line.decode("utf-8", "replace").strip()

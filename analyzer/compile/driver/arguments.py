@@ -240,25 +240,36 @@ class Arguments:
         return [item for item in self.inputs if item.compiled]
 
 
-def expand(words: list[str], folder: str, depth: int = 0) -> list[str]:
-    """Response files (`@file`, GNU quoting) replaced by their words; one that cannot be read stays."""
-    if not any(word.startswith("@") for word in words) or depth > 16:
-        return words
+_MOST_RESPONSE_FILES = 2000  # as in GCC
+
+
+def expand(words: list[str], folder: str) -> list[str]:
+    """Response files (`@file`, GNU quoting) replaced by their words. One that names itself or cannot be read stays."""
     result: list[str] = []
-    for word in words:
-        if word.startswith("@"):
-            try:
-                with open(os.path.join(folder, word[1:]), encoding="utf-8", errors="surrogateescape") as stream:
-                    lexer = shlex.shlex(stream.read(), posix=True, punctuation_chars=False)
-            except OSError:
-                result.append(word)
-                continue
-            lexer.whitespace_split = True
-            lexer.commenters = ""
-            result.extend(expand(list(lexer), folder, depth + 1))
-        else:
+    left = _MOST_RESPONSE_FILES
+    rest: list[tuple[str, tuple[str, ...]]] = [(word, ()) for word in reversed(words)]  # and the files it is from
+    while rest:
+        word, files = rest.pop()
+        opens = left and word.startswith("@") and word not in files
+        within = _response(os.path.join(folder, word[1:])) if opens else None
+        if within is None:
             result.append(word)
+        else:
+            left -= 1
+            rest += ((inner, (*files, word)) for inner in reversed(within))
     return result
+
+
+def _response(path: str) -> list[str] | None:
+    """The words of a response file; None if there is none, or a quotation in it never ends."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            lexer = shlex.shlex(stream.read(), posix=True, punctuation_chars=False)
+        lexer.whitespace_split = True
+        lexer.commenters = ""
+        return list(lexer)
+    except (OSError, ValueError):
+        return None
 
 
 _OTHER_MODES = frozenset(

@@ -123,3 +123,23 @@ def test_a_file_that_only_grows_is_never_moved_piece_by_piece(tmp_path: Path, mo
     grown: Image = {"a": b"\1" * 4 + b"xyhidden" + bytes(4)}
     last = len(world.space.points) - 1
     assert apply({"a": b"\1" * 6}, world.content.durable(None, last)) == grown
+
+
+def test_a_file_that_grows_keeps_what_overwrote_the_word_before_its_old_end(tmp_path: Path) -> None:
+    first: First = {"a": b""}
+    program: Program = [
+        (1, "write", "a", 0, b"\1" * 20),
+        (1, "begin", "fsync", "a", 0, 0, 1, False),
+        (1, "end", 1),
+        (1, "write", "a", 15, b"\2"),
+        (1, "begin", "fsync", "a", 0, 0, 2, False),
+        (1, "end", 2),
+        (1, "write", "a", 20, b"\3" * 4),
+        (
+            1,
+            "mark",
+        ),
+    ]
+    world = explore(tmp_path, first, program, "page-cache")
+    last = {dict(image)["a"] for image, acked, _ in world.images if acked}
+    assert last == {b"\1" * 15 + b"\2" + b"\1" * 4 + tail for tail in (b"", b"\0" * 4, b"\3" * 4)}

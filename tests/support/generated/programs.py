@@ -10,7 +10,7 @@ from pathlib import Path
 from support.generated.states import Crashes, Model, State, TooManyStatesError
 from support.generated.steps import MASKS, PAGE, UNWATCHED, WATCHED, Machine, Step, masked_bytes
 
-MOST_SETS = 1500  # sets of pieces at one instant
+MOST_SETS = 4000  # sets of pieces at all instants of a program
 
 # How often each operation is tried, for programs that map memory and for those that write files.
 MEMORY = {
@@ -41,24 +41,31 @@ class Program:
 
 
 def generate(seed: int, models: tuple[Model, ...], has: frozenset[str]) -> Program:
-    """The program of a seed: long enough to be of interest, with at most MOST_SETS sets of pieces under each model."""
+    """The program of a seed, of few enough sets of pieces to list them all under each model."""
     rng = random.Random(seed)
     writer = _Writer(rng, has, FILES if models[0].name == "page-cache" else MEMORY)
     first = {name: bytes(data) for name, data in writer.first.items()}
     crashes = [Crashes(model, first) for model in models]
     steps: list[Step] = []
-    wanted = rng.randrange(4, 24)
-    while len(steps) < wanted:
+    wanted, refused = rng.randrange(8, 28), 0
+    while len(steps) < wanted and refused < 6:
+        marks = list(writer.marks)
         more = writer.next()
-        for step in more:
-            for some in crashes:
-                some.step(step)
         try:
             for some in crashes:
+                for step in more:
+                    some.step(step)
                 some.count(MOST_SETS)
-        except TooManyStatesError:
-            break
-        steps += more
+            steps += more
+        except TooManyStatesError:  # as if it had not been chosen
+            refused += 1
+            crashes = [Crashes(model, first) for model in models]
+            writer.machine, writer.marks = Machine.of(first), marks
+            for step in steps:
+                writer.machine.apply(step)
+                for some in crashes:
+                    some.step(step)
+                    some.count(MOST_SETS)
     return Program(seed, first, steps)
 
 
@@ -125,7 +132,9 @@ class _Writer:
             return False
         pages = self.machine.pages
         cells = {(id(pages[at // PAGE][0]), pages[at // PAGE][1] * PAGE + at % PAGE) for at in addresses}
-        return len(cells) == len(addresses)
+        slots = {at // PAGE for at in addresses}
+        once = len({(id(pages[slot][0]), pages[slot][1]) for slot in slots}) == len(slots)
+        return len(cells) == len(addresses) and (once or self.weights is MEMORY)
 
     def _place(self, size: int, align: int = 1) -> int | None:
         """Often near a border of pages, near the end of a file or near the start of a page, so that steps meet."""
@@ -177,8 +186,11 @@ class _Writer:
         mask = "".join("1" if lane in on else "0" for lane in range(lanes))
         data = self.rng.randbytes(lanes * size)
         at = self._place(lanes * size if kind == "m" else size)
-        if at is None or not self._once(list(masked_bytes(kind, at, mask, data))):
+        if at is None or not self._once(addresses := list(masked_bytes(kind, at, mask, data))):
             return None
+        words = {address // 8 for address in addresses}
+        if self.weights is FILES and words and max(words) - min(words) >= len(words):
+            return None  # the page cache takes words that are apart for updates of their own
         return self._thread(), "masked", kind, at, mask, data
 
     def _locked(self) -> Step | None:

@@ -82,7 +82,7 @@ class Crashes:
         self.folder: set[Life] = set()
         self.acked = self.printed = 0
         self.instants = [self._now()]
-        self.counted = 0
+        self.counted = self.sets = 0  # instants, and what they hold
 
     def step(self, step: Step) -> None:
         for effect in self.machine.apply(step):
@@ -177,16 +177,24 @@ class Crashes:
         granules: dict[tuple[Life, int], dict[int, int]] = {}
         for (life, offset), byte in update.cells.items():
             granules.setdefault((life, offset // size), {})[offset] = byte
-        for (life, granule), data in granules.items():
+        for life, page in {(life, granule * size // PAGE * PAGE) for life, granule in granules}:
+            if self._begins_anew(life, page, PAGE):  # all its sectors
+                for low in range(page, page + PAGE, size):
+                    zeros = dict.fromkeys(range(low, low + size), 0)
+                    granules[life, low // size] = zeros | granules.get((life, low // size), {})
+        for (life, granule), data in sorted(granules.items(), key=lambda item: item[0][1]):
             self._granule(life, granule * size, data, update.how)
+
+    def _begins_anew(self, life: Life, low: int, size: int) -> bool:
+        """Whether what lies there was cut off, page and all, since it was last written."""
+        pieces = [piece for _, piece in self._of(life) if piece.bytes and low <= piece.low < low + size]
+        last = max((piece.time for piece in pieces), default=-1)
+        return any(of is life and time > last and cut <= low // PAGE * PAGE for of, time, cut in self.cuts)
 
     def _granule(self, life: Life, low: int, data: dict[int, int], how: str) -> None:
         size = self.model.tear or PAGE
         before = [n for n, piece in self._of(life) if piece.bytes and piece.low == low]
-        last = max((self.pieces[n].time for n in before), default=-1)
-        page = low // PAGE * PAGE
-        wipes = any(of is life and time > last and cut <= page for of, time, cut in self.cuts)
-        self._add(Piece(life, self.time, data, how, low, size, wipes), *before)
+        self._add(Piece(life, self.time, data, how, low, size, self._begins_anew(life, low, size)), *before)
 
     def _resize(self, resize: Resize) -> None:
         life, old, new = resize.life, resize.old, resize.new
@@ -220,13 +228,13 @@ class Crashes:
         self._durable(n for n, piece in enumerate(self.pieces) if piece.creates and piece.life in there)
 
     def count(self, most: int) -> None:
-        """Raises TooManyStatesError if an instant since the last call has more than `most` sets of pieces."""
+        """Raises TooManyStatesError if all instants up to now have more than `most` sets of pieces."""
         for instant in self.instants[self.counted :]:
-            self._closed(instant, most)
+            self.sets += len(self._closed(instant, most - self.sets))
         self.counted = len(self.instants)
 
     def states(self, most: int) -> set[State]:
-        """All of them. Raises TooManyStatesError if one instant has more than `most` sets of pieces."""
+        """All of them. Raises TooManyStatesError as `count` does."""
         found: set[State] = set()
         contents: dict[tuple[Life, int], bytes | None] = {}
         for now, later in zip(self.instants, [*self.instants[1:], None], strict=True):
