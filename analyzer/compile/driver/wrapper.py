@@ -138,7 +138,9 @@ class _Build:
             return self._plain(item, target, f"{arguments.foreign}: only x86-64 Linux is instrumented", quiet=False)
         with tempfile.TemporaryDirectory(prefix="crashcheck-cc-") as folder:
             bitcode = os.path.join(folder, "unit.bc")
-            extra = ["-Xclang", "-disable-llvm-passes", "-g", "-emit-llvm", "-c", "-o", bitcode]
+            # Else C++ classes whose constructor or key function is in another unit have no members here.
+            debug = ["-g", "-fstandalone-debug"]
+            extra = ["-Xclang", "-disable-llvm-passes", *debug, "-emit-llvm", "-c", "-o", bitcode]
             if arguments.level == "0":
                 # Types and TBAA need -O1; programs must not notice.
                 extra = ["-O1", "-U__OPTIMIZE__", "-D__NO_INLINE__=1", *extra]

@@ -110,6 +110,46 @@ def test_fields_and_instances_are_found(recorded: Run, clang: str, flags: tuple[
     ]
 
 
+ELSEWHERE = """
+struct Pair { long key, value; };
+class Directory { long capacity; bool lock; int depth; public:
+    Directory();
+    void set(long n) { capacity = n; lock = true; depth = 3; } };
+class Base { protected: int id; public: virtual void key(); };
+template <class T, int N> class Ring : public Base { T items[N]; unsigned head; public:
+    Ring();
+    void push(T item) { items[head % N] = item; head++; id = 4; } };
+class Deep : public Ring<long, 4> { Pair pair; Directory inside; public:
+    Deep();
+    void poke(long n) { pair.value = n; inside.set(n); push(n); } };
+int main() {
+    Directory *d = (Directory *)pool; Deep *deep = (Deep *)(pool + 512); OPAQUE(d); OPAQUE(deep);
+    watch(pool, sizeof pool);
+    d->set(1);
+    deep->poke(2);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-g"), ("-O1", "-g1", "-fno-standalone-debug")])
+def test_members_have_names_where_constructors_and_virtual_functions_are_in_another_unit(
+    build: Build, clang: str, flags: tuple[str, ...]
+) -> None:
+    """clang leaves such classes out of the debug information of this unit, unless it is asked for them."""
+    (unit,) = ProgramFacts.load([build(ELSEWHERE, *flags, cxx=True, clang=clang)]).units.values()
+    assert {site.variable for site in unit.sites if site.kind == "store" and site.variable} >= {
+        "Directory.capacity",
+        "Directory.lock",
+        "Directory.depth",
+        "Deep.pair.value",
+        "Ring.items[]",
+        "Ring.head",
+        "Base.id",
+    }
+    assert not [site.variable for site in unit.sites if "#" in site.variable]
+
+
 def test_steps_go_from_the_field_out_to_the_instance(build: Build) -> None:
     (unit,) = ProgramFacts.load([build(SHAPES, "-O1", cxx=True)]).units.values()
     (site,) = [site for site in unit.sites if site.kind == "store" and site.line == 24]
