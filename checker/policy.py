@@ -13,18 +13,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.checker.baseline import Known, matched
-from crashcheck.checker.results import LEVELS, Finding, Kind, Location, RunResult, StopReason
+from crashcheck.checker.results import LEVELS, FailOn, Finding, Kind, Location, RunResult, StopReason
 from crashcheck.config import Config
 from crashcheck.repository import repository_of
 from crashcheck.source import SourceTree, source_lines
 
 ANY = "*"
 KINDS = (*(kind.value for kind in Kind), ANY)
-FailOn = Literal["none", "note", "warning", "error"]
 FAIL_ON: tuple[FailOn, ...] = ("none", *LEVELS)
 
 # -- suppressions
@@ -211,11 +209,19 @@ def checked_nothing(result: RunResult) -> bool:
     return bool(states.feasible) and not states.executed + states.pruned + states.explored
 
 
-def undecided(result: RunResult, fail_on: FailOn = "warning") -> bool:
+def undecided(result: RunResult) -> bool:
     """Whether a run that does not fail has no verdict either: failures that count are not proved, or nothing was
-    checked. Unproved failures do not count under `fail_on` "none".
+    checked.
     """
-    return checked_nothing(result) or (fail_on != "none" and any(map(counts, result.uncertain)))
+    return checked_nothing(result) or unproved(result)
+
+
+def unproved(result: RunResult) -> bool:
+    """Whether failures that count are not proved, so that the run has no verdict unless it fails.
+
+    They do not count under --fail-on "none", and fail the run under "note".
+    """
+    return result.fail_on not in ("none", "note") and any(map(counts, result.uncertain))
 
 
 def fails(result: RunResult, fail_on: FailOn) -> bool:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 Level = Literal["error", "warning", "note"]
+FailOn = Literal["none", "note", "warning", "error"]
 # Ranges that a JSON report is held to where it is read (reports/formats/json_report.py).
 Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]  # every JSON reader keeps such an integer exactly
 Number = Annotated[int, Meta(ge=1, le=2**53 - 1)]
@@ -46,6 +47,7 @@ class StopReason(StrEnum):
     BUDGET_SECONDS = "budget-seconds"
     INTERRUPTED = "interrupted"
     DISK_FULL = "disk-full"
+    REOPEN = "reopen"  # a clean reopen changes what the driver prints: no crash state can be judged
 
 
 class Kind(StrEnum):
@@ -55,6 +57,7 @@ class Kind(StrEnum):
     ATOMICITY = "atomicity"
     UNPERSISTED = "unpersisted"
     RECOVERY_FAILURE = "recovery-failure"
+    REOPEN = "reopen"  # no crash is needed: a clean close and reopen changes the output
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,6 +443,7 @@ class RunResult:
     notes: tuple[Note, ...] = ()  # where [report] notes asks for them
     unexercised: tuple[Unexercised, ...] = ()
     base: Base | None = None
+    fail_on: FailOn = "warning"  # the least severity of a finding that fails the run
     name: str = ""  # given by the user, to tell runs of one configuration and model apart
     phases: tuple[Phase, ...] = ()  # in the order in which they began
     discoveries: tuple[Discovery, ...] = ()  # of the findings, proved or not, in their order

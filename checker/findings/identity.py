@@ -52,7 +52,7 @@ class Identities:
         return self._id(kind, lost, kept, depth)
 
     def _id(self, kind: Kind, lost: int | None, kept: int | None, depth: int) -> str:
-        return _digest([kind.value, str(depth), *self.stable_place(lost), *self.stable_place(kept)])
+        return digest_of([kind.value, str(depth), *self.stable_place(lost), *self.stable_place(kept)])
 
     def likenesses(self, kind: Kind, lost: int | None, kept: int | None, depth: int = 1) -> tuple[str, ...]:
         """What a finding is still known by after its function or file got another name, or its lines another text.
@@ -68,7 +68,7 @@ class Identities:
         by_name = [place[:3] if len(place) == _PARTS else place for place in whole]
         return (
             *(
-                _digest([name, kind.value, str(depth), *places[0], *places[1]])
+                digest_of([name, kind.value, str(depth), *places[0], *places[1]])
                 for name, places in (("by text", by_text), ("by name", by_name))
             ),
             *former,
@@ -92,7 +92,7 @@ class Identities:
         return ("offset", self.subject.path_of(piece), described.kind, str(offset))
 
 
-def _digest(parts: list[str]) -> str:
+def digest_of(parts: list[str]) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:_ID_DIGITS]
 
 

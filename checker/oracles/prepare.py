@@ -22,7 +22,7 @@ from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 
 _NAMED = 5
-_RECOVERIES = 32  # tested for output before the search, at most
+_RECOVERIES = 16  # tested for output before the search, at most
 KEPT_BYTES = 64 * 1024  # of each output, to be shown (a worker's socket holds two such); outputs are compared whole
 OPERATIONS = "operations"  # in a run's folder: the operations file of the workload
 
@@ -187,9 +187,11 @@ def _recovery_output(oracle: OutputEquivalence, executor: Executor, subject: Sub
         for _ in executor.workers.arrivals():
             pass  # it is no verdict that the oracle will be asked for
         ended = run.ended
+        if ended.timed_out:
+            break  # the search explains hangs, and each would cost the whole limit here
         printed = Printed.of(ended, run.names).by_output()
         for at, part in enumerate(printed):
-            if part.size and ended.status == 0 and not ended.timed_out:
+            if part.size and ended.status == 0:
                 return (
                     f"the driver prints {(part.lines or [''])[0][:80]!r}{oracle.references.in_output(at)} when it "
                     f"recovers from a crash in operation {ordinal} ({oracle.operations.shown(ordinal)[:60]}): what it "

@@ -18,6 +18,7 @@ from crashcheck.checker.oracles.histories import History, Operations
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.errors import CrashcheckError
 
+_PRINTS_ITS_OWN = "the driver prints something of its own when it opens or closes the pool"
 _FEW = 64
 _SPREAD = 16  # boundaries tried before anything is crashed, besides the first and the last
 _WHOLE_BYTES = 64 << 20  # of the undisturbed output, kept to be cut at the boundaries
@@ -101,6 +102,15 @@ class Reference:
     printed: Printed
     before_bytes: tuple[int, ...]  # of each output that is compared
     unusable: str
+
+
+class ReopenDifference(CrashcheckError):
+    """A clean close and reopen after an operation changes what the driver prints: a bug that needs no crash."""
+
+    def __init__(self, slug: str, message: str, hint: str, ordinal: int, shown: str, how: str, before: str) -> None:
+        """`ordinal`, `shown`: the operation; `how` the output differs; `before`: when it does not."""
+        super().__init__(slug, message, hint)
+        self.ordinal, self.shown, self.how, self.before = ordinal, shown, how, before
 
 
 class Tails:
@@ -252,12 +262,15 @@ class References:
         how = self._reopened(self.of(self._operations.boundary(failed)))
         named = f"operation {failed} ({self._operations.shown(failed)})"
         before = f"Closed and reopened after operation {passed}" if passed else "Not closed in between"
-        return CrashcheckError(
-            "driver-not-reopenable",
-            f"a bug without any crash: closed and reopened after {named}, {how}. {before}, it does what it should",
+        message = f"a bug without any crash: closed and reopened after {named}, {how}. {before}, it does what it should"
+        hint = (
             f"What operation {failed} leaves is lost or damaged by a clean close. If that is the driver's fault, and "
-            "not the program's: it must leave all it needs in the pool, and print nothing when it opens or closes it.",
+            "not the program's: it must leave all it needs in the pool, and print nothing when it opens or closes it."
         )
+        if how.startswith(_PRINTS_ITS_OWN):
+            return CrashcheckError("driver-not-reopenable", message, hint)
+        shown = self._operations.shown(failed)
+        return ReopenDifference("driver-not-reopenable", message, hint, failed, shown, how, before)
 
     def _stages(self, history: History) -> tuple[bytes, ...]:
         rest = self._operations.text(history.rest)
@@ -328,8 +341,9 @@ def _reopened(here: Printed, before_bytes: int, whole: Printed, operations: Oper
     if as_long and expected.endswith(tail):
         return ""
     wanted = expected[max(0, len(expected) - len(tail)) :] if as_long else expected[before_bytes:]
-    if not as_long and wanted and (tail.endswith(wanted) or expected.endswith(tail)):
-        return "the driver prints something of its own when it opens or closes the pool"
+    longer = before_bytes + here.size > whole.size
+    if longer and wanted and (tail.endswith(wanted) or expected.endswith(tail)):
+        return _PRINTS_ITS_OWN
     mine, theirs = wanted.decode("utf-8", "replace").splitlines(), here.lines
     number = next(
         (row for row in range(max(len(mine), len(theirs))) if mine[row : row + 1] != theirs[row : row + 1]), 0

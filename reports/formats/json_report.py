@@ -15,6 +15,7 @@ from crashcheck.checker.results import (
     Amount,
     Base,
     Discovery,
+    FailOn,
     Finding,
     GroupRow,
     Note,
@@ -63,6 +64,7 @@ class Run(msgspec.Struct, kw_only=True):
     notes: tuple[Note, ...] = ()
     seconds: Amount
     unexercised: tuple[Unexercised, ...] = ()
+    fail_on: FailOn = "warning"
     name: str = ""
     base: Base | None = None
     phases: tuple[Phase, ...] = ()
@@ -104,6 +106,7 @@ def document(result: RunResult) -> dict[str, Any]:
             notes=result.notes,
             seconds=result.seconds,
             unexercised=result.unexercised,
+            fail_on=result.fail_on,
             name=result.name,
             base=result.base,
             phases=result.phases,
@@ -182,6 +185,7 @@ def _run(whole: Document) -> RunResult:
         groups=whole.groups,
         notes=run.notes,
         unexercised=run.unexercised,
+        fail_on=run.fail_on,
         name=run.name,
         base=run.base,
         phases=run.phases,

@@ -42,6 +42,7 @@ _HELP = {
     "the file, before the operation returns or prints.",
     Kind.RECOVERY_FAILURE: "The image is one that a crash may leave, so the code that opens it must cope with it: "
     "check what is read before it is trusted.",
+    Kind.REOPEN: "Write all that later operations need before the files are closed, and read it when they are opened.",
 }
 
 

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crashcheck.checker import policy
-from crashcheck.checker.results import Discovery, Finding, Fix, GroupRow, GroupVerdict, Level, Location, RunResult
+from crashcheck.checker.results import (
+    Discovery,
+    Finding,
+    Fix,
+    GroupRow,
+    GroupVerdict,
+    Kind,
+    Level,
+    Location,
+    RunResult,
+)
 from crashcheck.config import FILE_NAME
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.excerpts import Sources, StepFile, around, places, step_sources
@@ -348,7 +358,9 @@ def _finding(
         output_cut="cut: " + (f"{left_out:,} characters left out here" if left_out else "the check printed more")
         if left_out or finding.verdict.output_truncated
         else "",
-        replay=f"crashcheck replay {options}{shlex.quote(line(finding.replay, 2000))}",
+        replay=line(finding.replay, 2000)
+        if finding.kind is Kind.REOPEN
+        else f"crashcheck replay {options}{shlex.quote(line(finding.replay, 2000))}",
         states=sentences.same_cause(finding),
         found=f"found after {sentences.plural(discovery.states, 'state')}, {seconds_text(discovery.seconds)}"
         if discovery is not None
@@ -427,6 +439,12 @@ def _place(place: Location, tag: str, role: str, sources: Sources) -> PlaceView:
 
 def _story(finding: Finding, schedule: ScheduleView) -> tuple[str, ...]:
     """The failure in three or four sentences, in the order in which it happens."""
+    if finding.kind is Kind.REOPEN:
+        return (
+            f"A crash {line(finding.crash_point, 300)}.",
+            "The rest of the operations then runs in a new process, which prints something else than one undisturbed "
+            "process.",
+        )
     story = [
         f"`{step.label or step.what}` is written{' at ' + step.where if step.where else ''}: "
         f"{sentences.FATE_CLAUSE[step.state]}."

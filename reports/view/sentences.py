@@ -26,6 +26,7 @@ KIND_TITLE = {
     Kind.ATOMICITY: "Atomicity",
     Kind.UNPERSISTED: "Not durable",
     Kind.RECOVERY_FAILURE: "Recovery failure",
+    Kind.REOPEN: "Clean reopen",
 }
 KIND_SENTENCE = {
     Kind.ORDERING: "Nothing guarantees that the first store is durable before the second, "
@@ -35,6 +36,7 @@ KIND_SENTENCE = {
     Kind.UNPERSISTED: "A flush, fence or sync is missing: the operation was acknowledged before its update was "
     "durable, so a crash can lose it.",
     Kind.RECOVERY_FAILURE: "The model allows this crash image, and recovery fails on it.",
+    Kind.REOPEN: "Without any crash, closing the files and opening them again loses or damages what an operation left.",
 }
 _HEADLINE_CHARS = 400
 _EARLIER_MAX = 20
@@ -43,12 +45,14 @@ _STOPPED = {
     StopReason.BUDGET_SECONDS: "The time budget ended the search",
     StopReason.INTERRUPTED: "The run was interrupted",
     StopReason.DISK_FULL: "The disk was full",
+    StopReason.REOPEN: "A clean reopen of the driver changes its output, so crash states cannot be judged",
 }
 _NOTHING_CHECKED = {
     StopReason.BUDGET_STATES: "the state budget ended first",
     StopReason.BUDGET_SECONDS: "the time budget ended first",
     StopReason.INTERRUPTED: "the run was interrupted",
     StopReason.DISK_FULL: "the disk was full",
+    StopReason.REOPEN: "a clean reopen of the driver changes its output",
 }
 FATE = {"durable": "durable", "persisted": "survived", "lost": "lost", "unreached": "not reached", "": ""}
 FATE_CLAUSE = {
@@ -182,11 +186,12 @@ def headline(result: RunResult) -> str:
 
     Where failures that count are not proved, it names what would settle them.
     """
-    unproved = [finding for finding in result.uncertain if policy.counts(finding)]
+    unproved = sum(map(policy.counts, result.uncertain))
     first = next(filter(policy.counts, result.findings), None)
     if first is None:
-        return f"No verdict: {counted(result)}.{_settling(result)}".rstrip(".") if unproved else counted(result)
-    more = [plural(count, what) for count, what in _more(len(result.findings) - 1, len(unproved)) if count]
+        what = counted(result)
+        return f"No verdict: {what}.{_settling(result)}".rstrip(".") if policy.unproved(result) else what
+    more = [plural(count, what) for count, what in _more(len(result.findings) - 1, unproved) if count]
     message = first.message  # cut at its end, as a JSON report cuts it: one read back has the same headline
     bug = line(message if len(message) <= _HEADLINE_CHARS else message[: _HEADLINE_CHARS - 1] + "…", _HEADLINE_CHARS)
     return bug + (f", and {' and '.join(more)}" if more else "")

@@ -34,7 +34,7 @@ FILE_SYSTEMS = ("ext4", "posix")
 MAPPINGS = ("fixed",)
 MEMORIES = ("persistent", "all")
 FAIL_ON = ("none", "note", "warning", "error")
-FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "*")
+FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "reopen", "*")
 DEFAULT_SECONDS = 300.0
 
 

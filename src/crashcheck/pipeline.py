@@ -16,9 +16,11 @@ from crashcheck.checker.baseline import Known
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.oracles import prepare
+from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.policy import judge, rules_of
 from crashcheck.checker.results import Base, Phase, RunResult, StateCounts, StopReason, TraceSummary
 from crashcheck.checker.search.crash_states import Search, SearchResult
+from crashcheck.checker.search.reopened import stopped_by
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
 from crashcheck.diff import Diff
@@ -140,9 +142,18 @@ def search(
 ) -> tuple[SearchResult, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; try fixes; crash recoveries.
 
-    Returns what was found, and warnings.
+    Returns what was found, and warnings. If a clean reopen of the driver changes its output, that is all that is found.
     """
+    try:
+        return _search(config, recorded, jobs, depth, on_progress, changed)
+    except ReopenDifference as difference:
+        check, operations_file = config.check.command, config.workload.operations_file
+        return stopped_by(difference, recorded.subject, check, operations_file), ()
 
+
+def _search(
+    config: Config, recorded: RecordedRun, jobs: int, depth: int, on_progress: OnProgress, changed: ChangedCode | None
+) -> tuple[SearchResult, tuple[str, ...]]:
     def on_phase(phase: str) -> None:
         on_progress(phase, None)
 

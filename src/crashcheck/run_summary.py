@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from crashcheck.analyzer.trace.completeness import Completeness, causes
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
 from crashcheck.checker.findings.provenance import Project
-from crashcheck.checker.results import Location, Note, NotInstrumented, RunResult, TraceSummary, Unexercised
+from crashcheck.checker.results import FailOn, Location, Note, NotInstrumented, RunResult, TraceSummary, Unexercised
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.command import Command
@@ -30,6 +31,8 @@ _KNOWN_LIBRARIES = (
     *("ld-linux", "libc.", "libm.", "libdl.", "librt.", "libpthread.", "libresolv.", "libutil."),
     *("libstdc++.", "libc++", "libgcc_s.", "libunwind", "libatomic.", "libcrashcheck.", "libpmem."),
 )
+
+_PMEM_API = {"pmem_persist", "pmem_flush"}  # of one unit: that of libpmem
 
 _SYSTEM = tuple(
     f"{top}/{name}/" for top in ("", "/usr") for name in ("bin", "sbin", "lib", "lib32", "lib64", "libexec")
@@ -65,6 +68,7 @@ def summarise(
         ),
         warnings=(
             *recording_warnings(facts, run.recording),
+            *recorded_twice(facts, trace),
             *trace_warnings(trace, run),
             *((run.unread.note,) if run.unread.failed else ()),
             *pool_creation(trace),
@@ -77,6 +81,7 @@ def summarise(
         notes=performance_notes(run.subject, facts, config.folder) if config.report.notes else (),
         unexercised=find_blind_spots(trace, facts, config.folder),
         discoveries=found.discoveries,
+        fail_on=cast(FailOn, config.report.fail_on),
     )
 
 
@@ -129,6 +134,21 @@ def recording_warnings(facts: ProgramFacts, recording: Recording) -> tuple[str, 
     notes = {f"{Path(unit.source).name}: {note}" for unit in facts.units.values() for note in unit.notes}
     silent = [_REMARKS[reason].format(path) for reason, path in read_notes(recording.trace) if reason in _REMARKS]
     return (*sorted(notes), *silent)
+
+
+def recorded_twice(facts: ProgramFacts, trace: Trace) -> tuple[str, ...]:
+    """A warning for each libpmem that crashcheck-cc compiled: its calls are recorded, and what it does in them, too."""
+    loaded = {unit.module_path for unit in trace.units if set(_functions(facts, unit.key)) >= _PMEM_API}
+    return tuple(
+        f"{path} is libpmem, compiled by crashcheck-cc: its stores, flushes and fences are recorded twice, in each "
+        "call and inside it. Use the prebuilt libpmem of your distribution (docs/pmdk.md)"
+        for path in sorted(loaded)
+    )
+
+
+def _functions(facts: ProgramFacts, key: int) -> Iterable[str]:
+    known = facts.unit(key)
+    return () if known is None else known.functions
 
 
 def trace_warnings(trace: Trace, run: RecordedRun) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from crashcheck.checker.baseline import (
 )
 from crashcheck.checker.policy import (
     REASON_CHARS,
-    FailOn,
     Suppression,
     accepted,
     checked_nothing,
@@ -30,7 +29,7 @@ from crashcheck.checker.policy import (
     rules_of,
     undecided,
 )
-from crashcheck.checker.results import HALF_STORE, Finding, RunResult, StopReason
+from crashcheck.checker.results import HALF_STORE, FailOn, Finding, RunResult, StopReason
 from crashcheck.config import load
 from crashcheck.errors import CrashcheckError
 from support.report_runs import ALL, LEVEL_HASH, LMDB, ONE, UNCERTAIN, run
@@ -60,6 +59,7 @@ def test_a_finding_fails_from_its_level_on() -> None:
     [
         (run(uncertain=(UNCERTAIN,)), "warning", True),
         (run(uncertain=(UNCERTAIN,)), "none", False),
+        (run(uncertain=(UNCERTAIN,)), "note", False),
         (run(uncertain=(replace(UNCERTAIN, new=False),)), "warning", False),
         (run(uncertain=(replace(UNCERTAIN, suppressed="rebuilt"),)), "warning", False),
         (run(states=replace(ALL, executed=0, pruned=0), stop=StopReason.BUDGET_SECONDS), "warning", True),
@@ -67,12 +67,22 @@ def test_a_finding_fails_from_its_level_on() -> None:
         (run(states=replace(ALL, feasible=0, executed=0, pruned=0)), "warning", False),
         (run(), "warning", False),
     ],
-    ids=["unproved", "report only", "known", "suppressed", "no time", "nothing planned", "nothing to check", "clean"],
+    ids=[
+        "unproved",
+        "report only",
+        "it fails",
+        "known",
+        "suppressed",
+        "no time",
+        "nothing planned",
+        "nothing to check",
+        "clean",
+    ],
 )
 def test_there_is_no_verdict_where_what_counts_is_unproved_or_nothing_was_checked(
     result: RunResult, level: FailOn, no_verdict: bool
 ) -> None:
-    assert undecided(result, level) is no_verdict
+    assert undecided(replace(result, fail_on=level)) is no_verdict
 
 
 def test_what_the_baseline_knows_is_listed_after_what_is_new_and_does_not_fail() -> None:

@@ -26,7 +26,8 @@ command = "make CC=crashcheck-cc CXX=crashcheck-c++"
 # crashcheck_op_end() after it (crashcheck.h), so that crashcheck knows which operations have been acknowledged.
 command = "./program {pool}/data.db"
 timeout_s = 60
-# operations = ["store_put"]   # or: names of functions; each outermost call is an operation
+# operations = ["store_put"]   # or: names of functions; each outermost call is an operation. A pair begins and ends
+#                              # one: ["transaction_begin", "transaction_commit"]
 # env = { PMEM_IS_PMEM_FORCE = "1" }
 
 [pool]
@@ -38,6 +39,7 @@ files = ["*.db"]
 # {acked}: how many operations had been acknowledged; {stdout}: a file with what the workload had printed.
 command = "./check {pool}/data.db {acked}"
 # oracle = "exit-status"  # "output-equivalence": compare outputs instead (docs/output-equivalence.md)
+# outputs = ["stdout"]   # those that output equivalence compares; also "stderr", "fd 3" and "{pool}/results.txt"
 # first = "check"        # "skip": do not check the files as they are before the workload
 timeout_s = 10
 # memory_mib = 4096      # address space of the check; 0: no limit

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,8 @@ def publish(
 
     failed = failure.load(_read(args.failure)) if args.failure is not None else None
     result = json_report.load(_read(args.report)) if failed is None else None
+    if result is not None and args.exit_code is None:
+        result = replace(result, fail_on=args.fail_on)
     token = environment.get("GITHUB_TOKEN", "")
     event = client = None
     if token or environment.get("GITHUB_REPOSITORY"):
@@ -385,7 +387,7 @@ def _undecided(args: argparse.Namespace, result: RunResult) -> bool:
     from crashcheck.checker import policy
 
     if args.exit_code is None:
-        return not policy.fails(result, args.fail_on) and policy.undecided(result, args.fail_on)
+        return not policy.fails(result, args.fail_on) and policy.undecided(result)
     return args.exit_code not in EXITS and policy.undecided(result)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from crashcheck.cli.options import add_config, add_jobs, add_model, add_tear, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
@@ -187,8 +187,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
         save_baseline(baseline_path, known)
         for sentence in changes:
             console.print(f"{baseline_path}: {line(sentence)}", markup=False, soft_wrap=True)
-    fail_on = cast("policy.FailOn", config.report.fail_on)
-    if policy.fails(result, fail_on):
+    if policy.fails(result, result.fail_on):
         return EXIT_FINDINGS
     broken_off = result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
-    return EXIT_FAILED if broken_off or policy.undecided(result, fail_on) else EXIT_CLEAN
+    return EXIT_FAILED if broken_off or policy.undecided(result) else EXIT_CLEAN

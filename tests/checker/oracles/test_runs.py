@@ -132,9 +132,35 @@ def test_what_is_kept_in_memory_only_shows_at_the_boundary_that_loses_it(drive: 
     counts = "        static int updates;\n        updates += name[0] == 'u';\n"
     prints = "        if (name[0] == 'q') printf(\"%d\\n\", updates);\n"
     ran = drive(example("fixed", answer=lambda old: counts + prints + old), TABLE)
-    assert ran.exit_code == 2
-    assert "[driver-not-reopenable]" in ran.stderr
-    assert "after operation 3 (update 1 33)" in ran.stderr
+    assert ran.exit_code == 1
+    (finding,) = ran.findings
+    assert (finding["kind"], finding["level"]) == ("reopen", "error")
+    assert finding["message"] == (
+        "a clean reopen after operation 3 (update 1 33) changes the output: the driver prints other things for the "
+        "rest: line 1 is '1' and then '0'"
+    )
+    assert (ran.report["run"]["stop_reason"], ran.report["run"]["states"]["executed"]) == ("reopen", 0)
+
+
+def test_what_a_clean_reopen_loses_is_reported_and_can_be_repeated_by_hand(
+    drive: Drive, example: Example, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    counts = "        static int updates;\n        updates += name[0] == 'u';\n"
+    prints = '        printf("%d ", updates);\n'
+    source = example("fixed", answer=lambda old: counts + prints + old)
+    (finding,) = drive(source, TABLE).findings
+    assert "operation 4 (query 1) prints '0 query 1: 33' instead of '1 query 1: 33'" in finding["message"]
+    again = subprocess.run(["crashcheck", "run"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert again.returncode == 1
+    assert f"clean reopen  [no crash]  {finding['id']}" in again.stdout
+    (tmp_path / "POOL").mkdir()
+    by_hand = subprocess.run(finding["replay"], shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert by_hand.stdout.splitlines()[3] == "0 query 1: 33"
+    with (tmp_path / "crashcheck.toml").open("a") as config:
+        config.write(f'[[suppress]]\nid = "{finding["id"]}"\nreason = "a test"\n')
+    accepted = subprocess.run(["crashcheck", "run"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert accepted.returncode == 2
+    assert "because a clean reopen of the driver changes its output" in accepted.stdout
 
 
 def test_a_driver_that_fails_uncrashed_is_refused(drive: Drive) -> None:
@@ -206,7 +232,7 @@ def test_a_clean_reopen_must_not_show_in_any_output(drive: Drive, example: Examp
     source = example("fixed", answer=lambda old: counts + old)
     assert drive(source, TABLE).exit_code == 0
     ran = drive(source, TABLE, outputs=["stdout", "fd 5"])
-    assert "operation 4 (query 1) prints '0' instead of '1' in fd 5" in ran.stderr
+    assert "operation 4 (query 1) prints '0' instead of '1' in fd 5" in ran.findings[0]["message"]
 
 
 def test_standard_error_is_not_compared(drive: Drive, example: Example) -> None:

@@ -236,6 +236,7 @@ WORDS = {
     "feasible": st.integers(0, 10**30),
     "seconds": st.integers(0, 10**6).map(lambda thousandths: thousandths / 1000),
     "score": st.floats(0, 10, allow_nan=False),
+    "fail_on": st.sampled_from(["none", "note", "warning", "error"]),
     "signs": st.just(frozenset()),  # of use during the search only
 }
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from crashcheck.checker.results import TO_SETTLE, RunResult, StopReason
+from crashcheck.checker.results import TO_SETTLE, FailOn, RunResult, StopReason
 from crashcheck.reports.formats import html, json_report, junit, markdown, sarif, terminal
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.run_view import build_view
@@ -15,6 +15,18 @@ from support.report_runs import ALL, UNCERTAIN, run
 
 UNPROVED = run(uncertain=(replace(UNCERTAIN, uncertain=f"it is so{TO_SETTLE}build z with crashcheck-cc"),))
 NOTHING = run(states=replace(ALL, executed=0, pruned=0), stop=StopReason.BUDGET_SECONDS)
+
+
+@pytest.mark.parametrize("fail_on", ["none", "note"])
+def test_where_unproved_failures_do_not_count_or_fail_the_run_no_format_has_no_verdict(fail_on: FailOn) -> None:
+    result = replace(UNPROVED, fail_on=fail_on)
+    view = build_view(result)
+    assert (view.no_verdict, view.headline) == ("", view.counted)
+    assert view.counted.startswith("1 uncertain finding")
+    written = (sarif.render(result, view, str), json_report.render(result), junit.render(view), markdown.render(view))
+    for text in (*written, terminal.render(view, width=1000), html.render(view)):
+        assert "No verdict" not in text
+    assert build_view(json_report.load(json_report.render(result))) == view
 
 
 @pytest.mark.parametrize("result", [UNPROVED, NOTHING], ids=["unproved", "nothing checked"])

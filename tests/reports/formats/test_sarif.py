@@ -75,6 +75,7 @@ def test_a_rule_describes_what_to_do() -> None:
         "crash-atomicity",
         "crash-unpersisted",
         "crash-recovery-failure",
+        "crash-reopen",
     ]
     for rule in rules:
         assert rule["help"]["text"]

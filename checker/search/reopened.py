@@ -1,0 +1,71 @@
+"""A bug that needs no crash: what a driver prints changes if it is closed and reopened after one of its operations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crashcheck.checker.findings.identity import digest_of
+from crashcheck.checker.oracles.references import ReopenDifference
+from crashcheck.checker.results import Finding, Kind, Location, Outcome, StateCounts, StopReason, Verdict
+from crashcheck.checker.search.crash_states import SearchResult
+from crashcheck.checker.states.sweep import count_states
+from crashcheck.checker.subject import Subject
+from crashcheck.command import Command
+from crashcheck.runtime.trace_format import Kind as Event
+
+MODEL = "no crash"
+
+
+def stopped_by(difference: ReopenDifference, subject: Subject, check: Command, operations_file: str) -> SearchResult:
+    """A search that ended before it began: crash states are judged by what a clean reopen prints, which is wrong."""
+    feasible = count_states(subject.space)
+    return SearchResult(
+        stop_reason=StopReason.REOPEN,
+        states=StateCounts(feasible.value, feasible.exact, feasible.note, 0, 0, 0, 0, 0, 0),
+        findings=(finding_of(difference, subject, check, operations_file),),
+        uncertain=(),
+        warnings=(),
+        probes=0,
+        seconds=0.0,
+        failing=(),
+    )
+
+
+def finding_of(difference: ReopenDifference, subject: Subject, check: Command, operations_file: str) -> Finding:
+    """The finding, at the mark of the operation after which a reopen changes the output."""
+    ordinal, shown = difference.ordinal, difference.shown
+    after = f"operation {ordinal} ({shown})"
+    output = f"closed and reopened after {after}: {difference.how}\n{difference.before}, it does what it should\n"
+    return Finding(
+        id=digest_of([Kind.REOPEN.value, shown]),
+        kind=Kind.REOPEN,
+        model=MODEL,
+        message=f"a clean reopen after {after} changes the output: {difference.how}",
+        location=_mark_of(ordinal, subject),
+        other=None,
+        crash_point=f"is not needed: the driver is closed and reopened after {after}",
+        crash_location=None,
+        verdict=Verdict(Outcome.FAIL, 0, None, output, False, 0.0),
+        schedule=(),
+        nodes=(),
+        edges=(),
+        replay=_by_hand(ordinal, check, operations_file),
+        states=1,
+        note=f"what operation {ordinal} leaves is lost or damaged by a clean close; no crash state was checked",
+    )
+
+
+def _mark_of(ordinal: int, subject: Subject) -> Location:
+    events = subject.trace.events
+    marks = np.flatnonzero((events["kind"] == Event.MARK_BEGIN) & (events["aux"] == ordinal)).tolist()
+    here = subject.provenance.of(marks[0]) if marks else None
+    return here if here is not None else Location("", 0, 0, "", "", ())
+
+
+def _by_hand(ordinal: int, check: Command, operations_file: str) -> str:
+    """Shell commands that show it, with the files as they are before the workload in a folder POOL."""
+    one, rest = (check.text.replace("{pool}", "POOL").replace("{ops}", name) for name in ("before.txt", "rest.txt"))
+    return (
+        f"head -n {ordinal} {operations_file} > before.txt; tail -n +{ordinal + 1} {operations_file} > rest.txt; "
+        f"{one}; {rest}"
+    )
