@@ -340,7 +340,7 @@ def test_states_are_gone_through_once_whether_they_are_few_or_many(builder: Trac
     exposure = exposure_of(trace, What.FENCE)
     mutant = next(mutants(trace, persists(trace, alone)))
     one = MutantProgress(mutant, build(mutant.trace, "px86"), exposure)
-    with patch("crashcheck.mutation_campaign._FEW", 7 if few else 6):
+    with patch("crashcheck.checker.mutation.mutant_search._FEW", 7 if few else 6):
         chosen = list(one.choices())
     every = list(exposure.all())
     assert len(every) == 7
