@@ -66,7 +66,7 @@ def test_the_twin_has_exactly_the_expected_findings(
 
     states = report["run"]["states"]
     assert report["run"]["stop_reason"] == "exhausted"
-    assert states["feasible"] == states["executed"] + states["pruned"]
+    assert states["feasible"] == states["executed"] + states["pruned"] + states["explored"]
     assert states["skipped"] == 0
     assert states["flaky"] == 0
     assert bool(states["failing"]) == bool(expected["findings"])
