@@ -54,7 +54,9 @@ def test_the_edit_fixes_the_bug(name: str, tmp_path: Path, environment: dict[str
     folder = copied(name, tmp_path)
     before = (folder / "buggy.c").read_text().split("\n")
     code, printed, error = crashcheck(folder, environment, "fix", "--apply", "--verify")
-    assert (code, error) == (0, ""), printed + error
+    # an operation whose loss no output shows is named before each search
+    others = [line for line in error.splitlines() if "does not show whether operations were lost" not in line]
+    assert (code, others) == (0, []), printed + error
     after = (folder / "buggy.c").read_text().split("\n")
     added = list(after)
     for line in before:
