@@ -48,7 +48,7 @@ def waiting_for(gate: threading.Event) -> Infer:
     def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Inferred:
         while not gate.wait(0.001):
             keep_on()
-        return Inferred((), ())
+        return Inferred((), (), "")
 
     return infer
 

@@ -162,7 +162,7 @@ def patient(steps: int, *wanted: Wanted) -> Infer:
     def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Inferred:
         for _ in range(steps):
             keep_on()
-        return Inferred(wanted, wanted)
+        return Inferred(wanted, wanted, "")
 
     return infer
 
