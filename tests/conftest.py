@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,13 +49,15 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def built_example(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> BuiltExamples:
-    """`built_example(name)`: a copy of the example with its programs, the same for all processes of this test run."""
+@pytest.fixture
+def built_example(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> Iterator[BuiltExamples]:
+    """`built_example(name)`: a copy of the example with its programs, for this test alone until it ends."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     # A folder whose name needs quoting.
-    return BuiltExamples(shared / "Beispiele für tests", commands)
+    built = BuiltExamples(shared / "Beispiele für tests", commands)
+    yield built
+    built.close()
 
 
 @pytest.fixture

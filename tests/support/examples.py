@@ -1,4 +1,4 @@
-"""Copies of the examples, built once for all processes of a test run."""
+"""Copies of the examples, built once for all processes of a test run, and used by one test at a time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from crashcheck.config import load
 from support.paths import EXAMPLES
@@ -16,14 +17,28 @@ NOT_COPIED = shutil.ignore_patterns("buggy", "fixed", "check", ".crashcheck")
 
 
 class BuiltExamples:
-    """`built(name)`: a folder with the example's sources and its programs, built by its own [build] command."""
+    """`built(name)`: a folder with the example's sources and its programs, built by its own [build] command.
+
+    No other process gets the same folder until `close`: two runs in one folder wait for each other, and mention it.
+    """
 
     def __init__(self, folder: Path, commands: Path) -> None:
         self._folder = folder
+        self._locks: dict[str, IO[str]] = {}
         self._path = f"{commands}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
     def __call__(self, name: str) -> Path:
-        return once(self._folder / name, self._build)
+        folder = once(self._folder / name, self._build)
+        if name not in self._locks:
+            self._locks[name] = folder.with_name(f"{name}.used").open("w", encoding="ascii")  # noqa: SIM115 -- kept
+            fcntl.flock(self._locks[name], fcntl.LOCK_EX)
+        return folder
+
+    def close(self) -> None:
+        """Let others use the folders."""
+        for lock in self._locks.values():
+            lock.close()
+        self._locks.clear()
 
     def _build(self, folder: Path) -> None:
         shutil.copytree(EXAMPLES / folder.name, folder, ignore=NOT_COPIED)
