@@ -30,7 +30,7 @@ class BuiltExamples:
     def __call__(self, name: str) -> Path:
         folder = once(self._folder / name, self._build)
         if name not in self._locks:
-            self._locks[name] = folder.with_name(f"{name}.used").open("w", encoding="ascii")  # noqa: SIM115 -- kept
+            self._locks[name] = folder.with_name(f"{name}.used").open("w", encoding="ascii")
             fcntl.flock(self._locks[name], fcntl.LOCK_EX)
         return folder
 
