@@ -2,5 +2,5 @@
 
 Returns which moments are decided, by how many explored runs, and the states that should fail.
 
-Other rooms import `points` and `product`.
+Other rooms import `points`, `product` and `runs`.
 """

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from crashcheck.checker.budget import Left
 from crashcheck.checker.exploration.product import Losses, Product, product_of
+from crashcheck.checker.exploration.runs import explored_runs, failing_ends
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import NotExplored
 from crashcheck.checker.states.canonical import CanonicalStates
@@ -29,7 +30,6 @@ _FEW = 16  # new states of a stretch that are run rather than explored: that cos
 _BATCH = 4  # stretches explored before states are run again, whatever the number of workers
 _PASSES = 16  # through the run, each with other stretches: a budget that ends early has decided something everywhere
 _STRETCH_S = 20.0  # for the runs that decide one stretch
-_SUSPECTS = 4  # ends of a stretch that failed, of which a state is run
 _REFUSED = 32  # stretches in sequence that were refused: no more are tried
 _AFTERWARDS = "nothing was explored after that"
 _SAMPLES = 32  # stretches of which a decided state is run as well; afterwards ever fewer
@@ -59,7 +59,7 @@ class Tried:
 
 
 class PointExploration:
-    """Explores the stretches of a search, a few at a time. A context manager: it keeps images."""
+    """Explores the stretches of a search, a few at a time. Keeps images until `close`."""
 
     def __init__(self, subject: Subject, executor: Executor, decided: DecidedPoints, left: Left) -> None:
         # constant
@@ -72,12 +72,13 @@ class PointExploration:
         self.decided = decided
         self.contradiction = ""  # a state that failed although explored runs had shown that it passes
         self._ends = 0
-        self._explored: list[Stretch] = []  # that are decided
+        self._explored = 0  # stretches that are decided
+        self._states = 0  # theirs, but for those that were run by themselves
         self._run: NDArray[np.int64] = np.zeros(len(decided.passed), dtype=np.int64)  # states of each point
         self._failed: dict[int, str] = {}  # by crash point, the token of a state that failed
         self._why: Counter[str] = Counter()  # stretches' states
         self._refused = 0  # in sequence
-        self._images = [_Image(executor, subject, number) for number in range(_BATCH)]
+        self._images = [_Image(executor, number) for number in range(_BATCH)]
         self._todo = self._in_passes()
 
     def close(self) -> None:
@@ -94,17 +95,14 @@ class PointExploration:
         left_s = self._left()
         limit_s = _STRETCH_S if left_s is None else min(_STRETCH_S, left_s)
         prepared = [self._prepared(stretch, image) for stretch, image in zip(some, self._images, strict=False)]
-        begun = [
-            image.explore(one, limit_s) if isinstance(one, Product) else one
+        products = [
+            (one if isinstance(one, Product) else None, image.folder)
             for one, image in zip(prepared, self._images, strict=False)
         ]
-        results = [
-            image.explored(running, one) if isinstance(one, Product) else None
-            for running, one, image in zip(begun, prepared, self._images, strict=False)
-        ]
+        results = explored_runs(self._executor, products, limit_s)
         out: list[CrashState] = []
         for stretch, one, result, image in zip(some, prepared, results, self._images, strict=False):
-            out += self._taken(stretch, one, result, image)
+            out += self._taken(stretch, one, result, image.folder)
         if self._refused >= _REFUSED:
             self._give_up("similar to those that could not be explored")
         return out
@@ -112,6 +110,7 @@ class PointExploration:
     def executed(self, state: CrashState) -> None:
         """Take note that a state was run by itself, or is equal to one that was."""
         self._run[state.point] += 1
+        self._states -= state.point in self.decided
 
     def failed(self, state: CrashState, token: str) -> None:
         """Take note that a state failed, twice, by itself. If it was decided, nothing that was explored counts."""
@@ -121,23 +120,19 @@ class PointExploration:
 
     def _contradicted(self, token: str) -> None:
         self.contradiction = token
-        self.decided.passed[:] = False
-        self._ends = 0
-        self._why[f"explored runs do not count, because the state {token} failed that should pass by them"] += sum(
-            stretch.states for stretch in self._explored
+        self._why[f"explored runs do not count, because the state {token} failed that should pass by them"] += int(
+            self._states + self._run[self.decided.passed].sum()
         )
-        self._explored.clear()
+        self.decided.passed[:] = False
+        self._ends = self._explored = self._states = 0
         self._give_up(_AFTERWARDS)
 
     def tried(self) -> Tried:
         """The result so far."""
-        decided = sum(
-            stretch.states - int(self._run[stretch.first : stretch.last + 1].sum()) for stretch in self._explored
-        )
         left = tuple(
             NotExplored(why, many) for why, many in sorted(self._why.items(), key=lambda each: (-each[1], each[0]))
         )
-        return Tried(decided, self._ends, left)
+        return Tried(self._states, self._ends, left)
 
     # -- one batch
 
@@ -158,7 +153,7 @@ class PointExploration:
             whole = choices.same(next(ideals.lost(ideals.size)))
             yield Losses(((), *choices) if choices.listed else None, whole)
 
-    def _taken(self, stretch: Stretch, one: Product | str, result: Explored | None, image: _Image) -> list[CrashState]:
+    def _taken(self, stretch: Stretch, one: Product | str, result: Explored | None, folder: Path) -> list[CrashState]:
         """Take the result of one stretch over; states of it to be run."""
         if self.contradiction:
             self._why[_AFTERWARDS] += stretch.states
@@ -166,12 +161,7 @@ class PointExploration:
         if isinstance(one, str) or result is None:
             self._refuse(stretch, one if isinstance(one, str) else "")
             return []
-        failing = []
-        for end in result.ends:
-            if not image.passes(end, stretch.last):
-                failing.append(end)
-            if len(failing) == _SUSPECTS:
-                break
+        failing = failing_ends(self._executor, result, stretch.last, folder)
         if result.why:
             self._refuse(stretch, result.why)
         elif failing:
@@ -180,17 +170,18 @@ class PointExploration:
         else:
             self._refused = 0
             self._ends += len(result.ends)
-            self._explored.append(stretch)
-            self.decided.passed[stretch.first : stretch.last + 1] = True
+            self._explored += 1
+            points = slice(stretch.first, stretch.last + 1)
+            self._states += stretch.states - int(self._run[points].sum())
+            self.decided.passed[points] = True
             for point in range(stretch.first, stretch.last + 1):
                 if point in self._failed:
                     self._contradicted(self._failed[point])
                     return []
-            many = len(self._explored)
             # one of each stretch at first, then fewer and fewer
-            if many <= _SAMPLES or not many & (many - 1):
+            if self._explored <= _SAMPLES or not self._explored & (self._explored - 1):
                 return [self._drawn(one)]
-        return [self._state(one, end) for end in failing]
+        return [self._state(one, end) for end, _ in failing]
 
     def _refuse(self, stretch: Stretch, why: str) -> None:
         self._refused += 1
@@ -217,36 +208,26 @@ class PointExploration:
 class _Image:
     """The image with everything persisted that was issued by a crash point, in a folder of its own."""
 
-    def __init__(self, executor: Executor, subject: Subject, number: int) -> None:
+    def __init__(self, executor: Executor, number: int) -> None:
         self._executor = executor
-        self._content = subject.content
-        self._folder = executor.home / f"explored{number}"
+        self.folder = executor.home / f"explored{number}"
         self._point: int | None = None
 
     @property
     def pool(self) -> Path:
-        return self._folder / "pool"
+        return self.folder / "pool"
 
     def move(self, point: int) -> None:
         """To another crash point; forward costs what was issued in between."""
         if self._point is not None and self._point > point:
             self.remove()
         if self._point is None:
-            self._folder.mkdir()
+            self.folder.mkdir()
         self._executor.write_issued(self._point, point, self.pool)
         self._point = point
 
-    def explore(self, product: Product, timeout_s: float) -> int | str:
-        return self._executor.explore(product.point, product.granules, self._folder, timeout_s)
-
-    def explored(self, begun: int | str, product: Product) -> Explored:
-        return self._executor.explored(begun, len(product.granules), self._folder)
-
-    def passes(self, end: End, point: int) -> bool:
-        return self._executor.judged(end, point, self._folder).passed
-
     def remove(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         self._point = None
 
 

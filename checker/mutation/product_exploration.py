@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 from crashcheck.checker.exploration.product import Losses, Product, product_of
+from crashcheck.checker.exploration.runs import explored_runs, failing_ends
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.common_space import CommonSpace
 from crashcheck.checker.mutation.mutant_states import MutantStates
@@ -19,7 +20,6 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.runtime.exploration import Explored
 
 _TRIED = 16  # contents of a granule, for one that makes a state new
-_FAILING = 4  # ends of a moment that are examined
 _Range = tuple[str, int, int]
 
 
@@ -93,16 +93,11 @@ class Covering:
         folders = [self._executor.home / f"explored{number}" for number in range(len(clocks))]
         try:
             prepared = [self._prepare(exposure, *each) for each in zip(clocks, folders, strict=True)]
-            begun = [
-                (self._executor.explore(one.point, one.granules, folder, timeout_s), len(one.granules))
-                if isinstance(one, Product) and not self._is_known(clock, one)
-                else None
-                for clock, one, folder in zip(clocks, prepared, folders, strict=True)
+            unknown = [
+                one if isinstance(one, Product) and not self._is_known(clock, one) else None
+                for clock, one in zip(clocks, prepared, strict=True)
             ]
-            explored = [
-                None if each is None else self._executor.explored(*each, folder)
-                for each, folder in zip(begun, folders, strict=True)
-            ]
+            explored = explored_runs(self._executor, list(zip(unknown, folders, strict=True)), timeout_s)
         finally:
             for folder in folders:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -123,14 +118,11 @@ class Covering:
             return ProductEnd(product, False, 0)
         if explored is None:
             return ProductEnd("", False, 0)
-        failing: list[tuple[Verdict, CrashState | None]] = []
-        for end in explored.ends:
-            verdict = self._executor.judged(end, product.point, folder)
-            if not verdict.passed:
-                failing.append((verdict, matching(exposure, clock, product, end.choices)))
-            if len(failing) == _FAILING:
-                break
-        outcome = ProductEnd(explored.why, explored.final, len(explored.ends), tuple(failing))
+        failing = tuple(
+            (verdict, matching(exposure, clock, product, end.choices))
+            for end, verdict in failing_ends(self._executor, explored, product.point, folder)
+        )
+        outcome = ProductEnd(explored.why, explored.final, len(explored.ends), failing)
         if outcome.passes:
             self._passed.setdefault(clock, []).append(_contents(product))
         return outcome
