@@ -23,6 +23,7 @@ from crashcheck.checker.states.granules import Choices
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.stretches import Stretch, stretches
 from crashcheck.checker.states.sweep import Sweep
+from crashcheck.checker.strategies.ranked import halves
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.exploration import End, Explored
 
@@ -139,9 +140,8 @@ class PointExploration:
     def _in_passes(self) -> Iterator[Stretch]:
         """The stretches that are worth exploring, every sixteenth first, then those half-way between, and so on."""
         every = [each for each in stretches(self._space) if each.states > _FEW]
-        bits = _PASSES.bit_length() - 1
-        for number in range(_PASSES):
-            yield from every[int(f"{number:0{bits}b}"[::-1], 2) :: _PASSES]
+        for first in halves(_PASSES):
+            yield from every[first::_PASSES]
 
     def _prepared(self, stretch: Stretch, image: _Image) -> Product | str:
         image.move(stretch.last)

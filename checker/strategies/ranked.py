@@ -310,7 +310,7 @@ def _in_turns(groups_: list[tuple[int, Iterator[tuple[str, CrashState]]]]) -> It
 def _spread(group: BehaviourGroup) -> Iterator[int]:
     """Members but the representative: one of each set of equal members, then a second one of each. Equal members are in
     an order in which each prefix is spread evenly over instances and time."""
-    left = [(np.sort(members), _halves(len(members))) for members in group.members_by_pattern]
+    left = [(np.sort(members), halves(len(members))) for members in group.members_by_pattern]
     while left:
         still = []
         for members, places in left:
@@ -324,7 +324,7 @@ def _spread(group: BehaviourGroup) -> Iterator[int]:
         left = still
 
 
-def _halves(many: int) -> Iterator[int]:
+def halves(many: int) -> Iterator[int]:
     """All numbers below `many`: 0, its half, its quarters, … (bits in reverse)."""
     bits = max(1, (many - 1).bit_length())
     for number in range(1 << bits):
