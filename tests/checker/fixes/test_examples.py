@@ -54,8 +54,9 @@ def test_the_edit_fixes_the_bug(name: str, tmp_path: Path, environment: dict[str
     folder = copied(name, tmp_path)
     before = (folder / "buggy.c").read_text().split("\n")
     code, printed, error = crashcheck(folder, environment, "fix", "--apply", "--verify")
-    # an operation whose loss no output shows is named before each search
-    others = [line for line in error.splitlines() if "does not show whether operations were lost" not in line]
+    # an operation whose loss no output shows is named before each search; a slow machine's log has lines of progress
+    usual = ("does not show whether operations were lost", " in this phase)")
+    others = [line for line in error.splitlines() if not any(words in line for words in usual)]
     assert (code, others) == (0, []), printed + error
     after = (folder / "buggy.c").read_text().split("\n")
     added = list(after)
