@@ -20,7 +20,7 @@ from crashcheck.checker.results import Finding, Location, StopReason
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Choice, Strategy
-from crashcheck.checker.strategies.plan import Plan, Planned
+from crashcheck.checker.strategies.plan import NOTHING, Decided, Plan, Planned
 from crashcheck.checker.subject import Subject
 from crashcheck.config import override
 from crashcheck.search_setup import snapshots_of, strategy_of
@@ -110,9 +110,13 @@ class _Seen:
         self.name = strategy.name
         self.states: list[CrashState] = []
 
-    def plan(self, space: StateSpace, left: Left = endless) -> Plan:
-        self._plan = self._strategy.plan(space, left)
+    def plan(self, space: StateSpace, left: Left = endless, decided: Decided = NOTHING) -> Plan:
+        self._plan = self._strategy.plan(space, left, decided)
         return self
+
+    @property
+    def whole(self) -> bool:
+        return self._plan.whole
 
     @property
     def groups(self) -> tuple[Planned, ...]:

@@ -68,6 +68,7 @@ class Reported:
     kind: str
     message: str
     at_culprit: bool
+    id: str
 
 
 @dataclass(slots=True)
@@ -88,6 +89,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each search (default: 60)")
     parser.add_argument("--strategies", default=",".join(STRATEGIES), help=f"default: {','.join(STRATEGIES)}")
     parser.add_argument("--whole", action="store_true", help="let `ranked` use up its time, and count its findings")
+    parser.add_argument("--no-explore", action="store_true", help="run each crash state by itself")
     parser.add_argument("--mutants", action="store_true", help="search the mutants of the fixed builds instead")
     parser.add_argument("--output", type=Path, default=OUTPUT, help=f"default: {OUTPUT}")
     args = parser.parse_args()
@@ -102,7 +104,7 @@ def main() -> int:
     rows: list[Row] = []
     for bug in bugs:
         with scratch(512) as folder:
-            rows.append(_measure(bug, folder, args.operations, args.seconds, strategies, args.whole))
+            rows.append(_measure(bug, folder, strategies, args))
         _show(rows[-1])
         _write(args.output, rows, strategies, args)
     for line in (*_table(rows, strategies), *_findings_table(rows)):
@@ -141,15 +143,15 @@ def _prepared(bug: Bug, folder: Path, operations: int) -> Config:
     return load_config(own)
 
 
-def _measure(bug: Bug, folder: Path, operations: int, seconds: float, strategies: Sequence[str], whole: bool) -> Row:
+def _measure(bug: Bug, folder: Path, strategies: Sequence[str], args: argparse.Namespace) -> Row:
     row = Row(bug)
     work = folder / "work"
-    with ready(bug, folder, operations) as (config, run, executor):
+    with ready(bug, folder, args.operations) as (config, run, executor):
         for name in strategies:
-            wanted = override(config, strategy=name)
+            wanted = override(config, strategy=name, explore=not args.no_explore)
             started = time.perf_counter()
-            to_the_end = not bug.number or (whole and name == "ranked")
-            found = _search(wanted, run, executor, work / name, seconds, to_the_end)
+            to_the_end = not bug.number or (args.whole and name == "ranked")
+            found = _search(wanted, run, executor, work / name, args.seconds, to_the_end)
             executor.settle()
             row.seconds[name] = round(time.perf_counter() - started, 1)
             if isinstance(found, SearchResult):
@@ -167,7 +169,7 @@ def _reported(finding: Finding, bug: Bug) -> Reported:
     functions = {place.function for place in places}
     functions |= {frame.function for place in places for frame in place.stack}
     named = str(bug.number) in {number.strip() for number in marks} or bug.function in functions
-    return Reported(finding.kind.value, finding.message, named)
+    return Reported(finding.kind.value, finding.message, named, finding.id)
 
 
 @contextmanager
@@ -213,6 +215,7 @@ def _search(
         jobs=pipeline.cores(),
         progress=watch,
         snapshot=snapshots_of(config, run, work),
+        explore=config.strategy.explore,
     )
     try:
         explored = search.run()
@@ -353,6 +356,7 @@ def _write(output: Path, rows: Sequence[Row], strategies: Sequence[str], args: a
         "schema": 1,
         "operations": args.operations,
         "seconds": args.seconds,
+        "explored": not args.no_explore,
         "bugs": [
             {
                 "program": row.bug.program,
