@@ -16,7 +16,19 @@ from crashcheck.analyzer.invariants.rules import LikelyInvariant
 from crashcheck.analyzer.persistence.pieces import Ints
 
 QUERIES = 50_000  # that count: they come in the order of their weight
-_CHANGED, _VIOLATES, _DEVIATES, _SMALL = 4.0, 2.0, 0.25, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How much each part of a group's score weighs."""
+
+    changed: float = 4.0
+    violates: float = 2.0
+    deviates: float = 0.25
+    small: float = 1.0
+
+
+SCORES = Scores()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +48,11 @@ def rank_groups(
     queries: Iterable[StateQuery] = (),
     deviance: Deviance | None = None,
     changed: Callable[[StaticSite], bool] | None = None,
+    scores: Scores = SCORES,
 ) -> tuple[RankedGroup, ...]:
     """`made` from the most likely to fail to the least likely, numbered again from 1.
 
-    The score is 4 c + 2 v + d / 4 + s, each of them in [0, 1]:
+    The score is 4 c + 2 v + d / 4 + s, or as `scores` weigh them, each in [0, 1]:
     c: the part of the representative's sites that are new by `changed`;
     v: 1 - the product of (1 - w / 2) over the likely invariants that a feasible state of a member violates, where w is
        how often the run held the invariant, of all times that it met it;
@@ -52,10 +65,10 @@ def rank_groups(
     scored = []
     for at, group in enumerate(made):
         reasons = [
-            _changed(group, changed) if changed is not None else _NONE,
-            _violates(violated[at]),
-            _deviates(group, deviance) if deviance is not None else _NONE,
-            _small(group),
+            _weighed(scores.changed, _changed(group, changed) if changed is not None else _NONE),
+            _weighed(scores.violates, _violates(violated[at])),
+            _weighed(scores.deviates, _deviates(group, deviance) if deviance is not None else _NONE),
+            _weighed(scores.small, _small(group)),
         ]
         reasons.sort(key=lambda reason: -reason[0])
         score = round(sum(weight for weight, _ in reasons), 6)
@@ -67,13 +80,18 @@ def rank_groups(
     )
 
 
-_Reason = tuple[float, str]  # its part of the score, and the reason in words; "" where there is none
+_Reason = tuple[float, str]  # in [0, 1], and the reason in words; "" where there is none
 _NONE: _Reason = (0.0, "")
+
+
+def _weighed(weight: float, reason: _Reason) -> _Reason:
+    value, text = reason
+    return (weight * value, text) if weight else _NONE
 
 
 def _changed(group: BehaviourGroup, changed: Callable[[StaticSite], bool]) -> _Reason:
     new = sum(changed(site) for site in group.sites)
-    return (_CHANGED * (new / len(group.sites)), f"{new} of {len(group.sites)} sites changed") if new else _NONE
+    return (new / len(group.sites), f"{new} of {len(group.sites)} sites changed") if new else _NONE
 
 
 def _violates(broken: Sequence[LikelyInvariant]) -> _Reason:
@@ -84,19 +102,19 @@ def _violates(broken: Sequence[LikelyInvariant]) -> _Reason:
         left *= 1 - _trust(each) / 2
     most = max(broken, key=lambda each: (_trust(each), each.held, -each.number))
     more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-    return _VIOLATES * (1 - left), f"may violate {most.text}{more}"
+    return 1 - left, f"may violate {most.text}{more}"
 
 
 def _deviates(group: BehaviourGroup, deviance: Deviance) -> _Reason:
     members = _members(group)
     values = deviance.value[members]
     value = float(values.max(initial=0.0))
-    return (_DEVIATES * value, deviance.because(int(members[int(np.argmax(values))]))) if value > 0 else _NONE
+    return (value, deviance.because(int(members[int(np.argmax(values))]))) if value > 0 else _NONE
 
 
 def _small(group: BehaviourGroup) -> _Reason:
     size = max(1, group.size)
-    return _SMALL / size, f"{size} update{'s' * (size != 1)}"
+    return 1 / size, f"{size} update{'s' * (size != 1)}"
 
 
 def _members(group: BehaviourGroup) -> Ints:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite, find_behaviours, find_groups
 from crashcheck.analyzer.concurrency.predecessors import Deviance
 from crashcheck.analyzer.invariants import Inferred, StateQuery
-from crashcheck.analyzer.invariants.ranking import RankedGroup, rank_groups
+from crashcheck.analyzer.invariants.ranking import SCORES, RankedGroup, Scores, rank_groups
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, OutOfTime, endless, within
@@ -67,7 +67,9 @@ class Ranked:
     `deviance` shows which behaviours are unusual, `changed` which sites are new, `library` which are in the sources of
     a library: groups of these alone are last. Without facts, behaviours are named by call stack. `early`: at most so
     many states are tested while the groups of a long trace are being ranked. `on_ranking`: called when
-    a search waits for the ranking.
+    a search waits for the ranking. The last four are for measuring what each part of the search earns: a phase whose
+    weight is 0 is left out; `seed` is that of the random phase; `similar_wait`: the rarest site signature is first;
+    `scores` weigh the parts of a group's score.
     """
 
     facts: Facts | None = None
@@ -78,6 +80,10 @@ class Ranked:
     early: int = 0
     on_ranking: Callable[[], None] = always
     name: str = "ranked"
+    weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
+    seed: int = 1
+    similar_wait: bool = True
+    scores: Scores = SCORES
 
     def plan(self, space: StateSpace, left: Left = endless, decided: Decided = NOTHING) -> RankedPlan:
         return RankedPlan(self, space, left, decided)
@@ -144,12 +150,15 @@ class RankedPlan:
             return not self._chosen.again(choice, by_number.get(choice.group))
 
         rest = Exhaustive().states(self._space, self._decided)
+        weights, similar_wait = self._options.weights, self._options.similar_wait
         phases = {
-            name: Phase(each, WEIGHTS[name], in_order=name == "all sets", everything=name == "rest")
+            name: Phase(each, weights[name], in_order=name == "all sets", everything=name == "rest")
             for name, each in self._phases(rest).items()
+            if weights[name]
         }
         signatures = part_by_part(self._space, self._found)
-        for choice in RoundRobin(phases, fresh, signatures.of, signatures.pending).choices():
+        signature = signatures.of if similar_wait else lambda _state: b""
+        for choice in RoundRobin(phases, fresh, signature, signatures.pending).choices():
             self._chosen.new(choice, None)
             yield choice
             if len(self._chosen) >= MOST or self._decided.settled:
@@ -190,7 +199,13 @@ class RankedPlan:
         def in_order_of(evidence: Inferred) -> tuple[RankedGroup, ...]:
             invariants, queries = evidence.invariants, _while(keep_on, evidence.queries)
             return rank_groups(
-                found, made, invariants=invariants, queries=queries, deviance=deviance, changed=options.changed
+                found,
+                made,
+                invariants=invariants,
+                queries=queries,
+                deviance=deviance,
+                changed=options.changed,
+                scores=options.scores,
             )
 
         try:
@@ -215,7 +230,7 @@ class RankedPlan:
         return {
             "invariants": (Choice(state, 0, "invariant") for state in first),
             "invariants again": (Choice(state, 0, "invariant") for state in again),
-            "random": (Choice(state, 0, "random") for state in Random().drawn(self._space, Chosen())),
+            "random": (Choice(state, 0, "random") for state in Random(self._options.seed).drawn(self._space, Chosen())),
             "cheap": _in_turns([(number, one.cheap()) for number, one in representatives]),
             "carry": (Choice(state, 0, "carry") for state in leftovers.states()),
             "alone": _in_turns([(number, _named("alone", one.alone())) for number, one in representatives]),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.invariants.ranking import Scores
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import OutOfTime, within
 from crashcheck.checker.states.canonical import CanonicalStates
@@ -18,6 +19,7 @@ from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Choice, Ranked, strategy
 from crashcheck.checker.strategies import ranked as ranked_module
 from crashcheck.checker.strategies.plan import Infer, select_states
+from crashcheck.checker.strategies.ranked import WEIGHTS
 from crashcheck.checker.strategies.violations import states_of
 from crashcheck.interruption import KeepOn
 from support.random_runs import SETTINGS, Step, runs, script_of
@@ -256,3 +258,37 @@ def test_a_loss_that_is_carried_is_tested_once_for_each_origin_not_after_each_op
     assert acked[:2] == [2, 40]
     assert len(acked) == len(set(acked))
     assert {2, 40} < set(acked) <= {2, 3, 4, 6, 10, 18, 34, 40}  # a random state may precede one of them
+
+
+@pytest.mark.parametrize("phase", sorted(set(WEIGHTS) - {"rest"}))
+def test_a_phase_without_turns_gives_no_state_and_the_others_still_give_all(phase: str, tmp_path: Path) -> None:
+    script = Script(tmp_path, A, B, X, Y)
+    for operation in range(1, 5):
+        script.trace.begin(operation)
+        script.at(1, 64 * operation, delta=0)
+        script.at(2, 64 * operation, delta=64)
+        script.persist(64 * operation, 128)
+        script.trace.end(operation)
+    space = space_of(script)
+    without = Ranked(script.facts, weights={**WEIGHTS, phase: 0})
+    choices = list(without.plan(space).choices())
+    families = {"invariants": "invariant", "cheap": "one kept", "members": "member one kept"}
+    assert families.get(phase, phase) not in {choice.family for choice in choices}
+    assert Counter(choice.state for choice in choices) == Counter(select_states(space, strategy("exhaustive")))
+
+
+def test_the_weights_of_scores_decide_which_group_is_first(tmp_path: Path) -> None:
+    script = Script(tmp_path, A, B, X, Y)
+    script.at(1, 4096, delta=0)
+    script.at(2, 4096, delta=64)
+    script.persist(4096, 128)
+    script.at(3, 8192, delta=0)
+    script.persist(8192)
+    space = space_of(script)
+
+    def first(scores: Scores) -> tuple[str, ...]:
+        plan = Ranked(script.facts, scores=scores, changed=lambda place: place.variable == "pair.b").plan(space)
+        return plan.rank()[0].ranked.because
+
+    assert first(Scores()) == ("1 of 1 sites changed", "1 update")
+    assert first(Scores(changed=0.0)) == ("1 update",)
