@@ -13,11 +13,12 @@ from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.states.space import CrashState
 from crashcheck.errors import CrashcheckError
+from crashcheck.models import FAMILIES
 from crashcheck.runtime.trace_format import INLINE_BYTES, Kind
 
 PREFIX = "cc1-"
 DIGEST_BYTES = 8
-_MODELS = ("px86", "eadr", "page-cache")
+_MODELS = tuple(FAMILIES)  # in the order in which they came: a token holds the place
 _FILES = ("ext4", "posix")
 _TEARS = (0, 512, 4096)
 _MOST_LEVELS = 2

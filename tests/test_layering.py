@@ -19,6 +19,7 @@ BASE = {
     "diff",
     "errors",
     "interruption",
+    "models",
     "repository",
     "source",
 }

@@ -24,6 +24,7 @@ from crashcheck.analyzer.persistence.pieces import (
     Pieces,
 )
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.models import Family, family_of
 from crashcheck.runtime.trace_format import FenceKind, Kind
 
 if TYPE_CHECKING:  # importing it takes as long as all else that a run imports, and few runs use it
@@ -126,12 +127,23 @@ class PersistenceGraph:
     def __len__(self) -> int:
         return len(self.event)
 
+    @property
+    def family(self) -> Family:
+        """What the model has in common with others."""
+        return family_of(self.model)
+
+    @property
+    def granule_bytes(self) -> int:
+        """Bytes of data that persist in order."""
+        family = self.family
+        return (self.options.tear if family.by_sync else 0) or family.granule_bytes
+
     # Parts of extensions.
 
     @cached_property
     def parts(self) -> Ints:
         """For each piece the number of block boundaries at which it may stop half-way."""
-        grows = (self.kind == SIZE) & (self.offset > self.old_size) & (self.model == "page-cache")
+        grows = (self.kind == SIZE) & (self.offset > self.old_size) & self.family.stops
         inner = (self.offset - 1) // PAGE_BYTES - self.old_size // PAGE_BYTES
         return np.where(grows, np.maximum(inner, 0), 0).astype(np.int64)
 
@@ -304,8 +316,8 @@ class PersistenceGraph:
 
     def local_reason(self) -> str:
         """The name of the order within one granule."""
-        if self.model == "page-cache":
-            return "same sector" if self.options.tear == 512 else "same page"
+        if self.family.by_sync:
+            return "same sector" if self.options.tear == 512 else f"same {self.family.granule}"
         return "same line" if self.model == "px86" else "visible before"
 
     def order(

@@ -41,10 +41,12 @@ class RedundantPersist:
 
 
 def find_redundant_persists(graph: PersistenceGraph) -> tuple[RedundantPersist, ...]:
-    """In order of first occurrence. px86: flushes and fences; page-cache: syncs; eadr: none."""
+    """In order of first occurrence. px86: flushes and fences; models of files: syncs; eadr: none."""
+    if graph.family.by_sync:
+        return tuple(_syncs(graph))
     if graph.model == "px86":
         return tuple(sorted((*_flushes(graph), *_fences(graph)), key=lambda w: (w.event, w.waste)))
-    return tuple(_syncs(graph)) if graph.model == "page-cache" else ()
+    return ()
 
 
 def _flushes(graph: PersistenceGraph) -> list[RedundantPersist]:

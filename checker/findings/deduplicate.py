@@ -152,7 +152,7 @@ def _left(subject: Subject, identities: Identities, piece: int) -> Origin:
 def missing_persist(subject: Subject, cause: Cause, piece: int) -> MissingPersist:
     """What came between the lost update and the crash, or what was kept: its line's flush, or not even that."""
     graph, events = subject.graph, subject.trace.events
-    if graph.model == "page-cache":
+    if graph.family.by_sync:
         return MissingPersist.SYNC
     if int(graph.kind[piece]) == DATA and int(graph.mode[piece]) != IN_ORDER:
         return MissingPersist.FENCE

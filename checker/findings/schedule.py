@@ -157,7 +157,7 @@ class Schedule:
             return 0, 0, -1
         offset, size = int(row["offset"]), int(row["size"])
         located = kind in (Kind.STORE, Kind.WRITE, Kind.FLUSH)
-        return offset, size, offset // self._granule_bytes() if located else -1
+        return offset, size, offset // self._subject.graph.granule_bytes if located else -1
 
     def _role(self, pieces: Sequence[int]) -> str:
         """Which culprit is among the pieces, named as in the finding: the one kept is its location, if there is one."""
@@ -229,12 +229,6 @@ class Schedule:
             return f"size of {self._subject.path_of(piece)} = {described.offset}"
         return f"{self._subject.path_of(piece)}[{described.offset:#x}]"
 
-    def _granule_bytes(self) -> int:
-        graph = self._subject.graph
-        if graph.model == "page-cache":
-            return graph.options.tear or 4096
-        return 64
-
     def _granule(self, piece: int) -> int:
         described = self._subject.graph.piece(piece)
-        return described.offset // self._granule_bytes() if described.kind == "data" else -1
+        return described.offset // self._subject.graph.granule_bytes if described.kind == "data" else -1

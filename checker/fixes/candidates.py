@@ -93,19 +93,19 @@ class Candidates:
             return
         all_kept = all(cause.kept is not None for cause in causes)
         whole = self.whole(causes)
-        if whole is not None and self._subject.graph.model == "page-cache":
+        if whole is not None and self._subject.graph.family.by_sync:
             yield from self._syncs(list(whole.places))
         elif whole is not None:
             yield from self._at_once(whole, kept if all_kept else [])
             yield from self._flushes((), list(whole.places), kept if all_kept else [])
-        if self._subject.graph.model == "page-cache":
+        if self._subject.graph.family.by_sync:
             yield from self._syncs(lost)
         else:
             yield from self._flushes(causes, lost, kept if all_kept else [])
         wider = self._together(causes[0], lost)
         if wider == lost:
             return
-        if self._subject.graph.model == "page-cache":
+        if self._subject.graph.family.by_sync:
             yield from self._syncs(wider)
         else:
             yield from self._flushes((), wider, kept if all_kept else [])

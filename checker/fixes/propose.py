@@ -275,7 +275,7 @@ class FixProposer:
                 "atomic", f"no flush can help: {kept} crosses an 8-byte boundary; align it, so that it persists whole"
             )
         if cause.torn:
-            pages = subject.graph.model == "page-cache"
+            pages = subject.graph.family.by_sync
             pieces = "page by page, and the file's size apart" if pages else "in pieces of 8 bytes"
             switch = "one store" if pages else "one 8-byte store"
             return Fix(
@@ -342,7 +342,7 @@ class FixProposer:
         The image of a crash between the two, had they been swapped, holds the later one and not the earlier one.
         """
         subject, cause = self.subject, bug.drafts[0].cause
-        if cause.lost is None or cause.kept is None or subject.graph.model == "page-cache":
+        if cause.lost is None or cause.kept is None or subject.graph.family.by_sync:
             return None
         first, second = self._candidates.rows_of(cause.kept), self._candidates.rows_of(cause.lost)
         states = [state for state in (self._between(row, second) for row in first) if state is not None][:_MOST_SWAPPED]

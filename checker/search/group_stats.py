@@ -114,12 +114,11 @@ def picture(subject: Subject, behaviour: Behaviour) -> tuple[tuple[GraphNode, ..
     if high - low <= _MOST_EVENTS:
         _, reasons = graph.order(low, high, wanted)
         edges = tuple(GraphEdge(before, after, reason) for (before, after), reason in sorted(reasons.items()))
-    granule_bytes = (graph.options.tear or 4096) if graph.model == "page-cache" else 64
     nodes = []
     for id_ in wanted:
         piece, place = graph.piece(id_), subject.provenance.of(int(graph.event[id_]))
         where = f"{subject.path_of(id_)}[{piece.offset:#x}]"
         label = place.variable if place is not None and place.variable else where
-        granule = piece.offset // granule_bytes if piece.kind == "data" else -1
+        granule = piece.offset // graph.granule_bytes if piece.kind == "data" else -1
         nodes.append(GraphNode(id_, label, "", granule, place))
     return tuple(nodes), edges

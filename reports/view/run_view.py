@@ -21,6 +21,7 @@ from crashcheck.checker.results import (
     RunResult,
 )
 from crashcheck.config import FILE_NAME
+from crashcheck.models import family_of
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.excerpts import Sources, StepFile, around, places, step_sources
 from crashcheck.reports.view.failing_behaviour import (
@@ -134,6 +135,7 @@ class FindingView:
     kind_sentence: str
     model: str
     model_sentence: str
+    by_sync: bool
     message: str
     places: tuple[PlaceView, ...]
     crash_point: str
@@ -347,6 +349,7 @@ def _finding(
         kind_sentence=sentences.kind_sentence(finding),
         model=line(finding.model, 60),
         model_sentence=sentences.model_sentence(finding.model),
+        by_sync=family_of(finding.model).by_sync,
         message=line(finding.message, 400),
         places=tuple(places),
         crash_point=line(finding.crash_point, 300),

@@ -18,6 +18,7 @@ from crashcheck.checker.results import (
     Unexercised,
     Verdict,
 )
+from crashcheck.models import family_of
 from crashcheck.reports.view.numbers import human, percent
 from crashcheck.reports.view.text import line
 
@@ -82,9 +83,8 @@ def plural(count: int, noun: str, many: str = "") -> str:
 
 def granule_word(model: str) -> str:
     """What the model takes as the unit that persists in order."""
-    if model.startswith("page-cache"):
-        return "sector" if "tear=512" in model or "tear=4096" in model else "page"
-    return "line"
+    family = family_of(model)
+    return "sector" if family.by_sync and ("tear=512" in model or "tear=4096" in model) else family.granule
 
 
 def granule_name(model: str) -> str:
@@ -95,8 +95,8 @@ def granule_name(model: str) -> str:
 
 def model_sentence(model: str) -> str:
     """What a finding's model assumes, in a sentence."""
-    if model.startswith("page-cache"):
-        torn = "" if granule_word(model) == "page" else " A page can be torn into sectors."
+    if family_of(model).by_sync:
+        torn = " A page can be torn into sectors." if granule_word(model) == "sector" else ""
         return "The kernel can write any dirty page to disk at any time; only a sync guarantees it." + torn
     half = " Half of a misaligned store can survive: nobody documents this." if HALF_STORE in model.split() else ""
     if model.startswith("eadr"):

@@ -23,10 +23,11 @@ from crashcheck.config_values import (
     without_null,
 )
 from crashcheck.errors import CrashcheckError
+from crashcheck.models import FAMILIES
 
 FILE_NAME = "crashcheck.toml"
 
-MODELS = ("px86", "eadr", "page-cache")
+MODELS = tuple(FAMILIES)
 STRATEGIES = ("ranked", "pathfinder", "witcher", "bounded", "exhaustive", "random")
 ORACLES = ("exit-status", "output-equivalence")
 FIRST = ("check", "skip")
