@@ -46,7 +46,8 @@ def flush_definition() -> str:
 
 
 def compile_program(compiler: str, name: str, output: Path) -> Path:
-    """bench/<name>.c, optimised and with debug information as a user would build it."""
-    words = [compiler, "-O2", "-g", f"-I{CHECKOUT / 'runtime'}", flush_definition(), str(HERE / f"{name}.c")]
+    """bench/workloads/<name>.c, optimised and with debug information as a user would build it."""
+    source = HERE / "workloads" / f"{name}.c"
+    words = [compiler, "-O2", "-g", f"-I{CHECKOUT / 'runtime'}", flush_definition(), str(source)]
     run([*words, "-o", str(output)])
     return output

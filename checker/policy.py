@@ -18,8 +18,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.results import LEVELS, FailOn, Finding, Kind, Location, RunResult, StopReason
 from crashcheck.config import Config
-from crashcheck.repository import repository_of
-from crashcheck.source import SourceTree, source_lines
+from crashcheck.source import SourceTree, repository_of, source_lines
 
 ANY = "*"
 KINDS = (*(kind.value for kind in Kind), ANY)

@@ -13,14 +13,13 @@ LAYERS = ("base", "runtime", "analyzer", "checker", "reports", "top")
 ANALYZER_ROOMS = ("compile", "trace", "persistence", "behaviours", "concurrency", "invariants")
 BASE = {
     "cache",
+    "change.diff",
     "command",
     "config",
     "config_values",
-    "diff",
     "errors",
     "interruption",
     "models",
-    "repository",
     "source",
 }
 
@@ -28,14 +27,15 @@ BASE = {
 def layer_of(module: str) -> str:
     """The layer of a dotted name under crashcheck; the package's root itself, with the version, is base."""
     parts = module.split(".")
-    if len(parts) == 1 or parts[1].startswith("__version") or parts[1] in BASE:
+    if len(parts) == 1 or parts[1].startswith("__version") or BASE & {parts[1], ".".join(parts[1:3])}:
         return "base"
     return parts[1] if parts[1] in LAYERS else "top"
 
 
 def modules() -> Iterator[tuple[str, Path]]:
     source = ROOT / "src"
-    for folder in ("crashcheck", "crashcheck/cli", *(f"crashcheck/{layer}" for layer in LAYERS[1:-1])):
+    for room in ("", "change", "cli", *LAYERS[1:-1]):
+        folder = f"crashcheck/{room}".rstrip("/")
         pattern = "*.py" if folder == "crashcheck" else "**/*.py"
         for path in sorted((source / folder).glob(pattern)):
             parts = path.relative_to(source).with_suffix("").parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -13,28 +13,33 @@ ROOT = Path(__file__).resolve().parent.parent
 def slugs_in_code() -> dict[str, str]:
     """Each slug that an error for users may carry, with where. A slug is always a literal."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources()}
-    errors = {"CrashcheckError"}
-    for tree in trees.values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and any(
-                getattr(base, "id", "") == "CrashcheckError" for base in node.bases
-            ):
-                errors.add(node.name)
+    names = {"CrashcheckError", "Trouble", *errors_of(trees.values())}
     found: dict[str, str] = {}
     for path, tree in trees.items():
-        for node in ast.walk(tree):
-            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            if not isinstance(node, ast.Call) or name not in (*errors, "Trouble"):
-                continue
+        for call in calls_of(tree, names):
             # A Trouble is an error on its way from a worker process: its slug comes second, and is passed on as it is.
-            slug = node.args[1 if name == "Trouble" else 0]
-            where = f"{path.relative_to(ROOT)}:{node.lineno}"
+            slug = call.args[1 if getattr(call.func, "id", "") == "Trouble" else 0]
+            where = f"{path.relative_to(ROOT)}:{call.lineno}"
             if isinstance(slug, ast.Attribute) and slug.attr == "slug":
                 continue
             for choice in literals(slug, tree):
                 assert isinstance(choice, ast.Constant), f"{where}: the slug is no literal"
                 found[str(choice.value)] = where
     return found
+
+
+def errors_of(trees: Iterable[ast.Module]) -> Iterator[str]:
+    for tree in trees:
+        for node in ast.walk(tree):
+            bases = node.bases if isinstance(node, ast.ClassDef) else []
+            if any(getattr(base, "id", "") == "CrashcheckError" for base in bases):
+                yield node.name  # type: ignore[attr-defined]
+
+
+def calls_of(tree: ast.Module, names: Container[str]) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in names:
+            yield node
 
 
 def literals(slug: ast.expr, tree: ast.Module) -> list[ast.expr]:
@@ -52,8 +57,9 @@ def literals(slug: ast.expr, tree: ast.Module) -> list[ast.expr]:
 
 
 def sources() -> Iterator[Path]:
-    for folder in ("src/crashcheck", "src/crashcheck/cli", "analyzer", "runtime", "checker", "reports"):
-        yield from sorted((ROOT / folder).glob("*.py" if folder == "src/crashcheck" else "**/*.py"))
+    yield from sorted((ROOT / "src" / "crashcheck").glob("*.py"))
+    for folder in ("src/crashcheck/change", "src/crashcheck/cli", "analyzer", "runtime", "checker", "reports"):
+        yield from sorted((ROOT / folder).glob("**/*.py"))
 
 
 def slugs_in_document() -> list[str]:

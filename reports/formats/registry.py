@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crashcheck.change.diff import Diff
 from crashcheck.checker.results import RunResult
-from crashcheck.diff import Diff
 from crashcheck.reports.github.annotations import Name, remarks, suppressed
 from crashcheck.reports.view.excerpts import Sources
 from crashcheck.reports.view.run_view import RunView

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from crashcheck.change.diff import Diff
 from crashcheck.checker import policy
 from crashcheck.checker.results import LEVELS, Finding, Level, Location, RunResult, ScheduleStep
-from crashcheck.diff import Diff
 from crashcheck.reports.view.failing_behaviour import culprits
 from crashcheck.reports.view.run_view import FindingView, FixView, RunView
 from crashcheck.reports.view.sentences import granule_word

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from crashcheck.diff import Diff, FileDiff, parse
+from crashcheck.change.diff import Diff, FileDiff, parse
 from crashcheck.errors import CrashcheckError
 
 if TYPE_CHECKING:

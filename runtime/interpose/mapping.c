@@ -8,7 +8,6 @@
 #include "interpose/model.h"
 #include "recorder/addresses.h"
 #include "recorder/events.h"
-#include "recorder/marks.h"
 #include "recorder/notes.h"
 #include "recorder/pool_files.h"
 #include "recorder/regions.h"

@@ -9,7 +9,6 @@
 #include "interpose/model.h"
 #include "interpose/streams.h"
 #include "recorder/events.h"
-#include "recorder/marks.h"
 #include "recorder/pool_files.h"
 #include "recorder/regions.h"
 #include "recorder/sequence.h"

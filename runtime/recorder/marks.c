@@ -5,7 +5,6 @@
 #include "crashcheck.h"
 #pragma GCC visibility pop
 #include "recorder/events.h"
-#include "recorder/marks.h"
 #include "recorder/notes.h"
 #include "recorder/pool_files.h"
 #include "recorder/process.h"

@@ -16,7 +16,6 @@
 #include "recorder/events.h"
 #include "recorder/loads.h"
 #include "recorder/locks.h"
-#include "recorder/marks.h"
 #include "recorder/notes.h"
 #include "recorder/pool_files.h"
 #include "recorder/regions.h"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import crashcheck
 from crashcheck import run_summary
-from crashcheck.change import ChangedCode
+from crashcheck.change.code import ChangedCode
+from crashcheck.change.diff import Diff
 from crashcheck.checker.baseline import Known
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.fixes import proposals
@@ -23,7 +24,6 @@ from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.reopened import stopped_by
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
-from crashcheck.diff import Diff
 from crashcheck.recording import RecordedRun, built, record_check_reads_in_budget, record_run
 from crashcheck.search_setup import (
     InferOnce,

@@ -20,7 +20,7 @@ from crashcheck.analyzer.invariants import Inferred, infer
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.analyzer.trace.reader import read as read_trace
-from crashcheck.change import ChangedCode
+from crashcheck.change.code import ChangedCode
 from crashcheck.checker.budget import Budget, DiskFull, Progress
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
@@ -42,10 +42,9 @@ from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.interruption import KeepOn, always, interruptible
 from crashcheck.recording import OnPhase, RecordedRun, check_in, ended_operations, read_recording, record_again
-from crashcheck.repository import repository_of
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import Recording, record
-from crashcheck.source import SourceTree
+from crashcheck.source import SourceTree, repository_of
 
 _KEPT_BYTES = 16 * 1024  # of a check's output, to be shown in a report; output equivalence keeps more
 _NO_RECOVERY = "--depth 2: the check updated no watched file of any crash image: there was no recovery to crash"

@@ -1,8 +1,9 @@
-"""The user's source files: how a report names them, and the text of their lines."""
+"""The user's source files: the repository that holds them, how a report names them, and the text of their lines."""
 
 from __future__ import annotations
 
 import os
+import posixpath
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -37,6 +38,47 @@ class SourceTree:
     def source_line(self, path: str | Path, line: int) -> str:
         """As the function `source_line`, for a path relative to the project."""
         return source_line(self.folder / path, line)
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository's root folder, and the project's folder below it ("" if they are the same; else with "/")."""
+
+    root: Path
+    prefix: str = ""
+
+    def name(self, file: str) -> str:
+        """`file`, as a finding names it, relative to the root, with "/" and links resolved; "" if it is outside.
+
+        A link that leads out of the repository, or a file that does not exist, keeps the name that it has.
+        """
+        if not file or "\0" in file:
+            return ""
+        if file.startswith("/"):
+            root = self.root.as_posix().rstrip("/") + "/"
+            inside = posixpath.normpath(file)
+            if not inside.startswith(root):
+                return ""
+            inside = inside[len(root) :]
+        else:
+            inside = posixpath.normpath(posixpath.join(self.prefix, file))
+            if inside in (".", "..") or inside.startswith("../"):
+                return ""
+        try:
+            resolved = os.path.realpath(self.root / inside)
+            return Path(resolved).relative_to(self.root).as_posix() if resolved != str(self.root) else ""
+        except (OSError, ValueError):
+            return inside
+
+
+def repository_of(folder: Path) -> Repository:
+    """The repository that holds `folder`: the nearest folder above it with a `.git`, else `folder` itself."""
+    here = Path(os.path.realpath(folder))
+    for root in (here, *here.parents):
+        if os.path.lexists(root / ".git"):
+            prefix = here.relative_to(root).as_posix()
+            return Repository(root, "" if prefix == "." else prefix)
+    return Repository(here)
 
 
 def spoken(path: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crashcheck.change_base import documents_only
+from crashcheck.change.base import documents_only
 
 HEADER = """#include <stdint.h>
 struct account {

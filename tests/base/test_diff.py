@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crashcheck.diff import Diff, git_diff, parse
+from crashcheck.change.diff import Diff, git_diff, parse
 from crashcheck.errors import CrashcheckError
 
 IDENTITY = ("-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")

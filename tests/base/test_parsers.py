@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck import config, diff
+from crashcheck import config
 from crashcheck.analyzer.compile import facts
 from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.trace.dump import lines
 from crashcheck.analyzer.trace.reader import read
+from crashcheck.change import diff
 from crashcheck.checker import baseline
 from crashcheck.checker.oracles.histories import Operations
 from crashcheck.checker.states.space import CrashState

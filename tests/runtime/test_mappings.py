@@ -183,7 +183,7 @@ def test_a_file_larger_than_its_place_takes_several(recorded: Callable[..., tupl
     for name in ("a.db", "b.db"):
         (big / name).touch()
     os.truncate(big / "a.db", 3 * PLACE // 2)
-    trace, recording = recorded("bigmap", first_image=big)
+    trace, recording = recorded("maps", "sparse", first_image=big)
     assert stores(trace) == [(1, 3 * PLACE // 2 - 1, b"x"), (2, 0, b"y")]
     assert [line.split("\t")[0] for line in recording.addresses.read_text().splitlines()] == [
         f"{PLACES:x}",

@@ -195,12 +195,12 @@ def test_a_program_of_another_hooks_version_is_refused_and_runs_on(recorded: Cal
 
 
 def test_a_snapshot_is_the_files_just_before_its_event(recorded: Callable[..., tuple]) -> None:
-    trace, _ = recorded("snapshots", "counts")
+    trace, _ = recorded("calls", "counts")
     store = trace.of("STORE")[5]
     write = trace.of("WRITE")[5]
     assert (store.payload, write.payload) == (6, 6)
     for event, expected in ((store, (5, 5)), (write, (6, 5))):
-        again, recording = recorded("snapshots", "counts", snapshot_seq=event.seq)
+        again, recording = recorded("calls", "counts", snapshot_seq=event.seq)
         folder = recording.snapshot
         assert sorted(path.name for path in folder.iterdir()) == ["deep.db", "written.db"]
         with open(folder / "deep.db", "rb") as deep:

@@ -207,3 +207,11 @@ def two_steps(t: TraceBuilder) -> None:
 
 
 STEPS = {1: place(10, "a"), 2: place(12, "b")}
+
+
+MakeWorld = Callable[..., World]
+
+
+def only(findings: tuple[Finding, ...]) -> Finding:
+    assert len(findings) == 1, [finding.message for finding in findings]
+    return findings[0]

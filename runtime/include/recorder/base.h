@@ -15,8 +15,7 @@
  *   trace        the trace file and its writers
  *   stacks       numbers for sites and call stacks
  *   loads        records of reads
- *   events       records of updates, flushes, fences and syncs
- *   marks        standard output, operations
+ *   events       records of updates, flushes, fences and syncs; standard output
  *
  * So do the C files, with two exceptions: process.c starts, resets and ends all other parts, and file_ids.c, which gives
  * the numbers, defines each with an event. The models in interpose/ use

@@ -1,8 +1,9 @@
-/* Records of updates, flushes, fences and syncs. Every function here enters a writer itself. */
+/* Records of updates, flushes, fences and syncs, and how much standard output was printed. (Operations are marked by
+ * crashcheck.h.) Every function here enters a writer itself. */
 #ifndef CRASHCHECK_RECORDER_EVENTS_H
 #define CRASHCHECK_RECORDER_EVENTS_H
 
-#include "recorder/base.h"
+#include "recorder/pool_files.h"
 
 HIDDEN uint64_t cc_event_at(where at, struct cc_event event);                   /* numbers it if seq is 0 */
 HIDDEN void cc_event_bytes(where at, struct cc_event event, const void *head, size_t head_size, const void *bytes, uint64_t size);
@@ -15,5 +16,9 @@ HIDDEN void cc_sync_end(where at, uint64_t begin, uint32_t kind, uint16_t file, 
 HIDDEN void cc_flush_at(where at, const void *address, uint64_t size, uint32_t kind);
 HIDDEN void cc_fence_at(where at, uint32_t kind);
 HIDDEN void cc_stripes_reset(void);
+
+HIDDEN void cc_output_start(const char *setting);
+HIDDEN void cc_output(where at);
+HIDDEN bool cc_is_output(const struct file_state *state);
 
 #endif

@@ -289,14 +289,14 @@ def _prepare(
     client: Client | None,
 ) -> _Publication:
     """What to publish, and the change that it is about: as GitHub shows it, or else as git does."""
-    from crashcheck.diff import git_diff
+    from crashcheck.change.diff import git_diff
     from crashcheck.reports.formats.markdown import github_links
     from crashcheck.reports.github.annotations import remarks
     from crashcheck.reports.github.client import Refused
     from crashcheck.reports.github.comment import Job
     from crashcheck.reports.view.run_view import build_view
     from crashcheck.reports.view.text import line
-    from crashcheck.repository import Repository
+    from crashcheck.source import Repository
 
     root = Path(os.path.realpath(environment.get("GITHUB_WORKSPACE") or "."))
     folder, config = _places(root, args.folder, result.config_path)

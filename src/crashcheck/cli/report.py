@@ -14,8 +14,8 @@ from crashcheck.cli.streams import unwritable
 from crashcheck.errors import EXIT_CLEAN, CrashcheckError
 
 if TYPE_CHECKING:
+    from crashcheck.change.diff import Diff
     from crashcheck.checker.results import RunResult
-    from crashcheck.diff import Diff
     from crashcheck.reports.formats.registry import Rendering
     from crashcheck.reports.view.run_view import RunView
 
@@ -60,7 +60,7 @@ def add_format(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from crashcheck.diff import git_diff
+    from crashcheck.change.diff import git_diff
     from crashcheck.reports.formats import json_report
 
     wanted = [parse_format(text) for text in args.format or ("terminal",)]
@@ -101,7 +101,7 @@ def write_reports(
     from crashcheck.reports.formats.registry import Rendering
     from crashcheck.reports.view.excerpts import read_sources
     from crashcheck.reports.view.run_view import build_view
-    from crashcheck.repository import repository_of
+    from crashcheck.source import repository_of
 
     sources = read_sources(result, folder)
     view = build_view(result, sources)

@@ -122,11 +122,12 @@ def _write_failure(path: Path, failure: Failure) -> None:
 def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     from rich.console import Console
 
-    from crashcheck import change_base, pipeline
+    from crashcheck import pipeline
+    from crashcheck.change import base as change_base
+    from crashcheck.change.diff import git_diff
     from crashcheck.checker import policy
     from crashcheck.checker.baseline import load_baseline, save_baseline, updated
     from crashcheck.checker.results import StopReason
-    from crashcheck.diff import git_diff
     from crashcheck.reports.progress import LiveProgress
     from crashcheck.reports.view.text import line
 

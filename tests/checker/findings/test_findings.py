@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,42 +10,35 @@ import numpy as np
 import pytest
 
 from crashcheck.analyzer.persistence.graph import Options
-from crashcheck.checker import policy
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Ended, Limits
-from crashcheck.checker.findings import classify
-from crashcheck.checker.findings.classify import Cause, Classifier
+from crashcheck.checker.findings.classify import Classifier
 from crashcheck.checker.findings.identity import Identities
 from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, NOT_REPLAYED
-from crashcheck.checker.findings.register import KILL_SHOWS_IT, NEEDS_HALF_STORE, UNEXPLAINED, Register
+from crashcheck.checker.findings.register import KILL_SHOWS_IT, UNEXPLAINED
 from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.policy import Suppression
-from crashcheck.checker.results import Finding, Frame, Kind, Outcome, StopReason, Verdict
-from support import report_runs
-from support.checked_worlds import STEPS, VALID, VALUE, World, persist, place, put_flag_first, two_steps, words
+from crashcheck.checker.results import Frame, Kind, StopReason, Verdict
+from support.checked_worlds import (
+    STEPS,
+    VALID,
+    VALUE,
+    MakeWorld,
+    World,
+    only,
+    persist,
+    place,
+    put_flag_first,
+    two_steps,
+    words,
+)
 from support.tracing import TraceBuilder
 
-Make = Callable[..., World]
 
-
-@pytest.fixture
-def world(tmp_path: Path, clauses: Path) -> Make:
-    def make(script: Callable[[TraceBuilder], None], *claims: str, name: str = "world", **more: object) -> World:
-        check = words([str(clauses), "{pool}/p", "{acked}", *claims])
-        return World(tmp_path / name, check, script, **more)  # type: ignore[arg-type]
-
-    return make
-
-
-def only(findings: tuple[Finding, ...]) -> Finding:
-    assert len(findings) == 1, [finding.message for finding in findings]
-    return findings[0]
-
-
-def test_a_flag_that_may_persist_before_its_value_is_an_ordering_bug(world: Make) -> None:
+def test_a_flag_that_may_persist_before_its_value_is_an_ordering_bug(world: MakeWorld) -> None:
     found = world(put_flag_first, "64>0", "320>256", "576>512", sites={1: VALUE, 2: VALID}).explore()
     finding = only(found.findings)
     assert finding.kind is Kind.ORDERING
@@ -59,14 +52,14 @@ def test_a_flag_that_may_persist_before_its_value_is_an_ordering_bug(world: Make
     assert found.stop_reason is StopReason.EXHAUSTED
 
 
-def test_failing_states_are_merged_by_site_and_counted(world: Make) -> None:
+def test_failing_states_are_merged_by_site_and_counted(world: MakeWorld) -> None:
     found = world(put_flag_first, "64>0", "320>256", "576>512", sites={1: VALUE, 2: VALID}).explore()
     assert only(found.findings).states == 3
     assert found.states.failing == 3
     assert found.states.executed == found.states.feasible == 13
 
 
-def test_the_schedule_shows_the_fate_of_each_update(world: Make) -> None:
+def test_the_schedule_shows_the_fate_of_each_update(world: MakeWorld) -> None:
     finding = only(world(put_flag_first, "64>0", sites={1: VALUE, 2: VALID}).explore().findings)
     assert [(step.what, step.state, step.detail, step.granule) for step in finding.schedule] == [
         ("mark", "", "operation 1 begins", -1),
@@ -81,7 +74,7 @@ def test_the_schedule_shows_the_fate_of_each_update(world: Make) -> None:
     assert finding.edges == ()
 
 
-def test_the_schedule_separates_what_a_write_did_to_the_size_from_what_it_wrote(world: Make) -> None:
+def test_the_schedule_separates_what_a_write_did_to_the_size_from_what_it_wrote(world: MakeWorld) -> None:
     def append(t: TraceBuilder) -> None:
         t.site = 1
         t.write("p", 8192, b"\1" * 8)
@@ -130,7 +123,7 @@ def test_a_log_that_grew_without_its_bytes_is_not_called_a_size_before_another_s
     assert matched([finding], [Known(former, (), "ordering", "")]) == {0: 0}
 
 
-def test_a_crash_point_mentions_operations_and_output_only_where_the_run_had_some(world: Make) -> None:
+def test_a_crash_point_mentions_operations_and_output_only_where_the_run_had_some(world: MakeWorld) -> None:
     def put(t: TraceBuilder) -> None:
         t.store("p", 0, 8, 7)
         t.store("p", 64, 8, 1)
@@ -146,7 +139,7 @@ def test_a_crash_point_mentions_operations_and_output_only_where_the_run_had_som
     assert talking.crash_point == "before the fence; 5 bytes printed"
 
 
-def test_a_value_that_is_persisted_first_is_clean(world: Make) -> None:
+def test_a_value_that_is_persisted_first_is_clean(world: MakeWorld) -> None:
     def fixed(t: TraceBuilder) -> None:
         t.begin(1)
         t.store("p", 0, 8, 7)
@@ -159,7 +152,7 @@ def test_a_value_that_is_persisted_first_is_clean(world: Make) -> None:
     assert (found.findings, found.uncertain, found.states.failing) == ((), (), 0)
 
 
-def test_the_other_store_is_what_had_persisted_for_sure_not_a_later_bystander(world: Make) -> None:
+def test_the_other_store_is_what_had_persisted_for_sure_not_a_later_bystander(world: MakeWorld) -> None:
     """Losing the value fails at first as the half-done pair does, and so is seen only once the flag is durable."""
 
     def pair_and_flag(t: TraceBuilder) -> None:
@@ -190,7 +183,7 @@ class Verbose(ExitStatus):
 
 
 def test_a_loss_seen_late_is_blamed_on_what_made_it_harmful_whatever_the_oracle_reports_of_the_crash(
-    world: Make,
+    world: MakeWorld,
 ) -> None:
     """At the point where it is seen another bug makes the check fail with nothing lost as well."""
 
@@ -221,7 +214,7 @@ def test_a_loss_seen_late_is_blamed_on_what_made_it_harmful_whatever_the_oracle_
     assert (cause.kind, cause.lost, cause.kept) == (Kind.ORDERING, 0, 1)
 
 
-def test_two_bugs_in_one_state_become_two_findings(world: Make) -> None:
+def test_two_bugs_in_one_state_become_two_findings(world: MakeWorld) -> None:
     def both(t: TraceBuilder) -> None:
         for site, offset in ((1, 0), (2, 64), (3, 128), (4, 192)):
             t.site = site
@@ -238,7 +231,7 @@ def test_two_bugs_in_one_state_become_two_findings(world: Make) -> None:
     assert sum(finding.states for finding in found.findings) == found.states.failing
 
 
-def test_an_acknowledged_update_that_may_be_lost_is_unpersisted(world: Make) -> None:
+def test_an_acknowledged_update_that_may_be_lost_is_unpersisted(world: MakeWorld) -> None:
     def forgotten(t: TraceBuilder) -> None:
         t.begin(1)
         t.site = 1
@@ -258,7 +251,7 @@ def test_an_acknowledged_update_that_may_be_lost_is_unpersisted(world: Make) -> 
     assert finding.states == 3
 
 
-def test_a_prefix_that_the_check_rejects_is_an_atomicity_bug_if_the_files_really_were_so(world: Make) -> None:
+def test_a_prefix_that_the_check_rejects_is_an_atomicity_bug_if_the_files_really_were_so(world: MakeWorld) -> None:
     subject = world(two_steps, "0=64", sites=STEPS)
     finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
     assert finding.kind is Kind.ATOMICITY
@@ -267,7 +260,7 @@ def test_a_prefix_that_the_check_rejects_is_an_atomicity_bug_if_the_files_really
     assert finding.uncertain == ""
 
 
-def test_a_section_has_one_id_whether_the_check_rejects_what_it_leaves_or_dies_of_it(world: Make) -> None:
+def test_a_section_has_one_id_whether_the_check_rejects_what_it_leaves_or_dies_of_it(world: MakeWorld) -> None:
     rejects, dies = (world(two_steps, claim, name=claim, sites=STEPS) for claim in ("0=64", "!0=64"))
     rejected, died = (only(each.explore(snapshot=each.real_snapshot).findings) for each in (rejects, dies))
     assert (rejected.kind, died.kind) == (Kind.ATOMICITY, Kind.RECOVERY_FAILURE)
@@ -279,7 +272,7 @@ def test_a_section_has_one_id_whether_the_check_rejects_what_it_leaves_or_dies_o
         assert Suppression("", "", id=former).means(died)
 
 
-def test_a_baseline_knows_a_bug_by_the_id_of_what_was_merged_with_it(world: Make) -> None:
+def test_a_baseline_knows_a_bug_by_the_id_of_what_was_merged_with_it(world: MakeWorld) -> None:
     def values(t: TraceBuilder) -> None:
         for site, offset in ((1, 0), (2, 128), (3, 64)):
             t.site = site
@@ -297,7 +290,7 @@ def test_a_baseline_knows_a_bug_by_the_id_of_what_was_merged_with_it(world: Make
     assert matched([second], [Known(both.id, both.likenesses, "", "")]) == {0: 0}
 
 
-def test_a_prefix_is_uncertain_without_a_snapshot_and_if_the_files_were_otherwise(world: Make) -> None:
+def test_a_prefix_is_uncertain_without_a_snapshot_and_if_the_files_were_otherwise(world: MakeWorld) -> None:
     subject = world(two_steps, "0=64", sites=STEPS)
     found = subject.explore()
     assert found.findings == ()
@@ -312,45 +305,8 @@ def test_a_prefix_is_uncertain_without_a_snapshot_and_if_the_files_were_otherwis
     assert only(subject.explore(snapshot=other).uncertain).uncertain == NOT_REPLAYED
 
 
-def test_consecutive_failing_points_are_one_finding_and_like_states_there_are_dropped(world: Make) -> None:
-    def long(t: TraceBuilder) -> None:
-        t.store("p", 0, 8, 5)
-        persist(t, 0)
-        for extra in range(3):  # while 0 and 64 differ
-            t.store("p", 512 + 128 * extra, 8, 1)
-            t.store("p", 576 + 128 * extra, 8, 1)
-            persist(t, 512 + 128 * extra, 576 + 128 * extra)
-        t.store("p", 64, 8, 5)
-        persist(t, 64)
-
-    subject = world(long, "0=64")
-    found = subject.explore(snapshot=subject.real_snapshot)
-    finding = only(found.findings)
-    assert finding.kind is Kind.ATOMICITY
-    assert finding.states == found.states.failing > 4
-
-
-@pytest.mark.parametrize(("how", "runs"), [("", 100), ("~", 30)])
-def test_the_ends_of_a_long_stretch_are_found_in_few_runs_where_each_hangs(world: Make, how: str, runs: int) -> None:
-    def long(t: TraceBuilder) -> None:
-        for offset in (0, *range(512, 512 + 8 * 120, 8), 64):
-            t.store("p", offset, 8, 1)
-            persist(t, offset)
-
-    recorded = world(long, f"{how}0=64", limits=Limits(timeout_s=0.3))
-    with recorded.executor() as executor:
-        verdicts = VerdictCache(executor, recorded.content, Meter(Budget()))
-        verdicts.allow(1000)
-        deciding = Classifier(recorded.subject, verdicts)
-        cause = deciding.prefix_cause(recorded.subject.event_of(100))
-        assert (cause.kept, cause.lost, cause.complete) == (0, 1, True)
-        assert verdicts.runs <= runs + 5
-        assert cause.moment is not None
-        assert deciding.end_of_stretch(cause.moment)[0] == len(recorded.graph) - 1
-
-
 @pytest.mark.parametrize("how", ["!", "~"])
-def test_a_prefix_on_which_the_check_dies_is_a_recovery_failure(world: Make, how: str) -> None:
+def test_a_prefix_on_which_the_check_dies_is_a_recovery_failure(world: MakeWorld, how: str) -> None:
     subject = world(two_steps, f"{how}0=64", sites=STEPS, limits=Limits(timeout_s=0.5))
     finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
     assert finding.kind is Kind.RECOVERY_FAILURE
@@ -358,7 +314,7 @@ def test_a_prefix_on_which_the_check_dies_is_a_recovery_failure(world: Make, how
     assert finding.message == f"a crash between `a` and `b` {end} (hash.c:10, 12)"
 
 
-def test_a_reordering_on_which_the_check_dies_stays_an_ordering_bug(world: Make) -> None:
+def test_a_reordering_on_which_the_check_dies_stays_an_ordering_bug(world: MakeWorld) -> None:
     finding = only(world(put_flag_first, "!64>0", sites={1: VALUE, 2: VALID}).explore().findings)
     assert finding.kind is Kind.ORDERING
     assert finding.verdict.signal == 6
@@ -372,7 +328,7 @@ def wide(t: TraceBuilder) -> None:
 
 
 @pytest.mark.parametrize(("how", "kind"), [("", Kind.ATOMICITY), ("!", Kind.RECOVERY_FAILURE)])
-def test_a_store_that_persists_in_part_is_one_finding(world: Make, how: str, kind: Kind) -> None:
+def test_a_store_that_persists_in_part_is_one_finding(world: MakeWorld, how: str, kind: Kind) -> None:
     found = world(wide, f"{how}8=16", sites={1: place(9, "pair")}).explore()
     finding = only(found.findings)
     assert finding.kind is kind
@@ -402,7 +358,7 @@ def test_a_size_that_persists_without_the_bytes_of_its_write_is_named_as_that(tm
     )
 
 
-def test_culprits_in_unexplained_bytes_are_uncertain(world: Make) -> None:
+def test_culprits_in_unexplained_bytes_are_uncertain(world: MakeWorld) -> None:
     subject = world(put_flag_first, "64>0", unexplained={"p": [(64, 72)]}, sites={1: VALUE, 2: VALID})
     found = subject.explore()
     assert found.findings == ()
@@ -420,13 +376,13 @@ def test_a_flaky_check_never_makes_a_finding(tmp_path: Path) -> None:
     assert "cc1-" in found.warnings[0]
 
 
-def test_places_that_nobody_knows_are_named_by_file_and_offset(world: Make) -> None:
+def test_places_that_nobody_knows_are_named_by_file_and_offset(world: MakeWorld) -> None:
     finding = only(world(lambda t: put_flag_first(t, 1), "64>0").explore().findings)
     assert finding.message == "8 bytes at offset 0x40 of p can survive a crash without 8 bytes at offset 0x0 of p"
     assert (finding.location.file, finding.location.line) == ("p", 0)
 
 
-def test_an_identity_survives_moved_lines_and_other_checkouts(world: Make) -> None:
+def test_an_identity_survives_moved_lines_and_other_checkouts(world: MakeWorld) -> None:
     def of(name: str, lines: int, file: str) -> str:
         sites = {1: place(40 + lines, "entry.value", file=file), 2: place(42 + lines, "entry.valid", file=file)}
         return only(world(put_flag_first, "64>0", sites=sites, name=name).explore().findings).id
@@ -435,7 +391,7 @@ def test_an_identity_survives_moved_lines_and_other_checkouts(world: Make) -> No
     assert of("c", 0, "src/hash.c") != of("d", 0, "lib/hash.c")
 
 
-def test_a_finding_that_needs_torn_pages_is_described_with_them(world: Make) -> None:
+def test_a_finding_that_needs_torn_pages_is_described_with_them(world: MakeWorld) -> None:
     def page(t: TraceBuilder) -> None:
         t.store("p", 0, 8, 1)
         t.store("p", 512, 8, 1)
@@ -446,7 +402,7 @@ def test_a_finding_that_needs_torn_pages_is_described_with_them(world: Make) -> 
     assert world(page, "512>0", model="page-cache", name="whole").explore().findings == ()
 
 
-def test_a_lost_page_before_a_later_one_is_found_without_tearing(world: Make) -> None:
+def test_a_lost_page_before_a_later_one_is_found_without_tearing(world: MakeWorld) -> None:
     def pages(t: TraceBuilder) -> None:
         t.truncate("p", 12288)
         t.msync("p", 0, 12288)
@@ -456,200 +412,3 @@ def test_a_lost_page_before_a_later_one_is_found_without_tearing(world: Make) ->
 
     finding = only(world(pages, "4096>0", model="page-cache", options=Options(512)).explore().findings)
     assert (finding.kind, finding.model) == (Kind.ORDERING, "page-cache")
-
-
-@pytest.mark.parametrize(("walked", "given_up"), [(2, True), (4, False), (5, False)])
-def test_a_stretch_whose_beginning_was_not_found_is_described_as_such(
-    tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch, walked: int, given_up: bool
-) -> None:
-    """Four moments fail, from after the first store until the last: at the last of them a walk back begins."""
-    monkeypatch.setattr(classify, "_WALK_BACK", walked)
-
-    def script(t: TraceBuilder) -> None:
-        for site, offset in ((1, 0), (3, 64), (3, 128), (3, 192), (2, 256)):
-            t.site = site
-            t.store("p", offset, 8, 1)
-
-    check = words([str(clauses), "{pool}/p", "{acked}", "0=256"])
-    world = World(tmp_path / "world", check, script, sites={1: VALUE, 2: VALID, 3: place(50, "entry.more")})
-    last = len(world.trace.events) - 1
-    with world.executor() as executor:
-        verdicts = VerdictCache(executor, world.content, Meter(Budget()))
-        verdicts.allow(100)
-        cause = Classifier(world.subject, verdicts).prefix_cause(last)
-    register = Register(world.subject)
-    register.add(cause)
-    (bug,) = register.bugs()
-    assert cause.given_up is given_up
-    assert (classify.GIVEN_UP in bug.finding.note) is given_up
-    assert (bug.finding.location.line == VALUE.line) is not given_up
-
-
-@pytest.mark.parametrize(
-    ("operations", "first", "kept", "lost"),
-    [
-        pytest.param(2, 1, "slot.token", "slot.key", id="another operation shows the beginning"),
-        pytest.param(1, 1, "slot.key", "slot.value", id="there is no other"),
-        pytest.param(2, 2, "slot.key", "slot.value", id="the other one came there by another way"),
-    ],
-)
-def test_a_section_begins_where_it_does_in_another_operation_that_old_contents_do_not_hide(
-    world: Make, operations: int, first: int, kept: str, lost: str
-) -> None:
-    """Token, key, value: after the token alone the first slot still looks whole, by what was in it before."""
-
-    def put(t: TraceBuilder, at: int, key: int, first: int) -> None:
-        for site, value in list(enumerate((1, key, key), 1))[first - 1 :]:
-            t.site = site
-            t.store("p", at + 8 * (site - 1), 8, value)
-            t.site = 0
-            persist(t, at + 8 * (site - 1))
-
-    def run(t: TraceBuilder) -> None:
-        t.store("p", 0, 8, first - 1)
-        t.store("p", 8, 16, (5).to_bytes(8, "little") * 2)
-        persist(t, 0)
-        for number, at in enumerate((0, 512)[:operations], 1):
-            t.begin(number)
-            put(t, at, 7, first if number == 1 else 1)
-            t.end(number)
-
-    sites = {1: place(10, "slot.token"), 2: place(11, "slot.key"), 3: place(12, "slot.value")}
-    recorded = world(run, "0>8", "8=16", "512>520", "520=528", sites=sites)
-    with recorded.executor() as executor:
-        verdicts = VerdictCache(executor, recorded.content, Meter(Budget()))
-        verdicts.allow(100)
-        value = next(
-            p for p in range(len(recorded.graph)) if recorded.trace.events["site"][recorded.graph.event[p]] == 3
-        )
-        cause = Classifier(recorded.subject, verdicts).prefix_cause(recorded.subject.event_of(value))
-    names = {
-        piece: sites[int(recorded.trace.events["site"][recorded.subject.event_of(piece)])].variable
-        for piece in (cause.kept, cause.lost)
-        if piece is not None
-    }
-    assert list(names.values()) == [kept, lost]
-    assert verdicts.runs < 20
-
-
-def test_elsewhere_no_stretch_is_followed_further_than_its_beginning_would_help(world: Make) -> None:
-    """In the second operation much fails before the same two updates: what that is, is not asked."""
-
-    def run(t: TraceBuilder) -> None:
-        for number, (at, more, before) in enumerate(((0, 2048, 1), (512, 1024, 100)), 1):
-            t.begin(number)
-            for site, place_, many in ((3, more, before), (1, at, 1), (2, at + 8, 1)):
-                for word in range(many):
-                    t.site = site
-                    t.store("p", place_ + 8 * word, 8, 7)
-                    t.site = 0
-                    persist(t, place_ + 8 * word)
-            t.end(number)
-
-    sites = {1: VALUE, 2: VALID, 3: place(50, "entry.more")}
-    recorded = world(run, "0=8", "512=520", "1024=520", sites=sites)
-    with recorded.executor() as executor:
-        verdicts = VerdictCache(executor, recorded.content, Meter(Budget()))
-        verdicts.allow(400)
-        cause = Classifier(recorded.subject, verdicts).prefix_cause(recorded.subject.event_of(2))
-    assert (cause.kept, cause.lost, cause.complete) == (1, 2, True)
-    assert 3 <= verdicts.runs < 20
-
-
-def store_misaligned(t: TraceBuilder, site: int = 2) -> None:
-    """8 bytes over two words of one line."""
-    t.site = site
-    t.store("p", 4, 8, 0x0101010101010101)
-
-
-def put_misaligned(t: TraceBuilder) -> None:
-    """A value, flushed too late, and a misaligned flag in another line."""
-    t.begin(1)
-    t.site = 1
-    t.store("p", 64, 8, 7)
-    store_misaligned(t)
-    persist(t, 0)
-    persist(t, 64)
-    t.end(1)
-
-
-def test_what_needs_half_of_a_misaligned_store_says_so_and_fails_no_run(world: Make) -> None:
-    found = world(put_misaligned, "0>8", sites={1: VALUE, 2: VALID}).explore()
-    finding = only(found.findings)
-    assert (finding.kind, finding.model, finding.level) == (Kind.ATOMICITY, "px86 tear=8", "note")
-    assert finding.note == NEEDS_HALF_STORE
-    result = report_runs.run(*found.findings)
-    assert not policy.fails(result, "warning")
-    assert not policy.undecided(result)
-    assert policy.fails(result, "note")
-
-
-def test_what_fails_with_a_misaligned_store_kept_whole_needs_no_half_of_it(world: Make) -> None:
-    """The first failing states keep half of the flag, without the value."""
-    found = world(put_misaligned, "8>64", sites={1: VALUE, 2: VALID}).explore()
-    finding = only(found.findings)
-    assert (finding.kind, finding.model, finding.level, finding.note) == (Kind.ORDERING, "px86", "error", "")
-    assert {(step.offset, step.state) for step in finding.schedule if step.what == "store"} == {
-        (64, "lost"),
-        (4, "persisted"),
-    }
-
-
-def test_what_fails_with_a_misaligned_store_lost_whole_needs_no_half_of_it(world: Make) -> None:
-    def put(t: TraceBuilder) -> None:
-        t.begin(1)
-        store_misaligned(t, 1)
-        t.site = 2
-        t.store("p", 64, 8, 1)
-        persist(t, 64)
-        persist(t, 0)
-        t.end(1)
-
-    finding = only(world(put, "64>0", sites={1: VALUE, 2: VALID}).explore().findings)
-    assert (finding.kind, finding.model, finding.level) == (Kind.ORDERING, "px86", "error")
-    assert [step.state for step in finding.schedule if step.what == "store"] == ["lost", "persisted"]
-
-
-def test_of_two_bugs_at_one_store_only_the_one_that_needs_half_of_it_is_a_note(world: Make) -> None:
-    found = world(put_misaligned, "0>8", "8>64", sites={1: VALUE, 2: VALID}).explore()
-    assert {(finding.kind, finding.level) for finding in found.findings} == {
-        (Kind.ATOMICITY, "note"),
-        (Kind.ORDERING, "error"),
-    }
-    assert [finding.level for finding in policy.in_order(found.findings)] == ["error", "note"]
-
-
-@pytest.mark.parametrize(("offset", "size"), [(4, 16), (0, 16), (60, 8)])
-def test_wider_stores_and_those_across_lines_tear_on_any_processor(world: Make, offset: int, size: int) -> None:
-    def put(t: TraceBuilder) -> None:
-        t.begin(1)
-        t.site = 2
-        t.store("p", offset, size, int.from_bytes(b"\1" * size, "little"))
-        persist(t, 0)
-        persist(t, 64)
-        t.end(1)
-
-    low = offset // 8 * 8
-    finding = only(world(put, f"{low}>{low + 8}", sites={2: VALID}).explore().findings)
-    assert (finding.kind, finding.model, finding.level) == (Kind.ATOMICITY, "px86", "error")
-
-
-def test_half_of_a_misaligned_store_is_a_note_under_eadr_too(world: Make) -> None:
-    finding = only(world(put_misaligned, "0>8", model="eadr", sites={1: VALUE, 2: VALID}).explore().findings)
-    assert (finding.model, finding.level) == ("eadr tear=8", "note")
-
-
-def test_a_cause_that_needs_no_half_store_takes_the_place_of_one_that_does(world: Make) -> None:
-    subject = world(put_misaligned, sites={1: VALUE, 2: VALID}).subject
-    value, low, high = range(3)
-    point = next(at for at in range(len(subject.space.points)) if len(subject.space.pending(at)) == 3)
-    torn, whole = (subject.space.drop(point, lost) for lost in ((value, high), (value,)))
-    assert (subject.torn(torn), subject.torn(whole)) == ((high,), ())
-    failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
-    half, plain = (Cause(Kind.ORDERING, state, failed, value, low) for state in (torn, whole))
-    for first, second in ((half, plain), (plain, half)):
-        register = Register(subject)
-        draft, _ = register.add(first)
-        assert register.covers(draft, whole) is (first is plain)
-        assert register.add(second) == (draft, first is half)
-        assert (draft.cause, draft.states) == (plain, 2)

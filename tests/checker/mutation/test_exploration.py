@@ -48,7 +48,7 @@ from support.random_programs import SETTINGS, memory_programs
 from support.reference import First, Program
 from support.worlds import World, explored, record
 
-from .test_mutants import alone, common_of, image_of
+from .mutant_worlds import alone, common_of, image_of
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 HEADER = Path(exploration.__file__).resolve().parent / "include" / "explore.h"

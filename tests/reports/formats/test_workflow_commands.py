@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crashcheck.change.diff import Diff
 from crashcheck.checker.results import RunResult
-from crashcheck.diff import Diff
 from crashcheck.reports.formats import workflow_commands
 from crashcheck.reports.github.annotations import remarks, suppressed
 from crashcheck.reports.view.run_view import build_view

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from crashcheck.change.diff import Diff, FileDiff
 from crashcheck.checker.results import Frame
-from crashcheck.diff import Diff, FileDiff
 from crashcheck.reports.github.annotations import place
 from support.report_runs import KILLED, LEVEL_HASH, RECORD, VALID
 

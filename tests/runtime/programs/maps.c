@@ -194,11 +194,21 @@ static void bulk(const char *pool, char **arguments)
     free(source);
 }
 
+static void sparse(const char *pool, char **arguments)
+{
+    (void)arguments;
+    size_t size = 3ul << 35;
+    char *at = map_file(open_file(pool, "a.db", 0), size);
+    STORE(1, at + size - 1, 'x');
+    char *other = map_file(open_file(pool, "b.db", 4096), 4096);
+    STORE(2, other, 'y');
+}
+
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {{"two-mappings", two_mappings}, {"two-files", two_files}, {"moved", moved},
         {"unmapped-in-parts", unmapped_in_parts}, {"private", private_mapping}, {"many", many}, {"side-by-side", side_by_side}, {"own-address", own_address},
         {"takes-a-name", takes_a_name},
-        {"where", where_mapped}, {"linked", linked}, {"synced", synced}, {"bulk", bulk}, {NULL, NULL}};
+        {"where", where_mapped}, {"linked", linked}, {"synced", synced}, {"bulk", bulk}, {"sparse", sparse}, {NULL, NULL}};
     return play(scenes, argc, argv);
 }

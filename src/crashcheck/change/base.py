@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crashcheck import pipeline
+from crashcheck.change.diff import Diff, base_commit, changed_names, file_at, run_git
 from crashcheck.checker.baseline import Known, matched, read_baseline
 from crashcheck.checker.findings.counterpart import Counterpart, Signed, counterpart
 from crashcheck.checker.oracles import prepare
@@ -23,12 +24,11 @@ from crashcheck.checker.results import Base, Compared, Earlier, Finding, RunResu
 from crashcheck.checker.store import FOLDER
 from crashcheck.checker.token import Token
 from crashcheck.config import Config, load
-from crashcheck.diff import Diff, base_commit, changed_names, file_at, run_git
 from crashcheck.errors import CrashcheckError
 from crashcheck.recording import RecordedRun, earlier_recording, read_recording
 from crashcheck.reports.formats import json_report
-from crashcheck.repository import repository_of
 from crashcheck.search_setup import executor_of
+from crashcheck.source import repository_of
 
 KEPT_BASES = 2
 MOST_COUNTERPARTS = 100  # findings of each side whose counterpart is run

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from crashcheck.analyzer.behaviours import StaticSite
 from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.change.diff import Diff
 from crashcheck.checker.results import Finding, Location, RunResult
-from crashcheck.diff import Diff
-from crashcheck.repository import repository_of
-from crashcheck.source import SourceTree
+from crashcheck.source import SourceTree, repository_of
 
 
 class ChangedCode:

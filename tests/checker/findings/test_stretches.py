@@ -1,0 +1,163 @@
+"""Moments that fail one after the other: one finding, its beginning and end found in few runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crashcheck.checker.budget import Budget, Meter
+from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.findings import classify
+from crashcheck.checker.findings.classify import Classifier
+from crashcheck.checker.findings.register import Register
+from crashcheck.checker.oracles.verdict_cache import VerdictCache
+from crashcheck.checker.results import Kind
+from support.checked_worlds import (
+    VALID,
+    VALUE,
+    MakeWorld,
+    World,
+    only,
+    persist,
+    place,
+    words,
+)
+from support.tracing import TraceBuilder
+
+
+def test_consecutive_failing_points_are_one_finding_and_like_states_there_are_dropped(world: MakeWorld) -> None:
+    def long(t: TraceBuilder) -> None:
+        t.store("p", 0, 8, 5)
+        persist(t, 0)
+        for extra in range(3):  # while 0 and 64 differ
+            t.store("p", 512 + 128 * extra, 8, 1)
+            t.store("p", 576 + 128 * extra, 8, 1)
+            persist(t, 512 + 128 * extra, 576 + 128 * extra)
+        t.store("p", 64, 8, 5)
+        persist(t, 64)
+
+    subject = world(long, "0=64")
+    found = subject.explore(snapshot=subject.real_snapshot)
+    finding = only(found.findings)
+    assert finding.kind is Kind.ATOMICITY
+    assert finding.states == found.states.failing > 4
+
+
+@pytest.mark.parametrize(("how", "runs"), [("", 100), ("~", 30)])
+def test_the_ends_of_a_long_stretch_are_found_in_few_runs_where_each_hangs(
+    world: MakeWorld, how: str, runs: int
+) -> None:
+    def long(t: TraceBuilder) -> None:
+        for offset in (0, *range(512, 512 + 8 * 120, 8), 64):
+            t.store("p", offset, 8, 1)
+            persist(t, offset)
+
+    recorded = world(long, f"{how}0=64", limits=Limits(timeout_s=0.3))
+    with recorded.executor() as executor:
+        verdicts = VerdictCache(executor, recorded.content, Meter(Budget()))
+        verdicts.allow(1000)
+        deciding = Classifier(recorded.subject, verdicts)
+        cause = deciding.prefix_cause(recorded.subject.event_of(100))
+        assert (cause.kept, cause.lost, cause.complete) == (0, 1, True)
+        assert verdicts.runs <= runs + 5
+        assert cause.moment is not None
+        assert deciding.end_of_stretch(cause.moment)[0] == len(recorded.graph) - 1
+
+
+@pytest.mark.parametrize(("walked", "given_up"), [(2, True), (4, False), (5, False)])
+def test_a_stretch_whose_beginning_was_not_found_is_described_as_such(
+    tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch, walked: int, given_up: bool
+) -> None:
+    """Four moments fail, from after the first store until the last: at the last of them a walk back begins."""
+    monkeypatch.setattr(classify, "_WALK_BACK", walked)
+
+    def script(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (3, 64), (3, 128), (3, 192), (2, 256)):
+            t.site = site
+            t.store("p", offset, 8, 1)
+
+    check = words([str(clauses), "{pool}/p", "{acked}", "0=256"])
+    world = World(tmp_path / "world", check, script, sites={1: VALUE, 2: VALID, 3: place(50, "entry.more")})
+    last = len(world.trace.events) - 1
+    with world.executor() as executor:
+        verdicts = VerdictCache(executor, world.content, Meter(Budget()))
+        verdicts.allow(100)
+        cause = Classifier(world.subject, verdicts).prefix_cause(last)
+    register = Register(world.subject)
+    register.add(cause)
+    (bug,) = register.bugs()
+    assert cause.given_up is given_up
+    assert (classify.GIVEN_UP in bug.finding.note) is given_up
+    assert (bug.finding.location.line == VALUE.line) is not given_up
+
+
+@pytest.mark.parametrize(
+    ("operations", "first", "kept", "lost"),
+    [
+        pytest.param(2, 1, "slot.token", "slot.key", id="another operation shows the beginning"),
+        pytest.param(1, 1, "slot.key", "slot.value", id="there is no other"),
+        pytest.param(2, 2, "slot.key", "slot.value", id="the other one came there by another way"),
+    ],
+)
+def test_a_section_begins_where_it_does_in_another_operation_that_old_contents_do_not_hide(
+    world: MakeWorld, operations: int, first: int, kept: str, lost: str
+) -> None:
+    """Token, key, value: after the token alone the first slot still looks whole, by what was in it before."""
+
+    def put(t: TraceBuilder, at: int, key: int, first: int) -> None:
+        for site, value in list(enumerate((1, key, key), 1))[first - 1 :]:
+            t.site = site
+            t.store("p", at + 8 * (site - 1), 8, value)
+            t.site = 0
+            persist(t, at + 8 * (site - 1))
+
+    def run(t: TraceBuilder) -> None:
+        t.store("p", 0, 8, first - 1)
+        t.store("p", 8, 16, (5).to_bytes(8, "little") * 2)
+        persist(t, 0)
+        for number, at in enumerate((0, 512)[:operations], 1):
+            t.begin(number)
+            put(t, at, 7, first if number == 1 else 1)
+            t.end(number)
+
+    sites = {1: place(10, "slot.token"), 2: place(11, "slot.key"), 3: place(12, "slot.value")}
+    recorded = world(run, "0>8", "8=16", "512>520", "520=528", sites=sites)
+    with recorded.executor() as executor:
+        verdicts = VerdictCache(executor, recorded.content, Meter(Budget()))
+        verdicts.allow(100)
+        value = next(
+            p for p in range(len(recorded.graph)) if recorded.trace.events["site"][recorded.graph.event[p]] == 3
+        )
+        cause = Classifier(recorded.subject, verdicts).prefix_cause(recorded.subject.event_of(value))
+    names = {
+        piece: sites[int(recorded.trace.events["site"][recorded.subject.event_of(piece)])].variable
+        for piece in (cause.kept, cause.lost)
+        if piece is not None
+    }
+    assert list(names.values()) == [kept, lost]
+    assert verdicts.runs < 20
+
+
+def test_elsewhere_no_stretch_is_followed_further_than_its_beginning_would_help(world: MakeWorld) -> None:
+    """In the second operation much fails before the same two updates: what that is, is not asked."""
+
+    def run(t: TraceBuilder) -> None:
+        for number, (at, more, before) in enumerate(((0, 2048, 1), (512, 1024, 100)), 1):
+            t.begin(number)
+            for site, place_, many in ((3, more, before), (1, at, 1), (2, at + 8, 1)):
+                for word in range(many):
+                    t.site = site
+                    t.store("p", place_ + 8 * word, 8, 7)
+                    t.site = 0
+                    persist(t, place_ + 8 * word)
+            t.end(number)
+
+    sites = {1: VALUE, 2: VALID, 3: place(50, "entry.more")}
+    recorded = world(run, "0=8", "512=520", "1024=520", sites=sites)
+    with recorded.executor() as executor:
+        verdicts = VerdictCache(executor, recorded.content, Meter(Budget()))
+        verdicts.allow(400)
+        cause = Classifier(recorded.subject, verdicts).prefix_cause(recorded.subject.event_of(2))
+    assert (cause.kept, cause.lost, cause.complete) == (1, 2, True)
+    assert 3 <= verdicts.runs < 20
