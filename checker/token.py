@@ -35,7 +35,9 @@ def digest(trace: Trace) -> bytes:
     small = np.where(rows["size"] <= INLINE_BYTES, rows["payload"], 0)
     payload = np.where(np.isin(rows["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8)), small, 0)
     state = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for column in (rows["kind"], rows["flags"], rows["file"], rows["offset"], rows["size"], rows["aux"], payload):
+    # 16 bits where they are enough, as in earlier versions of the format: tokens stay valid
+    numbers = rows["file"].astype(np.uint16) if int(rows["file"].max(initial=0)) < 1 << 16 else rows["file"]
+    for column in (rows["kind"], rows["flags"], numbers, rows["offset"], rows["size"], rows["aux"], payload):
         state.update(np.ascontiguousarray(column).tobytes())
     carries = np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
     for index in np.flatnonzero(carries & (events["size"] > INLINE_BYTES)).tolist():

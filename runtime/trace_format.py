@@ -10,12 +10,13 @@ from enum import IntEnum, IntFlag
 import numpy as np
 
 MAGIC = b"CRSHTRC\n"
-VERSION = 4
+VERSION = 5
 HEADER_BYTES = 4096
 CHUNK_BYTES = 256 * 1024
 CHUNK_HEADER_BYTES = 64
-EVENT_BYTES = 48
+EVENT_BYTES = 56
 NO_INSTANCE = 0xFFFFFFFF
+OUTPUT_BYTES = 256
 INLINE_BYTES = 8  # payloads up to this size lie in the record itself
 
 HEADER = np.dtype(
@@ -42,6 +43,8 @@ HEADER = np.dtype(
         ("next_load_stack", "<u4"),
         ("next_load_thread", "<u4"),
         ("checksum", "<u4"),
+        ("recorder", "<u4"),
+        ("spare", "<u4"),
     ]
 )
 
@@ -65,11 +68,15 @@ RECORD = np.dtype(
         ("instance_delta", "<u4"),
         ("kind", "u1"),
         ("flags", "u1"),
-        ("file", "<u2"),
+        ("call", "<u2"),
+        ("file", "<u4"),
         ("aux", "<u4"),
+        ("folder", "<u4"),
         ("payload", "<u8"),
     ]
 )
+
+NAMES = np.dtype([("to_folder", "<u4"), ("replaced", "<u4"), ("name_bytes", "<u4")])
 
 # A record together with the chunk it was found in.
 EVENT = np.dtype([*((name, RECORD[name]) for name in RECORD.names or ()), ("thread", "<u4"), ("pid", "<u4")])
@@ -80,6 +87,11 @@ class Status(IntFlag):
     DISK_FULL = 2
     TOO_MANY = 4
     SEALED = 8
+
+
+class Recorder(IntEnum):
+    LINKED = 0
+    SYSCALLS = 1
 
 
 class ChunkKind(IntEnum):
@@ -119,7 +131,30 @@ class Kind(IntEnum):
     UNLINK = 27
     RENAME = 28
     CONTENT = 29
+    INODE_DEF = 30
+    NAME_CREATE = 31
+    NAME_LINK = 32
+    NAME_UNLINK = 33
+    NAME_MKDIR = 34
+    NAME_RMDIR = 35
+    NAME_SYMLINK = 36
+    NAME_RENAME = 37
+    NAME_EXCHANGE = 38
+    ALLOCATE = 39
+    MODULE_DEF = 40
+    SITE_DEF = 41
 
+
+NAME_KINDS = (
+    Kind.NAME_CREATE,
+    Kind.NAME_LINK,
+    Kind.NAME_UNLINK,
+    Kind.NAME_MKDIR,
+    Kind.NAME_RMDIR,
+    Kind.NAME_SYMLINK,
+    Kind.NAME_RENAME,
+    Kind.NAME_EXCHANGE,
+)
 
 # Kinds whose `size` counts bytes found at `payload`; of the others `size` is a range and `payload` a number.
 PAYLOAD_KINDS = (
@@ -133,6 +168,10 @@ PAYLOAD_KINDS = (
     Kind.DLOPEN,
     Kind.UNMODELLED,
     Kind.CONTENT,
+    Kind.OUTPUT,
+    Kind.INODE_DEF,
+    Kind.MODULE_DEF,
+    *NAME_KINDS,
 )
 
 
@@ -143,12 +182,22 @@ class StoreFlag(IntFlag):
     LIBRARY = 8
     VOLATILE = 16
     JOINED = 32
+    COMPARED = 64
 
 
 class WriteFlag(IntFlag):
     APPEND = 1
     DIRECT = 2
     JOINED = 4
+
+
+class OutputKind(IntEnum):
+    STDOUT = 0
+    STDERR = 1
+    TERMINAL = 2
+    PIPE = 3
+    SOCKET = 4
+    NAME = 5
 
 
 class FlushKind(IntEnum):

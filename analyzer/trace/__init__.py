@@ -2,9 +2,11 @@
 
 `dump` prints one as text; `completeness` compares what it replays to with the image that the workload left.
 
-Other rooms import `accesses`, `completeness`, `dump` and `reader`.
+`calls` has the names that a program's system calls change, one value per event.
+
+Other rooms import `accesses`, `calls`, `completeness`, `dump` and `reader`.
 """
 
-from crashcheck.analyzer.trace.reader import Facts, Trace, WatchedFile, read
+from crashcheck.analyzer.trace.reader import CallSite, Facts, Inode, Trace, WatchedFile, read
 
-__all__ = ["Facts", "Trace", "WatchedFile", "read"]
+__all__ = ["CallSite", "Facts", "Inode", "Trace", "WatchedFile", "read"]

@@ -8,10 +8,20 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from crashcheck.analyzer.trace import calls
 from crashcheck.analyzer.trace.accesses import Events
 from crashcheck.analyzer.trace.reader import Facts, Trace, read
 from crashcheck.runtime import trace_format as fmt
-from crashcheck.runtime.trace_format import FenceKind, FlushKind, Kind, MapFlag, StoreFlag, SyncKind, WriteFlag
+from crashcheck.runtime.trace_format import (
+    FenceKind,
+    FlushKind,
+    Kind,
+    MapFlag,
+    OutputKind,
+    StoreFlag,
+    SyncKind,
+    WriteFlag,
+)
 
 _SHOWN_BYTES = 16
 
@@ -30,10 +40,12 @@ def lines(trace: Trace, facts: Facts | None = None, loads: bool = False) -> Iter
     event that has their number.
     """
     yield f"# crashcheck trace, version {fmt.VERSION}: {len(trace)} events, {len(trace.files)} files"
-    for number in sorted(trace.files):
+    for number in sorted(set(trace.files) - set(trace.inodes)):
         file = trace.files[number]
         first = f"{file.first_size} bytes at first" if file.existed else "does not exist at first"
         yield f"# file {number}: {_quoted(file.path)} ({first})"
+    for number in sorted(trace.inodes):
+        yield f"# inode {number}: {_inode(trace, number)}"
     for unit in trace.units:
         yield f"# unit {unit.key:016x}: sites {unit.base}..{unit.base + unit.sites - 1} of {_quoted(unit.module_path)}"
     if trace.truncated:
@@ -100,6 +112,9 @@ def place(trace: Trace, event: np.void, facts: Facts | None = None) -> str:
 
 
 def _site(trace: Trace, number: int, facts: Facts | None) -> str:
+    if number in trace.call_sites:
+        call = trace.call_sites[number]
+        return f"{_quoted(call.module)}+{call.offset:#x}"
     site = trace.site(number, facts)
     if site is None:
         return f"site {number}"
@@ -115,8 +130,43 @@ def _file(trace: Trace, event: np.void) -> str:
     number = int(event["file"])
     if not number:
         return "-"
+    if number in trace.inodes:
+        return f"inode-{number}"
     file = trace.files.get(number)
     return _quoted(file.path) if file is not None else f"file-{number}"
+
+
+def _inode(trace: Trace, number: int) -> str:
+    inode = trace.inodes[number]
+    what = "folder" if inode.is_folder else "symlink" if inode.is_symlink else "file" if inode.is_file else "special"
+    paths = ", ".join(_quoted(path) or "." for path in inode.paths) or "without a name"
+    first = f"{inode.first_size} bytes at first" if inode.existed else "does not exist at first"
+    return f"{what} {paths} ({'there at first' if inode.existed and not inode.is_file else first})"
+
+
+def _names(trace: Trace, index: int, event: np.void) -> str:
+    at = calls.name_event(trace, index)
+
+    def entry(folder: int, name: str) -> str:
+        return f"{_quoted(name)} in inode-{folder}" if folder else "outside"
+
+    what = f"{_name(Kind, int(event['kind']))} inode-{at.inode}: {entry(at.folder, at.name)}"
+    match at:
+        case calls.Symlink():
+            return f"{what} -> {_quoted(at.target)}"
+        case calls.Rename():
+            over = f" over inode-{at.replaced}" if at.replaced else ""
+            return f"{what} to {entry(at.to_folder, at.to_name)}{over}"
+        case calls.Exchange():
+            return f"{what} and {entry(at.to_folder, at.to_name)} of inode-{at.other}"
+    return what
+
+
+def _output(trace: Trace, index: int, event: np.void) -> str:
+    kind = int(event["aux"])
+    if kind == OutputKind.STDOUT:
+        return f"output {int(event['offset'])} bytes so far"
+    return f"output to {_name(OutputKind, kind)} = {_quoted(trace.data(index).decode('utf-8', 'surrogateescape'))}"
 
 
 def _range(trace: Trace, event: np.void) -> str:
@@ -139,6 +189,7 @@ _STORE_FLAGS = {
     int(StoreFlag.BULK): "bulk",
     int(StoreFlag.LIBRARY): "library",
     int(StoreFlag.VOLATILE): "volatile",
+    int(StoreFlag.COMPARED): "compared",
 }
 _WRITE_FLAGS = {int(WriteFlag.APPEND): "append", int(WriteFlag.DIRECT): "direct"}
 _MAP_FLAGS = {int(MapFlag.SHARED): "shared", int(MapFlag.WRITE): "write"}
@@ -200,7 +251,7 @@ _WORDS: dict[Kind, Callable[[Trace, int, Any], str]] = {
     ),
     Kind.MARK_BEGIN: lambda _, __, e: f"operation {int(e['aux'])} begins",
     Kind.MARK_END: lambda _, __, e: f"operation {int(e['aux'])} ends",
-    Kind.OUTPUT: lambda _, __, e: f"output {int(e['offset'])} bytes so far",
+    Kind.OUTPUT: _output,
     Kind.FILE_DEF: lambda trace, _, e: f"file {int(e['file'])} is {_file(trace, e)}",
     Kind.UNIT_DEF: lambda _, __, e: f"unit of {int(e['offset'])} sites from {int(e['aux'])}",
     Kind.STACK_DEF: lambda _, __, e: f"stack {int(e['stack'])} = site {int(e['site'])} over stack {int(e['aux'])}",
@@ -212,4 +263,13 @@ _WORDS: dict[Kind, Callable[[Trace, int, Any], str]] = {
     Kind.DLOPEN: _text,
     Kind.EXIT: lambda _, __, e: "exit of the program" if int(e["aux"]) else "exit",
     Kind.UNMODELLED: _text,
+    Kind.INODE_DEF: lambda trace, _, e: f"inode {int(e['file'])} is {_inode(trace, int(e['file']))}",
+    Kind.ALLOCATE: lambda trace, _, e: (
+        f"allocate {_file(trace, e)}+{int(e['offset']):#x},{int(e['payload'])} mode {int(e['aux']):#x}"
+    ),
+    Kind.MODULE_DEF: lambda trace, index, e: (
+        f"module {int(e['aux'])} is {_quoted(trace.data(index).decode('utf-8', 'surrogateescape'))}"
+    ),
+    Kind.SITE_DEF: lambda _, __, e: f"site {int(e['site'])} = module {int(e['aux'])}+{int(e['offset']):#x}",
+    **dict.fromkeys(fmt.NAME_KINDS, _names),
 }

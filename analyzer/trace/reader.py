@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from crashcheck.analyzer.trace.accesses import Events, UnitDef, payload_of, renu
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.seal import checksum
-from crashcheck.runtime.trace_format import ChunkKind, Kind, Status
+from crashcheck.runtime.trace_format import ChunkKind, Kind, Recorder, Status
 
 _MOST_SITES = np.uint64((1 << 32) - 1)
 _MOST_OFFSET = np.uint64(1 << 62)  # no file system has files this long
@@ -29,6 +30,44 @@ class WatchedFile:
     path: str
     existed: bool  # when it was first seen
     first_size: int  # bytes; 0 if it did not exist
+
+
+@dataclass(frozen=True, slots=True)
+class Inode:
+    """A file or directory inside the watched folder, whatever its names are. Paths are relative to the folder.
+
+    `paths`: what was there at first has all of its names; what came later the one that it came with, or none. The
+    watched folder itself has the path "" and the id `ROOT`.
+    """
+
+    id: int
+    mode: int  # as in st_mode: type and permissions
+    existed: bool  # when recording began
+    first_size: int  # bytes; 0 if it did not exist
+    paths: tuple[str, ...]
+
+    @property
+    def is_folder(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def is_symlink(self) -> bool:
+        return stat.S_ISLNK(self.mode)
+
+
+ROOT = 1  # id of the watched folder in a trace of system calls
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """A place in machine code: the instruction after a call, as an offset in the file of its program or library."""
+
+    module: str
+    offset: int
 
 
 class Facts(Protocol):
@@ -70,6 +109,9 @@ class Trace:
     loads: Events = field(default_factory=lambda: np.empty(0, dtype=fmt.EVENT))
     elsewhere: Events = field(default_factory=lambda: np.empty(0, dtype=fmt.EVENT))
     gaps: Events = field(default_factory=lambda: np.empty(0, dtype=fmt.EVENT))
+    recorder: Recorder = Recorder.LINKED
+    inodes: dict[int, Inode] = field(default_factory=dict)
+    call_sites: dict[int, CallSite] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.events)
@@ -159,12 +201,62 @@ def read(path: Path | str) -> Trace:
         _check_name(path, name)
         # the first definition counts: it has the size before the first update
         files.setdefault(number, WatchedFile(number, name, existed, int(event["offset"]) if existed else 0))
+    recorder = _recorder(path, header)
+    inodes = _inodes(path, trace)
+    files |= {
+        inode.id: WatchedFile(inode.id, next(iter(inode.paths), ""), inode.existed, inode.first_size)
+        for inode in inodes.values()
+        if inode.is_file
+    }
     _check_files(path, events, files)
+    _check_names(path, trace, inodes)
     units = units_of(raw, events)
     loads, elsewhere, gaps = renumber_loads(raw, header, accesses, units, stacks)
     _check_files(path, loads, files)
     ordered = tuple(sorted((unit for _, unit in units), key=lambda unit: unit.base))
-    return Trace(path, events, files, ordered, truncated, raw, stacks, loads, elsewhere, gaps)
+    sites = _call_sites(trace)
+    return Trace(path, events, files, ordered, truncated, raw, stacks, loads, elsewhere, gaps, recorder, inodes, sites)
+
+
+def _recorder(path: Path, header: np.void) -> Recorder:
+    try:
+        return Recorder(int(header["recorder"]))
+    except ValueError:
+        raise _corrupt(path, f"recorder {int(header['recorder'])}, expected one of {[*map(int, Recorder)]}") from None
+
+
+def _inodes(path: Path, trace: Trace) -> dict[int, Inode]:
+    paths: dict[int, list[str]] = {}
+    firsts: dict[int, np.void] = {}
+    for index in np.flatnonzero(trace.events["kind"] == Kind.INODE_DEF).tolist():
+        event = trace.events[index]
+        number, name = int(event["file"]), os.fsdecode(trace.data(index))
+        if name:
+            _check_name(path, name)
+        firsts.setdefault(number, event)
+        paths.setdefault(number, [])
+        if name or number == ROOT:
+            paths[number].append(name)
+    return {
+        number: Inode(
+            number,
+            int(event["aux"]),
+            bool(event["flags"] & 1),
+            int(event["offset"]) if event["flags"] & 1 else 0,
+            tuple(paths[number]),
+        )
+        for number, event in firsts.items()
+    }
+
+
+def _call_sites(trace: Trace) -> dict[int, CallSite]:
+    events = trace.events
+    modules = {
+        int(events["aux"][index]): os.fsdecode(trace.data(index))
+        for index in np.flatnonzero(events["kind"] == Kind.MODULE_DEF).tolist()
+    }
+    sites = events[events["kind"] == Kind.SITE_DEF]
+    return {int(e["site"]): CallSite(modules.get(int(e["aux"]), ""), int(e["offset"])) for e in sites}
 
 
 def _check_name(path: Path, name: str) -> None:
@@ -389,6 +481,7 @@ def _check_units(path: Path, events: Events) -> None:
 
 def _check_files(path: Path, events: Events, files: dict[int, WatchedFile]) -> None:
     kinds = [Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME, Kind.CONTENT, Kind.LOAD]
+    kinds.append(Kind.ALLOCATE)
     accesses = np.isin(events["kind"], np.array(kinds, dtype=np.uint8))
     for number in np.unique(events["file"][accesses]):
         if int(number) not in files:
@@ -399,3 +492,26 @@ def _check_files(path: Path, events: Events, files: dict[int, WatchedFile]) -> N
     for number in np.unique(events["aux"][events["kind"] == Kind.RENAME]):
         if number and int(number) not in files:
             raise _corrupt(path, f"file {int(number)} is renamed, expected one of {sorted(files)}")
+
+
+def _check_names(path: Path, trace: Trace, inodes: dict[int, Inode]) -> None:
+    """Events about names have names, and name inodes and directories that are defined."""
+    events = trace.events
+    for index in np.flatnonzero(np.isin(events["kind"], np.array(fmt.NAME_KINDS, dtype=np.uint8))).tolist():
+        event, data = events[index], trace.data(index)
+        where = f"the event with seq {int(event['seq'])}"
+        if len(data) < fmt.NAMES.itemsize:
+            raise _corrupt(path, f"{where} has {len(data)} bytes, expected names")
+        names = np.frombuffer(data[: fmt.NAMES.itemsize], fmt.NAMES)[0]
+        name = data[fmt.NAMES.itemsize :][: int(names["name_bytes"])]
+        if len(data) - fmt.NAMES.itemsize < int(names["name_bytes"]) or b"\0" in data[fmt.NAMES.itemsize :]:
+            raise _corrupt(path, f"{where} has a name that is cut short, or holds a zero byte")
+        if int(event["folder"]) and (not name or b"/" in name or name in (b".", b"..")):
+            raise _corrupt(path, f"{where} has the name {name!r:.200}, expected one of a directory's entries")
+        known = (int(event["file"]), int(event["folder"]), int(names["to_folder"]), int(names["replaced"]))
+        for number in known:
+            if number and number not in inodes:
+                raise _corrupt(path, f"{where} names inode {number}, which is not defined")
+        for number in (known[1], known[2]):
+            if number and not inodes[number].is_folder:
+                raise _corrupt(path, f"{where} has inode {number} for a directory, which it is not")

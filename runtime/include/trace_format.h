@@ -1,4 +1,9 @@
-/* What a trace file holds: the contract between the recorder (C) and the reader (Python).
+/* What a trace file holds: the contract between the recorders (C) and the reader (Python).
+ *
+ * Two recorders write it. One is linked into programs that crashcheck-cc built (recorder/): a file id stands for a path.
+ * The other traces the system calls of any program (syscalls/, CC_RECORDER_SYSCALLS): a file id stands for an inode, of a
+ * file or a directory, which keeps it when its name changes. It lets one update happen at a time, so that the order of
+ * their numbers is the order of their effects; syncs are intervals and overlap with anything.
  *
  * A trace is one mapped file shared by every thread and process of a recorded run. It is a header
  * page followed by chunks of CC_CHUNK_BYTES; each chunk belongs to one thread (so that recording
@@ -20,11 +25,11 @@
 #include <stdint.h>
 
 #define CC_TRACE_MAGIC "CRSHTRC\n"
-#define CC_TRACE_VERSION 4u
+#define CC_TRACE_VERSION 5u
 #define CC_HEADER_BYTES 4096u
 #define CC_CHUNK_BYTES (256u * 1024u)
 #define CC_CHUNK_HEADER_BYTES 64u
-#define CC_EVENT_BYTES 48u
+#define CC_EVENT_BYTES 56u
 
 /* File header, little-endian, at offset 0; the rest of its page is zero. */
 struct cc_trace_header {
@@ -53,6 +58,13 @@ struct cc_trace_header {
     uint32_t next_load_stack;
     uint32_t next_load_thread;
     uint32_t checksum;           /* if CC_STATUS_SEALED: CRC-32 of the whole file, this field taken as zero */
+    uint32_t recorder;           /* cc_recorder */
+    uint32_t spare;
+};
+
+enum cc_recorder {
+    CC_RECORDER_LINKED = 0,      /* in the program: file ids stand for paths (CC_FILE_DEF) */
+    CC_RECORDER_SYSCALLS = 1,    /* ptrace: file ids stand for inodes (CC_INODE_DEF) */
 };
 
 enum cc_trace_status {
@@ -91,9 +103,19 @@ struct cc_event {
     uint32_t instance_delta;     /* offset - offset of the outermost struct instance; CC_NO_INSTANCE if unknown */
     uint8_t kind;
     uint8_t flags;
-    uint16_t file;               /* file id (CC_FILE_DEF) or 0 */
+    uint16_t call;               /* 1 + the number of the x86-64 system call that it belongs to; 0: none, or not recorded */
+    uint32_t file;               /* file id (CC_FILE_DEF, CC_INODE_DEF) or 0 */
     uint32_t aux;                /* as described */
+    uint32_t folder;             /* of an event about a name: the id of its directory, 0 if outside; else 0 */
     uint64_t payload;
+};
+
+/* What the payload of an event about a name (CC_NAME_*) begins with. Then come the bytes of two names, without zero bytes
+ * between: the name in `folder`, and, up to the end of the payload, the second name or the target of a symbolic link. */
+struct cc_names {
+    uint32_t to_folder;          /* CC_NAME_RENAME, CC_NAME_EXCHANGE: directory of the second name, 0 if outside */
+    uint32_t replaced;           /* CC_NAME_RENAME: the inode that loses the second name, or 0; CC_NAME_EXCHANGE: the other inode */
+    uint32_t name_bytes;         /* length of the first name */
 };
 
 #define CC_NO_INSTANCE 0xffffffffu
@@ -102,7 +124,7 @@ enum cc_event_kind {
     /* Updates of pool files. */
     CC_STORE = 1,        /* a store through a mapping; payload: the bytes stored; flags: cc_store_flags */
     CC_WRITE = 2,        /* write/pwrite/writev...; payload: the bytes; flags: cc_write_flags. Its sync, if any, is CC_SYNC_* */
-    CC_TRUNCATE = 3,     /* ftruncate/truncate/O_TRUNC/fallocate; offset: the new size in bytes */
+    CC_TRUNCATE = 3,     /* ftruncate/truncate/O_TRUNC/fallocate; offset: the new size in bytes. CC_WRITE beyond the end needs none */
     CC_CREATE = 4,       /* the file came into being (open with O_CREAT on a missing name) */
     /* Order. */
     CC_FLUSH = 5,        /* offset,size: the range as given; aux: cc_flush_kind. Each line touched by the range is flushed */
@@ -112,7 +134,8 @@ enum cc_event_kind {
     /* What the outside world has seen. */
     CC_MARK_BEGIN = 9,   /* crashcheck_op_begin; aux: ordinal of the operation, from 1 */
     CC_MARK_END = 10,    /* crashcheck_op_end; aux: the same ordinal */
-    CC_OUTPUT = 11,      /* offset: bytes of standard output written so far */
+    CC_OUTPUT = 11,      /* offset: bytes of standard output written so far; aux: cc_output_kind; payload: the first bytes that were
+                          * written (CC_OUTPUT_STDOUT: none), at most CC_OUTPUT_BYTES */
     /* Reads of pool files, and accesses to other memory; only in chunks of loads. No payload; flags: cc_store_flags. */
     CC_LOAD = 12,            /* a read through a mapping, before it executes. It takes no number: `seq` is that of the next event of
                               * the run, and several may share one; within a thread their place in the chunks orders them */
@@ -135,6 +158,35 @@ enum cc_event_kind {
                           * size; its content are this thread's CC_CONTENT of `file` since its last CC_RENAME; all else is zeros */
     CC_CONTENT = 29,     /* offset; payload: the bytes */
     CC_UNMODELLED = 26,  /* a call on a pool file that the models do not know; payload: its name */
+    /* Only with CC_RECORDER_SYSCALLS. Ids are inodes; the watched folder itself is the first one. */
+    CC_INODE_DEF = 30,   /* file: id; aux: its mode (type and permissions); offset: size when first seen; flags: 1 if it was there at
+                          * first; payload: its path relative to the watched folder, "" for the folder itself. What was there at first is
+                          * defined once for each of its names, before any other event; what came later has the path that it came with, or
+                          * "" if it has no name (O_TMPFILE) */
+    /* Updates of names. file: the inode that the name stands for; folder: the directory; payload: struct cc_names and the names. */
+    CC_NAME_CREATE = 31,     /* a file (or FIFO, socket, device) came into being with this name */
+    CC_NAME_LINK = 32,       /* an inode that exists gets another name, or, of O_TMPFILE, its first */
+    CC_NAME_UNLINK = 33,
+    CC_NAME_MKDIR = 34,
+    CC_NAME_RMDIR = 35,
+    CC_NAME_SYMLINK = 36,    /* the second name is the target */
+    CC_NAME_RENAME = 37,     /* folder 0: from outside, after CC_INODE_DEF, names and CC_CONTENT of what it brings; to_folder 0: to outside */
+    CC_NAME_EXCHANGE = 38,   /* the two names exchange their inodes: `file` gets the second one */
+    CC_ALLOCATE = 39,        /* fallocate, an update; aux: its mode (FALLOC_FL_*); offset; payload: length in bytes. Zeros appear where it
+                              * punches or zeroes; a size that it changes is a CC_TRUNCATE of the same call, the next event */
+    CC_MODULE_DEF = 40,      /* aux: a number; payload: path of an executable file or library */
+    CC_SITE_DEF = 41,        /* site: id; aux: its module; offset: in the module's file, of the instruction after the call */
+};
+
+#define CC_OUTPUT_BYTES 256u
+
+enum cc_output_kind {
+    CC_OUTPUT_STDOUT = 0,
+    CC_OUTPUT_STDERR = 1,
+    CC_OUTPUT_TERMINAL = 2,
+    CC_OUTPUT_PIPE = 3,      /* that leads out of the recorded processes */
+    CC_OUTPUT_SOCKET = 4,
+    CC_OUTPUT_NAME = 5,      /* a name outside of the folder was removed or renamed; payload: its path */
 };
 
 enum cc_store_flags {
@@ -145,6 +197,8 @@ enum cc_store_flags {
     CC_STORE_VOLATILE = 16,
     CC_STORE_JOINED = 32,    /* continues with the update that this thread's last store event began: other mappings, too long, or a
                               * mask left words out */
+    CC_STORE_COMPARED = 64,  /* found by comparing a mapping with its earlier content: in no order with other stores since the last
+                              * comparison of the file */
 };
 
 enum cc_write_flags {
@@ -165,9 +219,9 @@ enum cc_fence_kind {
 enum cc_sync_kind {
     CC_MSYNC = 1,            /* MS_SYNC on a shared mapping; offset,size: the range */
     CC_MSYNC_ASYNC = 2,      /* orders nothing; recorded for the report */
-    CC_FSYNC = 3,
+    CC_FSYNC = 3,            /* with CC_RECORDER_SYSCALLS `file` may be a directory */
     CC_FDATASYNC = 4,
-    CC_SYNC = 5,             /* sync, syncfs: every file */
+    CC_SYNC = 5,             /* sync, syncfs: every file and name */
     CC_OSYNC = 6,            /* the sync an O_SYNC write carries: its range, and metadata as fsync */
     CC_ODSYNC = 7,           /* likewise O_DSYNC: metadata as fdatasync */
     CC_SYNC_RANGE = 8,       /* sync_file_range: orders nothing */

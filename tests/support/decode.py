@@ -67,7 +67,7 @@ class Decoded:
 def decode(path: Path) -> Decoded:
     raw = path.read_bytes()
     magic, version, header, chunk_bytes, event_bytes = struct.unpack_from("<8sIIII", raw, 0)
-    assert (magic, version, header, chunk_bytes, event_bytes) == (b"CRSHTRC\n", 4, 4096, 262144, 48)
+    assert (magic, version, header, chunk_bytes, event_bytes) == (b"CRSHTRC\n", 5, 4096, 262144, 56)
     status, main_pid = struct.unpack_from("<II", raw, 56)
     return Decoded(tuple(sorted(_events(raw), key=lambda event: event.seq)), status & ~SEALED, main_pid)
 
@@ -77,17 +77,19 @@ def _events(raw: bytes) -> Iterable[Event]:
     while at + 262144 <= len(raw):
         kind, thread, pid, chunks, used = struct.unpack_from("<IIIIQ", raw, at)
         if kind == 1:
-            for place in range(at + 64, at + 64 + used, 48):
+            for place in range(at + 64, at + 64 + used, 56):
                 yield _event(raw, place, thread, pid)
         at += 262144 * max(1, chunks)
 
 
 def _event(raw: bytes, at: int, thread: int, pid: int) -> Event:
-    seq, offset, size, site, stack, delta, kind, flags, file, aux, payload = struct.unpack_from("<QQIIIIBBHIQ", raw, at)
+    seq, offset, size, site, stack, delta, kind, flags, _, file, aux, _, payload = struct.unpack_from(
+        "<QQIIIIBBHIIIQ", raw, at
+    )
     name = KINDS[kind]
     data = b""
     if name in BYTES:
-        data = raw[at + 40 : at + 40 + size] if size <= 8 else raw[payload : payload + size]
+        data = raw[at + 48 : at + 48 + size] if size <= 8 else raw[payload : payload + size]
         assert len(data) == size
     known = None if delta == 0xFFFFFFFF else delta
     return Event(seq, name, flags, file, offset, size, site, stack, known, aux, payload, data, thread, pid)

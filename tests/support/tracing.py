@@ -13,7 +13,7 @@ trace = t.trace()
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from crashcheck.runtime.trace_format import (
     FenceKind,
     FlushKind,
     Kind,
+    OutputKind,
+    Recorder,
     Status,
     StoreFlag,
     SyncKind,
@@ -49,6 +51,7 @@ class TraceBuilder:
         self.pid = 100
         self.files: dict[str, int] = {}
         self.status = int(Status.CLEAN_EXIT)
+        self.recorder = Recorder.LINKED
         self.site = 0
         self.stack = 0
         self._stacks = 0
@@ -250,9 +253,10 @@ class TraceBuilder:
         header["next_site"] = self._sites
         header["next_stack"] = self._stacks + 1
         header["next_thread"] = max((t for t, _, _ in self.records), default=0) + 1
-        header["next_file"] = len(self.files) + 1
+        header["next_file"] = max(self.files.values(), default=0) + 1
         header["status"] = self.status
         header["main_pid"] = 100
+        header["recorder"] = self.recorder
         return header.tobytes().ljust(fmt.HEADER_BYTES, b"\0") + bytes(body)
 
     def _load_records(self) -> list[tuple[int, int, dict[str, int]]]:
@@ -292,3 +296,120 @@ class TraceBuilder:
                 self.blob += data
         self.records.append((self.current_thread, self.pid, dict(fields)))
         return self.seq
+
+
+_FOLDER, _FILE, _SYMLINK = 0o40755, 0o100644, 0o120777
+
+
+class CallsBuilder(TraceBuilder):
+    """A trace of system calls. Paths are those at that moment; they find the inodes that file ids stand for.
+
+    t = CallsBuilder(tmp_path / "t.cct", {"d/": None, "d/f": b"old"})  # what is there at first
+    t.open("d/f.tmp")
+    t.write("d/f.tmp", 0, b"new")
+    t.fsync("d/f.tmp")
+    t.move("d/f.tmp", "d/f")
+    t.fsync("d")
+    """
+
+    def __init__(self, path: Path, first: Mapping[str, bytes | None] | None = None) -> None:
+        super().__init__(path)
+        self.recorder = Recorder.SYSCALLS
+        self.inode("", _FOLDER, existed=True)
+        for name, content in (first or {}).items():
+            if name.endswith("/"):
+                self.inode(name.rstrip("/"), _FOLDER, existed=True)
+            else:
+                self.inode(name, _FILE, existed=True, size=len(content or b""))
+
+    def inode(self, path: str, mode: int, existed: bool = False, size: int = 0, named: bool = True) -> int:
+        """Defines one, and lets `path` stand for it. `named` off: it has no name in the trace (O_TMPFILE)."""
+        number = self._inodes = getattr(self, "_inodes", 0) + 1
+        self.files[path] = number
+        data = os.fsencode(path) if named else b""
+        self._record(Kind.INODE_DEF, file=number, aux=mode, offset=size, flags=int(existed), data=data)
+        return number
+
+    def open(self, path: str) -> int:
+        """Creates a file."""
+        self.inode(path, _FILE)
+        return self._names(Kind.NAME_CREATE, path)
+
+    def tmpfile(self, handle: str) -> int:
+        """O_TMPFILE: a file without a name, which `handle` stands for until `link`."""
+        return self.inode(handle, _FILE, named=False)
+
+    def mkdir(self, path: str) -> int:
+        self.inode(path, _FOLDER)
+        return self._names(Kind.NAME_MKDIR, path)
+
+    def symlink(self, target: str, path: str) -> int:
+        self.inode(path, _SYMLINK)
+        return self._names(Kind.NAME_SYMLINK, path, second=target)
+
+    def link(self, path: str, to: str) -> int:
+        self.files[to] = self.files[path]
+        return self._names(Kind.NAME_LINK, to)
+
+    def remove(self, path: str) -> int:
+        """unlink."""
+        seq = self._names(Kind.NAME_UNLINK, path)
+        del self.files[path]
+        return seq
+
+    def rmdir(self, path: str) -> int:
+        seq = self._names(Kind.NAME_RMDIR, path)
+        del self.files[path]
+        return seq
+
+    def move(self, path: str, to: str) -> int:
+        """rename."""
+        replaced = self.files.get(to, 0)
+        seq = self._names(Kind.NAME_RENAME, path, to, replaced)
+        moved = {to + old[len(path) :]: old for old in self.files if old == path or old.startswith(path + "/")}
+        self.files |= {new: self.files.pop(old) for new, old in moved.items()}
+        return seq
+
+    def exchange(self, path: str, to: str) -> int:
+        """renameat2 with RENAME_EXCHANGE, of files."""
+        seq = self._names(Kind.NAME_EXCHANGE, path, to, self.files[to])
+        self.files[path], self.files[to] = self.files[to], self.files[path]
+        return seq
+
+    def allocate(self, path: str, offset: int, size: int, mode: int = 0) -> int:
+        return self._record(Kind.ALLOCATE, file=self.files[path], offset=offset, payload=size, aux=mode)
+
+    def sync_all(self, failed: bool = False) -> int:
+        return self.sync(SyncKind.SYNC, failed=failed)
+
+    def compared(self, path: str, offset: int, data: bytes) -> int:
+        """A store that was found by comparing a mapping."""
+        return self.store(path, offset, len(data), data, int(StoreFlag.COMPARED))
+
+    def acknowledge(self, kind: OutputKind, data: bytes = b"") -> int:
+        """Output to the world outside; use `output` for standard output."""
+        return self._record(Kind.OUTPUT, aux=kind, data=data)
+
+    def call_site(self, module: str, offset: int) -> int:
+        """A site, for the fields `site` and for `stack_def`."""
+        modules = self.__dict__.setdefault("_modules", {})
+        if module not in modules:
+            modules[module] = len(modules) + 1
+            self._record(Kind.MODULE_DEF, aux=modules[module], data=os.fsencode(module))
+        site = self._sites
+        self._sites += 1
+        self._record(Kind.SITE_DEF, site=site, aux=modules[module], offset=offset)
+        return site
+
+    def _file(self, file: str) -> int:
+        return self.files[file]
+
+    def _names(self, kind: Kind, path: str, to: str = "", replaced: int = 0, second: str = "") -> int:
+        names = np.zeros((), dtype=fmt.NAMES)
+        folder, _, name = path.rpartition("/")
+        if to:
+            to_folder, _, second = to.rpartition("/")
+            names["to_folder"], names["replaced"] = self.files[to_folder], replaced
+        names["name_bytes"] = len(os.fsencode(name))
+        data = names.tobytes() + os.fsencode(name) + os.fsencode(second)
+        return self._record(kind, file=self.files[path], folder=self.files[folder], data=data)

@@ -93,8 +93,9 @@ static inline __attribute__((always_inline)) void cc_put(struct writer *writer, 
     slot[1] = event->offset;
     slot[2] = (uint64_t)event->site << 32 | event->size;
     slot[3] = (uint64_t)event->instance_delta << 32 | event->stack;
-    slot[4] = (uint64_t)event->aux << 32 | (uint64_t)event->file << 16 | (uint64_t)event->flags << 8 | event->kind;
-    slot[5] = event->payload;
+    slot[4] = (uint64_t)event->file << 32 | (uint64_t)event->flags << 8 | event->kind; /* call: not of this recorder */
+    slot[5] = event->aux;                                                            /* folder: likewise */
+    slot[6] = event->payload;
     writer->used += CC_EVENT_BYTES;
     __atomic_store_n(&header->used_bytes, writer->used, __ATOMIC_RELEASE);
 }

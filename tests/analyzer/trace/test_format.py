@@ -15,7 +15,12 @@ from support.paths import ROOT
 
 HEADER = ROOT / "runtime" / "include" / "trace_format.h"
 
-STRUCTS = {"cc_trace_header": fmt.HEADER, "cc_chunk_header": fmt.CHUNK_HEADER, "cc_event": fmt.RECORD}
+STRUCTS = {
+    "cc_trace_header": fmt.HEADER,
+    "cc_chunk_header": fmt.CHUNK_HEADER,
+    "cc_event": fmt.RECORD,
+    "cc_names": fmt.NAMES,
+}
 CONSTANTS = {
     "CC_TRACE_VERSION": fmt.VERSION,
     "CC_HEADER_BYTES": fmt.HEADER_BYTES,
@@ -23,12 +28,15 @@ CONSTANTS = {
     "CC_CHUNK_HEADER_BYTES": fmt.CHUNK_HEADER_BYTES,
     "CC_EVENT_BYTES": fmt.EVENT_BYTES,
     "CC_NO_INSTANCE": fmt.NO_INSTANCE,
+    "CC_OUTPUT_BYTES": fmt.OUTPUT_BYTES,
 }
 ENUMS: dict[str, tuple[type[IntEnum] | type[IntFlag], str]] = {
     "cc_trace_status": (fmt.Status, "CC_STATUS_"),
+    "cc_recorder": (fmt.Recorder, "CC_RECORDER_"),
     "cc_chunk_kind": (fmt.ChunkKind, "CC_CHUNK_"),
     "cc_event_kind": (fmt.Kind, "CC_"),
     "cc_store_flags": (fmt.StoreFlag, "CC_STORE_"),
+    "cc_output_kind": (fmt.OutputKind, "CC_OUTPUT_"),
     "cc_write_flags": (fmt.WriteFlag, "CC_WRITE_"),
     "cc_flush_kind": (fmt.FlushKind, "CC_"),
     "cc_fence_kind": (fmt.FenceKind, "CC_"),

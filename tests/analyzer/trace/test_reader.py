@@ -194,8 +194,8 @@ def test_a_whole_chunk_missing_from_a_clean_trace(t: TraceBuilder) -> None:
         pytest.param(fmt.HEADER_BYTES + 16, b"\0\0\0\x10", id="more than a chunk in use"),
         pytest.param(fmt.HEADER_BYTES + fmt.CHUNK_HEADER_BYTES, bytes(8), id="seq 0"),
         pytest.param(fmt.HEADER_BYTES + fmt.CHUNK_HEADER_BYTES, b"\2", id="a seq twice"),
-        pytest.param(fmt.HEADER_BYTES + fmt.CHUNK_HEADER_BYTES + 48 + 34, b"\7", id="unknown file"),
-        pytest.param(fmt.HEADER_BYTES + fmt.CHUNK_HEADER_BYTES + 48 + 16, b"\x20", id="payload outside"),
+        pytest.param(fmt.HEADER_BYTES + fmt.CHUNK_HEADER_BYTES + fmt.EVENT_BYTES + 36, b"\7", id="unknown file"),
+        pytest.param(fmt.HEADER_BYTES + fmt.CHUNK_HEADER_BYTES + fmt.EVENT_BYTES + 16, b"\x20", id="payload outside"),
     ],
 )
 def test_damage_is_found(t: TraceBuilder, at: int, data: bytes) -> None:
