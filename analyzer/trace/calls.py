@@ -157,7 +157,7 @@ def outputs(trace: Trace) -> Iterator[Output]:
 
 @dataclass(slots=True)
 class Names:
-    """The names of a folder at one moment: which inode each (directory, name) stands for."""
+    """The names of a folder at one moment: the inode of each (directory, name)."""
 
     entries: dict[tuple[int, str], int] = field(default_factory=dict)
 

@@ -1,7 +1,7 @@
 /* What a trace file holds: the contract between the recorders (C) and the reader (Python).
  *
- * Two recorders write it. One is linked into programs that crashcheck-cc built (recorder/): a file id stands for a path.
- * The other traces the system calls of any program (syscalls/, CC_RECORDER_SYSCALLS): a file id stands for an inode, of a
+ * Two recorders write it. One is linked into programs that crashcheck-cc built (recorder/): a file id represents a path.
+ * The other traces the system calls of any program (syscalls/, CC_RECORDER_SYSCALLS): a file id represents an inode, of a
  * file or a directory, which keeps it when its name changes. It lets one update happen at a time, so that the order of
  * their numbers is the order of their effects; syncs are intervals and overlap with anything.
  *
@@ -63,8 +63,8 @@ struct cc_trace_header {
 };
 
 enum cc_recorder {
-    CC_RECORDER_LINKED = 0,      /* in the program: file ids stand for paths (CC_FILE_DEF) */
-    CC_RECORDER_SYSCALLS = 1,    /* ptrace: file ids stand for inodes (CC_INODE_DEF) */
+    CC_RECORDER_LINKED = 0,      /* in the program: file ids represent paths (CC_FILE_DEF) */
+    CC_RECORDER_SYSCALLS = 1,    /* ptrace: file ids represent inodes (CC_INODE_DEF) */
 };
 
 enum cc_trace_status {
@@ -163,7 +163,7 @@ enum cc_event_kind {
                           * first; payload: its path relative to the watched folder, "" for the folder itself. What was there at first is
                           * defined once for each of its names, before any other event; what came later has the path that it came with, or
                           * "" if it has no name (O_TMPFILE) */
-    /* Updates of names. file: the inode that the name stands for; folder: the directory; payload: struct cc_names and the names. */
+    /* Updates of names. file: the inode that has the name; folder: the directory; payload: struct cc_names and the names. */
     CC_NAME_CREATE = 31,     /* a file (or FIFO, socket, device) came into being with this name */
     CC_NAME_LINK = 32,       /* an inode that exists gets another name, or, of O_TMPFILE, its first */
     CC_NAME_UNLINK = 33,

@@ -302,7 +302,7 @@ _FOLDER, _FILE, _SYMLINK = 0o40755, 0o100644, 0o120777
 
 
 class CallsBuilder(TraceBuilder):
-    """A trace of system calls. Paths are those at that moment; they find the inodes that file ids stand for.
+    """A trace of system calls. Paths are those at that moment; they find the inodes that file ids represent.
 
     t = CallsBuilder(tmp_path / "t.cct", {"d/": None, "d/f": b"old"})  # what is there at first
     t.open("d/f.tmp")
@@ -323,7 +323,7 @@ class CallsBuilder(TraceBuilder):
                 self.inode(name, _FILE, existed=True, size=len(content or b""))
 
     def inode(self, path: str, mode: int, existed: bool = False, size: int = 0, named: bool = True) -> int:
-        """Defines one, and lets `path` stand for it. `named` off: it has no name in the trace (O_TMPFILE)."""
+        """Defines one, which `path` finds from then on. `named` off: it has no name in the trace (O_TMPFILE)."""
         number = self._inodes = getattr(self, "_inodes", 0) + 1
         self.files[path] = number
         data = os.fsencode(path) if named else b""
@@ -336,7 +336,7 @@ class CallsBuilder(TraceBuilder):
         return self._names(Kind.NAME_CREATE, path)
 
     def tmpfile(self, handle: str) -> int:
-        """O_TMPFILE: a file without a name, which `handle` stands for until `link`."""
+        """O_TMPFILE: a file without a name, which `handle` finds until `link`."""
         return self.inode(handle, _FILE, named=False)
 
     def mkdir(self, path: str) -> int:
