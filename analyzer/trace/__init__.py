@@ -4,7 +4,7 @@
 
 `calls` has the names that a program's system calls change, one value per event.
 
-Other rooms import `accesses`, `calls`, `completeness`, `dump` and `reader`.
+Other rooms import `accesses`, `completeness`, `dump` and `reader`.
 """
 
 from crashcheck.analyzer.trace.reader import CallSite, Facts, Inode, Trace, WatchedFile, read
