@@ -165,15 +165,22 @@ def _measure(bug: Bug, folder: Path, strategies: Sequence[str], args: argparse.N
 
 def _reported(finding: Finding, bug: Bug) -> Reported:
     places = [place for place in (finding.location, finding.other) if place is not None]
-    marks = {number for place in places for marked in _MARK.findall(place.text) for number in marked.split(",")}
+    marks = {number for place in places for number in marks_of(place.text)}
     functions = {place.function for place in places}
     functions |= {frame.function for place in places for frame in place.stack}
-    named = str(bug.number) in {number.strip() for number in marks} or bug.function in functions
+    named = str(bug.number) in marks or bug.function in functions
     return Reported(finding.kind.value, finding.message, named, finding.id)
 
 
+def marks_of(text: str) -> set[str]:
+    """The numbers of the bugs that a source line is marked with."""
+    return {number.strip() for marked in _MARK.findall(text) for number in marked.split(",")}
+
+
 @contextmanager
-def ready(bug: Bug, folder: Path, operations: int) -> Iterator[tuple[Config, RecordedRun, Remembering]]:
+def ready(
+    bug: Bug, folder: Path, operations: int, kind: type[Remembering] = Remembering
+) -> Iterator[tuple[Config, RecordedRun, Remembering]]:
     """A build with a bug, recorded, and workers that are ready to check its crash states; below `folder`."""
     config = _prepared(bug, folder, operations)
     os.environ["BUG"] = str(bug.number)
@@ -181,16 +188,16 @@ def ready(bug: Bug, folder: Path, operations: int) -> Iterator[tuple[Config, Rec
     work.mkdir()
     build(config, work)
     run = record_check_reads(config, record_run(config, work))
-    with _checking(config, run, work) as executor:
+    with _checking(config, run, work, kind) as executor:
         yield config, run, executor
 
 
 @contextmanager
-def _checking(config: Config, run: RecordedRun, work: Path) -> Iterator[Remembering]:
+def _checking(config: Config, run: RecordedRun, work: Path, kind: type[Remembering]) -> Iterator[Remembering]:
     """Workers that are ready to check states; the driver's own run has been found sound."""
     jobs = pipeline.cores()
     oracle = prepare.choose_oracle(config, run.subject, run.folder)
-    with executor_of(config, run, work, jobs, oracle, Remembering) as executor:
+    with executor_of(config, run, work, jobs, oracle, kind) as executor:
         assert isinstance(executor, Remembering)
         prepare.prepare_oracle(oracle, executor, lambda phase: None)
         yield executor

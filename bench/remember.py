@@ -43,6 +43,10 @@ class Remembering(Executor):
             self._verdicts[self._under_way.pop(ticket)] = kept
         return verdict
 
+    def forget(self) -> None:
+        """Every image is run again from here on."""
+        self._verdicts.clear()
+
     def settle(self) -> None:
         """Wait for what a search that ended early has left under way."""
         self._known.clear()

@@ -1,0 +1,1 @@
+"""The tables of the papers that crashcheck builds on, measured on our structures: see docs/evaluation.md."""

@@ -1,0 +1,69 @@
+"""`python -m bench.papers`: the tables of the papers, measured on the planted bugs of examples/structures.
+
+Writes build/bench/papers.json, and from it docs/evaluation.md. What was measured of a bug is kept, so that a run that
+was stopped goes on, and its parts can be run alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+import msgspec
+
+from bench.papers import page
+from bench.papers.collect import Measured, measure
+from bench.programs import CHECKOUT
+from bench.recall import planted
+
+OUTPUT = CHECKOUT / "build" / "bench" / "papers.json"
+PAGE = CHECKOUT / "docs" / "evaluation.md"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.papers", description=__doc__)
+    parser.add_argument("--program", action="append", default=[], metavar="NAME", help="only this structure")
+    parser.add_argument("--bug", action="append", type=int, default=[], metavar="N", help="only this bug; 0: no bug")
+    parser.add_argument("--operations", type=int, default=200, help="of each run (default: 200)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each search (default: 10)")
+    parser.add_argument("--again", action="store_true", help="measure what is known already once more")
+    parser.add_argument("--page", action="store_true", help="only write the page anew from what is known")
+    args = parser.parse_args()
+    report = _known(args.operations, args.seconds)
+    known = {(one.program, one.bug): one for one in report.bugs}
+    if not args.page:
+        for bug in planted():
+            wanted = (not args.program or bug.program in args.program) and (not args.bug or bug.number in args.bug)
+            if wanted and (args.again or (bug.program, bug.number) not in known):
+                known[bug.program, bug.number] = measure(bug, args.operations, args.seconds)
+                _show(known[bug.program, bug.number])
+                report.bugs = [known[key] for key in sorted(known)]
+                _keep(report)
+    page.write(report, PAGE)
+    print(f"Written to {OUTPUT} and {PAGE}.")
+    return 0
+
+
+def _known(operations: int, seconds: float) -> page.Report:
+    """What was measured before with the same operations and seconds."""
+    if OUTPUT.exists():
+        kept = msgspec.json.decode(OUTPUT.read_bytes(), type=page.Report)
+        if (kept.operations, kept.seconds) == (operations, seconds):
+            return kept
+    return page.Report(operations, seconds, page.machine(), [])
+
+
+def _keep(report: page.Report) -> None:
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(msgspec.to_builtins(report), indent=1, ensure_ascii=False)
+    OUTPUT.write_text(text + "\n", encoding="utf-8")
+
+
+def _show(measured: Measured) -> None:
+    states = "  ".join(f"{name} {first.states or '-'}" for name, first in measured.strategies.items())
+    print(f"{measured.program:16} {measured.bug:3} {measured.kind or 'no bug':18} {states}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

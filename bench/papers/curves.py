@@ -1,0 +1,115 @@
+"""Pictures of the evaluation, as SVG that reads well on light and dark pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from xml.sax.saxutils import escape
+
+SPACES = {"yat": "all states", "pmreorder": "pmreorder", "pathfinder": "representatives", "witcher": "invariants"}
+
+Scale = Callable[[float], float]
+
+_WIDTH, _HEIGHT = 760, 360
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 150, 16, 44
+# Colours that a colour-blind reader can tell apart, with enough contrast on white and on near black.
+_COLOURS = ("#d55e00", "#0072b2", "#009e73", "#b8860b", "#cc79a7", "#7f7f7f")
+_STYLE = "text{font:12px sans-serif;fill:#767676}.axis{stroke:#767676;stroke-width:1}.grid{stroke:#76767640}"
+
+
+def bugs_over_states(found: Mapping[str, Sequence[int | None]]) -> str:
+    """One stepped line for each strategy: how many bugs were found after so many executed states (log scale)."""
+    many = max((len(values) for values in found.values()), default=0) or 1
+    most = max((value for values in found.values() for value in values if value), default=10)
+    decades = max(1, math.ceil(math.log10(most)))
+
+    def x(states: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * math.log10(max(states, 1)) / decades
+
+    def y(bugs: float) -> float:
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * bugs / many
+
+    body = [*_decades_below(range(decades + 1), x), *_marks_left([round(many * part / 4) for part in range(5)], y)]
+    ends = []
+    for (name, values), colour in zip(found.items(), _COLOURS, strict=False):
+        steps = sorted(value for value in values if value is not None)
+        points = [(x(1), y(0))]
+        for count, states in enumerate(steps, 1):
+            points += [(x(states), y(count - 1)), (x(states), y(count))]
+        points.append((x(10**decades), y(len(steps))))
+        body.append(_line(points, colour))
+        ends.append((y(len(steps)), f"{name} ({len(steps)})", colour))
+    body += _names(ends)
+    return _picture("Bugs found over executed crash states", body, "executed crash states", "bugs")
+
+
+def space_by_operation(spaces: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
+    """How many states each way would test in each operation: the median over the structures (log scale)."""
+    many = min((len(counts["yat"]) for counts in spaces.values() if counts), default=2)
+    lines = {}
+    for name in SPACES:
+        by_operation = [sorted(int(one[name][at]) for one in spaces.values() if one) for at in range(many)]
+        lines[name] = [values[len(values) // 2] if values else 0 for values in by_operation]
+    decades = max(1, *(len(str(value)) for values in lines.values() for value in values))
+
+    def x(operation: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * operation / max(1, many - 1)
+
+    def y(states: float) -> float:
+        height = math.log10(states) if states > 1 else 0.0
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * height / decades
+
+    every = max(1, decades // 6)
+    body = [*_marks_below(range(0, many, max(1, many // 5)), x)]
+    body += _marks_left([10**power for power in range(0, decades + 1, every)], y)
+    ends = []
+    for (name, values), colour in zip(lines.items(), _COLOURS, strict=False):
+        body.append(_line([(x(at), y(value)) for at, value in enumerate(values)], colour))
+        ends.append((y(values[-1] if values else 0), SPACES[name], colour))
+    body += _names(ends)
+    return _picture("Crash states by operation", body, "operation (median over the structures)", "states")
+
+
+def _picture(title: str, body: Sequence[str], below: str, left: str) -> str:
+    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+    axes = (
+        f'<path class="axis" fill="none" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>'
+        f'<text x="{(_LEFT + right) / 2:g}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(below)}</text>'
+        f'<text x="{_LEFT + 6}" y="{_TOP + 10}">{escape(left)}</text>'
+    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">'
+    return "\n".join([head, f"<title>{escape(title)}</title>", f"<style>{_STYLE}</style>", axes, *body, "</svg>", ""])
+
+
+def _line(points: Sequence[tuple[float, float]], colour: str) -> str:
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{path}"/>'
+
+
+def _names(ends: Sequence[tuple[float, str, str]]) -> Iterator[str]:
+    """The name of each line at its end, from the top, none over another."""
+    last = -math.inf
+    for y, name, colour in sorted(ends):
+        last = max(y, last + 15)
+        yield f'<text x="{_WIDTH - _RIGHT + 6}" y="{last + 4:.1f}" style="fill:{colour}">{escape(name)}</text>'
+
+
+def _decades_below(powers: Sequence[int], x: Scale) -> Iterator[str]:
+    yield from _below([(10**power, f"{10**power:,}") for power in powers], x)
+
+
+def _marks_below(values: Sequence[int], x: Scale) -> Iterator[str]:
+    yield from _below([(value, str(value)) for value in values], x)
+
+
+def _below(marks: Sequence[tuple[int, str]], x: Scale) -> Iterator[str]:
+    for value, text in marks:
+        yield f'<path class="grid" d="M{x(value):.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>'
+        yield f'<text x="{x(value):.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{text}</text>'
+
+
+def _marks_left(values: Sequence[int], y: Scale) -> Iterator[str]:
+    for value in values:
+        text = str(value) if value < 10_000 else f"10^{len(str(value)) - 1}"
+        yield f'<path class="grid" d="M{_LEFT} {y(value):.1f}H{_WIDTH - _RIGHT}"/>'
+        yield f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{text}</text>'

@@ -1,0 +1,295 @@
+"""docs/evaluation.md, written from build/bench/papers.json alone: no number in it is typed by hand."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import crashcheck
+from bench.papers import curves
+from bench.papers.collect import First, Measured
+from bench.recall import STRATEGIES
+
+_MOST = 1000  # executed states: the areas under the curves end there
+
+
+@dataclass(slots=True)
+class Report:
+    """All that was measured, with how many operations and seconds a search, and on what."""
+
+    operations: int
+    seconds: float
+    machine: dict[str, str]
+    bugs: list[Measured]
+
+
+def machine() -> dict[str, str]:
+    """What the figures depend on: versions, cores and their load."""
+    return {
+        "crashcheck": crashcheck.__version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "load": f"{os.getloadavg()[0]:.1f}",
+    }
+
+
+def write(report: Report, path: Path) -> None:
+    """The page, and its pictures beside it."""
+    planted = [one for one in report.bugs if one.bug]
+    path.write_text("\n".join(_page(report, planted)) + "\n", encoding="utf-8")
+    by_states = {name: [one.strategies[name].states for one in planted] for name in STRATEGIES}
+    path.with_name("evaluation-bugs.svg").write_text(curves.bugs_over_states(by_states), encoding="utf-8")
+    spaces = {one.program: one.operations for one in report.bugs if not one.bug}
+    path.with_name("evaluation-space.svg").write_text(curves.space_by_operation(spaces), encoding="utf-8")
+
+
+def _page(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
+    on = report.machine
+    yield "# Evaluation"
+    yield ""
+    yield (
+        "This page shows what grouping, likely invariants and ranking earn on persistent structures with planted bugs, "
+        "in the tables of the papers that crashcheck builds on. `make bench-papers` measures it and writes this page."
+    )
+    yield ""
+    yield (
+        f"{len(planted)} planted bugs in {len({one.program for one in planted})} structures "
+        f"([examples/structures](../examples/structures/README.md)), {report.operations} operations each, "
+        f"{report.seconds:g} seconds a search, model px86, output equivalence as the check, explored runs off. "
+        f"crashcheck {on['crashcheck']}, Python {on['python']}, Linux {on['kernel']}, {on['cores']} cores, "
+        f"load {on['load']} at the beginning. Counts of states do not depend on the load, seconds do."
+    )
+    for section in (_curves, _kinds, _states, _ablations, _invariants, _spaces, _missed):
+        yield ""
+        yield from section(report, planted)
+    yield ""
+    yield from _not_here()
+
+
+# -- one section each
+
+
+def _curves(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
+    yield "## Bugs found, by executed crash states (Pathfinder, figure 9)"
+    yield ""
+    yield "![Bugs found over executed crash states, one line for each strategy](evaluation-bugs.svg)"
+    yield ""
+    rows = []
+    for name in STRATEGIES:
+        firsts = [one.strategies[name] for one in planted]
+        rows.append(
+            (
+                name,
+                str(_found(firsts)),
+                _median(firsts),
+                f"{_area(firsts):.3f}",
+                f"{sum(first.seconds for first in firsts):.0f}",
+            )
+        )
+    yield from _table(
+        ("strategy", f"found of {len(planted)}", "median states", "area to 1,000", "seconds in all"), rows
+    )
+    yield ""
+    yield (
+        "*Median states*: executed until the first proved finding, over all bugs; a bug that was not found counts as "
+        "later than all others. *Area*: under the curve to 1,000 states; 1 would be every bug at once. *Seconds*: "
+        "of all searches until the first finding or the end, with the preparation of each."
+    )
+
+
+def _kinds(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
+    yield "## Root causes (Pathfinder, tables 1 and 2)"
+    yield ""
+    kinds = sorted({one.kind for one in planted})
+    rows = []
+    for program in sorted({one.program for one in planted}):
+        mine = [one for one in planted if one.program == program]
+        counts = (str(sum(one.kind == kind for one in mine)) for kind in kinds)
+        rows.append((program, *counts, str(len(mine)), *(str(_found_by(mine, name)) for name in STRATEGIES)))
+    counts = (str(sum(one.kind == kind for one in planted)) for kind in kinds)
+    rows.append(("all", *counts, str(len(planted)), *(str(_found_by(planted, name)) for name in STRATEGIES)))
+    yield from _table(("structure", *kinds, "planted", *STRATEGIES), rows)
+    yield ""
+    yield "The last columns: how many each strategy found."
+
+
+def _states(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
+    yield "## States until all are tested (Pathfinder, table 3)"
+    yield ""
+    rows = []
+    for program in sorted({one.program for one in planted}):
+        mine = [one.representatives for one in planted if one.program == program]
+        states, related = (sum(one[key] for one in mine) for key in ("states", "correlated"))
+        total, total_related = (sum(int(one[key]) for one in mine) for key in ("exhaustive", "exhaustive_correlated"))
+        more = "" if all(one["all"] for one in mine) else "≥ "
+        bound = "" if all(one["exhaustive_exact"] for one in mine) else "≤ "
+        rows.append(
+            (
+                program,
+                bound + _scientific(total),
+                more + f"{states:,}",
+                bound + _scientific(total_related),
+                more + f"{related:,}",
+                f"{100 * (1 - states / total):.1f} %" if total else "",
+            )
+        )
+    header = ("structure", "exhaustive", "representatives", "exhaustive, correlated", "representatives, correlated")
+    yield from _table((*header, "fewer"), rows)
+    yield ""
+    yield (
+        "Sums over the bugs of a structure. *Exhaustive*: all feasible crash states, counted exactly without listing "
+        "them. *Representatives*: the states of strategy `pathfinder`. *Correlated*: states that lose an update of a "
+        "line that is marked as the bug's; the paper calls a state correlated if its crash schedule covers that line."
+    )
+
+
+def _ablations(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
+    yield "## What each part of the ranked search earns"
+    yield ""
+    titles = {
+        "part": "without a part",
+        "phase": "without a phase",
+        "seed": "another seed of the random phase",
+        "weight": "a weight halved, doubled or 0",
+    }
+    rows = []
+    for of, title in titles.items():
+        names = dict.fromkeys(name for one in planted for name in one.variants.get(of, {}))
+        for name in names:
+            mine = [one for one in planted if name in one.variants.get(of, {})]
+            whole = [one.variants["search"]["ranked"] for one in mine]
+            these = [one.variants[of][name] for one in mine]
+            lost = [one for one, first in zip(mine, these, strict=True) if first.states is None]
+            rows.append(
+                (
+                    title,
+                    name,
+                    f"{_found(these)} of {len(mine)}",
+                    f"{_median(these)} ({_median(whole)})",
+                    f"{_area(these):.3f}",
+                    f"{_area(these) - _area(whole):+.3f}",
+                    ", ".join(f"{one.program} {one.bug}" for one in lost[:6]) + (" …" if len(lost) > 6 else ""),
+                )
+            )
+    yield from _table(("", "variant", "found", "median states (ranked)", "area", "against ranked", "not found"), rows)
+    yield ""
+    areas = _seed_areas(planted)
+    if len(areas) > 1:
+        yield (
+            f"Five seeds give areas from {min(areas):.3f} to {max(areas):.3f}, median {statistics.median(areas):.3f}: "
+            "what differs by less than that spread is chance. Weights were varied on a third of the bugs."
+        )
+
+
+def _seed_areas(planted: Sequence[Measured]) -> list[float]:
+    names = dict.fromkeys(name for one in planted for name in one.variants.get("seed", {}))
+    areas = [_area([one.variants["seed"][name] for one in planted]) for name in names]
+    return [*areas, _area([one.variants["search"]["ranked"] for one in planted])] if areas else []
+
+
+def _invariants(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
+    yield "## Likely invariants, images and clusters (Witcher, table 2 and §4.6)"
+    yield ""
+    keys = ("ordering", "atomicity", "images", "mismatches", "clusters", "findings")
+    rows = []
+    for program in sorted({one.program for one in planted}):
+        mine = [one.invariants for one in planted if one.program == program]
+        sums = (f"{sum(one[key] for one in mine):,}" for key in keys)
+        seconds = (f"{sum(one[key] for one in mine):.0f}" for key in ("inference_seconds", "seconds"))
+        ended = sum(one["ended"] != "exhausted" for one in mine)
+        rows.append((program, str(len(mine)), *sums, *seconds, str(ended)))
+    header = ("structure", "bugs", "ordering", "atomicity", "images", "mismatches", "clusters", "findings")
+    yield from _table((*header, "inference s", "search s", "cut by time"), rows)
+    yield ""
+    yield (
+        "Strategy `witcher`: crash images that violate a likely invariant, with output equivalence; sums over a "
+        "structure's builds, each with one bug. *Mismatches*: images whose output differs. *Clusters*: mismatches with "
+        "one site signature (Witcher clusters by operation and path). *Findings*: what a report shows."
+    )
+
+
+def _spaces(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
+    yield "## The test space by operation (Witcher, figure 4)"
+    yield ""
+    yield "![Crash states by operation for four ways to choose them](evaluation-space.svg)"
+    yield ""
+    rows = []
+    for one in report.bugs:
+        if one.bug or not one.operations:
+            continue
+        sums = {name: sum(map(int, counts)) for name, counts in one.operations.items()}
+        most = max(map(int, one.operations["yat"]))
+        rows.append((one.program, *(_scientific(sums[name]) for name in curves.SPACES), _scientific(most)))
+    yield from _table(("structure", *curves.SPACES.values(), "most in one operation (all states)"), rows)
+    yield ""
+    yield (
+        "Builds without a bug. *All states* is what Yat tests. *pmreorder*: all orders of all subsets of the stores "
+        "that were flushed before a fence; it knows no cache lines, so that its number can be larger than that of all "
+        "feasible states. Both are counted from the same trace, as Witcher counted them."
+    )
+
+
+def _missed(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
+    yield "## What a strategy missed"
+    yield ""
+    rows = []
+    for name in STRATEGIES:
+        for one in planted:
+            if one.strategies[name].states is None:
+                rows.append((name, one.program, str(one.bug), one.kind, one.what))
+    if rows:
+        yield from _table(("strategy", "structure", "bug", "kind", "what is planted"), rows)
+        yield ""
+        yield (
+            "`bounded`, `exhaustive` and `random` end by time. `witcher` tests only what violates an invariant that it "
+            "inferred. [Behaviours](behaviours.md) explains the bugs that no representative shows."
+        )
+    else:
+        yield "Nothing."
+
+
+def _not_here() -> Iterator[str]:
+    yield "## Not measured here"
+    yield ""
+    yield "* Code coverage over time (Pathfinder, figure 10)."
+    yield "* pmemcheck with pmreorder, Jaaru and ALICE run side by side: only their test spaces are counted."
+    yield "* Programs of others: [found.md](found.md)."
+
+
+# -- figures and Markdown
+
+
+def _found(firsts: Iterable[First]) -> int:
+    return sum(first.states is not None for first in firsts)
+
+
+def _found_by(bugs: Iterable[Measured], strategy: str) -> int:
+    return _found(one.strategies[strategy] for one in bugs)
+
+
+def _median(firsts: Sequence[First]) -> str:
+    value = statistics.median(float("inf") if first.states is None else float(first.states) for first in firsts)
+    return "–" if value == float("inf") else f"{value:g}"
+
+
+def _area(firsts: Sequence[First]) -> float:
+    return statistics.mean(0.0 if one.states is None else max(0.0, 1 - one.states / _MOST) for one in firsts)
+
+
+def _scientific(value: int) -> str:
+    if value < 1_000_000:
+        return f"{value:,}"
+    digits = str(value)
+    return f"{digits[0]}.{digits[1]}×10^{len(digits) - 1}"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    cells: Callable[[Sequence[str]], str] = lambda row: "| " + " | ".join(row) + " |"  # noqa: E731
+    yield cells(header)
+    yield cells(["---"] * len(header))
+    yield from map(cells, rows)

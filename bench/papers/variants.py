@@ -1,0 +1,56 @@
+"""The ranked search without one of its parts, or with one weighed otherwise: what does each part earn?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from crashcheck.analyzer.invariants.ranking import SCORES
+from crashcheck.checker.strategies.ranked import WEIGHTS, Ranked
+
+# Phases whose states come from groups of behaviours; the others know none.
+OF_GROUPS = ("cheap", "members", "alone", "pairs", "all sets", "carry")
+OF_INVARIANTS = ("invariants", "invariants again")
+SEEDS = (2, 3, 4, 5)  # beside 1, which the search itself has
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A search to compare with `ranked`. `of`: what was changed, as a key of the page's table."""
+
+    name: str
+    of: str
+    strategy: Ranked
+
+
+def variants(base: Ranked, weights: bool) -> Iterator[Variant]:
+    """All of them, each with a name of its own; those of weights, which are most of them, only if `weights`."""
+    yield Variant("without groups", "part", replace(base, weights=_without(OF_GROUPS)))
+    yield Variant("without invariants", "part", replace(base, infer=None))
+    yield Variant("without site signatures", "part", replace(base, similar_wait=False))
+    yield Variant("without anticipating sets", "part", replace(base, deviance=None))
+    for phase in WEIGHTS:
+        if phase == "rest":
+            continue  # without it the search is not whole, and it comes last
+        yield Variant(f"without phase {phase}", "phase", replace(base, weights=_without((phase,))))
+    for seed in SEEDS:
+        yield Variant(f"seed {seed}", "seed", replace(base, seed=seed))
+    if not weights:
+        return
+    for phase, weight in WEIGHTS.items():
+        yield Variant(f"{phase} ½", "weight", replace(base, weights=_doubled_but(phase)))
+        yield Variant(f"{phase} ×2", "weight", replace(base, weights={**WEIGHTS, phase: 2 * weight}))
+    for part in ("violates", "deviates", "small"):  # nothing is changed code here
+        for text, factor in (("½", 0.5), ("×2", 2.0), ("0", 0.0)):
+            scores = replace(SCORES, **{part: factor * getattr(SCORES, part)})
+            yield Variant(f"score of {part} {text}", "weight", replace(base, scores=scores))
+
+
+def _without(phases: tuple[str, ...]) -> dict[str, int]:
+    return {**WEIGHTS, **dict.fromkeys(phases, 0)}
+
+
+def _doubled_but(phase: str) -> dict[str, int]:
+    """Turns are whole numbers: half of one phase is twice as many of all others."""
+    return dict(chain(((name, 2 * weight) for name, weight in WEIGHTS.items()), [(phase, WEIGHTS[phase])]))
