@@ -13,7 +13,7 @@ READY_DEV := $(READY)-dev
 IN := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crashcheck test test-slow lint bench bench-recall clean
+.PHONY: help setup crashcheck test test-slow lint bench bench-recall bench-papers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -52,6 +52,9 @@ bench: $(READY_DEV) ## measure build, recording and checking; writes build/bench
 
 bench-recall: $(READY_DEV) ## which planted bugs each strategy finds, after how many crash states; writes build/bench/recall.json
 	$(IN) $(PY) -m bench.recall $(RECALL_ARGS)
+
+bench-papers: $(READY_DEV) ## the papers' tables on planted bugs; writes build/bench/papers.json and docs/evaluation.md
+	$(IN) $(PY) -m bench.papers $(PAPERS_ARGS)
 
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) build dist src/crashcheck.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
