@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=200, help="of each run (default: 200)")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each search (default: 10)")
     parser.add_argument("--again", action="store_true", help="measure what is known already once more")
-    parser.add_argument("--page", action="store_true", help="only write the page anew from what is known")
+    parser.add_argument("--page", action="store_true", help="only write the page again from what is known")
     args = parser.parse_args()
     report = _known(args.operations, args.seconds)
     known = {(one.program, one.bug): one for one in report.bugs}

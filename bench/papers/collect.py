@@ -62,7 +62,7 @@ class Measured:
 
 
 class Watching(Remembering):
-    """Keeps what each executed state came to, in the order of the verdicts."""
+    """Keeps the executed states with their verdicts, in the order of the verdicts."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

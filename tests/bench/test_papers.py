@@ -1,4 +1,4 @@
-"""The evaluation's figures: counted states are those of brute force, and the page says nothing but its measurements."""
+"""The evaluation's figures: counted states are those of brute force, and the page shows nothing but its measurements."""
 
 from __future__ import annotations
 
