@@ -1,7 +1,7 @@
 """`python -m bench.papers`: the tables of the papers, measured on the planted bugs of examples/structures.
 
-Writes build/bench/papers.json, and from it docs/evaluation.md. What was measured of a bug is kept, so that a run that
-was stopped goes on, and its parts can be run alone.
+Writes build/bench/papers.json, and from it docs/evaluation.md. What was measured of a bug is kept: after a stop, a run
+continues there, and its parts can be run alone.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _curves(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
             )
         )
     yield from _table(
-        ("strategy", f"found of {len(planted)}", "median states", "area to 1,000", "seconds in all"), rows
+        ("strategy", f"found ({len(planted)} planted)", "median states", "area to 1,000", "seconds in all"), rows
     )
     yield ""
     yield (

@@ -1,4 +1,4 @@
-"""The evaluation's figures: counted states are those of brute force, and the page shows nothing but its measurements."""
+"""The evaluation: counted states are those of brute force, and the page shows nothing but its measurements."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_page_shows_what_was_measured_and_names_what_was_missed(tmp_path: Pa
     report = page.Report(200, 10.0, page.machine(), [measured(0, None), measured(1, 7), measured(2, None)])
     page.write(report, tmp_path / "evaluation.md")
     text = (tmp_path / "evaluation.md").read_text()
-    assert "| ranked | 1 of 2" not in text  # the number alone, the header says of how many
+    assert "| ranked | 1 of 2" not in text  # the number alone, the header has the total
     assert "| ranked | 1 | – | 0.496 | 2 |" in text
     assert "| tree | 2.0×10^40 | 20 | 1,000 | 4 | 100.0 % |" in text
     assert "| without a part | without groups | 0 of 2 | – (–) | 0.000 | -0.496 | tree 1, tree 2 |" in text
