@@ -32,7 +32,7 @@ def variants(base: Ranked, weights: bool) -> Iterator[Variant]:
     yield Variant("without anticipating sets", "part", replace(base, deviance=None))
     for phase in WEIGHTS:
         if phase == "rest":
-            continue  # without it the search is not whole, and it comes last
+            continue  # without it the search is not whole, and it is the last
         yield Variant(f"without phase {phase}", "phase", replace(base, weights=_without((phase,))))
     for seed in SEEDS:
         yield Variant(f"seed {seed}", "seed", replace(base, seed=seed))
