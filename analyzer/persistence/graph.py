@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -122,6 +122,7 @@ class PersistenceGraph:
     fresh: NDArray[np.bool_]  # the piece's bytes are zeros except where its event wrote
     unit_bytes: int  # pieces of data never cross a multiple of this
     source: Ints  # the event that carries the bytes of a piece of data; mostly its own
+    continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # as in pieces.Pieces
     extra: tuple[tuple[int, int], ...] = field(default=())  # added obligations (before, after), of `with_order`
 
     def __len__(self) -> int:
@@ -188,20 +189,28 @@ class PersistenceGraph:
             row,
         )
 
-    def data(self, piece: int) -> bytes:
-        """The bytes that a data piece leaves in [offset, offset + size)."""
-        event = int(self.source[piece])
-        start = int(self.trace.events["offset"][event])
-        size = int(self.trace.events["size"][event])
+    def runs(self, piece: int) -> list[tuple[int, bytes]]:
+        """The bytes that a data piece leaves, with their offsets: nearly always one run, all of its range."""
         low, high = int(self.offset[piece]), int(self.offset[piece] + self.size[piece])
+        source = int(self.source[piece])
+        written = [
+            run for event in (source, *self.continued.get(source, ())) if (run := self._carried(event, low, high))
+        ]
         if not self.fresh[piece]:
-            return self.trace.data_range(event, low - start, high - low)
+            return written
         buffer = bytearray(high - low)
-        if int(self.trace.events["kind"][event]) in (Kind.STORE, Kind.WRITE, Kind.CONTENT):
-            a, b = max(low, start), min(high, start + size)
-            if a < b:
-                buffer[a - low : b - low] = self.trace.data_range(event, a - start, b - a)
-        return bytes(buffer)
+        for at, data in written:
+            buffer[at - low : at - low + len(data)] = data
+        return [(low, bytes(buffer))]
+
+    def _carried(self, event: int, low: int, high: int) -> tuple[int, bytes] | None:
+        """What an event writes in [low, high)."""
+        row = self.trace.events[event]
+        if int(row["kind"]) not in (Kind.STORE, Kind.WRITE, Kind.CONTENT):
+            return None
+        start = int(row["offset"])
+        low, high = max(low, start), min(high, start + int(row["size"]))
+        return (low, self.trace.data_range(event, low - start, high - low)) if low < high else None
 
     @cached_property
     def halves(self) -> dict[int, int]:
@@ -428,4 +437,5 @@ def assemble(
         np.zeros(len(pieces), dtype=np.bool_) if fresh is None else fresh,
         unit_bytes,
         pieces.source,
+        pieces.continued,
     )

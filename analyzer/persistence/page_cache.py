@@ -1,7 +1,7 @@
 """page-cache: ordinary files, mapped or written, and what a sync promises (crash-model.md, `page-cache`, rules 1-6).
 
 Granules are pages (or sectors, with `tear`), each with a prefix of its updates (rules 1, 3), the size of each file
-and its existence (rule 5). An update is what one event changes in one granule. Flushes and fences order
+and its existence (rule 5). An update is what one instruction or call changes in one granule. Flushes and fences order
 nothing (rule 6).
 
 Shrinking a file is an update of its data too: the rest of the page in which it ends is zeroed, and a page
@@ -82,6 +82,7 @@ def _with_zeroed_pages(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDAr
             np.concatenate([pieces.size[keep], extra[:, 3]])[order],
             np.concatenate([pieces.old_size[keep], np.full(many, -1, dtype=np.int64)])[order],
             np.concatenate([pieces.source[keep], extra[:, 4]])[order],
+            pieces.continued,
         ),
         fresh,
     )

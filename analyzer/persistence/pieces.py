@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +111,8 @@ class Pieces:
     size: Ints  # bytes of data; 0 for metadata
     old_size: Ints  # of a size step: the size before it; 1 where a file goes away; -1 for others
     source: Ints  # the event that carries the bytes of data; else `event`
+    # by source: later events of its update, whose bytes a piece carries too as far as they are in its range
+    continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.event)
@@ -154,12 +157,14 @@ def cut(trace: Trace, unit_bytes: int, joins: int = 0) -> Pieces:
 
     `joins`: within that many bytes, stores that continue with an earlier one are issued with it, so that their pieces
     have no order among themselves. Other lines of px86 have none anyway, and there a flush may be between the two.
+    0: what one update changes in a unit is one piece, also where it left bytes between them as they were.
     """
     events = trace.events
     updates = np.flatnonzero(((events["kind"] == Kind.STORE) | (events["kind"] == Kind.WRITE)) & (events["size"] > 0))
-    issued = _first_of_update(trace, updates, joins) if joins else updates
+    begun = _first_of_update(trace, updates, joins or 1 << 62)
     contents, renames = _renamed_with(trace)
-    updates, issued = np.concatenate([updates, contents]), np.concatenate([issued, renames])
+    issued = np.concatenate([begun if joins else updates, renames])
+    updates, begun = np.concatenate([updates, contents]), np.concatenate([begun, contents])
     start = events["offset"][updates].astype(np.int64)
     end = start + events["size"][updates].astype(np.int64)
     first = start // unit_bytes
@@ -167,25 +172,76 @@ def cut(trace: Trace, unit_bytes: int, joins: int = 0) -> Pieces:
     rows = np.repeat(np.arange(len(updates)), counts)
     within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     unit = first[rows] + within
-    low = np.maximum(unit * unit_bytes, start[rows])
-    high = np.minimum((unit + 1) * unit_bytes, end[rows])
+    data = _Data(
+        issued[rows],
+        updates[rows],
+        events["file"][updates][rows].astype(np.int64),
+        unit,
+        np.maximum(unit * unit_bytes, start[rows]),
+        np.minimum((unit + 1) * unit_bytes, end[rows]),
+    )
+    continued: dict[int, tuple[int, ...]] = {}
+    joined = np.flatnonzero(np.isin(begun, begun[begun != updates])[rows])
+    if len(joined) and not joins:
+        data, continued = _one_update_a_page(data, begun[rows], joined, PAGE_BYTES // unit_bytes)
     steps = size_steps(trace)
-    many = len(rows)
+    many = len(data.event)
 
     def with_steps(of_data: Ints, of_steps: list[int]) -> Ints:
         return np.concatenate([of_data, np.array(of_steps, dtype=np.int64)])
 
     kind = with_steps(np.full(many, DATA, dtype=np.int64), [s.kind for s in steps]).astype(np.uint8)
-    event = with_steps(issued[rows], [s.event for s in steps])
-    source = with_steps(updates[rows], [s.event for s in steps])
-    file = with_steps(events["file"][updates][rows].astype(np.int64), [s.file for s in steps])
-    offset = with_steps(low, [s.new for s in steps])
-    size = with_steps(high - low, [0] * len(steps))
+    event = with_steps(data.event, [s.event for s in steps])
+    source = with_steps(data.source, [s.event for s in steps])
+    file = with_steps(data.file, [s.file for s in steps])
+    offset = with_steps(data.low, [s.new for s in steps])
+    size = with_steps(data.high - data.low, [0] * len(steps))
     old = with_steps(np.full(many, -1, np.int64), [s.old if s.kind == SIZE or s.old else -1 for s in steps])
     # metadata of one event keep their order, and precede its data
     order = np.lexsort((np.where(kind == DATA, offset, 0), kind == DATA, event))
-    cut_up = Pieces(event[order], file[order], kind[order], offset[order], size[order], old[order], source[order])
-    return _while_files_exist(cut_up)
+    return _while_files_exist(
+        Pieces(event[order], file[order], kind[order], offset[order], size[order], old[order], source[order], continued)
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Data:
+    """Parallel arrays, one row for each unit in which an event changes data."""
+
+    event: Ints
+    source: Ints
+    file: Ints
+    unit: Ints
+    low: Ints
+    high: Ints
+
+
+def _one_update_a_page(data: _Data, update: Ints, joined: Ints, units: int) -> tuple[_Data, dict[int, tuple[int, ...]]]:
+    """One row for all that an update changes in a unit, as of the event that changes its page (of `units`) first.
+
+    `joined`: the rows of updates that took several events. Also returned: for such a first event the others.
+    """
+    page = data.unit // units
+    order = joined[np.lexsort((joined, page[joined], data.file[joined], update[joined]))]
+    columns = [column[order].tolist() for column in (update, data.file, page, data.unit, data.source)]
+    event, source, low, high = (column.copy() for column in (data.event, data.source, data.low, data.high))
+    keep = np.ones(len(event), dtype=np.bool_)
+    continued: dict[int, tuple[int, ...]] = {}
+    current, head, first_of = None, 0, dict[int, int]()  # of the page: its first event, and the first row of each unit
+    for row, *of_page, unit, own in zip(order.tolist(), *columns, strict=True):
+        if of_page != current:
+            current, head, first_of = of_page, own, {}
+        if own != head:
+            event[row] = source[row] = head
+            others = continued.get(head, ())
+            if own not in others:
+                continued[head] = (*others, own)
+        first = first_of.setdefault(unit, row)
+        if first != row:
+            low[first], high[first] = min(low[first], low[row]), max(high[first], high[row])
+            keep[row] = False
+    left = (event, source, data.file, data.unit, low, high)
+    return _Data(*(column[keep] for column in left)), continued
 
 
 def _while_files_exist(pieces: Pieces) -> Pieces:
@@ -205,7 +261,7 @@ def _while_files_exist(pieces: Pieces) -> Pieces:
         return pieces
     columns = (pieces.event, pieces.file, pieces.kind, pieces.offset, pieces.size, pieces.old_size, pieces.source)
     event, file, kind, offset, size, old, source = (column[keep] for column in columns)
-    return Pieces(event, file, kind, offset, size, old, source)
+    return Pieces(event, file, kind, offset, size, old, source, pieces.continued)
 
 
 def persist_renamed(trace: Trace, pieces: Pieces, durable_from: Ints, journal: bool) -> None:

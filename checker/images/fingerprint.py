@@ -331,17 +331,17 @@ class _FileTable:
 
     def _write(self, pages: dict[int, bytearray], id_: int, floor: int, border: int) -> None:
         """Copy a piece's bytes into the pages themselves, where a cut makes the table's values unusable."""
-        offset, data = int(self.graph.offset[id_]), self.graph.data(id_)
-        at = max(border * WORD_BYTES - offset, 0)
-        while at < len(data):
-            page, within = divmod(offset + at, _PAGE_BYTES)
-            many = min(_PAGE_BYTES - within, len(data) - at)
-            if page not in pages:
-                names = np.arange(page * _PAGE_WORDS, (page + 1) * _PAGE_WORDS, dtype=np.int64)
-                first = self.owner.first.words(self.number, names) & _below(floor, names)
-                pages[page] = bytearray(first.tobytes())
-            pages[page][within : within + many] = data[at : at + many]
-            at += many
+        for offset, data in self.graph.runs(id_):
+            at = max(border * WORD_BYTES - offset, 0)
+            while at < len(data):
+                page, within = divmod(offset + at, _PAGE_BYTES)
+                many = min(_PAGE_BYTES - within, len(data) - at)
+                if page not in pages:
+                    names = np.arange(page * _PAGE_WORDS, (page + 1) * _PAGE_WORDS, dtype=np.int64)
+                    first = self.owner.first.words(self.number, names) & _below(floor, names)
+                    pages[page] = bytearray(first.tobytes())
+                pages[page][within : within + many] = data[at : at + many]
+                at += many
 
 
 def _below(size: int, words: Ints) -> NDArray[np.uint64]:
@@ -417,12 +417,33 @@ def _first_words(first: FirstImage, file: Ints, word: Ints, opens: NDArray[np.bo
 
 def _words_of(graph: PersistenceGraph, piece: Ints, word: Ints) -> tuple[Words, Words]:
     """(bytes in place, mask of the bytes written) for the given words of the given pieces."""
+    source = graph.source[piece]
+    data, mask = _carried_in(graph, piece, word, source)
+    if graph.continued:
+        several = np.flatnonzero(np.isin(source, list(graph.continued)))
+        for at in several.tolist():
+            for event in graph.continued[int(source[at])]:
+                one = slice(at, at + 1)
+                more, where = _carried_in(graph, piece[one], word[one], np.array([event]))
+                data[one] = data[one] & ~where | more
+                mask[one] |= where
+    fresh = graph.fresh[piece]
+    mask[fresh] = _in_piece(graph, piece[fresh], word[fresh])
+    return data, mask
+
+
+def _in_piece(graph: PersistenceGraph, piece: Ints, word: Ints) -> Words:
+    """Masks of the bytes of words that are in the range of pieces."""
+    base = word * WORD_BYTES
+    return _ones(graph.offset[piece] + graph.size[piece] - base) & ~_ones(graph.offset[piece] - base)
+
+
+def _carried_in(graph: PersistenceGraph, piece: Ints, word: Ints, rows: Ints) -> tuple[Words, Words]:
+    """What these events write of those words of those pieces: (bytes in place, their mask)."""
     events = graph.trace.events
-    rows = graph.source[piece]
     base = word * WORD_BYTES
     low = np.maximum(base, graph.offset[piece])
     high = np.minimum(base + WORD_BYTES, graph.offset[piece] + graph.size[piece])
-    mask = _ones(high - base) & ~_ones(low - base)
     kind = events["kind"][rows]
     carries = (kind == Kind.STORE) | (kind == Kind.WRITE) | (kind == Kind.CONTENT)
     begin = events["offset"][rows].astype(np.int64)
@@ -443,7 +464,7 @@ def _words_of(graph: PersistenceGraph, piece: Ints, word: Ints) -> tuple[Words, 
         index = np.minimum(index, len(graph.trace.raw) - 1)
         gathered = np.ascontiguousarray(graph.trace.raw[index]).view(np.uint64).reshape(-1)
         data[far] = gathered << ((a[far] - base[far]) * 8).astype(np.uint64)
-    return data & written, mask
+    return data & written, written
 
 
 def _ones(many: Ints) -> Words:

@@ -5,6 +5,7 @@ Other files change word by word (transition.py), which takes far less time. A wo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,7 +107,8 @@ class Piecewise:
         for id_ in ids:
             kind = int(graph.kind[id_])
             if kind == DATA:
-                shape.overlay.write(int(graph.offset[id_]), graph.data(id_))
+                for offset, data in graph.runs(id_):
+                    shape.overlay.write(offset, data)
             elif kind == EXISTS:
                 shape.exists = exists_after(graph, id_)
             else:
@@ -151,8 +153,7 @@ class Piecewise:
         all_cuts = sorted(cuts + file.cuts(event))
         for id_ in sorted(shown.union(data)):
             # what a shown piece left below the floor may have been overwritten by one that is not shown again
-            low, left = self._left_of(id_, all_cuts, floor if id_ in shown else 0)
-            if left:
+            for low, left in self._left_of(id_, all_cuts, floor if id_ in shown else 0):
                 overlay.write(low, left)
         writes = overlay.runs(size)
         if exists and size == old_size and not writes:
@@ -189,15 +190,15 @@ class Piecewise:
             shown.update(id_ for id_ in file.durable_data(event, floor).tolist() if id_ > first_cut)
         return shown, floor
 
-    def _left_of(self, id_: int, all_cuts: list[tuple[int, int]], floor: int) -> tuple[int, bytes]:
-        """(offset, bytes) that a data piece wrote from `floor` on and no later cut took away. `all_cuts` ascends."""
-        low, data = int(self.graph.offset[id_]), self.graph.data(id_)
-        if low < floor:
-            low, data = floor, data[floor - low :]
+    def _left_of(self, id_: int, all_cuts: list[tuple[int, int]], floor: int) -> Iterator[tuple[int, bytes]]:
+        """What a data piece wrote from `floor` on and no later cut took away. `all_cuts` ascends."""
+        limit = 1 << 62
         if all_cuts and all_cuts[-1][0] > id_:
             limit = min(at for cut, at in all_cuts if cut > id_)
-            data = data[: max(limit - low, 0)]
-        return low, data
+        for offset, data in self.graph.runs(id_):
+            low, high = max(offset, floor), min(offset + len(data), limit)
+            if low < high:
+                yield low, data[low - offset : high - offset]
 
 
 def exists_after(graph: PersistenceGraph, piece: int) -> bool:
@@ -263,8 +264,9 @@ class File:
             offset = int(graph.offset[id_])
             if int(graph.kind[id_]) == DATA:
                 # below `size` the bytes show already, and may have been overwritten since
-                low = max(offset, size)
-                kept.append((low, graph.data(id_)[low - offset :]))
+                for at, written in graph.runs(id_):
+                    low = max(at, size)
+                    kept.append((low, written[low - at :]))
             else:
                 kept = [(low, bytes_[: max(offset - low, 0)]) for low, bytes_ in kept]
         return kept

@@ -132,9 +132,7 @@ class _Writer:
             return False
         pages = self.machine.pages
         cells = {(id(pages[at // PAGE][0]), pages[at // PAGE][1] * PAGE + at % PAGE) for at in addresses}
-        slots = {at // PAGE for at in addresses}
-        once = len({(id(pages[slot][0]), pages[slot][1]) for slot in slots}) == len(slots)
-        return len(cells) == len(addresses) and (once or self.weights is MEMORY)
+        return len(cells) == len(addresses)
 
     def _place(self, size: int, align: int = 1) -> int | None:
         """Often near a border of pages, near the end of a file or near the start of a page, so that steps meet."""
@@ -186,11 +184,8 @@ class _Writer:
         mask = "".join("1" if lane in on else "0" for lane in range(lanes))
         data = self.rng.randbytes(lanes * size)
         at = self._place(lanes * size if kind == "m" else size)
-        if at is None or not self._once(addresses := list(masked_bytes(kind, at, mask, data))):
+        if at is None or not self._once(list(masked_bytes(kind, at, mask, data))):
             return None
-        words = {address // 8 for address in addresses}
-        if self.weights is FILES and words and max(words) - min(words) >= len(words):
-            return None  # the page cache takes words that are apart for updates of their own
         return self._thread(), "masked", kind, at, mask, data
 
     def _locked(self) -> Step | None:

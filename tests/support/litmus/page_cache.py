@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crashcheck.analyzer.persistence import Options
-from crashcheck.runtime.trace_format import SyncKind
+from crashcheck.runtime.trace_format import StoreFlag, SyncKind
 from support.litmus.case import ALL, IN_ORDER, P, Q, X, Y, Z, litmus, one
 from support.tracing import TraceBuilder
 
@@ -14,6 +14,14 @@ from support.tracing import TraceBuilder
 def page_holds_a_prefix(t: TraceBuilder) -> None:
     one(t, X)
     one(t, Y)
+
+
+@litmus("page-cache", "1", (X, Y, Z, P), {(a, a, z, p) for a, z in IN_ORDER for p in (0, 1)})
+def masked_store_is_one_update(t: TraceBuilder) -> None:
+    one(t, X)
+    t.store("a", Y, 8, 1, int(StoreFlag.JOINED))
+    t.store("a", P, 8, 1, int(StoreFlag.JOINED))  # another page
+    one(t, Z)
 
 
 @litmus("page-cache", "1", (X, P), ALL)
