@@ -26,6 +26,7 @@ Compared = Annotated[str, Meta(pattern="^(introduced|existing|not-compared)?$")]
 Waste = Annotated[str, Meta(pattern="^(clean-flush|repeated-flush|empty-fence|empty-sync)$")]
 TO_SETTLE = "; to settle it: "  # in `Finding.uncertain`, between why it is not proved and what to do about that
 HALF_STORE = "tear=8"  # in a finding's model: half of a misaligned store of at most 8 bytes survives
+RESTORE = "restore"  # the kind of a fix that puts back what the change under review deleted
 LEVELS: tuple[Level, ...] = ("note", "warning", "error")  # the most severe last
 
 
@@ -201,7 +202,7 @@ class Fix:
     `before_failing`: states of the finding that failed; `after_failing`: those that still fail with the edit.
     """
 
-    kind: str  # "flush" | "flush-fence" | "fence" | "sync" | "atomic" (no flush can help)
+    kind: str  # "flush" | "flush-fence" | "fence" | "sync" | "atomic" (no flush can help) | RESTORE
     words: str
     edits: tuple[Edit, ...] = ()
     before_failing: Count = 0

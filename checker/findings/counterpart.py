@@ -8,7 +8,6 @@ number among equal ones there, and which part of its store it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crashcheck.checker.findings.identity import Identities
@@ -66,26 +65,48 @@ class Signed:
         return self._piece.get(signature)
 
 
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """The counterparts, as pieces of the other recording, of what a finding's crash state loses and keeps."""
+
+    losing: tuple[int, ...]  # the blamed update, each time that the state loses it
+    keeping: int | None  # the other update
+    rest: tuple[int, ...]  # all that is lost
+    marks: tuple[int, int]  # operations acknowledged and begun at the crash
+
+
 def counterpart(finding: Finding, state: CrashState, here: Signed, there: Signed) -> Counterpart:
     """The counterparts of a finding's failing state of one recording in another; none if the updates have none."""
     subject, other = here.subject, there.subject
-    point = subject.space.points[state.point]
-    lost = [piece for piece in subject.space.lost(state) if piece < len(subject.graph)]
-    place = finding.other if finding.other is not None else finding.location
-    blamed = [piece for piece in lost if _is_at(subject, piece, place)]
-    kept = _last_kept(finding, subject, state, set(lost))
+    lost, blamed, kept = _roles(finding, state, subject)
     if not blamed and kept is not None and all(subject.event_of(kept) < subject.event_of(piece) for piece in lost):
         keeping = there.piece(here.of(kept))  # the other store was not reached: a prefix of the run
         return Counterpart() if keeping is None else Counterpart((other.prefix(other.event_of(keeping) + 1),))
+    pair = parted(finding, state, here, there)
+    return Counterpart() if pair is None else states_that_part(other, pair)
+
+
+def parted(finding: Finding, state: CrashState, here: Signed, there: Signed) -> Parted | None:
+    """What a failing state of one recording loses and keeps, in another; None if the updates have no counterpart."""
+    subject = here.subject
+    point = subject.space.points[state.point]
+    lost, blamed, kept = _roles(finding, state, subject)
     if not blamed or (finding.other is not None and kept is None):
-        return Counterpart()
+        return None
     losing = [found for piece in blamed if (found := there.piece(here.of(piece))) is not None]
     keeping = there.piece(here.of(kept)) if kept is not None else None
     if not losing or (kept is not None and keeping is None):
-        return Counterpart()
+        return None
     rest = [found for piece in lost if (found := there.piece(here.of(piece))) is not None]
-    after = max(other.event_of(piece) for piece in (*losing, *([keeping] if keeping is not None else [])))
-    return _states(other, losing, keeping, rest, after, (point.acked, point.begun))
+    return Parted(tuple(losing), keeping, tuple(rest), (point.acked, point.begun))
+
+
+def _roles(finding: Finding, state: CrashState, subject: Subject) -> tuple[list[int], list[int], int | None]:
+    """Of a failing state: what it loses, the blamed updates among that, and the other update, which it keeps."""
+    lost = [piece for piece in subject.space.lost(state) if piece < len(subject.graph)]
+    place = finding.other if finding.other is not None else finding.location
+    blamed = [piece for piece in lost if _is_at(subject, piece, place)]
+    return lost, blamed, _last_kept(finding, subject, state, set(lost))
 
 
 def _is_at(subject: Subject, piece: int, place: Location) -> bool:
@@ -105,18 +126,10 @@ def _last_kept(finding: Finding, subject: Subject, state: CrashState, lost: set[
     )
 
 
-def _states(
-    subject: Subject,
-    losing: Sequence[int],
-    keeping: int | None,
-    rest: Sequence[int],
-    after: int,
-    marks: tuple[int, int],
-) -> Counterpart:
-    """The states that lose one of `losing` and keep `keeping`, of the points with the same operations acknowledged.
-
-    `after`: the event by which all of them are issued.
-    """
+def states_that_part(subject: Subject, pair: Parted) -> Counterpart:
+    """The states that lose one of `losing` and keep `keeping`, of the points with the same operations acknowledged."""
+    losing, keeping, rest, marks = pair.losing, pair.keeping, pair.rest, pair.marks
+    after = max(subject.event_of(piece) for piece in (*losing, *([keeping] if keeping is not None else [])))
     space = subject.space
     states: dict[CrashState, None] = {}
     parted = False  # whether a point was met at which one of `losing` is pending

@@ -88,6 +88,12 @@ def persists(trace: Trace, chain: CallChains) -> list[Persist]:
     return sorted(out, key=lambda p: (p.location.file, p.location.line, p.location.column, p.what, p.rows))
 
 
+def persist_rows(trace: Trace) -> Rows:
+    """The events that can be deleted, ascending; of syncs their begins."""
+    found = [rows for _, rows in _rows(trace.events["kind"], trace.events["aux"])]
+    return np.sort(np.concatenate(found))
+
+
 def _rows(kinds: NDArray[np.uint8], aux: NDArray[np.uint32]) -> Iterator[tuple[What, Rows]]:
     yield What.FLUSH, np.flatnonzero(kinds == Kind.FLUSH)
     yield What.FENCE, np.flatnonzero((kinds == Kind.FENCE) & (aux != FenceKind.LOCKED))
@@ -109,6 +115,16 @@ def without(trace: Trace, rows: list[int]) -> Trace:
     kept = np.ones(len(trace.events), dtype=np.bool_)
     kept[rows] = False
     return dataclasses.replace(trace, events=trace.events[kept])
+
+
+def without_some(trace: Trace, rows: Iterable[int]) -> Trace:
+    """The trace without some flushes, fences and syncs; of syncs the begins are named, and their ends go, too."""
+    syncs = trace.events["kind"] == Kind.SYNC_BEGIN
+    threads = _Threads(trace)
+    gone: list[int] = []
+    for row in rows:
+        gone += _with_ends(threads, What.SYNC if syncs[row] else What.FLUSH, [row])
+    return without(trace, gone)
 
 
 def without_persists(trace: Trace) -> Trace:

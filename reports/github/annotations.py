@@ -11,7 +11,7 @@ from typing import Literal
 
 from crashcheck.change.diff import Diff
 from crashcheck.checker import policy
-from crashcheck.checker.results import LEVELS, Finding, Level, Location, RunResult, ScheduleStep
+from crashcheck.checker.results import LEVELS, RESTORE, Finding, Level, Location, RunResult, ScheduleStep
 from crashcheck.reports.view.failing_behaviour import culprits
 from crashcheck.reports.view.run_view import FindingView, FixView, RunView
 from crashcheck.reports.view.sentences import granule_word
@@ -106,11 +106,27 @@ def place(finding: Finding, name: Name, diff: Diff | None = None) -> Placement:
     for file, number, depth in _chain(finding.location, name):
         if number in diff.shown(file) and (depth == 0 or store is None):
             return Placement("store", file, number, _called(finding, store))
+    deleted = _deletion(finding, name, diff)
+    if deleted is not None:
+        return deleted
     best = min(_candidates(finding, name, diff), default=None)
     if best is None:
         return _summary(finding, home, diff)
     *_, file, number, what = best
     return Placement("schedule", file, number, _elsewhere(finding, what))
+
+
+def _deletion(finding: Finding, name: Name, diff: Diff) -> Placement | None:
+    """Beside the line that the change deleted and that the fix puts back."""
+    for edit in finding.fix.edits if finding.fix is not None and finding.fix.kind == RESTORE else ():
+        file = name(edit.file)
+        for number in (edit.line, edit.line - 1):
+            if number in diff.shown(file):
+                words = (
+                    f"This change does not show the store, {_with_text(finding.location)}; it deletes the line here."
+                )
+                return Placement("schedule", file, number, words)
+    return None
 
 
 def _here(where: Location, name: Name) -> tuple[str, int] | None:

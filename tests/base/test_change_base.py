@@ -12,68 +12,8 @@ from typing import Any
 import pytest
 
 from crashcheck.change.base import documents_only
+from support.ledger import APART, CONFIG, PERSISTED, SOURCE, files
 
-HEADER = """#include <stdint.h>
-struct account {
-    uint64_t owner;
-    PADDING
-    uint64_t used;
-} __attribute__((aligned(128)));
-"""
-APART = "char padding[64];"
-SOURCE = """#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#include <emmintrin.h>
-#include "ledger.h"
-#include "crashcheck.h"
-
-static void persist(void *at) {
-    _mm_clflush(at);
-    _mm_sfence();
-}
-
-static void put(struct account *account, uint64_t owner) {
-    account->owner = owner;
-    FIRST
-    account->used = 1;
-    persist(&account->used);
-}
-
-int main(int argc, char **argv) {
-    int fd = open(argv[2], O_RDWR | O_CREAT, 0644);
-    if (argc != 3 || fd < 0 || ftruncate(fd, 4096) != 0)
-        return 2;
-    struct account *accounts = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(argv[1], "run") == 0) {
-            CRASHCHECK_OP_BEGIN();
-            put(&accounts[i], 7 + i);
-            CRASHCHECK_OP_END();
-        } else if (accounts[i].used && !accounts[i].owner) {
-            printf("account %d is used and has no owner\\n", i);
-            return 1;
-        }
-    }
-    return 0;
-}
-"""
-CONFIG = """[build]
-command = "crashcheck-cc -O1 -g -o ledger ledger.c && echo built >> built"
-[setup]
-command = "./ledger check {pool}/ledger.pm"
-[workload]
-command = "./ledger run {pool}/ledger.pm"
-[pool]
-files = ["ledger.pm"]
-[check]
-command = "./ledger check {pool}/ledger.pm"
-[model]
-name = "px86"
-"""
-PERSISTED = "persist(&account->owner);"
 GIT = ("git", "-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
 
 
@@ -90,13 +30,7 @@ class Project:
 
     def write(self, first: str, padding: str = APART, more: Mapping[str, str] = {}) -> None:
         """A version. `first` follows the store of the owner; `padding` lies between the two fields."""
-        files = {
-            "ledger.c": SOURCE.replace("FIRST", first),
-            "ledger.h": HEADER.replace("PADDING", padding),
-            "crashcheck.toml": CONFIG,
-            ".gitignore": "/ledger\n/built\n/out.json\n",
-        }
-        for name, text in {**files, **more}.items():
+        for name, text in {**files(first, padding), **more}.items():
             (self.folder / name).write_text(text, encoding="utf-8")
         self.git("add", "-A")
         self.git("commit", "-q", "--allow-empty", "-m", "A version")
@@ -219,3 +153,112 @@ def test_edits_of_the_rules_are_shown(project: Project) -> None:
 )
 def test_documents_are_known_by_their_names(names: list[str], only: bool) -> None:
     assert documents_only(names) is only
+
+
+HELPER = """#include <emmintrin.h>
+static inline void persist(void *at) {
+    FLUSH
+    _mm_sfence();
+}
+"""
+BOOK = """#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "persist.h"
+#include "crashcheck.h"
+
+struct pair {
+    uint64_t value __attribute__((aligned(64)));
+    uint64_t valid __attribute__((aligned(64)));
+};
+struct book { struct pair open, paid; struct pair shut; };
+
+static void opened(struct book *book) {
+    book->open.value = 7;
+    persist(&book->open.value);
+    book->open.valid = 1;
+    persist(&book->open.valid);
+}
+
+static void paid(struct book *book) {
+    book->paid.value = 8;
+    persist(&book->paid.value);
+    book->paid.valid = 1;
+    persist(&book->paid.valid);
+}
+
+static void closed(struct book *book) {
+    book->shut.value = 9;
+    THIRD
+    book->shut.valid = 1;
+    persist(&book->shut.valid);
+}
+
+int main(int argc, char **argv) {
+    int fd = open(argv[2], O_RDWR | O_CREAT, 0644);
+    if (argc != 3 || fd < 0 || ftruncate(fd, 4096) != 0)
+        return 2;
+    struct book *book = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void (*const all[])(struct book *) = {opened, paid, closed};
+    for (int i = 0; i < 3 && strcmp(argv[1], "run") == 0; i++) {
+        CRASHCHECK_OP_BEGIN();
+        all[i](book);
+        CRASHCHECK_OP_END();
+    }
+    const struct pair *pairs = &book->open;
+    for (int i = 0; i < 3; i++)
+        if (pairs[i].valid && !pairs[i].value)
+            return printf("pair %d is valid and has no value\\n", i), 1;
+    return 0;
+}
+"""
+
+
+def book(flush: str = "_mm_clflush(at);", third: str = "persist(&book->shut.value);") -> dict[str, str]:
+    """A program whose three operations persist through one helper."""
+    return {"ledger.c": BOOK.replace("THIRD", third), "persist.h": HELPER.replace("FLUSH", flush)}
+
+
+@pytest.mark.slow
+def test_a_flush_deleted_in_a_helper_is_one_bug_that_names_the_line_and_puts_it_back(project: Project) -> None:
+    project.write("", more=book())
+    project.write("", more={**book(), "persist.h": book()["persist.h"].replace("    _mm_clflush(at);\n", "")})
+    code, report = project.run()
+    (finding,) = report["findings"]
+    assert (code, finding["compared"], finding["in_diff"]) == (1, "introduced", True)
+    assert finding["message"].endswith(": this change removes `_mm_clflush(at);` from persist (persist.h:3)")
+    assert finding["states"] >= 3
+    fix = finding["fix"]
+    assert fix["words"] == "put back `_mm_clflush(at);` in persist at persist.h:3"
+    assert [(edit["file"], edit["line"], edit["text"]) for edit in fix["edits"]] == [
+        ("persist.h", 3, "    _mm_clflush(at);")
+    ]
+    assert (fix["after_failing"], fix["no_edit"]) == (0, "")
+
+
+@pytest.mark.slow
+def test_what_the_deleted_line_alone_does_not_explain_stays_a_bug_of_its_own(project: Project) -> None:
+    """The third operation also lost its own call: to put back the helper's flush would not fix it."""
+    project.write("", more=book())
+    third = book(third="")["ledger.c"]
+    helper = book()["persist.h"].replace("    _mm_clflush(at);\n", "")
+    project.write("", more={"ledger.c": third, "persist.h": helper})
+    _, report = project.run()
+    fixes = [finding["fix"]["words"] for finding in report["findings"]]
+    own = "`persist(&book->shut.value);` in closed at ledger.c:32"
+    assert sorted(fixes) == [
+        "put back `_mm_clflush(at);` in persist at persist.h:3",
+        f"put back {own} and `_mm_clflush(at);` in persist at persist.h:3",
+    ]
+
+
+@pytest.mark.slow
+def test_a_flush_that_another_one_replaces_is_not_called_removed(project: Project) -> None:
+    project.write("", more=book())
+    project.write("", more=book(flush="_mm_clflush((char *)at + 64);"))
+    _, report = project.run()
+    assert report["findings"]
+    assert not [finding for finding in report["findings"] if "this change removes" in finding["message"]]

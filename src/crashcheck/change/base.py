@@ -8,15 +8,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crashcheck import pipeline
 from crashcheck.change.diff import Diff, base_commit, changed_names, file_at, run_git
+from crashcheck.change.removed_persists import explaining, one_bug, removed_persists
 from crashcheck.checker.baseline import Known, matched, read_baseline
-from crashcheck.checker.findings.counterpart import Counterpart, Signed, counterpart
+from crashcheck.checker.findings.counterpart import Counterpart, Signed, counterpart, parted
+from crashcheck.checker.fixes.unit_compiles import UnitCompiles
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.policy import in_order
@@ -83,7 +85,7 @@ def compare(
         note = f"the base was not searched: {error.slug}: {error.message.splitlines()[0]}"
         return _marked(result, {}, Base(ref, commit, note, (), edits))
     on_phase("comparing with the base")
-    return _compared(config, ran, base, Base(ref, commit, "", (), edits), jobs)
+    return _compared(config, ran, base, Base(ref, commit, "", (), edits), jobs, change)
 
 
 def _searched(
@@ -143,6 +145,7 @@ class _Side:
     """One version's recording, and the check to run on its crash states."""
 
     def __init__(self, config: Config, folder: Path, jobs: int, work: Path, stack: ExitStack) -> None:
+        self.config = config
         self.run: RecordedRun = read_recording(config, earlier_recording(folder))
         self.signed = Signed(self.run.subject)
         oracle = prepare.choose_oracle(config, self.run.subject, self.run.folder)
@@ -157,7 +160,7 @@ class _Side:
         )
 
 
-def _compared(config: Config, ran: pipeline.Ran, base: _Searched, what: Base, jobs: int) -> RunResult:
+def _compared(config: Config, ran: pipeline.Ran, base: _Searched, what: Base, jobs: int, change: Diff) -> RunResult:
     result = ran.result
     every = (*result.findings, *result.uncertain)
     earlier = (*base.result.findings, *base.result.uncertain)
@@ -166,16 +169,21 @@ def _compared(config: Config, ran: pipeline.Ran, base: _Searched, what: Base, jo
     fresh = [at for at in range(len(every)) if at not in pairs][:MOST_COUNTERPARTS]
     gone = [at for at in range(len(earlier)) if at not in set(pairs.values())][:MOST_COUNTERPARTS]
     fixed: list[Earlier] = []
+    bugs: dict[int, Finding | None] = {}
     if fresh or gone:
         with ExitStack() as stack:
             here = _Side(config, ran.folder, jobs, ran.folder / "compared", stack)
             there = _Side(base.config, base.folder, jobs, base.folder / "compared", stack)
+            impossible: list[int] = []
             for at in fresh:
                 found = _counterpart(every[at], here, there)
                 if found.states:
                     verdicts[at] = "existing" if there.fails(found) else "introduced"
                 elif found.impossible:
                     verdicts[at] = "introduced"
+                    impossible.append(at)
+            proved = {at: every[at] for at in impossible if at < len(result.findings)}
+            bugs = _by_removed_persists(proved, here, there, change)
             for at in gone:
                 one = earlier[at]
                 found = _counterpart(one, there, here)
@@ -183,7 +191,30 @@ def _compared(config: Config, ran: pipeline.Ran, base: _Searched, what: Base, jo
                     continue  # it is there still; this search did not come to it
                 state = "fixed" if found.states or found.impossible else "not-seen"
                 fixed.append(Earlier(one.id, one.kind, one.message, state))
-    return _marked(result, verdicts, replace(what, earlier=tuple(fixed)))
+    return _marked(result, verdicts, replace(what, earlier=tuple(fixed)), bugs)
+
+
+def _by_removed_persists(
+    findings: Mapping[int, Finding], here: _Side, there: _Side, change: Diff
+) -> dict[int, Finding | None]:
+    """What each finding becomes that a deleted flush, fence or sync explains; None where another one names it, too.
+
+    `findings`: those that the base cannot have, by their place in the result.
+    """
+    removed = removed_persists((there.config, there.run), (here.config, here.run), change) if findings else []
+    explained: dict[tuple[int, ...], list[int]] = {}
+    for at, finding in findings.items():
+        state = Token.parse(finding.replay).for_trace(here.run.subject.trace)
+        pair = parted(finding, state, here.signed, there.signed)
+        by = explaining(pair, removed) if pair is not None else ()
+        if by:
+            explained.setdefault(by, []).append(at)
+    compiles = UnitCompiles(here.run.facts, here.config.folder)
+    bugs: dict[int, Finding | None] = {}
+    for by, members in explained.items():
+        bugs |= dict.fromkeys(members)
+        bugs[members[0]] = one_bug([findings[at] for at in members], [removed[each] for each in by], compiles)
+    return bugs
 
 
 def _counterpart(finding: Finding, here: _Side, there: _Side) -> Counterpart:
@@ -193,13 +224,16 @@ def _counterpart(finding: Finding, here: _Side, there: _Side) -> Counterpart:
     return counterpart(finding, token.for_trace(here.run.subject.trace), here.signed, there.signed)
 
 
-def _marked(result: RunResult, verdicts: dict[int, Compared], base: Base) -> RunResult:
-    """Findings without a verdict: introduced where the change touches them."""
+def _marked(
+    result: RunResult, verdicts: Mapping[int, Compared], base: Base, bugs: Mapping[int, Finding | None] = {}
+) -> RunResult:
+    """Findings without a verdict: introduced where the change touches them. `bugs`: what some of them become."""
 
     def mark(findings: tuple[Finding, ...], first: int) -> tuple[Finding, ...]:
         return in_order(
-            replace(one, compared=verdicts.get(at, "introduced" if one.in_diff else "not-compared"))
+            replace(shown, compared=verdicts.get(at, "introduced" if one.in_diff else "not-compared"))
             for at, one in enumerate(findings, first)
+            if (shown := bugs.get(at, one)) is not None
         )
 
     proved = len(result.findings)

@@ -46,6 +46,11 @@ class ChangedCode:
             for (file, function), (low, high) in extents.items()
             if any(low <= line <= high for line in diff.changed(file))
         }
+        self._shrunk = {  # functions of which lines were deleted, and nothing put in their place
+            (file, function)
+            for (file, function), (low, high) in extents.items()
+            if any(low <= line <= high for line in diff.files[file].gone)
+        }
 
     def holds(self, file: str, line: int, function: str) -> bool:
         """Whether a line was changed, or its function."""
@@ -57,8 +62,11 @@ class ChangedCode:
         return self.holds(site.file, site.line, site.function)
 
     def holds_finding(self, finding: Finding) -> bool:
-        """Whether one of a finding's stores was changed, or the statement before which the crash happens."""
-        return any(self.holds(place.file, place.line, place.function) for place in _places(finding))
+        """Whether one of a finding's stores was changed, or the statement before which the crash happens; or whether
+        lines were deleted from a function that persists between the stores: a flush or fence that was one of them."""
+        if any(self.holds(place.file, place.line, place.function) for place in _places(finding)):
+            return True
+        return any((self._name(place.file), place.function) in self._shrunk for place in _persists(finding))
 
     def mark(self, result: RunResult) -> RunResult:
         """`result`, with a mark on each finding that is in the change."""
@@ -73,3 +81,15 @@ def _places(finding: Finding) -> Iterator[Location]:
     for place in (finding.location, finding.other, finding.crash_location):
         if place is not None:
             yield place
+
+
+def _persists(finding: Finding) -> Iterator[Location]:
+    """Where the flushes of the lost update's line are, and the fences and syncs, until the other store."""
+    lost_role, kept_role = ("other", "location") if finding.other is not None else ("location", "")
+    steps = finding.schedule
+    lost = max((at for at, step in enumerate(steps) if step.role == lost_role), default=len(steps))
+    kept = next((at for at, step in enumerate(steps) if at > lost and step.role == kept_role), len(steps))
+    for step in steps[lost + 1 : kept]:
+        flushes = step.what == "flush" and (step.file, step.granule) == (steps[lost].file, steps[lost].granule)
+        if step.location is not None and (flushes or step.what in ("fence", "sync")):
+            yield step.location

@@ -20,14 +20,24 @@ UNTRACKED_MAX_FILES = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class Removal:
+    """Neighbouring lines that a change deletes. `old`: their numbers on the old side, and their texts."""
+
+    old: Mapping[int, str]
+    before: int  # the line of the new side that now follows, or what is put in their place
+    instead: frozenset[int]  # the lines of the new side that are put in their place
+
+
+@dataclass(frozen=True, slots=True)
 class FileDiff:
-    """One changed file. Line numbers start at 1 and are those of the new side."""
+    """One changed file. Line numbers start at 1 and are those of the new side, except in `removals`."""
 
     path: str  # relative to the repository, with "/"
     before: str  # its path on the old side; "" for a new file
     added: frozenset[int]  # lines that are new or changed
     gone: frozenset[int]  # the lines before and after deleted ones, if nothing was added in their place
     shown: frozenset[int]  # all lines in the diff's hunks; GitHub shows no comment on any other line of a pull request
+    removals: tuple[Removal, ...] = ()
 
     @property
     def changed(self) -> frozenset[int]:
@@ -106,12 +116,13 @@ class _Parser:
         added: set[int] = set()
         gone: set[int] = set()
         shown: set[int] = set()
+        removals: list[Removal] = []
         while self.at < len(self.lines):
             text = self.lines[self.at].rstrip(b"\r")
             if text.startswith(b"--- ") and self._next().startswith(b"+++ "):
                 old, new = _sides(_name(text[4:]), _name(self._next().rstrip(b"\r")[4:]))
                 self.at += 2
-                self._hunks(added, gone, shown)
+                self._hunks(added, gone, shown, removals)
                 break
             if text.startswith((b"rename from ", b"copy from ")):
                 old = _name(text.split(b" from ", 1)[1])
@@ -127,46 +138,63 @@ class _Parser:
         if new and new != NOTHING:
             before = "" if old == NOTHING else old.decode("utf-8", "replace")
             yield FileDiff(
-                new.decode("utf-8", "replace"), before, frozenset(added), frozenset(gone - added), frozenset(shown)
+                new.decode("utf-8", "replace"),
+                before,
+                frozenset(added),
+                frozenset(gone - added),
+                frozenset(shown),
+                tuple(removals),
             )
 
-    def _hunks(self, added: set[int], gone: set[int], shown: set[int]) -> None:
-        """Add the lines of a file's hunks to the three sets."""
+    def _hunks(self, added: set[int], gone: set[int], shown: set[int], removals: list[Removal]) -> None:
+        """Add the lines of a file's hunks to the three sets, and what they delete to `removals`."""
         while self.at < len(self.lines) and (head := _HUNK.match(self.lines[self.at])):
-            self._hunk(head, added, gone, shown)
+            self._hunk(head, added, gone, shown, removals)
             self.at += 1
             while self.at < len(self.lines) and self.lines[self.at].startswith(b"\\"):
                 self.at += 1
 
-    def _hunk(self, head: re.Match[bytes], added: set[int], gone: set[int], shown: set[int]) -> None:
+    def _hunk(
+        self, head: re.Match[bytes], added: set[int], gone: set[int], shown: set[int], removals: list[Removal]
+    ) -> None:
         """One hunk, by the counts in its head. Ends at its last line."""
-        old_left = int(head[2]) if head[2] is not None else 1
+        old, old_left = int(head[1]), int(head[2]) if head[2] is not None else 1
         line, new_left = int(head[3]), int(head[4]) if head[4] is not None else 1
         start = self.at + 1
         if new_left == 0:
             line += 1  # the head of a hunk without a new side names the line before it
-        taken = put = False  # since the last line that both sides have
+        taken: dict[int, str] = {}  # since the last line that both sides have
+        put: set[int] = set()
+
+        def end() -> None:
+            if taken:
+                removals.append(Removal(dict(taken), min(put, default=line), frozenset(put)))
+            taken.clear()
+            put.clear()
+
         while old_left > 0 or new_left > 0:
             sign = self._sign(start)
             if sign == b"-":
-                old_left -= 1
-                taken = True
+                taken[old] = self.lines[self.at][1:].rstrip(b"\r").decode("utf-8", "replace")
+                old, old_left = old + 1, old_left - 1
             elif sign == b"+":
                 added.add(line)
                 shown.add(line)
-                line, new_left, put = line + 1, new_left - 1, True
+                put.add(line)
+                line, new_left = line + 1, new_left - 1
             elif sign in (b" ", b"", b"\r"):  # some mailers strip the space of an empty line
                 if taken and not put:
                     gone |= {line - 1, line} - {0}
+                end()
                 shown.add(line)
-                line, old_left, new_left = line + 1, old_left - 1, new_left - 1
-                taken = put = False
+                old, line, old_left, new_left = old + 1, line + 1, old_left - 1, new_left - 1
             elif sign != b"\\":  # "\ No newline at end of file"
                 raise _malformed(self.at, "this is no line of a hunk")
         if old_left < 0 or new_left < 0:
             raise _malformed(start, "this hunk is longer than its head says")
         if taken and not put and line > 1:
             gone.add(line - 1)
+        end()
 
     def _sign(self, start: int) -> bytes:
         """Go to the next line of the hunk that begins at `start`; its first character."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crashcheck.change.diff import Diff, FileDiff
-from crashcheck.checker.results import Frame
+from crashcheck.checker.results import RESTORE, Edit, Fix, Frame
 from crashcheck.reports.github.annotations import place
 from support.report_runs import KILLED, LEVEL_HASH, RECORD, VALID
 
@@ -115,6 +115,15 @@ def test_a_finding_without_a_line_anywhere_is_in_the_summary_only() -> None:
 def test_an_update_that_was_not_reached_may_carry_the_annotation() -> None:
     placed = place(KILLED, name, diff({FILE: {8}}))
     assert (placed.spot, placed.line) == ("schedule", 8)
+
+
+def test_a_deleted_line_that_explains_the_finding_is_annotated_where_it_was() -> None:
+    fix = Fix(RESTORE, "put back `fence();`", (Edit("src/pm.h", 3, True, "    fence();"),))
+    finding = replace(LEVEL_HASH, fix=fix)
+    placed = place(finding, name, diff({}, {"src/pm.h": {2, 3, 4}}))
+    assert (placed.spot, placed.file, placed.line) == ("schedule", "src/pm.h", 3)
+    assert placed.because.endswith("it deletes the line here.")
+    assert place(finding, name, diff({FILE: {9}}, {"src/pm.h": {3}})).spot == "store"
 
 
 def test_names_follow_the_project_into_its_repository() -> None:
