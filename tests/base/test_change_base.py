@@ -29,7 +29,7 @@ class Project:
         subprocess.run([*GIT, *arguments], cwd=self.folder, env=self.environment, check=True)
 
     def write(self, first: str, padding: str = APART, more: Mapping[str, str] = {}) -> None:
-        """A version. `first` follows the store of the owner; `padding` lies between the two fields."""
+        """A version. `first` follows the store of the owner; `padding` is between the two fields."""
         for name, text in {**files(first, padding), **more}.items():
             (self.folder / name).write_text(text, encoding="utf-8")
         self.git("add", "-A")

@@ -66,7 +66,7 @@ PERSISTED = "persist(&account->owner);"
 
 
 def files(first: str, padding: str = APART) -> dict[str, str]:
-    """A version. `first` follows the store of the owner; `padding` lies between the two fields."""
+    """A version. `first` follows the store of the owner; `padding` is between the two fields."""
     return {
         "ledger.c": SOURCE.replace("FIRST", first),
         "ledger.h": HEADER.replace("PADDING", padding),

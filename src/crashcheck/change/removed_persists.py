@@ -43,13 +43,20 @@ class Removed:
     base: Subject
 
     @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.lines.values()).replace("`", "'").split())
+
+    @property
+    def where(self) -> str:
+        file = spoken(self.file)
+        return f"{file}:{self.line}"
+
+    @property
     def words(self) -> str:
         """ "removes `sfence();` from persist (pm.h:12)"."""
-        text = " ".join(" ".join(self.lines.values()).replace("`", "'").split())
-        where = f"{spoken(self.file)}:{self.line}"
         if self.moved:
-            return f"moves `{text}` in {self.function} ({where})"
-        return f"removes `{text}` from {self.function} ({where})"
+            return f"moves `{self.text}` in {self.function} ({self.where})"
+        return f"removes `{self.text}` from {self.function} ({self.where})"
 
 
 def removed_persists(base: tuple[Config, RecordedRun], now: tuple[Config, RecordedRun], change: Diff) -> list[Removed]:
@@ -143,11 +150,7 @@ def one_bug(findings: Sequence[Finding], removed: Sequence[Removed], compiles: U
 
 def _restored(removed: Sequence[Removed], states: int, compiles: UnitCompiles) -> Fix:
     edits = tuple(_edit(one, compiles) for one in removed)
-    where = " and ".join(
-        f"`{' '.join(' '.join(one.lines.values()).replace('`', chr(39)).split())}` in {one.function} "
-        f"at {spoken(one.file)}:{one.line}"
-        for one in removed
-    )
+    where = " and ".join(f"`{one.text}` in {one.function} at {one.where}" for one in removed)
     why_not = compiles.why_not(edits)
     failing = "the failing state" if states == 1 else f"any of the {states:,} failing states"
     return Fix(

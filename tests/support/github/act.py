@@ -185,10 +185,11 @@ class Act:
         command += ["-P", "ubuntu-latest=-self-hosted", "--no-cache-server", "--pull=false", "-s", "GITHUB_TOKEN=ghs_x"]
         for name, value in environment.items():
             command += ["--env", f"{name}={value}"]
+        outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # what is installed runs
         done = subprocess.run(
             command,
             cwd=self.checkout,
-            env={**os.environ, "HOME": str(self.home), "XDG_CACHE_HOME": str(self.home / ".cache")},
+            env={**outside, "HOME": str(self.home), "XDG_CACHE_HOME": str(self.home / ".cache")},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=900,
