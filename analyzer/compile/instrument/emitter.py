@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from crashcheck.analyzer.compile.facts import Site, UnhookedConstruct
 from crashcheck.analyzer.compile.instrument import libc_effects
 from crashcheck.analyzer.compile.instrument.hooks import ACCESS_BYTES, ACCESS_WRITES, ATOMIC_READ, NO_INSTANCE, Hooks
+from crashcheck.analyzer.compile.ir import addresses
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, SourcePosition
 from crashcheck.analyzer.compile.ir.text import ModuleText, Operand, matching, operand, split_commas
-from crashcheck.analyzer.compile.ir.typemap import LocalUses, Target, TypeMap
+from crashcheck.analyzer.compile.ir.typemap import Target, TypeMap
 
 DBG = re.compile(r", !dbg !(\d+)")
 _WORDS = frozenset({"half", "bfloat", "float", "double", "ptr"})
@@ -55,7 +56,7 @@ class Emitter:
         self._hashes: dict[str, str] = {}
         self.function = Function("", SourcePosition("", 0, 0, ""), False)
         self.definitions: dict[str, str] = {}
-        self._slots = LocalUses("")
+        self._slots = addresses.LocalUses("")
         self.group = 1 + max((int(number) for number in module.attributes), default=-1)  # attributes of accesses
         self.turn = False  # an access since the last call or jump
         self._fresh = 0
@@ -106,7 +107,7 @@ class Emitter:
         return target
 
     def is_local(self, pointer: str) -> bool:
-        return self.types.is_local(pointer, self.definitions)
+        return addresses.is_local(pointer, self.definitions)
 
     def unknown(self, line: str, text: str) -> None:
         self.not_understood.append(UnhookedConstruct(self.position(line), text))
@@ -145,7 +146,7 @@ class Emitter:
 
     def shared_global(self, pointer: str) -> Target:
         """The variable of the program's image that an address is in; local if it is constant, or of one thread."""
-        name = self.types.global_of(pointer, self.definitions, self._slots)
+        name = addresses.global_of(pointer, self.definitions, self._slots)
         if not name or name in self.module.unshared:
             return Target(local=True)
         return Target(variable=name[1:].strip('"'))

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from crashcheck.analyzer.compile.facts import Site, UnhookedConstruct
-from crashcheck.analyzer.compile.instrument import hooks, inline_asm, libc_effects
+from crashcheck.analyzer.compile.instrument import asm_hooks, hooks, inline_asm, libc_effects
 from crashcheck.analyzer.compile.instrument.emitter import DBG, Emitter, Function
 from crashcheck.analyzer.compile.instrument.intrinsics import INTRINSICS, Intrinsic
 from crashcheck.analyzer.compile.instrument.symbol_wrapping import wrapped
+from crashcheck.analyzer.compile.ir.addresses import LocalUses
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, SourcePosition
 from crashcheck.analyzer.compile.ir.text import (
     NAME,
@@ -30,7 +31,7 @@ from crashcheck.analyzer.compile.ir.text import (
     type_end,
     value_end,
 )
-from crashcheck.analyzer.compile.ir.typemap import LocalUses, Target
+from crashcheck.analyzer.compile.ir.typemap import Target
 
 _HEADER = re.compile(rf"^define .*?@({NAME})\(")
 _CALLEE = re.compile(rf"(?:(@(?:{NAME})|%(?:{NAME}))\(| asm )")
@@ -454,7 +455,7 @@ class Rewriter(Emitter):
                 self.unknown(whole, call.template)
             self._plain(line, following)
             return
-        after = [] if following else inline_asm.emit_before(self, whole, plan)
+        after = [] if following else asm_hooks.emit_before(self, whole, plan)
         if following and plan.steps:
             self.unknown(whole, call.template)
         self._plain(line, following)

@@ -13,7 +13,8 @@ from crashcheck.checker.fixes.c_targets import stored, whole
 from crashcheck.checker.fixes.candidates import Step
 from crashcheck.checker.fixes.line_edits import put_lines
 from crashcheck.checker.fixes.patch import applied, diff
-from crashcheck.checker.fixes.source_edit import EditWriter, _Called
+from crashcheck.checker.fixes.primitives import Called
+from crashcheck.checker.fixes.source_edit import EditWriter
 from crashcheck.checker.results import Edit, Location
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.trace_format import SyncKind
@@ -313,7 +314,7 @@ def test_a_macro_is_called_only_after_it_and_what_it_calls_are_declared(tmp_path
         folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         program = writer(folder, text)
-        program.__dict__["_calls"] = [_Called("f.c", "PUT", ("&p->y",), frozenset({"flush"}), 0)]
+        program._primitives.__dict__["calls"] = [Called("f.c", "PUT", ("&p->y",), frozenset({"flush"}), 0)]
         call = "    PUT(&p->x);\n" if parts[2] is store else "    _mm_clflush(&p->x);\n"
         assert call in written(program, folder, Step(Location("f.c", line, 10, "f", "p.x", ()), (1,), flush=True))
 
@@ -323,7 +324,7 @@ def test_a_macro_that_gives_the_size_is_called_once_for_what_spans_lines(tmp_pat
     (tmp_path / "f.c").write_text(text)
     world = World(tmp_path / "world", words("true"), lambda t: t.store("p", 0, 128, bytes(128)))
     program = EditWriter(world.subject, lambda row: (), tmp_path)
-    program.__dict__["_calls"] = [_Called("f.c", "PUT", ("&p->y",), frozenset({"flush"}), 0)]
+    program._primitives.__dict__["calls"] = [Called("f.c", "PUT", ("&p->y",), frozenset({"flush"}), 0)]
     rows = tuple(np.flatnonzero(world.subject.trace.events["size"] == 128).tolist())
     assert rows
     edits, _ = program.write([Step(Location("f.c", 3, 10, "f", "p.x", ()), rows, flush=True)])
@@ -336,7 +337,7 @@ def test_a_volatile_object_is_not_given_to_what_may_not_take_it(tmp_path: Path) 
         folder.mkdir()
         text = f"struct s {{\n    {field};\n}};\nvoid wb({parameter} *at);\nvoid f(void) {{\n    p->x = 1;\n}}\n"
         program = writer(folder, text, "f.cpp")
-        program.__dict__["_calls"] = [_Called("f.cpp", "wb", ("&p->y",), frozenset({"flush"}), 0)]
+        program._primitives.__dict__["calls"] = [Called("f.cpp", "wb", ("&p->y",), frozenset({"flush"}), 0)]
         edits, why = program.write([Step(Location("f.cpp", 6, 10, "f", "p.x", ()), (1,), flush=True)])
         return "".join(edit.text for edit in edits), why
 
@@ -359,7 +360,7 @@ def test_a_function_that_takes_the_end_of_a_range_is_not_given_its_length(tmp_pa
         folder.mkdir()
         text = f"#include <immintrin.h>\nvoid wb(void *at, {last});\nvoid f(void) {{\n    p->x = 1;\n}}\n"
         program = writer(folder, text)
-        program.__dict__["_calls"] = [_Called("f.c", "wb", ("&p->y", "what"), frozenset({"flush"}), 0)]
+        program._primitives.__dict__["calls"] = [Called("f.c", "wb", ("&p->y", "what"), frozenset({"flush"}), 0)]
         return written(program, folder, Step(Location("f.c", 4, 10, "f", "p.x", ()), (1,), flush=True))
 
     assert "    wb(&p->x, sizeof(p->x));\n" in put_in("long bytes")
@@ -382,7 +383,7 @@ def test_what_a_function_takes_is_read_off_its_parameters(
     """A flag after the size does not make what is first a handle."""
     text = f"#include <immintrin.h>\nvoid wb({parameters});\nvoid f(void) {{\n    p->x = 1;\n}}\n"
     program = writer(tmp_path, text)
-    program.__dict__["_calls"] = [_Called("f.c", "wb", arguments, frozenset({"flush"}), 0)]
+    program._primitives.__dict__["calls"] = [Called("f.c", "wb", arguments, frozenset({"flush"}), 0)]
     assert f"    {call}\n" in written(program, tmp_path, Step(Location("f.c", 4, 10, "f", "p.x", ()), (1,), flush=True))
 
 
@@ -399,7 +400,9 @@ def test_where_a_call_does_not_compile_the_next_is_tried_and_at_last_words(tmp_p
 
         program = EditWriter(world.subject, lambda row: (), tmp_path, why_not)
         calls = [("wb", ("h", "&p->y", "8")), ("wb", ("h", "&p->z", "8")), ("wx", ("&p->y",))]
-        program.__dict__["_calls"] = [_Called("f.c", name, given, frozenset({"flush"}), 0) for name, given in calls]
+        program._primitives.__dict__["calls"] = [
+            Called("f.c", name, given, frozenset({"flush"}), 0) for name, given in calls
+        ]
         edits, why = program.compiled([step])
         return [edit.text.strip() for edit in edits], why
 
