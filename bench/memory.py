@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench import programs
 from bench.measure import Spread, run, scratch
-from crashcheck.checker.states.sweep import count_states
+from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.strategies.plan import select_states
 
 OPERATIONS = (1_000, 10_000, 100_000)

@@ -47,6 +47,17 @@ def within(left: Left, share: float = 1.0) -> KeepOn:
     return keep_on
 
 
+def for_seconds(seconds: float, clock: Callable[[], float] = time.monotonic) -> KeepOn:
+    """Raises OutOfTime when called more than so many seconds from now."""
+    end = clock() + seconds
+
+    def keep_on() -> None:
+        if clock() > end:
+            raise OutOfTime
+
+    return keep_on
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a search is."""

@@ -13,15 +13,15 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.checker.budget import Left
+from crashcheck.checker.budget import Left, OutOfTime, within
 from crashcheck.checker.exploration.product import Losses, Product, product_of
 from crashcheck.checker.exploration.runs import explored_runs, failing_ends
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import NotExplored
 from crashcheck.checker.states.canonical import CanonicalStates
+from crashcheck.checker.states.counting import StateCount, Stretch
 from crashcheck.checker.states.granules import Choices
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.states.stretches import Stretch, stretches
 from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.strategies.ranked import halves
 from crashcheck.checker.subject import Subject
@@ -31,6 +31,7 @@ _FEW = 16  # new states of a stretch that are run rather than explored: that cos
 _BATCH = 4  # stretches explored before states are run again, whatever the number of workers
 _PASSES = 16  # through the run, each with other stretches: a budget that ends early has decided something everywhere
 _STRETCH_S = 20.0  # for the runs that decide one stretch
+_COUNT_SHARE = 0.25  # of the seconds that are left when exploring begins: for counting the states of each stretch
 _REFUSED = 32  # stretches in sequence that were refused: no more are tried
 _AFTERWARDS = "nothing was explored after that"
 _SAMPLES = 32  # stretches of which a decided state is run as well; afterwards ever fewer
@@ -62,10 +63,13 @@ class Tried:
 class PointExploration:
     """Explores the stretches of a search, a few at a time. Keeps images until `close`."""
 
-    def __init__(self, subject: Subject, executor: Executor, decided: DecidedPoints, left: Left) -> None:
+    def __init__(
+        self, subject: Subject, executor: Executor, decided: DecidedPoints, count: StateCount, left: Left
+    ) -> None:
         # constant
         self._space, self._content = subject.space, subject.content
         self._executor = executor
+        self._count = count
         self._left = left
         self._sweep = Sweep(subject.space)
         self._canonical = CanonicalStates(subject.space)
@@ -139,7 +143,12 @@ class PointExploration:
 
     def _in_passes(self) -> Iterator[Stretch]:
         """The stretches that are worth exploring, every sixteenth first, then those half-way between, and so on."""
-        every = [each for each in stretches(self._space) if each.states > _FEW]
+        try:
+            self._count.advance(within(self._left, _COUNT_SHARE))
+        except OutOfTime:
+            self._why["to count the states took too long"] = self._count.feasible().value
+            return
+        every = [each for each in self._count.stretches if each.states > _FEW]
         for first in halves(_PASSES):
             yield from every[first::_PASSES]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
-from crashcheck.checker.budget import Budget, Meter, Progress
+from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress, for_seconds
 from crashcheck.checker.exploration.points import NOT_TRIED, DecidedPoints, PointExploration
 from crashcheck.checker.findings.register import DraftFinding, Register
 from crashcheck.checker.images.real_files import Snapshot
@@ -22,17 +23,20 @@ from crashcheck.checker.search.group_stats import GroupStats
 from crashcheck.checker.search.loop import Loop
 from crashcheck.checker.search.protocol import Awaited, Candidate
 from crashcheck.checker.search.timeouts import raise_timeout
+from crashcheck.checker.states.counting import Feasible, StateCount
 from crashcheck.checker.states.space import CrashState
-from crashcheck.checker.states.sweep import count_states
 from crashcheck.checker.strategies import Choice, Strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level
+from crashcheck.interruption import always
 
 _AHEAD = 4  # states submitted ahead for each worker
 _PROGRESS_S = 0.1
 _EXPLORED = "explored"  # the family of choices that explored runs led to
 _FIRST = 64  # choices of the strategy before anything is explored: most bugs are found by then
-_BETWEEN = 16  # of its choices between two batches of explored stretches
+_BETWEEN = 16  # of its choices between two batches of explored stretches, and two turns of counting
+_COUNT_TURN_S = 0.05  # for counting feasible states, so that a budget of seconds does not end before it
+_COUNT_AT_END_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +115,12 @@ class Search:
             pruned=self._is_same,
         )
         self._last_shown = 0.0  # by the monotonic clock
+        self._count = StateCount(subject.space)
         self._given: set[CrashState] = set()  # chosen for what explored runs showed: the strategy's turn is over
         self._repeated = 0  # choices that were counted before
         self._exploration: PointExploration | None = None
         if explore and self._plan.whole:
-            self._exploration = PointExploration(subject, executor, decided, lambda: self._meter.left_s)
+            self._exploration = PointExploration(subject, executor, decided, self._count, lambda: self._meter.left_s)
 
     def run(self) -> SearchResult:
         """Search until the strategy, the budget, the disk or the user's patience ends.
@@ -147,6 +152,12 @@ class Search:
     # -- what the loop asks for (protocol.Searchable)
 
     def choices(self) -> Iterator[Choice | None]:
+        for number, choice in enumerate(self._all_choices(), 1):
+            yield choice
+            if not number % _BETWEEN and self._meter.left_s is not None:
+                self._counted(_COUNT_TURN_S)
+
+    def _all_choices(self) -> Iterator[Choice | None]:
         if self._exploration is None:
             yield from self._plan.choices()
             return
@@ -234,6 +245,12 @@ class Search:
             len(self.register.drafts),
         )
 
+    def _counted(self, seconds: float | None) -> Feasible:
+        """The number of feasible states, as far as it is known after so many seconds more."""
+        with suppress(OutOfTime):
+            self._count.advance(always if seconds is None else for_seconds(seconds))
+        return self._count.feasible()
+
     def _result(self, stop: StopReason) -> SearchResult:
         if self._progress is not None:
             self._progress(self.standing())
@@ -241,10 +258,11 @@ class Search:
         bugs.sort(key=lambda bug: bool(bug.finding.uncertain))
         findings = [bug.finding for bug in bugs if not bug.finding.uncertain]
         uncertain = [bug.finding for bug in bugs if bug.finding.uncertain]
-        feasible = count_states(self._subject.space)
+        left_s = 0.0 if stop is StopReason.INTERRUPTED else self._meter.left_s
+        feasible = self._counted(None if left_s is None else left_s + _COUNT_AT_END_S)
         tried = NOT_TRIED if self._exploration is None else self._exploration.tried()
         counts = StateCounts(
-            feasible=feasible.value,
+            feasible=max(feasible.value, self._loop.executed),
             feasible_exact=feasible.exact,
             feasible_note=feasible.note,
             executed=self._loop.executed,

@@ -8,7 +8,7 @@ from crashcheck.checker.findings.identity import digest_of
 from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.results import Finding, Kind, Location, Outcome, StateCounts, StopReason, Verdict
 from crashcheck.checker.search.crash_states import SearchResult
-from crashcheck.checker.states.sweep import count_states
+from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
 from crashcheck.runtime.trace_format import Kind as Event

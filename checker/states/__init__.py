@@ -2,6 +2,6 @@
 
 Returns a `StateSpace`, which counts its `CrashState`s and yields each once, from the least deviating on.
 
-Other rooms import `by_deviation`, `canonical`, `granules`, `ideals`, `points`, `signature`, `space`,
-`stretches` and `sweep`.
+Other rooms import `by_deviation`, `canonical`, `counting`, `granules`, `ideals`, `points`, `signature`, `space`
+and `sweep`.
 """

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-
 import numpy as np
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, SIZE, WORD_BYTES
-from crashcheck.checker.states.ideals import COUNT_BUDGET, Chain, Ideals, Ids, Layers, Order, Rooted, Sizes
+from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers, Order, Rooted, Sizes
 from crashcheck.checker.states.space import StateSpace
 
 _CHAIN, _LAYERS, _SIZES, _ORDER = range(4)
@@ -176,61 +173,3 @@ def _shapes(graph: PersistenceGraph) -> list[int]:
         for id_ in pair:
             shape[component[id_]] = _ORDER
     return [int(s) for s in shape]
-
-
-@dataclass(frozen=True, slots=True)
-class Feasible:
-    """How many distinct crash states there are; an upper bound, named in `note`, unless `exact`."""
-
-    value: int
-    exact: bool
-    note: str
-
-
-def count_states(space: StateSpace) -> Feasible:
-    """Count the distinct states over all points."""
-    counts = list(count_by_point(space))
-    bounded = sum(not exact for _, exact in counts)
-    note = (
-        f"upper bound: at {bounded} crash points the ideals of one granule take more than {COUNT_BUDGET} steps "
-        "to count and are bounded by the product over a chain cover"
-    )
-    return Feasible(sum(value for value, _ in counts), not bounded, note if bounded else "")
-
-
-def count_by_point(space: StateSpace) -> Iterator[tuple[int, bool]]:
-    """For each crash point: how many states are new there, and whether that is exact rather than an upper bound."""
-    product = _Product()
-    sweep = Sweep(space)
-    while sweep.advance():
-        product.update(sweep, sweep.removed)
-        before_new, before_inexact = product.value, product.inexact
-        product.update(sweep, sweep.add())
-        if space.points.acknowledged_more[sweep.point] or sweep.all_new:
-            yield product.value, not product.inexact
-        elif not sweep.has_new:
-            yield 0, True
-        elif product.inexact or before_inexact:
-            yield product.value, False  # the difference of two bounds bounds nothing
-        else:
-            yield product.value - before_new, True
-
-
-class _Product:
-    """The number of ideals at the sweep's point: the product over the granules that have something pending."""
-
-    def __init__(self) -> None:
-        self.value = 1
-        self.inexact = 0  # granules whose number is an upper bound
-        self._by_granule: dict[int, tuple[int, bool]] = {}
-
-    def update(self, sweep: Sweep, changed: Iterable[int]) -> None:
-        """Count the changed granules again."""
-        for granule in changed:
-            old, old_exact = self._by_granule.pop(granule, (1, True))
-            ideals = sweep.ideals(granule)
-            new, exact = ideals.count() if ideals is not None else (1, True)
-            if ideals is not None:
-                self._by_granule[granule] = (new, exact)
-            self.value = self.value // old * new
-            self.inexact += (not exact) - (not old_exact)

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import StopReason, Verdict
+from crashcheck.checker.search import crash_states
 from crashcheck.checker.search.crash_states import SearchResult
-from crashcheck.checker.states.stretches import stretches
+from crashcheck.checker.states.counting import StateCount
 from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
+from crashcheck.interruption import KeepOn, always
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.exploration import End
 from support.checked_worlds import VALID, VALUE, World, persist, words
@@ -121,6 +124,21 @@ def test_what_was_decided_does_not_depend_on_the_number_of_workers(tmp_path: Pat
     assert one == two
 
 
+def test_states_that_take_long_to_count_are_not_explored_and_the_report_says_so(
+    tmp_path: Path, mapped_clauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_short(count: StateCount, keep_on: KeepOn = always) -> None:
+        raise OutOfTime
+
+    monkeypatch.setattr(StateCount, "advance", cut_short)
+    monkeypatch.setattr(crash_states, "_FIRST", 4)
+    states = search(world_of(tmp_path / "w", mapped_clauses), explore=True).states
+    assert [each.why for each in states.not_explored] == ["to count the states took too long"]
+    assert (states.explored, states.feasible) == (0, states.executed)
+    assert not states.feasible_exact
+    assert states.feasible_note.startswith("only those of the first 0 of ")
+
+
 @SETTINGS
 @given(memory_programs())
 def test_each_image_of_a_stretch_is_an_image_of_its_last_point(program: tuple[First, Program]) -> None:
@@ -129,7 +147,9 @@ def test_each_image_of_a_stretch_is_an_image_of_its_last_point(program: tuple[Fi
         first, steps = program
         world = explored_world(record(folder, first, steps).trace(), folder, first, "px86")
         space = world.space
-        found = list(stretches(space))
+        count = StateCount(space)
+        count.advance()
+        found = list(count.stretches)
         assert [each.first for each in found] == [0, *(each.last + 1 for each in found[:-1])]
         assert found[-1].last == len(space.points) - 1
         assert sum(each.states for each in found) == len(world.states)

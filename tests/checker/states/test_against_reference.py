@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 
 from crashcheck.analyzer.persistence import Options, build
+from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.space import StateSpace
-from crashcheck.checker.states.sweep import count_states
 from support import reference
 from support.random_programs import SETTINGS, memory_programs, page_programs, with_syncs
 from support.reference import First, Program

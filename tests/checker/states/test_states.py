@@ -11,11 +11,12 @@ import pytest
 
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.checker.budget import OutOfTime, for_seconds
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.states import ideals as ideals_module
+from crashcheck.checker.states.counting import Feasible, StateCount, count_states
 from crashcheck.checker.states.ideals import Chain, Ids, Layers, Order
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.states.sweep import count_states
 from crashcheck.checker.strategies import REGISTRY, strategy
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.errors import CrashcheckError
@@ -283,6 +284,33 @@ def test_a_bound_names_itself(t: TraceBuilder, monkeypatch: pytest.MonkeyPatch) 
     assert not feasible.exact
     assert feasible.value >= exact
     assert "chain cover" in feasible.note
+
+
+def test_a_count_in_several_goes_is_the_count_at_once(t: TraceBuilder) -> None:
+    for number in range(5):
+        many_lines(t, 2, offset=128 * number)
+        t.clwb("a", 128 * number)
+        t.sfence()
+    whole = StateCount(space_of(t))
+    whole.advance()
+    parts = StateCount(space_of(t))
+    for _ in range(len(space_of(t).points)):
+        with pytest.raises(OutOfTime):
+            parts.advance(for_seconds(-1))
+    assert parts.feasible() == whole.feasible()
+    assert list(parts.stretches) == list(whole.stretches)
+    assert sum(stretch.states for stretch in whole.stretches) == whole.feasible().value
+
+
+def test_a_count_that_was_cut_short_says_so(t: TraceBuilder) -> None:
+    many_lines(t, 3)
+    t.end(1)
+    many_lines(t, 3, offset=4096)
+    count = StateCount(space_of(t))
+    with pytest.raises(OutOfTime):
+        count.advance(for_seconds(-1))
+    note = "only those of the first 1 of 2 crash points were counted"
+    assert count.feasible() == Feasible(8, False, note)
 
 
 @pytest.mark.parametrize("seed", range(20))
