@@ -14,6 +14,7 @@ import errno
 import os
 import shutil
 import sys
+import time
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -51,6 +52,7 @@ class Exploration:
     argv: tuple[str, ...]
     env: dict[str, str]
     timeout_s: float
+    until_s: float | None  # by the monotonic clock: its time is over then, however late it began
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class Worker:
     def run(self, task: Task | Exploration, abandon_fd: int) -> Ended:
         if isinstance(task, Exploration):
             program, timeout_s = self._setup.command.program, task.timeout_s
+            if task.until_s is not None:
+                timeout_s = max(0.0, min(timeout_s, task.until_s - time.monotonic()))
             return self._runner.run(program, task.argv, task.env, abandon_fd, timeout_s=timeout_s, limits_itself=True)
         image = self._image_of(task.image)
         if task.reset:

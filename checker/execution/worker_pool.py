@@ -69,7 +69,8 @@ class _Ticket:
     bare: bool  # on the initial image, which stays as it is
     kept_bytes: int | None  # of its output, instead of the limits' value
     timeout_s: float | None  # instead of the limits' value
-    explored: tuple[tuple[str, ...], dict[str, str]] | None = None  # the words and the environment of an exploration
+    # of an exploration: its words, its environment, and when its time is over
+    explored: tuple[tuple[str, ...], dict[str, str], float | None] | None = None
     run: Run | None = None  # once it has ended
 
 
@@ -223,11 +224,14 @@ class WorkerPool:
         """
         return self._submit(FIRST, None, stages, bare=True, kept_bytes=kept_bytes)
 
-    def submit_exploration(self, point: int, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> int:
+    def submit_exploration(
+        self, point: int, argv: Sequence[str], env: Mapping[str, str], timeout_s: float, until_s: float | None
+    ) -> int:
         """Queue a run of the check on images of a crash point that is explored, before anything that waits."""
         number = self._next
         self._next += 1
-        self._tickets[number] = _Ticket(number, point, None, (), False, None, timeout_s, (tuple(argv), dict(env)))
+        explored = tuple(argv), dict(env), until_s
+        self._tickets[number] = _Ticket(number, point, None, (), False, None, timeout_s, explored)
         self._urgent.append(number)
         self._dispatch()
         return number
@@ -343,7 +347,8 @@ class WorkerPool:
     def _task(self, worker: _Process, ticket: _Ticket) -> Task | Exploration:
         """What a worker has to do for a ticket. Notes where the worker's base will be after that."""
         if ticket.explored is not None:
-            return Exploration(ticket.number, *ticket.explored, ticket.timeout_s or self.limits.timeout_s)
+            argv, env, until_s = ticket.explored
+            return Exploration(ticket.number, argv, env, ticket.timeout_s or self.limits.timeout_s, until_s)
         acked, printed = self.acknowledged(ticket.point)
         if ticket.bare:
             return Task(ticket.number, INITIAL, False, (), (), 0, 0, ticket.stages, ticket.kept_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -98,13 +99,13 @@ class PointExploration:
             self.decided.settled = True
             return []
         left_s = self._left()
-        limit_s = _STRETCH_S if left_s is None else min(_STRETCH_S, left_s)
+        until_s = None if left_s is None else time.monotonic() + left_s
         prepared = [self._prepared(stretch, image) for stretch, image in zip(some, self._images, strict=False)]
         products = [
             (one if isinstance(one, Product) else None, image.folder)
             for one, image in zip(prepared, self._images, strict=False)
         ]
-        results = explored_runs(self._executor, products, limit_s)
+        results = explored_runs(self._executor, products, _STRETCH_S, until_s)
         out: list[CrashState] = []
         for stretch, one, result, image in zip(some, prepared, results, self._images, strict=False):
             out += self._taken(stretch, one, result, image.folder)

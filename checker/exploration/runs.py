@@ -14,19 +14,22 @@ _FAILING = 4  # ends of a product that are examined
 
 
 def explored_runs(
-    executor: Executor, products: Sequence[tuple[Product | None, Path]], timeout_s: float
+    executor: Executor,
+    products: Sequence[tuple[Product | None, Path]],
+    timeout_s: float,
+    until_s: float | None = None,
 ) -> list[Explored | None]:
-    """The results for some products, whose images are in these folders; None for None.
+    """The results for some products, whose images are in these folders; None for None. Times as in `Executor.explore`.
 
     All in about the time of one if there are no more than workers.
     """
     begun = [
-        None if product is None else (executor.explore(product.point, product.granules, folder, timeout_s), product)
-        for product, folder in products
+        None if one is None else executor.explore(one.point, one.granules, folder, timeout_s, until_s)
+        for one, folder in products
     ]
     return [
-        None if each is None else executor.explored(each[0], len(each[1].granules), folder)
-        for each, (_, folder) in zip(begun, products, strict=True)
+        None if one is None or each is None else executor.explored(each, len(one.granules), folder)
+        for each, (one, folder) in zip(begun, products, strict=True)
     ]
 
 

@@ -192,10 +192,18 @@ class Executor:
 
     # -- explored runs
 
-    def explore(self, point: int, granules: Sequence[OpenGranule], folder: Path, timeout_s: float) -> int | str:
+    def explore(
+        self,
+        point: int,
+        granules: Sequence[OpenGranule],
+        folder: Path,
+        timeout_s: float,
+        until_s: float | None = None,
+    ) -> int | str:
         """Begin to run the check on the image in `folder`/pool with each combination of the granules' contents.
 
         Other files in `folder` may be overwritten. `explored` gives the result. A text: why no image can be explored.
+        `until_s`: when its time is over at the latest, by the monotonic clock.
         """
         stages = self._oracle.stages(point)
         if len(stages) > 1:
@@ -211,7 +219,7 @@ class Executor:
         write_table(table, pool, granules, apart=limits.apart, memory_bytes=limits.memory_bytes)
         argv = setup.command.argv(str(pool), acked, str(stdout), str(ops) if stages else None)
         env = {**setup.environment(pool), TABLE: str(table)}
-        return self.workers.submit_exploration(point, argv, env, timeout_s)
+        return self.workers.submit_exploration(point, argv, env, timeout_s, until_s)
 
     def explored(self, begun: int | str, granules: int, folder: Path) -> Explored:
         """Wait for the result of what `explore` has begun, of so many granules; each once."""
