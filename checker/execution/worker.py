@@ -14,10 +14,10 @@ import errno
 import os
 import shutil
 import sys
-import time
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from time import monotonic
 
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Abandoned, CheckNotStarted, Ended, Limits, Runner
@@ -52,7 +52,12 @@ class Exploration:
     argv: tuple[str, ...]
     env: dict[str, str]
     timeout_s: float
-    until_s: float | None  # by the monotonic clock: its time is over then, however late it began
+    until_s: float | None  # by the monotonic clock: its time is over then, however late it begins
+
+    @property
+    def left_s(self) -> float:
+        """How long it may take if it begins now."""
+        return self.timeout_s if self.until_s is None else max(0.0, min(self.timeout_s, self.until_s - monotonic()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,7 @@ class Worker:
 
     def run(self, task: Task | Exploration, abandon_fd: int) -> Ended:
         if isinstance(task, Exploration):
-            program, timeout_s = self._setup.command.program, task.timeout_s
-            if task.until_s is not None:
-                timeout_s = max(0.0, min(timeout_s, task.until_s - time.monotonic()))
+            program, timeout_s = self._setup.command.program, task.left_s
             return self._runner.run(program, task.argv, task.env, abandon_fd, timeout_s=timeout_s, limits_itself=True)
         image = self._image_of(task.image)
         if task.reset:

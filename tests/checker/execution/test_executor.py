@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.execution.process import Limits, Runner
-from crashcheck.checker.execution.worker import pool_of
+from crashcheck.checker.execution.worker import Exploration, pool_of
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.errors import CrashcheckError
@@ -325,3 +325,14 @@ def test_a_check_that_ended_while_its_worker_was_stopped_did_not_time_out() -> N
     assert object.__new__(Runner)._wait(handle, None, {}, long_ago) == "ended"
     os.waitpid(child, 0)
     os.close(handle)
+
+
+def test_an_exploration_that_begins_late_ends_with_the_budget() -> None:
+    now = time.monotonic()
+    for until_s, low, high in (
+        (None, 20.0, 20.0),
+        (now + 1000, 20.0, 20.0),
+        (now + 10, 0.0, 10.0),
+        (now - 1, 0.0, 0.0),
+    ):
+        assert low <= Exploration(1, ("check",), {}, 20.0, until_s).left_s <= high

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 
 from crashcheck.checker.budget import OutOfTime
-from crashcheck.checker.exploration.points import DecidedPoints, PointExploration
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import StopReason, Verdict
 from crashcheck.checker.search import crash_states
@@ -138,18 +137,6 @@ def test_states_that_take_long_to_count_are_not_explored_and_the_report_says_so(
     assert (states.explored, states.feasible) == (0, states.executed)
     assert not states.feasible_exact
     assert states.feasible_note.startswith("only those of the first 0 of ")
-
-
-def test_explored_runs_that_begin_when_the_budget_is_over_decide_nothing(tmp_path: Path, mapped_clauses: Path) -> None:
-    world = world_of(tmp_path / "w", mapped_clauses)
-    count, decided = StateCount(world.space), DecidedPoints(world.space)
-    count.advance()
-    with world.executor() as executor:
-        exploration = PointExploration(world.subject, executor, decided, count, lambda: 0.0)
-        assert exploration.batch() == []
-        assert {each.why for each in exploration.tried().left} == {"its time was over"}
-        exploration.close()
-    assert not decided.passed.any()
 
 
 @SETTINGS
