@@ -22,9 +22,9 @@ from crashcheck.analyzer.invariants.rules import LikelyInvariant
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.search.crash_states import Search, SearchResult
+from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState
-from crashcheck.checker.states.sweep import count_states
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.config import Config, override

@@ -15,7 +15,7 @@ from bench.recall import STRATEGIES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashcheck.checker.states.sweep import count_states
+from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.strategies import Ranked, strategy
 from crashcheck.checker.strategies.plan import select_states
 from support.random_runs import SETTINGS, Step, runs, script_of
