@@ -182,14 +182,16 @@ def _ablations(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     if len(areas) > 1:
         yield (
             f"Five seeds give areas from {min(areas):.3f} to {max(areas):.3f}, median {statistics.median(areas):.3f}: "
-            "what differs by less than that spread is chance. Weights were varied on a third of the bugs."
+            "what differs by less than that spread is chance. Parts, phases and seeds were varied on every third bug "
+            "of a structure, weights on every ninth."
         )
 
 
 def _seed_areas(planted: Sequence[Measured]) -> list[float]:
     names = dict.fromkeys(name for one in planted for name in one.variants.get("seed", {}))
-    areas = [_area([one.variants["seed"][name] for one in planted]) for name in names]
-    return [*areas, _area([one.variants["search"]["ranked"] for one in planted])] if areas else []
+    varied = [one for one in planted if "seed" in one.variants]
+    areas = [_area([one.variants["seed"][name] for one in varied]) for name in names]
+    return [*areas, _area([one.variants["search"]["ranked"] for one in varied])] if areas else []
 
 
 def _invariants(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
