@@ -134,7 +134,7 @@ class Search:
                 self._exploration.close()
         for place, choice in self._loop.left:
             self._stats.left(place, choice)
-        return self._result(stop)
+        return self.result(stop)
 
     @property
     def register(self) -> Register:
@@ -251,7 +251,8 @@ class Search:
             self._count.advance(always if seconds is None else for_seconds(seconds))
         return self._count.feasible()
 
-    def _result(self, stop: StopReason) -> SearchResult:
+    def result(self, stop: StopReason) -> SearchResult:
+        """What was found so far, by a search that ended for this reason."""
         if self._progress is not None:
             self._progress(self.standing())
         bugs = self.register.bugs(depth=self._depth, outer=self._outer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from crashcheck.checker.findings.identity import digest_of
@@ -16,13 +18,13 @@ from crashcheck.runtime.trace_format import Kind as Event
 MODEL = "no crash"
 
 
-def stopped_by(difference: ReopenDifference, subject: Subject, check: Command, operations_file: str) -> SearchResult:
-    """A search that ended before it began: crash states are judged by what a clean reopen prints, which is wrong."""
+def nothing_checked(subject: Subject) -> SearchResult:
+    """A search that ended before its first crash state."""
     feasible = count_states(subject.space)
     return SearchResult(
         stop_reason=StopReason.REOPEN,
         states=StateCounts(feasible.value, feasible.exact, feasible.note, 0, 0, 0, 0, 0, 0),
-        findings=(finding_of(difference, subject, check, operations_file),),
+        findings=(),
         uncertain=(),
         warnings=(),
         probes=0,
@@ -31,7 +33,22 @@ def stopped_by(difference: ReopenDifference, subject: Subject, check: Command, o
     )
 
 
-def finding_of(difference: ReopenDifference, subject: Subject, check: Command, operations_file: str) -> Finding:
+def stopped_by(
+    difference: ReopenDifference, so_far: SearchResult, subject: Subject, check: Command, operations_file: str
+) -> SearchResult:
+    """A search that ends here: crash states are judged by what a clean reopen prints, which is wrong.
+
+    What was found before stays: a state fails only after the reopens that its judgement rests on changed nothing.
+    """
+    checked = so_far.states.executed
+    rest = f"the search ended there, after {checked} crash states" if checked else "no crash state was checked"
+    finding = finding_of(difference, rest, subject, check, operations_file)
+    return replace(so_far, stop_reason=StopReason.REOPEN, findings=(finding, *so_far.findings))
+
+
+def finding_of(
+    difference: ReopenDifference, rest: str, subject: Subject, check: Command, operations_file: str
+) -> Finding:
     """The finding, at the mark of the operation after which a reopen changes the output."""
     ordinal, shown = difference.ordinal, difference.shown
     after = f"operation {ordinal} ({shown})"
@@ -51,7 +68,7 @@ def finding_of(difference: ReopenDifference, subject: Subject, check: Command, o
         edges=(),
         replay=_by_hand(ordinal, check, operations_file),
         states=1,
-        note=f"what operation {ordinal} leaves is lost or damaged by a clean close; no crash state was checked",
+        note=f"what operation {ordinal} leaves is lost or damaged by a clean close; {rest}",
     )
 
 

@@ -16,12 +16,13 @@ from crashcheck.change.diff import Diff
 from crashcheck.checker.baseline import Known
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.fixes import proposals
-from crashcheck.checker.oracles import prepare
+from crashcheck.checker.oracles import Oracle, prepare
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.policy import judge, rules_of
 from crashcheck.checker.results import Base, Phase, RunResult, StateCounts, StopReason, TraceSummary
 from crashcheck.checker.search.crash_states import Search, SearchResult
-from crashcheck.checker.search.reopened import stopped_by
+from crashcheck.checker.search.reopened import nothing_checked, stopped_by
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
 from crashcheck.recording import RecordedRun, built, record_check_reads_in_budget, record_run
@@ -142,17 +143,37 @@ def search(
 ) -> tuple[SearchResult, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; try fixes; crash recoveries.
 
-    Returns what was found, and warnings. If a clean reopen of the driver changes its output, that is all that is found.
+    Returns what was found, and warnings. If a clean reopen of the driver changes its output, the search ends there.
     """
-    try:
-        return _search(config, recorded, jobs, depth, on_progress, changed)
-    except ReopenDifference as difference:
-        check, operations_file = config.check.command, config.workload.operations_file
-        return stopped_by(difference, recorded.subject, check, operations_file), ()
+    subject = recorded.subject
+    oracle = prepare.choose_oracle(config, subject, recorded.folder)
+    so_far = _SoFar(lambda: nothing_checked(subject))
+    with executor_of(config, recorded, recorded.folder, jobs, oracle) as executor:
+        try:
+            found, warnings = _search(config, recorded, executor, oracle, jobs, depth, on_progress, changed, so_far)
+        except ReopenDifference as difference:
+            check, operations_file = config.check.command, config.workload.operations_file
+            found, warnings = stopped_by(difference, so_far.result(), subject, check, operations_file), ()
+    return found, (*oracle.notes, *warnings)
+
+
+@dataclass(slots=True)
+class _SoFar:
+    """What a search has found by now."""
+
+    result: Callable[[], SearchResult]
 
 
 def _search(
-    config: Config, recorded: RecordedRun, jobs: int, depth: int, on_progress: OnProgress, changed: ChangedCode | None
+    config: Config,
+    recorded: RecordedRun,
+    executor: Executor,
+    oracle: Oracle,
+    jobs: int,
+    depth: int,
+    on_progress: OnProgress,
+    changed: ChangedCode | None,
+    so_far: _SoFar,
 ) -> tuple[SearchResult, tuple[str, ...]]:
     def on_phase(phase: str) -> None:
         on_progress(phase, None)
@@ -161,38 +182,38 @@ def _search(
     inferring = InferOnce(recorded)
     budget = Budget(config.budget.seconds, config.budget.states)
     strategy = strategy_of(config, recorded, changed, inferring, early_states(budget), lambda: on_phase("ranking"))
-    oracle = prepare.choose_oracle(config, subject, folder)
-    with executor_of(config, recorded, folder, jobs, oracle) as executor:
-        prepare.prepare_oracle(oracle, executor, on_phase)
-        on_phase("checking the uncrashed images")
-        check_uncrashed(config, recorded, executor)
-        prepare.check_operation_boundaries(oracle, executor, subject, recorded.completeness)
-        for remark in prepare.remarks(oracle, executor, subject):
-            print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
-        exploring = Search(
-            subject,
-            executor,
-            strategy,
-            budget,
-            jobs=jobs,
-            progress=lambda progress: on_progress("checking", progress),
-            snapshot=snapshots_of(config, recorded, folder),
-            explore=config.strategy.explore,
-        )
-        found = exploring.run()
-        if config.report.fixes:
-            unchanged = strategy_of(config, recorded, inferring=inferring)
-            found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase)
-        if depth < 2:
-            return found, oracle.notes
-        if found.stop_reason is not StopReason.EXHAUSTED:
-            return found, ("the budget ended before any recovery was crashed (--depth 2): raise it",)
+    prepare.prepare_oracle(oracle, executor, on_phase)
+    on_phase("checking the uncrashed images")
+    check_uncrashed(config, recorded, executor)
+    prepare.check_operation_boundaries(oracle, executor, subject, recorded.completeness)
+    for remark in prepare.remarks(oracle, executor, subject):
+        print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
+    exploring = Search(
+        subject,
+        executor,
+        strategy,
+        budget,
+        jobs=jobs,
+        progress=lambda progress: on_progress("checking", progress),
+        snapshot=snapshots_of(config, recorded, folder),
+        explore=config.strategy.explore,
+    )
+    so_far.result = lambda: exploring.result(StopReason.REOPEN)
+    found = exploring.run()
+    so_far.result = lambda: found
+    if config.report.fixes:
+        unchanged = strategy_of(config, recorded, inferring=inferring)
+        found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase)
+    if depth < 2:
+        return found, ()
+    if found.stop_reason is not StopReason.EXHAUSTED:
+        return found, ("the budget ended before any recovery was crashed (--depth 2): raise it",)
 
-        def on_recovery(progress: Progress) -> None:
-            on_progress("crashing the check", progress)
+    def on_recovery(progress: Progress) -> None:
+        on_progress("crashing the check", progress)
 
-        recovery_search = recovery_search_of(config, recorded, folder, jobs, strategy, oracle, on_recovery)
-        return search_recoveries(recovery_search, subject, executor, strategy, budget, found)
+    recovery_search = recovery_search_of(config, recorded, folder, jobs, strategy, oracle, on_recovery)
+    return search_recoveries(recovery_search, subject, executor, strategy, budget, found)
 
 
 def cores() -> int:

@@ -75,18 +75,27 @@ def test_a_boundary_that_does_not_agree_takes_the_others_back() -> None:
 QUERIES = [f"query {key}" for key in range(70)]
 
 
-def test_a_bad_boundary_that_was_not_tried_first_is_the_finding(drive: Drive, example: Example) -> None:
+def test_a_bad_boundary_that_was_not_tried_first_is_found_beside_what_was_found_before(
+    drive: Drive, example: Example
+) -> None:
     """Only between the two updates does a clean reopen show, and no sample is there."""
-    counts = "        static int updates;\n        updates += name[0] == 'u';\n"
-    prints = "        if (name[0] == 'q' && updates == 1 && key == 1) printf(\"%d\\n\", updates);\n"
-    source = example("fixed", answer=lambda old: counts + prints + old)
-    operations = ["insert 1 11", *QUERIES[10:20], "update 1 12", "query 1", "update 1 13", *QUERIES[2:]]
-    assert 12 not in spread(len(operations))
+    counts = "        static int latest;\n        if (name[0] == 'u') latest = (int)value;\n"
+    prints = "        if (name[0] == 'q' && latest == 12 && key == 1) puts(\"12\");\n"
+    source = example("buggy", answer=lambda old: counts + prints + old)
+    early = [f"update 1 {value}" for value in (8, 7, 6)]
+    operations = ["insert 1 9", *early, *QUERIES[2:], "update 1 12", "query 1", "update 1 13", *QUERIES[10:20]]
+    assert 73 not in spread(len(operations))
     ran = drive(source, operations)
     assert ran.exit_code == 1
-    (finding,) = ran.findings
-    assert finding["kind"] == "reopen"
-    assert "after operation 12 (update 1 12)" in finding["message"]
+    reopen, *others = ran.findings
+    assert reopen["kind"] == "reopen"
+    assert "after operation 73 (update 1 12)" in reopen["message"]
+    executed = ran.report["run"]["states"]["executed"]
+    assert reopen["note"].endswith(f"the search ended there, after {executed} crash states")
+    assert executed > 0
+    assert [finding["kind"] for finding in others] == ["ordering"]
+    (note,) = [text for text in ran.report["run"]["warnings"] if text.startswith("reopened with nothing crashed")]
+    assert note.split(":")[0].endswith(f"of {len(operations)} operations")
 
 
 def test_a_report_shows_how_many_boundaries_were_tried(drive: Drive, example: Example) -> None:
