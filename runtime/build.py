@@ -20,6 +20,8 @@ from crashcheck.errors import CrashcheckError
 _HOME = Path(__file__).resolve().parent
 INCLUDE = _HOME / "include"
 SOURCE_FOLDERS = ("recorder", "interpose", "explorer")
+SYSCALLS = _HOME / "syscalls"  # the recorder of system calls: a program of its own
+SYSCALLS_FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer")
 PUBLIC_HEADERS = ("crashcheck.h", "hooks.h", "trace_format.h")
 FLAGS = (
     "-std=gnu11",
@@ -56,6 +58,7 @@ class RuntimeLibrary:
     archive: Path
     include: Path
     link: Path
+    syscalls: Path  # a program that records the system calls of others
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -78,6 +81,11 @@ def c_sources() -> list[Path]:
     return sorted(path for folder in SOURCE_FOLDERS for path in (_HOME / folder).glob("*.c"))
 
 
+def syscalls_sources() -> list[Path]:
+    """Return the C files of the recorder of system calls, sorted."""
+    return sorted(SYSCALLS.glob("*.c"))
+
+
 def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
     """Compile the recorder unless the cache has it, and return where it is.
 
@@ -94,7 +102,11 @@ def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
             if not home.is_dir():
                 _build(command, sources, home)
     return RuntimeLibrary(
-        home / "libcrashcheck.so", home / "libcrashcheck.a", home / "include", home / "link" / "libcrashcheck.so"
+        home / "libcrashcheck.so",
+        home / "libcrashcheck.a",
+        home / "include",
+        home / "link" / "libcrashcheck.so",
+        home / "syscalls",
     )
 
 
@@ -111,7 +123,7 @@ def _build(command: Sequence[str], sources: Sequence[Path], home: Path) -> None:
 def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     recipe = Path(__file__).resolve()  # describes what is in the folder
-    for source in [recipe, *sources, *sorted(INCLUDE.rglob("*.h"))]:
+    for source in [recipe, *sources, *syscalls_sources(), *sorted(INCLUDE.rglob("*.h"))]:
         digest.update(str(source.relative_to(_HOME)).encode() + b"\0" + source.read_bytes() + b"\0")
     digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS)).encode())
     digest.update(_run([*command, "--version"]).encode())
@@ -144,6 +156,7 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
         unwinder = ["-l:libgcc_s.so.1"] if "ziglang" in command else []
         _run([*command, *LINK_FLAGS, *made, *map(str, objects), *unwinder, "-ldl", "-lpthread"])
     _run([*_archiver(command), "rcs", str(work / "libcrashcheck.a"), *map(str, plain)])
+    _run([*command, *SYSCALLS_FLAGS, f"-I{INCLUDE}", "-o", str(work / "syscalls"), *map(str, syscalls_sources())])
     include = work / "include"
     include.mkdir()
     for header in PUBLIC_HEADERS:

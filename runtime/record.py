@@ -64,6 +64,7 @@ class Workload:
     loads: bool = False  # record loads from watched files, too
     memory: str = "persistent"  # "all": record loads and stores of volatile memory, too ([record] memory)
     descriptors: tuple[int, ...] = ()  # that the command finds open; what it writes there is dropped
+    recorder: str = "linked"  # in programs that crashcheck-cc built; "syscalls": traces the calls of any program
     must_succeed: bool = True  # an exit status other than 0 is an error; off to record a check
     must_update: bool = True  # a run that updates no watched file is an error; off to record a check
 
@@ -115,23 +116,29 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
     """Run a workload's command under the recorder. `folder` is made, and must not hold an earlier recording.
 
     Raises CrashcheckError: `workload-failed`, `workload-timeout`, `setup-failed`, `record-folder`, `record-failed`,
-    `record-disk-full`, `record-limit`, `hooks-version`, `no-trace`, `not-instrumented`, `nothing-persistent`, and those
-    of build_runtime.
+    `record-disk-full`, `record-limit`, `hooks-version`, `no-trace`, `not-instrumented`, `nothing-persistent`,
+    `ptrace-not-permitted`, and those of build_runtime.
     """
     library = runtime or build_runtime()
     work = folder.resolve()
     home = (workload.cwd or Path.cwd()).resolve()
     try:
         _make_pool(workload, work)
-        with _preloadable(library.shared) as preload:
+        traces_calls = workload.recorder == "syscalls"
+        with _preloadable(library.shared) as shared:
+            preload = "" if traces_calls else shared
             environment = _environment(workload, work, preload)
             if workload.setup is not None:
                 with_its_own = replace(workload, env={**workload.env, **workload.setup_env})
                 variables = _environment(with_its_own, work, preload)
                 _run_setup(workload.setup, work, home, variables, workload.timeout_s)
             copy_tree(work / "pool", work / "first")
-            environment |= _recording_variables(workload, work)
+            variables = _recording_variables(workload, work)
             command = _fill(workload.command, work / "pool")
+            if traces_calls:
+                command = [str(library.syscalls), str(work / "trace.cct"), str(work / "pool"), *command]
+            else:
+                environment |= variables
             end = supervise(
                 *(command, work, home, environment, workload.timeout_s, "stdout", "stderr"),
                 descriptors=workload.descriptors,
@@ -140,9 +147,14 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
     except OSError as error:
         raise _from_os(error, work) from error
     recording = Recording(work, end)
+    if traces_calls:
+        validate.check_permitted(recording, workload.command)
     if workload.must_succeed:
         _require_success(recording, workload)
-    validate.check_trace(recording, workload.command, workload.patterns, home, workload.must_update)
+    if traces_calls:
+        validate.check_calls(recording, workload.command, workload.must_update)
+    else:
+        validate.check_trace(recording, workload.command, workload.patterns, home, workload.must_update)
     return recording
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from crashcheck.runtime.trace_format import (
     CHUNK_HEADER_BYTES,
     HEADER,
     HEADER_BYTES,
+    NAME_KINDS,
     RECORD,
     ChunkKind,
     Kind,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from crashcheck.runtime.record import Recording
 
 _UPDATES = frozenset((Kind.STORE, Kind.WRITE))  # bytes, not only names and sizes
+_CALLS = _UPDATES | {Kind.TRUNCATE, Kind.ALLOCATE, *NAME_KINDS}  # updates by system calls
 _MOST_NAMED = 12
 
 _REASONS = {
@@ -69,6 +71,43 @@ def check_trace(
         raise _nothing(recording, pool_files, notes, instrumented)
 
 
+def check_permitted(recording: Recording, command: Sequence[str]) -> None:
+    """Raise a CrashcheckError if system calls could not be traced at all."""
+    for reason, text in read_notes(recording.trace):
+        if reason in ("ptrace", "seccomp"):
+            raise CrashcheckError(
+                "ptrace-not-permitted",
+                f"the system calls of {' '.join(command)} cannot be traced: {reason}: {text}",
+                "In a container allow it (--cap-add=SYS_PTRACE, or a seccomp profile that permits ptrace); elsewhere "
+                "see /proc/sys/kernel/yama/ptrace_scope, which must be below 3.",
+            )
+        if reason == "failed":
+            raise CrashcheckError(
+                "record-failed", f"the recorder of system calls failed: {text}", "Check that the folder can be read."
+            )
+
+
+def check_calls(recording: Recording, command: Sequence[str], must_update: bool) -> None:
+    """As check_trace, of a trace of system calls."""
+    with open(recording.trace, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if int(np.frombuffer(data[: HEADER.itemsize], HEADER)[0]["status"]) & Status.DISK_FULL:
+            raise CrashcheckError(
+                "record-disk-full",
+                f"no room for the trace {recording.trace}: later events are missing",
+                "Make room (or raise the file-size limit), or give the workload less to do.",
+            )
+        kinds = _kinds(data, _CALLS)
+    if not must_update or kinds & _CALLS:
+        return
+    setuid = [path for reason, path in read_notes(recording.trace) if reason == "setuid"]
+    raise CrashcheckError(
+        "nothing-persistent",
+        f"{' '.join(command)} changed nothing in {recording.pool}"
+        + (f"; it ran {setuid[0]}, a setuid program, without the rights that it expects" if setuid else ""),
+        "Let the command use {pool} for the folder.",
+    )
+
+
 def read_notes(trace: Path) -> list[tuple[str, str]]:
     """Return the recorder's notes as (reason, path), each once, in order."""
     path = Path(f"{trace}.notes")
@@ -79,8 +118,8 @@ def read_notes(trace: Path) -> list[tuple[str, str]]:
     return list(dict.fromkeys(pairs))
 
 
-def _kinds(data: mmap.mmap) -> set[int]:
-    """Return the event kinds that occur, up to the first chunk that has an update."""
+def _kinds(data: mmap.mmap, updates: Set[Kind] = _UPDATES) -> set[int]:
+    """Return the event kinds that occur, up to the first chunk that has one of `updates`."""
     found: set[int] = set()
     at = HEADER_BYTES
     while at + CHUNK_BYTES <= len(data):
@@ -89,7 +128,7 @@ def _kinds(data: mmap.mmap) -> set[int]:
             start = at + CHUNK_HEADER_BYTES
             events = np.frombuffer(data[start : start + int(chunk["used_bytes"])], RECORD)
             found.update(np.unique(events["kind"]).tolist())
-            if found & _UPDATES:
+            if found & updates:
                 return found
         at += CHUNK_BYTES * max(1, int(chunk["chunks"]))
     return found

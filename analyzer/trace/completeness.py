@@ -11,7 +11,7 @@ import numpy as np
 
 from crashcheck.analyzer.trace.reader import Trace, WatchedFile
 from crashcheck.runtime.sparse import extents
-from crashcheck.runtime.trace_format import Kind
+from crashcheck.runtime.trace_format import Kind, Recorder
 
 _BLOCK = 1 << 16
 _UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME)
@@ -77,7 +77,9 @@ def causes(trace: Trace, completeness: Completeness, notes: Sequence[tuple[str, 
     for file in completeness.files:
         where = _where(file)
         if where:
-            out.append(f"{file.path}: {where}: {_cause(file, of_path[file.path], file.path in deleted)}")
+            calls = of_path.get(file.path, called.get(0, set()))
+            linked = trace.recorder == Recorder.LINKED
+            out.append(f"{file.path}: {where}: {_cause(file, calls, file.path in deleted, linked)}")
     return tuple(out)
 
 
@@ -95,11 +97,13 @@ def _where(file: FileCompleteness) -> str:
     return ""
 
 
-def _cause(file: FileCompleteness, called: set[str], written_after_deletion: bool) -> str:
+def _cause(file: FileCompleteness, called: set[str], written_after_deletion: bool, linked: bool) -> str:
     if called:
         return f"{', '.join(sorted(called))} is not modelled"
     if written_after_deletion:
         return "it was written after it was deleted"
+    if not linked:
+        return "another process changed it meanwhile, or a call that the recorder does not know"
     if file.exists != file.replayed_exists:
         return "a process without the recorder, or a system call made directly, changed its name"
     return "written by a library or process that was not built with crashcheck-cc, or by a function without a model"
@@ -112,7 +116,7 @@ def check(trace: Trace, first: Path, final: Path) -> Completeness:
     and time follow the bytes that are there, not the sizes of the files. Bytes that one image lacks because
     its file is shorter count as changed where they are not zero.
     """
-    replays = {number: _Replay(file, first / file.path) for number, file in trace.files.items()}
+    replays = {number: FileReplay(file, first / file.path) for number, file in trace.files.items()}
     events = trace.events
     kinds = np.array([*_UPDATES, Kind.CONTENT], dtype=np.uint8)
     where = np.flatnonzero(np.isin(events["kind"], kinds))
@@ -146,7 +150,7 @@ def check(trace: Trace, first: Path, final: Path) -> Completeness:
     return Completeness(tuple(replay.compare(final / replay.file.path) for replay in ordered))
 
 
-class _Replay:
+class FileReplay:
     """A file as the trace makes it: the first image, cut at `kept`, with changed blocks on top."""
 
     def __init__(self, file: WatchedFile, first: Path) -> None:
@@ -198,7 +202,36 @@ class _Replay:
             self.kept = min(self.kept, size)
         self.size = size
 
-    def compare(self, final: Path) -> FileCompleteness:
+    def zero(self, low: int, high: int) -> None:
+        """Turn a range into zeros; what holds no data is zeros already."""
+        for number in self._with_data(low, high):
+            start = number * _BLOCK
+            within, end = max(low - start, 0), min(high - start, _BLOCK)
+            if within < end:
+                self._block(number)[within:end] = bytes(end - within)
+
+    def move(self, source: int, target: int) -> None:
+        """Move all that is at `source` and behind it to `target`; the size follows in an event of its own."""
+        end = self.size
+        parts = []
+        for number in self._with_data(source, end):
+            low = max(number * _BLOCK, source)
+            block = bytes(self.blocks.get(number) or self.original(number))
+            parts.append((low, block[low - number * _BLOCK : min(end - number * _BLOCK, _BLOCK)]))
+        self.zero(min(source, target), end)
+        for low, data in parts:
+            self.write(low - source + target, data)
+
+    def _with_data(self, low: int, high: int) -> list[int]:
+        """The blocks of a range that may hold other bytes than zeros."""
+        numbers = {number for number in self.blocks if number * _BLOCK < high and (number + 1) * _BLOCK > low}
+        for start, end in self.first.extents():
+            start, end = max(start, low), min(end, high, self.kept)
+            numbers.update(range(start // _BLOCK, -(-end // _BLOCK)) if start < end else ())
+        return sorted(numbers)
+
+    def compare(self, final: Path, path: str = "") -> FileCompleteness:
+        """With the file `final`, which is called `path` in the result (default: as when it was first seen)."""
         after = _Image(final)
         numbers = set(self.blocks)
         for image in (self.first, after):
@@ -222,10 +255,8 @@ class _Replay:
                     ranges[-1] = (ranges[-1][0], low + b)
                 else:
                     ranges.append((low + a, low + b))
-        for image in (self.first, after):
-            image.close()
         return FileCompleteness(
-            self.file.path,
+            path or self.file.path,
             explained,
             unexplained,
             tuple(ranges),
@@ -237,24 +268,22 @@ class _Replay:
 
 
 class _Image:
-    """One file of an image folder, or nothing."""
+    """One file of an image folder, or nothing. It is open only while it is read: a folder may have many files."""
 
     def __init__(self, path: Path | None) -> None:
-        self.handle = -1
-        self.size = 0
         self.exists = path is not None and path.is_file()
-        if path is not None and self.exists:
-            self.handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self.size = os.fstat(self.handle).st_size
+        self.path = path if self.exists else None
+        self.size = path.stat().st_size if path is not None and self.exists else 0
 
     def read(self, low: int, high: int) -> bytes:
-        return os.pread(self.handle, high - low, low) if self.handle >= 0 and high > low else b""
+        if self.path is None or high <= low:
+            return b""
+        with self.path.open("rb", buffering=0) as file:
+            return os.pread(file.fileno(), high - low, low)
 
     def extents(self) -> list[tuple[int, int]]:
         """Ranges that are not holes."""
-        return extents(self.handle, 0, self.size) if self.handle >= 0 else []
-
-    def close(self) -> None:
-        if self.handle >= 0:
-            os.close(self.handle)
-            self.handle = -1
+        if self.path is None:
+            return []
+        with self.path.open("rb", buffering=0) as file:
+            return extents(file.fileno(), 0, self.size)

@@ -379,6 +379,8 @@ def _events(path: Path, raw: NDArray[np.uint8], header: np.void) -> tuple[Events
         records = raw[body : body + chunk.used].view(fmt.RECORD)
         parts[chunk.kind].append((records, chunk.thread, chunk.pid))
     events = _joined(parts[ChunkKind.EVENTS])
+    if int(header["recorder"]) == Recorder.SYSCALLS:
+        _take_threads(events)
     _check_numbers(path, events["seq"])
     return events, _joined(parts[ChunkKind.LOADS])
 
@@ -451,6 +453,18 @@ def _joined(parts: list[_Part]) -> Events:
     if bool(np.any(events["seq"][1:] < events["seq"][:-1])):
         events = events[np.argsort(events["seq"], kind="stable")]
     return events
+
+
+def _take_threads(events: Events) -> None:
+    """In a trace of system calls each record has its thread where others have a struct instance."""
+    starts = events[events["kind"] == Kind.THREAD_START]
+    threads, first = np.unique(starts["aux"], return_index=True)
+    number = events["instance_delta"]
+    if len(threads):
+        at = np.minimum(np.searchsorted(threads, number), len(threads) - 1)
+        events["pid"] = np.where(threads[at] == number, starts["payload"][first][at], 0)
+    events["thread"] = number
+    events["instance_delta"] = fmt.NO_INSTANCE
 
 
 def _check_payloads(path: Path, raw: NDArray[np.uint8], events: Events) -> None:

@@ -3,7 +3,8 @@
  * Two recorders write it. One is linked into programs that crashcheck-cc built (recorder/): a file id represents a path.
  * The other traces the system calls of any program (syscalls/, CC_RECORDER_SYSCALLS): a file id represents an inode, of a
  * file or a directory, which keeps it when its name changes. It lets one update happen at a time, so that the order of
- * their numbers is the order of their effects; syncs are intervals and overlap with anything.
+ * their numbers is the order of their effects; syncs are intervals and overlap with anything. Its chunks of events hold records
+ * of all threads: a record's thread is in its `instance_delta`, and CC_THREAD_START names the process.
  *
  * A trace is one mapped file shared by every thread and process of a recorded run. It is a header
  * page followed by chunks of CC_CHUNK_BYTES; each chunk belongs to one thread (so that recording

@@ -34,6 +34,7 @@ FIRST = ("check", "skip")
 FILE_SYSTEMS = ("ext4", "posix")
 MAPPINGS = ("fixed",)
 MEMORIES = ("persistent", "all")
+RECORDERS = ("linked", "syscalls")
 FAIL_ON = ("none", "note", "warning", "error")
 FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "reopen", "*")
 DEFAULT_SECONDS = 300.0
@@ -64,6 +65,7 @@ class WorkloadConfig:
     operations_file: str = ""  # one operation per line; {ops} in commands
     operations: tuple[str, ...] = ()  # functions whose outermost calls are operations
     operation_pairs: tuple[tuple[str, str], ...] = ()  # functions that begin an operation, and those that end it
+    recorder: str = "linked"  # in the program, by crashcheck-cc; "syscalls": traces the calls of any program
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,7 @@ def parse(text: str, path: Path) -> Config:
 
     build = section("build", ("command",))
     setup = section("setup", ("command", "env"))
-    workload = section("workload", ("command", "env", "timeout_s", "operations_file", "operations"))
+    workload = section("workload", ("command", "env", "timeout_s", "operations_file", "operations", "recorder"))
     pool = section("pool", ("files",))
     check = section("check", ("command", "oracle", "first", "timeout_s", "memory_mib", "file_mib", "env", "outputs"))
     model = section("model", ("name", "tear", "files"))
@@ -235,6 +237,7 @@ def parse(text: str, path: Path) -> Config:
             workload.seconds("timeout_s", 60.0),
             workload.text("operations_file"),
             *workload.functions_and_pairs("operations"),
+            recorder=workload.choice("recorder", RECORDERS, "linked"),
         ),
         pool=PoolConfig(pool.patterns("files")),
         check=CheckConfig(

@@ -21,6 +21,7 @@ from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.completeness import check as check_completeness
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
+from crashcheck.analyzer.trace.replay import check as check_replay
 from crashcheck.checker.findings.provenance import TraceProvenance
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.oracles import prepare
@@ -31,7 +32,7 @@ from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.record import ProcessEnd, Recording, Workload, record, supervise, tail
-from crashcheck.runtime.trace_format import Kind
+from crashcheck.runtime.trace_format import Kind, Recorder
 
 READS_SHARE = 0.5  # of the budget's seconds: recording what the check reads takes no more than this
 _READS_FOLDER = "reads"  # in a recording's folder, while the check is recorded
@@ -152,6 +153,7 @@ def workload_in(config: Config, folder: Path, number: int = 1) -> Workload:
         loads=needs_loads(config),
         memory=config.record.memory,
         descriptors=config.check.descriptors,
+        recorder=config.workload.recorder,
     )
 
 
@@ -212,7 +214,8 @@ def read_recording(config: Config, recording: Recording, program: Command | None
     """
     trace = read_trace(recording.trace)
     facts = ProgramFacts.load(modules(trace, program or config.workload.command, config.folder))
-    completeness = check_completeness(trace, recording.first, recording.pool)
+    check_names = trace.recorder == Recorder.SYSCALLS
+    completeness = (check_replay if check_names else check_completeness)(trace, recording.first, recording.pool)
     graph = build_graph(trace, config.model.name, Options(config.model.tear, config.model.files))
     space = StateSpace(graph)
     subject = Subject(

@@ -234,6 +234,8 @@ class TraceBuilder:
             owners: dict[tuple[int, int], list[dict[str, int]]] = {}
             for thread, pid, fields in all_records:
                 owners.setdefault((thread, pid), []).append(fields)
+            if self.recorder == Recorder.SYSCALLS:
+                owners = self._mixed() if kind == ChunkKind.EVENTS else {}
             for (thread, pid), fields_list in owners.items():
                 for start in range(0, len(fields_list), per_chunk):
                     part = fields_list[start : start + per_chunk]
@@ -258,6 +260,10 @@ class TraceBuilder:
         header["main_pid"] = 100
         header["recorder"] = self.recorder
         return header.tobytes().ljust(fmt.HEADER_BYTES, b"\0") + bytes(body)
+
+    def _mixed(self) -> dict[tuple[int, int], list[dict[str, int]]]:
+        """Records of all threads in one chunk, as the recorder of system calls writes them."""
+        return {(0, 0): [fields | {"instance_delta": thread} for thread, _, fields in self.records]}
 
     def _load_records(self) -> list[tuple[int, int, dict[str, int]]]:
         """Loads with the units, stacks and threads that they need; these are called what events call them."""
@@ -315,6 +321,7 @@ class CallsBuilder(TraceBuilder):
     def __init__(self, path: Path, first: Mapping[str, bytes | None] | None = None) -> None:
         super().__init__(path)
         self.recorder = Recorder.SYSCALLS
+        self.starts: set[int] = set()
         self.inode("", _FOLDER, existed=True)
         for name, content in (first or {}).items():
             if name.endswith("/"):
@@ -400,6 +407,12 @@ class CallsBuilder(TraceBuilder):
         self._sites += 1
         self._record(Kind.SITE_DEF, site=site, aux=modules[module], offset=offset)
         return site
+
+    def _record(self, kind: Kind, data: bytes | None = None, **fields: int) -> int:
+        if self.current_thread not in self.starts:
+            self.starts.add(self.current_thread)
+            super()._record(Kind.THREAD_START, aux=self.current_thread, payload=self.pid)
+        return super()._record(kind, data, **fields)
 
     def _file(self, file: str) -> int:
         return self.files[file]

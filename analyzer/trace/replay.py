@@ -1,0 +1,106 @@
+"""Replays all recorded system calls onto the first image, and compares names and bytes with the final one."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+
+from crashcheck.analyzer.trace import calls
+from crashcheck.analyzer.trace.calls import Allocate, Names
+from crashcheck.analyzer.trace.completeness import Completeness, FileCompleteness, FileReplay
+from crashcheck.analyzer.trace.reader import Inode, Trace
+from crashcheck.runtime.trace_format import NAME_KINDS, Kind
+
+_CONTENT = (Kind.WRITE, Kind.STORE, Kind.CONTENT)
+_KINDS = np.array([*_CONTENT, Kind.TRUNCATE, Kind.ALLOCATE, *NAME_KINDS], dtype=np.uint8)
+
+
+def replay(trace: Trace, first: Path) -> tuple[dict[str, int], dict[int, FileReplay], dict[int, str]]:
+    """(inode by path, content by inode, target by inode of symbolic links) after the last event."""
+    names = Names.first(trace)
+    contents = {number: FileReplay(file, first / file.path) for number, file in trace.files.items()}
+    targets = {
+        inode.id: os.readlink(first / inode.paths[0])
+        for inode in trace.inodes.values()
+        if inode.is_symlink and inode.existed
+    }
+    events = trace.events
+    for index in np.flatnonzero(np.isin(events["kind"], _KINDS)).tolist():
+        event = events[index]
+        kind, inode = int(event["kind"]), int(event["file"])
+        if kind in NAME_KINDS:
+            change = calls.name_event(trace, index)
+            names.apply(change)
+            if isinstance(change, calls.Symlink):
+                targets[change.inode] = change.target
+            continue
+        content, offset = contents[inode], int(event["offset"])
+        if kind == Kind.TRUNCATE:
+            content.truncate(offset)
+        elif kind == Kind.ALLOCATE:
+            _allocate(content, offset, int(event["payload"]), int(event["aux"]))
+        else:
+            data = trace.data(index)
+            content.write(offset, data)
+            if kind == Kind.WRITE and data:
+                content.size = max(content.size, offset + len(data))
+    return names.paths(), contents, targets
+
+
+def _allocate(content: FileReplay, offset: int, size: int, mode: int) -> None:
+    if mode & (Allocate.PUNCH_HOLE | Allocate.ZERO_RANGE):
+        content.zero(offset, min(offset + size, content.size))
+    elif mode & Allocate.COLLAPSE_RANGE:
+        content.move(offset + size, offset)
+    elif mode & Allocate.INSERT_RANGE:
+        content.move(offset, offset + size)
+
+
+def check(trace: Trace, first: Path, final: Path) -> Completeness:
+    """Compare every name below `final`, and the bytes of every file, with the replay onto `first`."""
+    paths, contents, targets = replay(trace, first)
+    found = sorted({*paths, *_below(final)}, key=os.fsencode)
+    return Completeness(tuple(_compare(trace, final, path, paths.get(path), contents, targets) for path in found))
+
+
+def _below(folder: Path) -> list[str]:
+    out = []
+    todo = [""]
+    while todo:
+        prefix = todo.pop()
+        with os.scandir(folder / prefix) as entries:
+            for entry in entries:
+                out.append(prefix + entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(f"{prefix}{entry.name}/")
+    return out
+
+
+def _compare(
+    trace: Trace,
+    final: Path,
+    path: str,
+    number: int | None,
+    contents: dict[int, FileReplay],
+    targets: dict[int, str],
+) -> FileCompleteness:
+    there = final / path
+    inode = trace.inodes[number] if number is not None else None
+    same_type = inode is not None and os.path.lexists(there) and _type(inode) == stat.S_IFMT(there.lstat().st_mode)
+    if inode is None or not same_type:
+        return FileCompleteness(path, 0, 0, (), os.path.lexists(there), inode is not None, 0, 0)
+    if inode.is_file:
+        contents[inode.id].exists = True  # it has a name
+        return contents[inode.id].compare(there, path)
+    wrong: tuple[tuple[int, int], ...] = ()
+    if inode.is_symlink:
+        target = os.readlink(there)
+        wrong = ((0, len(os.fsencode(target))),) if target != targets[inode.id] else ()
+    return FileCompleteness(path, 0, sum(high - low for low, high in wrong), wrong, True, True, 0, 0)
+
+
+def _type(inode: Inode) -> int:
+    return stat.S_IFMT(inode.mode)

@@ -1,0 +1,168 @@
+/* What the parts of the recorder of system calls share. It is a program of its own, with one thread: it runs a command, stops
+ * each thread of it at calls that concern files (filter.c), and writes what they did into a trace (trace_format.h).
+ *
+ * From the lowest part to the highest:
+ *   trace_file    chunks and records
+ *   inodes        ids of inodes, and the names of the watched folder
+ *   tracees       threads and processes, their memory, descriptors and paths
+ *   stacks        where a call was made
+ *   mappings      shared mappings of watched files, and what was stored through them
+ *   outputs       what the outside world sees
+ *   content, names, syncs   one function per group of calls, before it and after it
+ *   filter        which calls stop
+ *   calls         the table of calls
+ *   record        main
+ */
+#ifndef CRASHCHECK_SYSCALLS_RECORDER_H
+#define CRASHCHECK_SYSCALLS_RECORDER_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "trace_format.h"
+
+#define PATH_ROOM (PATH_MAX + 64)
+
+struct tracee;
+
+/* trace_file.c */
+void trace_open(const char *path);
+void trace_close(void);
+void trace_status(uint32_t bit);
+struct cc_trace_header *trace_header(void);
+uint64_t trace_event(struct tracee *thread, struct cc_event event); /* returns its number */
+uint64_t trace_bytes(struct tracee *thread, struct cc_event event, const void *head, size_t head_size, const void *bytes, size_t size);
+char *trace_room(uint64_t size, uint64_t *at); /* room for a payload; NULL: the disk is full */
+void trace_note(const char *reason, const char *text);
+void trace_note_path(const char *path); /* where notes go */
+_Noreturn void die(const char *what);
+
+/* inodes.c */
+struct shadow;
+struct inode {
+    dev_t device;
+    ino_t number;
+    uint32_t id;
+    mode_t mode;
+    uint32_t links;     /* names inside the folder */
+    const struct name *own; /* the latest of them; a directory's only one */
+    bool gone;          /* it had names, and lost the last: its number may be used again */
+    uint32_t mappings;  /* that may store to it */
+    struct shadow *shadow;
+};
+void inodes_scan(int folder);                                   /* ids for all that is in the watched folder */
+struct inode *inode_of(const struct stat *state);               /* NULL: not watched */
+struct inode *inode_at(uint32_t id);
+struct inode *inode_new(struct tracee *thread, const struct stat *state, bool existed, const char *path);
+const char *inode_path(uint32_t folder, const char *name);      /* relative to the watched folder; in a static buffer */
+uint32_t name_get(uint32_t folder, const char *name);           /* 0: none */
+void name_set(uint32_t folder, const char *name, uint32_t inode);
+void name_remove(uint32_t folder, const char *name);
+dev_t inodes_device(void);                                      /* of the watched folder */
+uint32_t inodes_count(void);
+
+/* tracees.c */
+struct mapping {
+    uint64_t start, end, offset;
+    uint32_t inode;
+};
+struct process {
+    pid_t pid;
+    int pidfd;
+    uint32_t threads;
+    size_t mapping_count;
+    struct mapping *mappings;
+    bool noted;         /* a call that is not modelled was */
+    struct code *code;  /* stacks.c: what is executable in it */
+    struct process *next;
+};
+struct place {          /* a path of the program */
+    int base;           /* where it starts: AT_FDCWD, or a descriptor of ours */
+    char path[PATH_ROOM];
+    char name[NAME_MAX + 1]; /* its last part */
+    uint32_t folder;    /* id of the directory of that, 0: not watched */
+};
+struct call {
+    long number;
+    uint64_t argument[6];
+    long result;
+    int fd;             /* ours: the file of the call, or -1 */
+    int other;          /* ours: another one, or -1 */
+    int flags;          /* of fd */
+    uint32_t inode;
+    uint64_t offset;    /* or a number that the call's functions keep */
+    uint64_t size;
+    struct place from, to;
+};
+struct tracee {
+    pid_t tid;
+    uint32_t thread;    /* in the trace; 0: it has recorded nothing */
+    struct process *process;
+    bool in_call;       /* it will stop when the call returns */
+    bool waiting;       /* for another thread's update to end */
+    bool located;       /* site and stack are those of this call */
+    uint32_t site, stack;
+    uint64_t ip, sp, bp;
+    struct call call;
+    struct tracee *next, *next_waiting;
+};
+struct tracee *tracee_of(pid_t tid); /* made where it is not known */
+struct tracee *tracee_known(pid_t tid);
+void tracee_forget(struct tracee *thread);
+struct tracee *tracee_any(void);
+size_t memory_read(struct tracee *thread, uint64_t address, void *to, size_t size); /* how many bytes could be read */
+bool memory_path(struct tracee *thread, uint64_t address, char *to);                /* to: PATH_ROOM bytes */
+int descriptor_of(struct tracee *thread, int number);                               /* a duplicate of the program's, or -1 */
+bool place_of(struct tracee *thread, int folder, uint64_t address, struct place *place);
+bool place_stat(const struct place *place, struct stat *state, bool follow);
+void place_end(struct place *place);
+void call_end(struct tracee *thread);                                               /* closes what the call keeps open */
+
+/* stacks.c */
+void stack_locate(struct tracee *thread);
+void stack_forget(struct process *process); /* its mappings have changed */
+
+/* mappings.c */
+void mappings_compare(struct tracee *thread, struct inode *inode);
+void mappings_compare_all(struct tracee *thread);
+void mappings_refresh(struct inode *inode, uint64_t offset, uint64_t size); /* a call wrote there */
+void mappings_inherit(struct process *child, const struct process *parent);
+void mappings_end(struct tracee *thread, struct process *process);
+
+/* outputs.c */
+void outputs_start(void);
+int output_kind(int fd, const struct stat *state); /* enum cc_output_kind, or -1 */
+void output_record(struct tracee *thread, int kind, uint64_t size, const void *bytes, size_t shown);
+
+/* A call stops the program before it and, if that function asks for it, after it. */
+enum then {
+    SKIP,   /* it concerns nothing that is watched */
+    LEAVE,  /* stop after it */
+    UPDATE, /* stop after it; no other update until then */
+};
+struct handler {
+    enum then (*enter)(struct tracee *thread);
+    void (*leave)(struct tracee *thread);
+    bool anytime;       /* it need not wait for an update of another thread */
+};
+extern const struct handler content_write, content_range, content_clone, content_truncate, content_ftruncate, content_allocate;
+extern const struct handler name_open, name_make, name_link, name_symlink, name_unlink, name_rename, name_bind;
+extern const struct handler map_map, map_unmap, map_move, map_sync;
+extern const struct handler sync_file, sync_all;
+extern const struct handler output_send, output_pair, call_unmodelled;
+void content_arrive(struct tracee *thread, int fd, struct inode *inode, uint64_t size); /* CC_CONTENT of a file from outside */
+void content_read(struct tracee *thread, int fd, struct inode *inode, uint64_t offset, uint64_t size); /* CC_WRITE of what is there now */
+void write_synced(struct tracee *thread, uint32_t inode, uint64_t offset, uint64_t size, int flags); /* O_SYNC, O_DSYNC */
+
+/* calls.c */
+const struct handler *handler_of(long number);
+
+/* filter.c */
+#define FILTER_FOREIGN 1 /* data of a stop: the call is not one of x86-64 */
+bool filter_install(void);
+
+#endif

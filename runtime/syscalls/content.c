@@ -1,0 +1,314 @@
+/* Calls that change what a file holds: writes, copies inside the kernel, truncation and fallocate. */
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "syscalls/recorder.h"
+
+#define LONGEST 0x7ffff000u /* of one write, as in the kernel */
+
+/* The file behind the descriptor: watched (its id in call->inode), or one whose output is seen (call->offset is the kind). */
+static enum then file_enter(struct tracee *thread, int number, bool outputs)
+{
+    struct call *call = &thread->call;
+    struct stat state;
+    call->inode = 0;
+    call->fd = descriptor_of(thread, number);
+    if (call->fd < 0 || fstat(call->fd, &state) != 0)
+        return SKIP;
+    struct inode *inode = S_ISREG(state.st_mode) ? inode_of(&state) : NULL;
+    if (inode) {
+        call->inode = inode->id;
+        call->flags = fcntl(call->fd, F_GETFL);
+        call->size = (uint64_t)state.st_size;
+        if (inode->shadow) {
+            stack_locate(thread);
+            mappings_compare(thread, inode);
+        }
+        return UPDATE;
+    }
+    int kind = outputs ? output_kind(call->fd, &state) : -1;
+    call->offset = (uint64_t)kind;
+    return kind < 0 ? SKIP : LEAVE;
+}
+
+void write_synced(struct tracee *thread, uint32_t inode, uint64_t offset, uint64_t size, int flags)
+{
+    uint32_t kind = (flags & O_SYNC) == O_SYNC ? CC_OSYNC : flags & O_DSYNC ? CC_ODSYNC : 0;
+    if (!kind)
+        return;
+    struct cc_event event = {.kind = CC_SYNC_BEGIN, .aux = kind, .file = inode, .offset = offset, .size = (uint32_t)size};
+    event.payload = trace_event(thread, event);
+    event.kind = CC_SYNC_END;
+    trace_event(thread, event);
+}
+
+/* Reads the first `size` bytes that the call's iovecs (or its buffer) hold. */
+static size_t gather(struct tracee *thread, bool vectored, char *to, size_t size)
+{
+    const struct call *call = &thread->call;
+    if (!vectored)
+        return memory_read(thread, call->argument[1], to, size);
+    struct iovec parts[64];
+    size_t done = 0;
+    for (uint64_t at = 0; at < call->argument[2] && done < size; at++) {
+        if (at % 64 == 0) {
+            uint64_t many = call->argument[2] - at < 64 ? call->argument[2] - at : 64;
+            if (memory_read(thread, call->argument[1] + at * sizeof *parts, parts, many * sizeof *parts) != many * sizeof *parts)
+                break;
+        }
+        size_t part = parts[at % 64].iov_len < size - done ? parts[at % 64].iov_len : size - done;
+        if (memory_read(thread, (uintptr_t)parts[at % 64].iov_base, to + done, part) != part)
+            break;
+        done += part;
+    }
+    return done;
+}
+
+static bool vectored(long number)
+{
+    return number == SYS_writev || number == SYS_pwritev || number == SYS_pwritev2;
+}
+
+static enum then write_enter(struct tracee *thread)
+{
+    return file_enter(thread, (int)thread->call.argument[0], true);
+}
+
+static void write_leave(struct tracee *thread)
+{
+    struct call *call = &thread->call;
+    if (call->result <= 0)
+        return;
+    size_t size = (size_t)call->result;
+    stack_locate(thread);
+    if (!call->inode) {
+        char shown[CC_OUTPUT_BYTES];
+        size_t got = gather(thread, vectored(call->number), shown, size < sizeof shown ? size : sizeof shown);
+        output_record(thread, (int)call->offset, size, shown, got);
+        return;
+    }
+    uint64_t rwf = call->number == SYS_pwritev2 ? call->argument[5] : 0;
+    bool append = call->flags & O_APPEND || rwf & RWF_APPEND;
+    bool at_position = call->number == SYS_write || call->number == SYS_writev ||
+                       (call->number == SYS_pwritev2 && (int64_t)call->argument[3] == -1);
+    uint64_t offset = call->argument[3];
+    struct stat state;
+    if (at_position)
+        offset = (uint64_t)lseek(call->fd, 0, SEEK_CUR) - size;
+    else if (append && fstat(call->fd, &state) == 0)
+        offset = (uint64_t)state.st_size - size;
+    struct cc_event event = {.kind = CC_WRITE,
+                             .file = call->inode,
+                             .offset = offset,
+                             .size = (uint32_t)size,
+                             .flags = (uint8_t)((append ? CC_WRITE_APPEND : 0) | (call->flags & O_DIRECT ? CC_WRITE_DIRECT : 0))};
+    char *room = size <= sizeof event.payload ? (char *)&event.payload : trace_room(size, &event.payload);
+    if (!room)
+        return;
+    size_t got = gather(thread, vectored(call->number), room, size);
+    if (got < size) { /* the thread was killed, or changed its memory meanwhile: the file has the bytes */
+        int fd = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        char own[16];
+        snprintf(own, sizeof own, "%d", call->fd);
+        int readable = openat(fd, own, O_RDONLY | O_CLOEXEC);
+        if (pread(readable, room, size, (off_t)offset) != (ssize_t)size)
+            trace_note("unread", "the bytes of a write");
+        close(readable);
+        close(fd);
+    }
+    trace_event(thread, event);
+    mappings_refresh(inode_at(call->inode), offset, size);
+    int flags = call->flags | (rwf & RWF_SYNC ? O_SYNC : rwf & RWF_DSYNC ? O_DSYNC : 0);
+    write_synced(thread, call->inode, offset, size, flags);
+}
+
+/* Records what is in a range now, as writes or as content that came from outside. */
+static void record_range(struct tracee *thread, uint8_t kind, int fd, struct inode *inode, uint64_t offset, uint64_t size)
+{
+    uint64_t end = offset + size, at = offset;
+    while (at < end) {
+        off_t data = lseek(fd, (off_t)at, SEEK_DATA);
+        uint64_t from = data < 0 || (uint64_t)data > end ? end : (uint64_t)data;
+        if (from > at && kind == CC_WRITE) {
+            struct cc_event hole = {.kind = CC_ALLOCATE, .file = inode->id, .offset = at, .payload = from - at};
+            hole.aux = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+            trace_event(thread, hole);
+        }
+        if (from == end)
+            return;
+        off_t hole = lseek(fd, (off_t)from, SEEK_HOLE);
+        uint64_t stop = hole < 0 || (uint64_t)hole > end ? end : (uint64_t)hole;
+        for (at = from; at < stop;) {
+            uint64_t part = stop - at < LONGEST ? stop - at : LONGEST;
+            struct cc_event event = {.kind = kind, .file = inode->id, .offset = at, .size = (uint32_t)part};
+            char *room = part <= sizeof event.payload ? (char *)&event.payload : trace_room(part, &event.payload);
+            if (!room || pread(fd, room, part, (off_t)at) != (ssize_t)part)
+                return;
+            trace_event(thread, event);
+            at += part;
+        }
+    }
+}
+
+static int readable(int fd)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+void content_arrive(struct tracee *thread, int fd, struct inode *inode, uint64_t size)
+{
+    trace_event(thread, (struct cc_event){.kind = CC_TRUNCATE, .file = inode->id, .offset = size});
+    record_range(thread, CC_CONTENT, fd, inode, 0, size);
+}
+
+void content_read(struct tracee *thread, int fd, struct inode *inode, uint64_t offset, uint64_t size)
+{
+    struct stat state;
+    int own = readable(fd);
+    if (own < 0 || fstat(own, &state) != 0) {
+        trace_bytes(thread, (struct cc_event){.kind = CC_UNMODELLED, .file = inode->id}, NULL, 0, "unreadable copy", 15);
+    } else {
+        /* only a hole at the end shows no size by its bytes */
+        uint64_t end = offset + size;
+        off_t data = lseek(own, (off_t)(end - 1), SEEK_DATA);
+        if (data < 0 || (uint64_t)data >= end)
+            trace_event(thread, (struct cc_event){.kind = CC_TRUNCATE, .file = inode->id, .offset = (uint64_t)state.st_size});
+        record_range(thread, CC_WRITE, own, inode, offset, size);
+        mappings_refresh(inode, offset, size);
+    }
+    if (own >= 0)
+        close(own);
+}
+
+/* sendfile, splice, copy_file_range: the bytes are those that the target holds afterwards. */
+static enum then range_enter(struct tracee *thread)
+{
+    struct call *call = &thread->call;
+    bool to_first = call->number == SYS_sendfile;
+    int from = (int)call->argument[to_first ? 1 : 0], to = (int)call->argument[to_first ? 0 : 2];
+    enum then then = file_enter(thread, to, true);
+    if (then != UPDATE)
+        return then;
+    if (!to_first && call->argument[3] &&
+        memory_read(thread, call->argument[3], &call->offset, sizeof call->offset) != sizeof call->offset)
+        return SKIP;
+    struct stat state;
+    call->other = descriptor_of(thread, from);
+    if (call->other < 0 || fstat(call->other, &state) != 0)
+        return SKIP;
+    return S_ISREG(state.st_mode) ? UPDATE : LEAVE; /* a pipe may have nothing to read for long */
+}
+
+static void range_leave(struct tracee *thread)
+{
+    struct call *call = &thread->call;
+    if (call->result <= 0)
+        return;
+    uint64_t size = (uint64_t)call->result;
+    stack_locate(thread);
+    if (!call->inode) {
+        output_record(thread, (int)call->offset, size, NULL, 0);
+        return;
+    }
+    bool at_position = call->number == SYS_sendfile || !call->argument[3];
+    uint64_t offset = at_position ? (uint64_t)lseek(call->fd, 0, SEEK_CUR) - size : call->offset;
+    content_read(thread, call->fd, inode_at(call->inode), offset, size);
+    write_synced(thread, call->inode, offset, size, call->flags);
+}
+
+/* FICLONE and FICLONERANGE: the target shares blocks with the source. */
+static enum then clone_enter(struct tracee *thread)
+{
+    struct call *call = &thread->call;
+    struct file_clone_range range = {.src_fd = (int)call->argument[2]};
+    struct stat state;
+    if (file_enter(thread, (int)call->argument[0], false) != UPDATE)
+        return SKIP;
+    if ((uint32_t)call->argument[1] == (uint32_t)FICLONERANGE &&
+        memory_read(thread, call->argument[2], &range, sizeof range) != sizeof range)
+        return SKIP;
+    call->other = descriptor_of(thread, (int)range.src_fd);
+    if (call->other < 0 || fstat(call->other, &state) != 0)
+        return SKIP;
+    call->offset = range.dest_offset;
+    call->size = range.src_length ? range.src_length : (uint64_t)state.st_size - range.src_offset;
+    return UPDATE;
+}
+
+static void clone_leave(struct tracee *thread)
+{
+    struct call *call = &thread->call;
+    if (call->result != 0 || !call->size)
+        return;
+    stack_locate(thread);
+    content_read(thread, call->fd, inode_at(call->inode), call->offset, call->size);
+}
+
+static void resized(struct tracee *thread, uint64_t size)
+{
+    uint32_t inode = thread->call.inode;
+    trace_event(thread, (struct cc_event){.kind = CC_TRUNCATE, .file = inode, .offset = size});
+    mappings_refresh(inode_at(inode), 0, 0);
+}
+
+static enum then truncate_enter(struct tracee *thread)
+{
+    struct call *call = &thread->call;
+    struct stat state;
+    if (!place_of(thread, AT_FDCWD, call->argument[0], &call->from) || !place_stat(&call->from, &state, true))
+        return SKIP;
+    struct inode *inode = inode_of(&state);
+    if (!inode || !S_ISREG(state.st_mode))
+        return SKIP;
+    call->inode = inode->id;
+    stack_locate(thread);
+    mappings_compare(thread, inode);
+    return UPDATE;
+}
+
+static enum then ftruncate_enter(struct tracee *thread)
+{
+    return file_enter(thread, (int)thread->call.argument[0], false);
+}
+
+static void truncate_leave(struct tracee *thread)
+{
+    if (thread->call.result != 0)
+        return;
+    stack_locate(thread);
+    resized(thread, thread->call.argument[1]);
+}
+
+static void allocate_leave(struct tracee *thread)
+{
+    struct call *call = &thread->call;
+    struct stat state;
+    if (call->result != 0)
+        return;
+    stack_locate(thread);
+    uint64_t before = call->size, low = call->argument[2], size = call->argument[3];
+    struct cc_event event = {
+        .kind = CC_ALLOCATE, .file = call->inode, .aux = (uint32_t)call->argument[1], .offset = low, .payload = size};
+    trace_event(thread, event);
+    bool moves = call->argument[1] & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE);
+    mappings_refresh(inode_at(call->inode), low, moves ? UINT64_MAX / 2 : size);
+    if (fstat(call->fd, &state) == 0 && (uint64_t)state.st_size != before)
+        resized(thread, (uint64_t)state.st_size);
+}
+
+const struct handler content_write = {write_enter, write_leave, false};
+const struct handler content_range = {range_enter, range_leave, false};
+const struct handler content_clone = {clone_enter, clone_leave, false};
+const struct handler content_truncate = {truncate_enter, truncate_leave, false};
+const struct handler content_ftruncate = {ftruncate_enter, truncate_leave, false};
+const struct handler content_allocate = {ftruncate_enter, allocate_leave, false};

@@ -1,0 +1,101 @@
+/* The seccomp filter: only calls in the table stop, and of those that are frequent only what may concern a file's content. */
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/fs.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "syscalls/recorder.h"
+
+#define LAST_CALL 511
+#define MOST 2048
+
+static struct sock_filter program[MOST];
+static unsigned short length;
+
+static void add(uint16_t code, uint32_t value, uint8_t yes, uint8_t no)
+{
+    program[length++] = (struct sock_filter)BPF_JUMP(code, value, yes, no);
+}
+
+static void load(size_t offset)
+{
+    program[length++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset);
+}
+
+static void load_argument(unsigned which)
+{
+    load(offsetof(struct seccomp_data, args) + 8 * which); /* its low half */
+}
+
+static void end(uint32_t action)
+{
+    program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action);
+}
+
+/* The next instructions, `many` of them, are only for this call. */
+static void only(long call, uint8_t many)
+{
+    add(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, many);
+}
+
+static void stop_where_any_bit(long call, unsigned argument, uint32_t bits)
+{
+    only(call, 4);
+    load_argument(argument);
+    add(BPF_JMP | BPF_JSET | BPF_K, bits, 0, 1);
+    end(SECCOMP_RET_TRACE);
+    end(SECCOMP_RET_ALLOW);
+}
+
+static void build(void)
+{
+    load(offsetof(struct seccomp_data, arch));
+    add(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
+    end(SECCOMP_RET_TRACE | FILTER_FOREIGN);
+    load(offsetof(struct seccomp_data, nr));
+    add(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1); /* x32 */
+    end(SECCOMP_RET_TRACE | FILTER_FOREIGN);
+    stop_where_any_bit(SYS_open, 1, O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY));
+    stop_where_any_bit(SYS_openat, 2, O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY));
+    only(SYS_mmap, 9); /* shared or executable, of a file */
+    load_argument(4);
+    add(BPF_JMP | BPF_JEQ | BPF_K, UINT32_MAX, 6, 0);
+    load_argument(3);
+    add(BPF_JMP | BPF_JSET | BPF_K, MAP_SHARED, 3, 0);
+    load_argument(2);
+    add(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0);
+    end(SECCOMP_RET_ALLOW);
+    end(SECCOMP_RET_TRACE);
+    end(SECCOMP_RET_ALLOW);
+    only(SYS_ioctl, 5);
+    load_argument(1);
+    add(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)FICLONE, 1, 0);
+    add(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)FICLONERANGE, 0, 1);
+    end(SECCOMP_RET_TRACE);
+    end(SECCOMP_RET_ALLOW);
+    for (long call = 0; call <= LAST_CALL; call++) {
+        bool done = call == SYS_open || call == SYS_openat || call == SYS_mmap || call == SYS_ioctl;
+        if (!handler_of(call) || done)
+            continue;
+        only(call, 1);
+        end(SECCOMP_RET_TRACE);
+    }
+    end(SECCOMP_RET_ALLOW);
+}
+
+bool filter_install(void)
+{
+    build();
+    struct sock_fprog whole = {length, program};
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &whole) == 0)
+        return true;
+    /* without privileges only for programs that can gain none */
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &whole) == 0;
+}

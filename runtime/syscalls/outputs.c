@@ -1,0 +1,130 @@
+/* What the world outside of the watched folder sees: output to terminals, pipes and sockets. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "syscalls/recorder.h"
+
+#define PAIRS 256u
+
+static struct stat standard[3];   /* what the command finds as its descriptors 0, 1 and 2 */
+static dev_t pipes;               /* the device of pipes without a name */
+static ino_t pairs[PAIRS];        /* sockets of the latest socketpair calls: they lead from the program to itself */
+static uint32_t pair_count;
+static uint64_t stdout_bytes;
+
+void outputs_start(void)
+{
+    int ends[2];
+    struct stat state;
+    for (int fd = 0; fd < 3; fd++)
+        if (fstat(fd, &standard[fd]) != 0)
+            standard[fd].st_ino = 0;
+    if (pipe2(ends, O_CLOEXEC) == 0) {
+        if (fstat(ends[0], &state) == 0)
+            pipes = state.st_dev;
+        close(ends[0]);
+        close(ends[1]);
+    }
+}
+
+static bool same(const struct stat *left, const struct stat *right)
+{
+    return left->st_ino == right->st_ino && left->st_dev == right->st_dev && right->st_ino;
+}
+
+int output_kind(int fd, const struct stat *state)
+{
+    bool null = S_ISCHR(state->st_mode) && major(state->st_rdev) == 1;
+    if (same(state, &standard[1]) && !null)
+        return CC_OUTPUT_STDOUT;
+    if (same(state, &standard[2]) && !null)
+        return CC_OUTPUT_STDERR;
+    if (S_ISCHR(state->st_mode)) {
+        unsigned kind = major(state->st_rdev);
+        return kind == 4 || kind == 5 || (kind >= 136 && kind <= 143) ? CC_OUTPUT_TERMINAL : -1;
+    }
+    if (S_ISFIFO(state->st_mode)) /* a pipe that the program made leads to itself */
+        return state->st_dev != pipes || same(state, &standard[0]) ? CC_OUTPUT_PIPE : -1;
+    if (S_ISSOCK(state->st_mode)) {
+        int domain = 0;
+        socklen_t size = sizeof domain;
+        getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size);
+        for (uint32_t i = 0; i < PAIRS && i < pair_count; i++)
+            if (pairs[i] == state->st_ino)
+                return -1;
+        return domain == AF_INET || domain == AF_INET6 || domain == AF_UNIX ? CC_OUTPUT_SOCKET : -1;
+    }
+    return -1;
+}
+
+void output_record(struct tracee *thread, int kind, uint64_t size, const void *bytes, size_t shown)
+{
+    mappings_compare_all(thread);
+    if (kind == CC_OUTPUT_STDOUT) {
+        stdout_bytes += size;
+        shown = 0;
+    }
+    struct cc_event event = {.kind = CC_OUTPUT, .aux = (uint32_t)kind, .offset = stdout_bytes};
+    trace_bytes(thread, event, NULL, 0, bytes, shown < CC_OUTPUT_BYTES ? shown : CC_OUTPUT_BYTES);
+}
+
+static enum then send_enter(struct tracee *thread)
+{
+    struct call *call = &thread->call;
+    struct stat state;
+    call->fd = descriptor_of(thread, (int)call->argument[0]);
+    if (call->fd < 0 || fstat(call->fd, &state) != 0)
+        return SKIP;
+    int kind = output_kind(call->fd, &state);
+    call->offset = (uint64_t)kind;
+    return kind < 0 ? SKIP : LEAVE;
+}
+
+static void send_leave(struct tracee *thread)
+{
+    struct call *call = &thread->call;
+    struct msghdr message;
+    struct iovec part;
+    char shown[CC_OUTPUT_BYTES];
+    uint64_t address = call->argument[1], size = call->argument[2];
+    if (call->result <= 0)
+        return;
+    if (call->number != 44) { /* sendmsg; sendmmsg's first message begins the same way */
+        if (memory_read(thread, address, &message, sizeof message) != sizeof message || !message.msg_iovlen ||
+            memory_read(thread, (uintptr_t)message.msg_iov, &part, sizeof part) != sizeof part)
+            return;
+        address = (uintptr_t)part.iov_base;
+        size = part.iov_len;
+    }
+    stack_locate(thread);
+    size_t got = memory_read(thread, address, shown, size < sizeof shown ? size : sizeof shown);
+    output_record(thread, (int)call->offset, (uint64_t)call->result, shown, got);
+}
+
+static enum then pair_enter(struct tracee *thread)
+{
+    (void)thread;
+    return LEAVE;
+}
+
+static void pair_leave(struct tracee *thread)
+{
+    int ends[2];
+    if (thread->call.result != 0 || memory_read(thread, thread->call.argument[3], ends, sizeof ends) != sizeof ends)
+        return;
+    for (int i = 0; i < 2; i++) {
+        struct stat state;
+        int fd = descriptor_of(thread, ends[i]);
+        if (fd >= 0 && fstat(fd, &state) == 0)
+            pairs[pair_count++ % PAIRS] = state.st_ino;
+        if (fd >= 0)
+            close(fd);
+    }
+}
+
+const struct handler output_send = {send_enter, send_leave, false};
+const struct handler output_pair = {pair_enter, pair_leave, true};

@@ -1,0 +1,290 @@
+/* Runs a command and records what its system calls do to the files of a folder: record TRACE FOLDER COMMAND [ARGUMENT...]
+ *
+ * Exit status: the command's; 125 if it cannot be recorded. What a user should know is written to TRACE.notes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "syscalls/recorder.h"
+
+#define OPTIONS                                                                                                        \
+    (PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC |     \
+     PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)
+#define STOPPED_IN_CALL (SIGTRAP | 0x80)
+
+static struct tracee *updating;               /* its update has begun, and not ended */
+static struct tracee *waiting, **last_waiting = &waiting;
+
+static void resume(struct tracee *thread, int signal)
+{
+    ptrace(thread->in_call ? PTRACE_SYSCALL : PTRACE_CONT, thread->tid, NULL, (void *)(intptr_t)signal);
+}
+
+static bool registers(struct tracee *thread, struct user_regs_struct *now)
+{
+    return ptrace(PTRACE_GETREGS, thread->tid, NULL, now) == 0;
+}
+
+/* Just before a call. */
+static void enter(struct tracee *thread)
+{
+    struct user_regs_struct now;
+    if (!registers(thread, &now)) {
+        resume(thread, 0); /* it has been killed */
+        return;
+    }
+    struct call *call = &thread->call;
+    call->number = (long)now.orig_rax;
+    const struct handler *handler = handler_of(call->number);
+    if (!handler) {
+        resume(thread, 0);
+        return;
+    }
+    if (updating && !handler->anytime) {
+        thread->waiting = true;
+        thread->next_waiting = NULL;
+        *last_waiting = thread;
+        last_waiting = &thread->next_waiting;
+        return;
+    }
+    memcpy(call->argument, (uint64_t[]){now.rdi, now.rsi, now.rdx, now.r10, now.r8, now.r9}, sizeof call->argument);
+    thread->ip = now.rip;
+    thread->sp = now.rsp;
+    thread->located = false;
+    thread->in_call = true; /* what is recorded now belongs to the call */
+    enum then then = handler->enter(thread);
+    thread->in_call = then != SKIP;
+    if (then == UPDATE)
+        updating = thread;
+    if (then == SKIP)
+        call_end(thread);
+    resume(thread, 0);
+}
+
+static void next_update(struct tracee *done)
+{
+    if (updating != done)
+        return;
+    updating = NULL;
+    while (waiting && !updating) {
+        struct tracee *thread = waiting;
+        waiting = thread->next_waiting;
+        if (!waiting)
+            last_waiting = &waiting;
+        thread->waiting = false;
+        enter(thread);
+    }
+}
+
+/* Just after one. */
+static void leave(struct tracee *thread)
+{
+    struct user_regs_struct now;
+    if (thread->in_call && registers(thread, &now)) {
+        thread->call.result = (long)now.rax;
+        handler_of(thread->call.number)->leave(thread);
+    }
+    call_end(thread);
+    thread->in_call = thread->located = false;
+    resume(thread, 0);
+    next_update(thread);
+}
+
+static void forget(struct tracee *thread)
+{
+    for (struct tracee **at = &waiting; *at; at = &(*at)->next_waiting) {
+        if (*at == thread) {
+            *at = thread->next_waiting;
+            break;
+        }
+    }
+    last_waiting = &waiting;
+    while (*last_waiting)
+        last_waiting = &(*last_waiting)->next_waiting;
+    thread->in_call = thread->located = false;
+    next_update(thread);
+    tracee_forget(thread);
+}
+
+static void executed(struct tracee *thread)
+{
+    char link[64], path[PATH_ROOM];
+    struct stat state;
+    unsigned long former = 0;
+    ptrace(PTRACE_GETEVENTMSG, thread->tid, NULL, &former);
+    struct tracee *old = (pid_t)former != thread->tid ? tracee_known((pid_t)former) : NULL;
+    if (old)
+        forget(old);
+    call_end(thread);
+    thread->in_call = thread->located = false;
+    next_update(thread);
+    mappings_end(thread, thread->process);
+    stack_forget(thread->process);
+    snprintf(link, sizeof link, "/proc/%d/exe", thread->tid);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0)
+        return;
+    path[length] = '\0';
+    trace_bytes(thread, (struct cc_event){.kind = CC_EXEC}, NULL, 0, path, (size_t)length);
+    if (stat(link, &state) == 0 && state.st_mode & (S_ISUID | S_ISGID) && state.st_uid != geteuid())
+        trace_note("setuid", path);
+}
+
+static void born(struct tracee *parent)
+{
+    unsigned long child = 0;
+    if (ptrace(PTRACE_GETEVENTMSG, parent->tid, NULL, &child) != 0)
+        return;
+    const struct tracee *thread = tracee_of((pid_t)child);
+    if (thread->process != parent->process)
+        trace_event(parent, (struct cc_event){.kind = CC_FORK, .payload = child});
+}
+
+static void stopped(struct tracee *thread, int status)
+{
+    int signal = WSTOPSIG(status), event = status >> 16;
+    unsigned long data = 0;
+    if (event == PTRACE_EVENT_SECCOMP) {
+        ptrace(PTRACE_GETEVENTMSG, thread->tid, NULL, &data);
+        if (data == FILTER_FOREIGN) {
+            if (!thread->process->noted)
+                trace_bytes(thread, (struct cc_event){.kind = CC_UNMODELLED}, NULL, 0, "32-bit calls", 12);
+            thread->process->noted = true;
+            resume(thread, 0);
+        } else {
+            enter(thread);
+        }
+    } else if (signal == STOPPED_IN_CALL) {
+        leave(thread);
+    } else if (event == PTRACE_EVENT_STOP && signal != SIGTRAP) {
+        ptrace(PTRACE_LISTEN, thread->tid, NULL, NULL); /* stopped by a signal, as without us */
+    } else if (event) {
+        if (event == PTRACE_EVENT_EXEC)
+            executed(thread);
+        else if (event != PTRACE_EVENT_STOP)
+            born(thread);
+        resume(thread, 0);
+    } else {
+        resume(thread, signal);
+    }
+}
+
+/* A process has ended: what it stored through mappings is in the files. */
+static void ended(struct tracee *thread, bool main_ended, int status)
+{
+    struct tracee *first = thread;
+    mappings_compare_all(first);
+    bool clean = main_ended && WIFEXITED(status);
+    if (thread->tid == thread->process->pid)
+        trace_event(thread, (struct cc_event){.kind = CC_EXIT, .aux = clean, .offset = (uint64_t)(uint32_t)status});
+    if (clean)
+        trace_status(CC_STATUS_CLEAN_EXIT);
+}
+
+static int follow(pid_t command)
+{
+    int last = 0, status;
+    for (;;) {
+        pid_t tid = waitpid(-1, &status, __WALL);
+        if (tid < 0 && errno == EINTR)
+            continue;
+        if (tid < 0)
+            return last;
+        if (WIFSTOPPED(status)) {
+            stopped(tracee_of(tid), status);
+            continue;
+        }
+        struct tracee *thread = tracee_known(tid);
+        if (thread) {
+            ended(thread, tid == command, status);
+            forget(thread);
+        }
+        if (tid == command) {
+            last = status;
+            break;
+        }
+    }
+    /* What the command left running ends with it. */
+    for (struct tracee *thread; (thread = tracee_any());) {
+        char name[32];
+        snprintf(name, sizeof name, "%d", thread->process->pid);
+        trace_note("ended", name);
+        kill(thread->tid, SIGKILL);
+        while (waitpid(thread->tid, &status, __WALL) == thread->tid && WIFSTOPPED(status))
+            ptrace(PTRACE_CONT, thread->tid, NULL, NULL);
+        mappings_compare_all(thread);
+        forget(thread);
+    }
+    return last;
+}
+
+static void become(char **command, int ready)
+{
+    char byte;
+    if (read(ready, &byte, 1) != 1)
+        _exit(125);
+    close(ready);
+    if (!filter_install()) {
+        fprintf(stderr, "crashcheck: a seccomp filter is not permitted: %s\n", strerror(errno));
+        trace_note("seccomp", strerror(errno));
+        _exit(125);
+    }
+    execvp(command[0], command);
+    fprintf(stderr, "crashcheck: cannot run %s: %s\n", command[0], strerror(errno));
+    _exit(127);
+}
+
+int main(int count, char **words)
+{
+    char notes[PATH_ROOM];
+    int ready[2];
+    if (count < 4) {
+        fprintf(stderr, "usage: %s TRACE FOLDER COMMAND [ARGUMENT...]\n", words[0]);
+        return 125;
+    }
+    snprintf(notes, sizeof notes, "%s.notes", words[1]);
+    trace_note_path(notes);
+    int folder = open(words[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        die(words[2]);
+    trace_open(words[1]);
+    inodes_scan(folder);
+    outputs_start();
+    if (pipe2(ready, O_CLOEXEC) != 0)
+        die("pipe");
+    pid_t command = fork();
+    if (command < 0)
+        die("fork");
+    if (command == 0) {
+        close(ready[1]);
+        setpgid(0, 0);
+        become(words + 3, ready[0]);
+    }
+    trace_header()->main_pid = (uint32_t)command;
+    if (ptrace(PTRACE_SEIZE, command, NULL, (void *)(uintptr_t)OPTIONS) != 0) {
+        trace_note("ptrace", strerror(errno));
+        fprintf(stderr, "crashcheck: ptrace is not permitted: %s\n", strerror(errno));
+        kill(command, SIGKILL);
+        return 125;
+    }
+    if (write(ready[1], "", 1) != 1)
+        die("pipe");
+    close(ready[0]);
+    close(ready[1]);
+    int status = follow(command);
+    trace_close();
+    if (WIFSIGNALED(status)) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        signal(WTERMSIG(status), SIG_DFL);
+        raise(WTERMSIG(status));
+    }
+    return WEXITSTATUS(status);
+}

@@ -1,0 +1,180 @@
+/* Writes the trace: records of all threads go into one sequence of chunks, payloads into others, both mapped. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "syscalls/recorder.h"
+
+#define ROOM (CC_CHUNK_BYTES - CC_CHUNK_HEADER_BYTES)
+
+struct chunk {
+    char *at;
+    size_t bytes, used; /* used: of what follows its header */
+    uint64_t place;     /* in the file */
+};
+
+static int file = -1;
+static struct cc_trace_header *header;
+static struct chunk events, blob;
+static const char *notes_path;
+
+void die(const char *what)
+{
+    fprintf(stderr, "crashcheck: the recorder of system calls: %s%s%s\n", what, errno ? ": " : "", errno ? strerror(errno) : "");
+    trace_note("failed", what);
+    exit(125);
+}
+
+void trace_note_path(const char *path)
+{
+    notes_path = path;
+}
+
+void trace_note(const char *reason, const char *text)
+{
+    FILE *notes = notes_path ? fopen(notes_path, "ae") : NULL;
+    if (notes) {
+        fprintf(notes, "%s\t%s\n", reason, text);
+        fclose(notes);
+    }
+}
+
+void trace_open(const char *path)
+{
+    file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file < 0 || ftruncate(file, CC_HEADER_BYTES) != 0)
+        die(path);
+    header = mmap(NULL, CC_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (header == MAP_FAILED)
+        die(path);
+    memcpy(header->magic, CC_TRACE_MAGIC, sizeof header->magic);
+    header->version = CC_TRACE_VERSION;
+    header->header_bytes = CC_HEADER_BYTES;
+    header->chunk_bytes = CC_CHUNK_BYTES;
+    header->event_bytes = CC_EVENT_BYTES;
+    header->next_seq = header->next_site = header->next_stack = header->next_thread = header->next_file = 1;
+    header->next_operation = header->next_load_site = header->next_load_stack = header->next_load_thread = 1;
+    header->recorder = CC_RECORDER_SYSCALLS;
+}
+
+struct cc_trace_header *trace_header(void)
+{
+    return header;
+}
+
+void trace_status(uint32_t bit)
+{
+    header->status |= bit;
+}
+
+static void unmap(struct chunk *chunk)
+{
+    if (chunk->at)
+        munmap(chunk->at, chunk->bytes);
+    *chunk = (struct chunk){0};
+}
+
+void trace_close(void)
+{
+    unmap(&events);
+    unmap(&blob);
+    munmap(header, CC_HEADER_BYTES);
+    close(file);
+}
+
+static bool next_chunk(struct chunk *chunk, uint32_t kind, uint64_t chunks)
+{
+    unmap(chunk);
+    if (header->status & CC_STATUS_DISK_FULL)
+        return false;
+    uint64_t place = CC_HEADER_BYTES + header->next_chunk * CC_CHUNK_BYTES, bytes = chunks * CC_CHUNK_BYTES;
+    int error = posix_fallocate(file, (off_t)place, (off_t)bytes);
+    char *at = error ? MAP_FAILED
+                     : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, (off_t)place);
+    if (at == MAP_FAILED) {
+        trace_status(CC_STATUS_DISK_FULL);
+        if (ftruncate(file, (off_t)place) != 0)
+            return false;
+        return false;
+    }
+    *chunk = (struct chunk){.at = at, .bytes = bytes, .place = place};
+    struct cc_chunk_header *head = (struct cc_chunk_header *)(void *)at;
+    head->chunks = (uint32_t)chunks;
+    head->kind = kind;
+    header->next_chunk += chunks;
+    return true;
+}
+
+static void advance(struct chunk *chunk, size_t bytes)
+{
+    chunk->used += bytes;
+    ((struct cc_chunk_header *)(void *)chunk->at)->used_bytes = chunk->used;
+}
+
+char *trace_room(uint64_t size, uint64_t *at)
+{
+    if (!blob.at || blob.used + size > blob.bytes - CC_CHUNK_HEADER_BYTES) {
+        uint64_t chunks = (size + CC_CHUNK_HEADER_BYTES + CC_CHUNK_BYTES - 1) / CC_CHUNK_BYTES;
+        if (!next_chunk(&blob, CC_CHUNK_BLOB, chunks))
+            return NULL;
+    }
+    *at = blob.place + CC_CHUNK_HEADER_BYTES + blob.used;
+    char *room = blob.at + CC_CHUNK_HEADER_BYTES + blob.used;
+    advance(&blob, size);
+    return room;
+}
+
+static uint64_t put(struct cc_event event, uint32_t thread)
+{
+    if ((!events.at || events.used + CC_EVENT_BYTES > ROOM) && !next_chunk(&events, CC_CHUNK_EVENTS, 1))
+        return 0;
+    event.seq = header->next_seq++;
+    event.instance_delta = thread;
+    memcpy(events.at + CC_CHUNK_HEADER_BYTES + events.used, &event, sizeof event);
+    advance(&events, sizeof event);
+    return event.seq;
+}
+
+uint64_t trace_event(struct tracee *thread, struct cc_event event)
+{
+    uint32_t number = 1; /* what no thread did is of the first */
+    if (thread) {
+        if (!thread->thread) {
+            thread->thread = header->next_thread++;
+            put((struct cc_event){.kind = CC_THREAD_START, .aux = thread->thread, .payload = (uint64_t)thread->process->pid},
+                thread->thread);
+        }
+        number = thread->thread;
+        if (thread->located && !event.site) {
+            event.site = thread->site;
+            event.stack = thread->stack;
+        }
+        if (thread->in_call && !event.call)
+            event.call = (uint16_t)(thread->call.number + 1);
+    }
+    return put(event, number);
+}
+
+uint64_t trace_bytes(struct tracee *thread, struct cc_event event, const void *head, size_t head_size, const void *bytes, size_t size)
+{
+    char *room = (char *)&event.payload;
+    event.size = (uint32_t)(head_size + size);
+    event.payload = 0;
+    uint64_t at = 0;
+    if (event.size > sizeof event.payload) {
+        room = trace_room(event.size, &at);
+        if (!room)
+            return 0;
+    }
+    if (head_size)
+        memcpy(room, head, head_size);
+    if (size)
+        memcpy(room + head_size, bytes, size);
+    if (at)
+        event.payload = at;
+    return trace_event(thread, event);
+}

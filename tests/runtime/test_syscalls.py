@@ -1,0 +1,321 @@
+"""The recorder of system calls, on programs that it knows nothing of: what it records, and that nothing is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crashcheck.analyzer.trace import calls, replay
+from crashcheck.analyzer.trace.reader import ROOT, Trace, read
+from crashcheck.errors import CrashcheckError
+from crashcheck.runtime import build
+from crashcheck.runtime.record import Recording, Workload, record
+from crashcheck.runtime.trace_format import Kind, OutputKind, StoreFlag, SyncKind
+from crashcheck.runtime.validate import read_notes
+from support import compilers
+
+SOURCE = Path(__file__).resolve().parent / "programs" / "calls.c"
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    target = tmp_path_factory.mktemp("calls") / "calls"
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([*compilers.c_compiler(), *flags, str(SOURCE), "-o", str(target), "-lpthread"], check=True)
+    return str(target)
+
+
+def traced(folder: Path, *command: str, **options: object) -> tuple[Trace, Recording]:
+    workload = Workload(command, ["*"], timeout_s=60.0, recorder="syscalls", **options)  # type: ignore[arg-type]
+    recording = record(workload, folder)
+    return read(recording.trace), recording
+
+
+def is_whole(trace: Trace, recording: Recording) -> bool:
+    return replay.check(trace, recording.first, recording.pool).whole
+
+
+@pytest.fixture
+def part(tmp_path: Path, program: str) -> Callable[..., tuple[Trace, Recording]]:
+    """Records one part of programs/calls.c, of which every change must be in the trace."""
+
+    def run(name: str, **options: object) -> tuple[Trace, Recording]:
+        trace, recording = traced(tmp_path / "run", program, "{pool}", name, **options)
+        assert is_whole(trace, recording)
+        return trace, recording
+
+    return run
+
+
+Part = Callable[..., tuple[Trace, Recording]]
+
+
+def updates(trace: Trace) -> list[str]:
+    """Updates and syncs in order: kind, inode's first path, offset, bytes."""
+    out = []
+    kinds = (Kind.WRITE, Kind.TRUNCATE, Kind.ALLOCATE, Kind.STORE, Kind.SYNC_BEGIN)
+    for index in np.flatnonzero(np.isin(trace.events["kind"], np.array(kinds, dtype=np.uint8))).tolist():
+        event = trace.events[index]
+        kind, file = Kind(int(event["kind"])), int(event["file"])
+        path = next(iter(trace.inodes[file].paths), "-") if file else "*"
+        if kind == Kind.SYNC_BEGIN:
+            out.append(f"{SyncKind(int(event['aux'])).name} {path}")
+        elif kind in (Kind.WRITE, Kind.STORE):
+            out.append(f"{kind.name} {path} {int(event['offset'])} {trace.data(index).decode('latin-1')}")
+        else:
+            out.append(f"{kind.name} {path} {int(event['offset'])}")
+    return out
+
+
+def test_names_are_followed_whatever_they_are(part: Part) -> None:
+    trace, _ = part("names")
+    found = [(type(event).__name__, event.name) for event in calls.name_events(trace)]
+    assert found == [
+        ("Create", "a"),
+        ("Create", "a\n\udcff"),
+        ("MakeFolder", "d"),
+        ("MakeFolder", "gone"),
+        ("RemoveFolder", "gone"),
+        ("Link", "b"),
+        ("Symlink", "s"),
+        ("Rename", "d"),
+        ("Exchange", "a"),
+        ("Unlink", "b"),
+        ("Create", "fifo"),
+    ]
+    folder = next(inode.id for inode in trace.inodes.values() if inode.paths == ("d",))
+    syncs = trace.events[trace.events["kind"] == Kind.SYNC_BEGIN]
+    assert syncs["file"].tolist() == [folder]
+
+
+def test_a_file_without_a_name_gets_one(part: Part) -> None:
+    trace, _ = part("unnamed")
+    (event,) = calls.name_events(trace)
+    assert isinstance(event, calls.Link)
+    assert trace.inodes[event.inode].paths == ()
+    assert (event.folder, event.name) == (ROOT, "named")
+
+
+def test_a_new_file_is_a_new_inode_even_if_its_number_was_used_before(part: Part) -> None:
+    trace, _ = part("again")
+    assert len(trace.inodes) == 1 + 50 + 1
+    renames = [event for event in calls.name_events(trace) if isinstance(event, calls.Rename)]
+    assert [event.replaced for event in renames] == [0, *(event.inode for event in renames[:-1])]
+
+
+def test_writes_have_their_place_bytes_and_syncs(part: Part) -> None:
+    trace, _ = part("writes")
+    assert updates(trace) == [
+        "WRITE w 0 1234567890",
+        "WRITE w 10 abcdefghijkl",
+        "WRITE w 5 P",
+        "WRITE w 100 abcdefghijkl",
+        "WRITE w 112 end",
+        "WRITE w 115 END",
+        "WRITE synced 0 s",
+        "ODSYNC synced",
+        "WRITE w 50 ab",
+        "OSYNC w",
+        "WRITE w2 0 s",
+        "OSYNC w2",
+        "TRUNCATE w 3",
+        "TRUNCATE w 5000",
+        "TRUNCATE w2 0",
+        "SYNC *",
+        "SYNC *",
+        "FDATASYNC w",
+    ]
+
+
+def test_every_mode_of_fallocate_is_replayed(part: Part) -> None:
+    trace, _ = part("allocations")
+    first = next(calls.allocations(trace))
+    assert (first.offset, first.size, first.mode) == (100, 5000, 3)
+
+
+def test_copies_inside_the_kernel_have_the_bytes_of_the_target(part: Part) -> None:
+    trace, _ = part("copies")
+    found = [line for line in updates(trace) if line.startswith("WRITE target")]
+    assert [line.split(" ", 3)[2] for line in found] == ["20000", "0", "40000"]
+    assert found[2].endswith("through a pipe")
+
+
+def test_stores_through_mappings_are_found_where_their_order_matters(part: Part) -> None:
+    trace, _ = part("maps")
+    assert updates(trace) == [
+        "TRUNCATE m 12288",
+        "STORE m 10 first",
+        "MSYNC m",
+        "STORE m 4090 second",
+        "STORE m 4096  over two pages",
+        "WRITE m 8192 by a call",
+        "STORE m 0 r",  # before the output
+        "STORE m 100 c",  # by the child
+        "TRUNCATE o 8192",
+        "STORE o 5 o",
+        "STORE m 200 e",  # at the end
+    ]
+    stores = trace.events[trace.events["kind"] == Kind.STORE]
+    assert set(stores["flags"].tolist()) == {StoreFlag.COMPARED}
+    seen = trace.events["seq"][trace.events["kind"] == Kind.OUTPUT][0]
+    assert (stores["seq"] < seen).tolist() == [True, True, True, True, False, False, False]
+
+
+def test_threads_take_turns_and_syncs_overlap(part: Part) -> None:
+    trace, recording = part("threads")
+    shared = (recording.pool / "shared").read_bytes()
+    number = next(inode.id for inode in trace.inodes.values() if inode.paths == ("shared",))
+    writes = np.flatnonzero((trace.events["kind"] == Kind.WRITE) & (trace.events["file"] == number))
+    assert b"".join(trace.data(int(index)) for index in writes) == shared
+    assert len(np.unique(trace.events["thread"][writes])) == 4
+    assert set(trace.events["pid"].tolist()) == {int(trace.events["pid"][0])}
+
+
+def test_descriptors_are_followed_through_fork_exec_and_sockets(part: Part) -> None:
+    trace, recording = part("forks")
+    assert updates(trace) == [
+        "WRITE inherited 0 child\n",
+        "WRITE inherited 6 child\n",
+        "WRITE inherited 12 child\n",
+        "WRITE inherited 18 executed\n",
+        "WRITE passed 100 passed",
+    ]
+    assert len(np.unique(trace.events["pid"])) == 5
+    assert [(output.kind, output.data) for output in calls.outputs(trace)] == [(OutputKind.STDOUT, b"")]
+    assert recording.stdout.read_bytes() == b"done\n"
+
+
+def test_what_is_not_modelled_is_named(part: Part) -> None:
+    trace, _ = part("unmodelled")
+    (index,) = np.flatnonzero(trace.events["kind"] == Kind.UNMODELLED)
+    assert trace.data(int(index)) == b"io_uring"
+
+
+def test_a_daemon_ends_with_the_command_and_its_stores_are_kept(part: Part) -> None:
+    trace, recording = part("daemon")
+    assert (recording.pool / "d").read_bytes()[:13] == b"by the daemon"
+    ((reason, pid),) = read_notes(recording.trace)
+    assert reason == "ended"
+    assert not Path(f"/proc/{pid}").exists()
+    assert trace.truncated == ""
+
+
+def test_a_trace_of_a_killed_program_says_so(tmp_path: Path, program: str) -> None:
+    trace, recording = traced(tmp_path / "run", program, "{pool}", "killed", must_succeed=False)
+    assert recording.end.signal == 9
+    assert "killed" in trace.truncated
+    assert is_whole(trace, recording)
+
+
+def test_what_comes_from_outside_has_its_content_and_what_leaves_is_seen(tmp_path: Path, program: str) -> None:
+    outside = tmp_path / "outside"
+    (outside / "tree" / "d").mkdir(parents=True)
+    (outside / "tree" / "d" / "f").write_bytes(b"hi")
+    os.link(outside / "tree" / "d" / "f", outside / "tree" / "same")
+    first = tmp_path / "first"
+    first.mkdir()
+    (first / "out").symlink_to(outside)
+    trace, recording = traced(tmp_path / "run", program, "{pool}", "outward", first_image=first)
+    assert is_whole(trace, recording)
+    renames = [event for event in calls.name_events(trace) if isinstance(event, calls.Rename)]
+    assert [(event.folder, event.name, event.to_folder, event.to_name) for event in renames] == [
+        (0, "", ROOT, "in"),
+        (0, "", ROOT, "tree"),
+        (ROOT, "in", 0, ""),
+    ]
+    assert (recording.pool / "tree" / "same").read_bytes() == b"himore"
+    (output,) = calls.outputs(trace)
+    assert (output.kind, output.data) == (OutputKind.NAME, b"out/back")
+
+
+def test_a_static_stripped_program_is_recorded(tmp_path: Path) -> None:
+    target = tmp_path / "static"
+    done = subprocess.run(
+        ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-static", "-s", str(SOURCE), "-o", str(target), "-lpthread"],
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip("gcc or the static C library is not installed")
+    trace, recording = traced(tmp_path / "run", str(target), "{pool}", "writes")
+    assert is_whole(trace, recording)
+    write = trace.events[trace.events["kind"] == Kind.WRITE][0]
+    frames = [trace.call_sites[site] for site in (int(write["site"]), *trace.stack(int(write["stack"])))]
+    assert {frame.module for frame in frames} == {str(target)}
+    assert len(frames) > 2
+
+
+def test_the_same_place_of_a_program_has_the_same_stack(part: Part) -> None:
+    trace, _ = part("threads")
+    number = next(inode.id for inode in trace.inodes.values() if inode.paths == ("shared",))
+    writes = trace.events[(trace.events["kind"] == Kind.WRITE) & (trace.events["file"] == number)]
+    assert len(np.unique(trace.calls(slice(None)))) > 1
+    assert len({(int(e["site"]), int(e["stack"])) for e in writes}) <= 4
+
+
+def test_a_command_that_changes_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CrashcheckError) as caught:
+        traced(tmp_path / "run", "true")
+    assert caught.value.slug == "nothing-persistent"
+
+
+def test_where_ptrace_is_not_permitted_the_error_says_it(tmp_path: Path) -> None:
+    # a traced process cannot be traced by another: as in a container without the permission
+    recorder = build.build_runtime().syscalls
+    pool = tmp_path / "pool"
+    pool.mkdir()
+    inner = [str(recorder), str(tmp_path / "inner"), str(pool), "true"]
+    code = (
+        "import ctypes, os, sys\n"
+        "libc = ctypes.CDLL(None)\n"
+        "class F(ctypes.Structure): _fields_ = [('c', ctypes.c_ushort), ('t', ctypes.c_ubyte), "
+        "('f', ctypes.c_ubyte), ('k', ctypes.c_uint)]\n"
+        "class P(ctypes.Structure): _fields_ = [('n', ctypes.c_ushort), ('p', ctypes.POINTER(F))]\n"
+        "filter = (F * 4)(F(0x20, 0, 0, 0), F(0x15, 0, 1, 101), F(6, 0, 0, 0x50001), F(6, 0, 0, 0x7fff0000))\n"
+        "libc.prctl(38, 1, 0, 0, 0)\n"
+        "assert libc.prctl(22, 2, ctypes.byref(P(4, filter))) == 0\n"
+        "os.execv(sys.argv[1], sys.argv[1:])\n"
+    )
+    done = subprocess.run(["python3", "-c", code, *inner], capture_output=True, text=True, check=False)
+    assert done.returncode == 125
+    assert "ptrace is not permitted: Operation not permitted" in done.stderr
+    assert read_notes(tmp_path / "inner") == [("ptrace", "Operation not permitted")]
+
+
+STRICT = [*build.SYSCALLS_FLAGS, "-Wall", "-Wextra", "-Werror", f"-I{build.INCLUDE}"]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang-14"])
+def test_the_recorder_compiles_without_a_warning(compiler: str) -> None:
+    if not shutil.which(compiler):
+        pytest.skip(f"{compiler} is not installed")
+    subprocess.run([compiler, *STRICT, "-fsyntax-only", *map(str, build.syscalls_sources())], check=True)
+
+
+@SLOW
+def test_the_recorder_runs_under_sanitizers(tmp_path: Path, program: str) -> None:
+    if not shutil.which("gcc"):
+        pytest.skip("gcc is not installed")
+    checked = tmp_path / "checked"
+    sanitize = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+    sources = map(str, build.syscalls_sources())
+    subprocess.run(["gcc", *STRICT, *sanitize, *sources, "-o", str(checked)], check=True)
+    for number, name in enumerate(("names", "again", "writes", "allocations", "copies", "maps", "threads", "forks")):
+        pool = tmp_path / f"pool{number}"
+        pool.mkdir()
+        done = subprocess.run(
+            [str(checked), str(tmp_path / f"t{number}"), str(pool), program, str(pool), name],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), name
+        assert len(read(tmp_path / f"t{number}")) > 0
