@@ -1,10 +1,9 @@
 """Reads a recorded trace and returns a `Trace`: the events of all threads in one order, with files, stacks and sites.
 
-`dump` prints one as text; `completeness` compares what it replays to with the image that the workload left.
+`dump` prints one as text; `completeness` compares what it replays to with the image that the workload left, and `replay`
+does the same for a trace of system calls. `calls` has one value for each event about a name.
 
-`calls` has the names that a program's system calls change, one value per event.
-
-Other rooms import `accesses`, `completeness`, `dump` and `reader`.
+Other rooms import `accesses`, `completeness`, `dump`, `reader` and `replay`.
 """
 
 from crashcheck.analyzer.trace.reader import CallSite, Facts, Inode, Trace, WatchedFile, read
