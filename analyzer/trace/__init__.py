@@ -1,7 +1,7 @@
 """Reads a recorded trace and returns a `Trace`: the events of all threads in one order, with files, stacks and sites.
 
-`dump` prints one as text; `completeness` compares what it replays to with the image that the workload left, and `replay`
-does the same for a trace of system calls. `calls` has one value for each event about a name.
+`dump` prints one as text; `completeness` compares what it replays to with the image that the workload left, and
+`replay` does the same for a trace of system calls. `calls` has one value for each event about a name.
 
 Other rooms import `accesses`, `completeness`, `dump`, `reader` and `replay`.
 """
