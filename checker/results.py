@@ -257,7 +257,7 @@ class Finding:
 
 
 class GroupVerdict(StrEnum):
-    """What the states of a group of update behaviours said."""
+    """The verdicts of the states of a group of update behaviours."""
 
     CLEAN = "clean"
     FAILING = "failing"
@@ -351,8 +351,8 @@ class TraceSummary:
     processes: Count
     files: tuple[str, ...]
     operations: Count
-    explained_bytes: Count  # changed bytes that the trace explains
-    unexplained_bytes: Count  # changed bytes written behind our back; never varied
+    explained_bytes: Count  # changed bytes that are accounted for by the trace
+    unexplained_bytes: Count  # changed bytes written unrecorded; never varied
     unmodelled_calls: tuple[str, ...]
     truncated: str = ""  # why the trace ends early, else empty
 

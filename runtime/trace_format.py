@@ -17,7 +17,7 @@ CHUNK_HEADER_BYTES = 64
 EVENT_BYTES = 56
 NO_INSTANCE = 0xFFFFFFFF
 OUTPUT_BYTES = 256
-INLINE_BYTES = 8  # payloads up to this size lie in the record itself
+INLINE_BYTES = 8  # payloads up to this size are in the record itself
 
 HEADER = np.dtype(
     [

@@ -15,7 +15,7 @@ from crashcheck import cli
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "examples").rglob("README.md"), *(ROOT / "docs").glob("*.md")])
 WINGS = ("analyzer", "runtime", "checker", "reports")
-PHRASES_IN_CODE = 88  # uses of avoided phrases in code (docs/phrases.py): lower it when there are fewer
+PHRASES_IN_CODE = 3  # uses of avoided phrases in code (docs/phrases.py): lower it when there are fewer
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,4 +1,4 @@
-"""The represents relation: which update behaviour can be tested on behalf of another (Pathfinder §3.4).
+"""The represents relation: which update behaviour can be tested instead of which other one (Pathfinder §3.4).
 
 A represents B if B's updates can be matched to updates of A, one to one and at equal static sites, so that A orders no
 two of the matched updates that B leaves unordered. Then each crash state of B has a counterpart among A's: the matched

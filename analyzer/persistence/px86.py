@@ -163,25 +163,26 @@ class _Caches:
                 self.durable_from[piece] = at + 1
             rest = pending[many:]
         else:
-            rest = []
-            latest = -1  # latest event of a durable ordinary piece
-            words: set[int] = set()
-            for piece in reversed(pending):
-                ordinary = not self.loose[piece]
-                if (
-                    piece in some
-                    or (ordinary and piece <= upto)
-                    or (ordinary and self.event[piece] < latest)
-                    or self.word[piece] in words
-                ):
-                    self.durable_from[piece] = at + 1
-                    words.add(self.word[piece])
-                    if ordinary:
-                        latest = max(latest, self.event[piece])
-                else:
-                    rest.append(piece)
-            rest.reverse()
+            rest = self._persist_mixed(pending, at, upto, some)
         if rest:
             self.dirty[file][line] = rest
         else:
             del self.dirty[file][line]
+
+    def _persist_mixed(self, pending: list[int], at: int, upto: int, some: frozenset[int]) -> list[int]:
+        """As `_persist`, on a line with ordinary and loose pieces; what is not durable yet."""
+        rest = []
+        latest = -1  # latest event of a durable ordinary piece
+        words: set[int] = set()
+        for piece in reversed(pending):
+            ordinary = not self.loose[piece]
+            before_ordinary = ordinary and (piece <= upto or self.event[piece] < latest)
+            if piece in some or before_ordinary or self.word[piece] in words:
+                self.durable_from[piece] = at + 1
+                words.add(self.word[piece])
+                if ordinary:
+                    latest = max(latest, self.event[piece])
+            else:
+                rest.append(piece)
+        rest.reverse()
+        return rest

@@ -86,7 +86,7 @@ def causes(trace: Trace, completeness: Completeness, notes: Sequence[tuple[str, 
 def _where(file: FileCompleteness) -> str:
     """The bytes, size or name that the replay has wrong; empty if all is right."""
     if file.exists != file.replayed_exists:
-        return "the file is gone" if file.replayed_exists else "the file is there, and the trace says that it is not"
+        return "the file is gone" if file.replayed_exists else "the file is there, and by the trace it is not"
     if file.unexplained:
         ranges = [f"{low:#x}–{high - 1:#x}" for low, high in file.unexplained[:_RANGES_SHOWN]]
         more = len(file.unexplained) - _RANGES_SHOWN

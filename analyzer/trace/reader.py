@@ -502,7 +502,7 @@ def _check_files(path: Path, events: Events, files: dict[int, WatchedFile]) -> N
             raise _corrupt(path, f"an access names file {int(number)}, expected one of {sorted(files)}")
     ends = np.minimum(events["offset"][accesses], _MOST_OFFSET) + events["size"][accesses]
     if bool((ends >= _MOST_OFFSET).any()):
-        raise _corrupt(path, "an access lies beyond byte 2^62, expected it inside a file")
+        raise _corrupt(path, "an access is beyond byte 2^62, expected it inside a file")
     for number in np.unique(events["aux"][events["kind"] == Kind.RENAME]):
         if number and int(number) not in files:
             raise _corrupt(path, f"file {int(number)} is renamed, expected one of {sorted(files)}")

@@ -144,27 +144,10 @@ class Runner:
             with contextlib.suppress(OSError):
                 os.unlink(path)
         started = time.monotonic()
-        try:
-            pid = os.posix_spawn(
-                program,
-                list(argv),
-                env,
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, self._null, 0),
-                    (os.POSIX_SPAWN_DUP2, self._write, 1),
-                    (os.POSIX_SPAWN_DUP2, self._write_errors if self.limits.apart else self._write, 2),
-                    *((os.POSIX_SPAWN_DUP2, write, number) for number, (_, write) in self._more.items()),
-                ],
-                setpgroup=0,
-                setsigmask=[],
-                setsigdef=_DEFAULT_SIGNALS,
-            )
-        except OSError as error:
-            raise CheckNotStarted(f"{program}: {error.strerror}") from error
-        # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would have refused.
-        if self.limits.memory_bytes is not None and not limits_itself:
+        pid = self._start(program, argv, env)
+        if not limits_itself:
+            # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would have refused.
             _limit(pid, resource.RLIMIT_AS, self.limits.memory_bytes)
-        if self.limits.file_bytes is not None and not limits_itself:
             _limit(pid, resource.RLIMIT_FSIZE, self.limits.file_bytes)
         pidfd = os.pidfd_open(pid)
         try:
@@ -210,6 +193,25 @@ class Runner:
         for fd in (self._null, self._read, self._write, self._read_errors, self._write_errors, *pipes):
             os.close(fd)
 
+    def _start(self, program: str, argv: Sequence[str], env: Mapping[str, str]) -> int:
+        try:
+            return os.posix_spawn(
+                program,
+                list(argv),
+                env,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, self._null, 0),
+                    (os.POSIX_SPAWN_DUP2, self._write, 1),
+                    (os.POSIX_SPAWN_DUP2, self._write_errors if self.limits.apart else self._write, 2),
+                    *((os.POSIX_SPAWN_DUP2, write, number) for number, (_, write) in self._more.items()),
+                ],
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+        except OSError as error:
+            raise CheckNotStarted(f"{program}: {error.strerror}") from error
+
     def _wait(self, pidfd: int, abandon_fd: int | None, streams: dict[int, _Capture], deadline: float) -> str:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
@@ -224,10 +226,8 @@ class Runner:
                     return "ended"
                 if fd == abandon_fd and event & (select.POLLHUP | select.POLLERR):
                     return "abandoned"
-                if fd in streams:
-                    _drain(fd, streams[fd], once=True)
-                    if streams[fd].total > self.limits.output_bytes:
-                        return "output"
+                if fd in streams and _drain(fd, streams[fd], once=True) > self.limits.output_bytes:
+                    return "output"
             if not left:  # after the poll: this process may have been stopped while the check ended in time
                 return "time"
 
@@ -306,18 +306,21 @@ def _file_capture(path: str, kept: int) -> _Capture:
     return capture
 
 
-def _drain(fd: int, capture: _Capture, *, once: bool = False) -> None:
+def _drain(fd: int, capture: _Capture, *, once: bool = False) -> int:
+    """Read what has arrived, or one block of it; how many bytes have arrived in all."""
     while True:
         try:
             data = os.read(fd, 65536)
         except BlockingIOError:
-            return
+            return capture.total
         capture.add(data)
         if once:
-            return
+            return capture.total
 
 
-def _limit(pid: int, which: int, value: int) -> None:
+def _limit(pid: int, which: int, value: int | None) -> None:
+    if value is None:
+        return
     try:
         _, hard = resource.prlimit(pid, which)
         soft = value if hard == resource.RLIM_INFINITY else min(value, hard)

@@ -79,7 +79,7 @@ class PointExploration:
         self.contradiction = ""  # a state that failed although explored runs had shown that it passes
         self._ends = 0
         self._explored = 0  # stretches that are decided
-        self._states = 0  # theirs, but for those that were run by themselves
+        self._states = 0  # theirs, except those that were run by themselves
         self._run: NDArray[np.int64] = np.zeros(len(decided.passed), dtype=np.int64)  # states of each point
         self._failed: dict[int, str] = {}  # by crash point, the token of a state that failed
         self._why: Counter[str] = Counter()  # stretches' states

@@ -1,7 +1,7 @@
 """The source places that led to an event, innermost first, and where in them the helpers that only persist end.
 
 A program flushes, fences and syncs through helpers of its own (`persist(addr, size)`). Such a helper is not where a
-flush is missing or redundant: its caller is. So what is said of a flush, fence or sync is said of the innermost place
+flush is missing or redundant: its caller is. So a flush, fence or sync is reported at the innermost place
 in a function that updates a file, or calls what does.
 """
 

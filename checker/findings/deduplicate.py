@@ -173,8 +173,11 @@ def fixed_together(one: Traits, other: Traits) -> bool:
     if one.section or other.section:
         section, loss = (one, other) if one.section else (other, one)
         return loss.lacks is not None and (_of_section(section, loss) or _not_covered(section, loss))
-    if one.lacks is None or one.lacks is not other.lacks:
-        return False
+    return one.lacks is not None and one.lacks is other.lacks and _one_persist_fixes(one, other)
+
+
+def _one_persist_fixes(one: Traits, other: Traits) -> bool:
+    """Whether the flush, fence or sync that one loss lacks would fix the other too."""
     if one.lost == other.lost:
         return True  # persisted right after the store, it is so before whatever must come later
     if one.lost in other.beside and other.lost in one.beside:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -110,37 +110,37 @@ class Register:
         """The prefix finding whose failing stretch holds a moment."""
         return next((draft for draft in self.drafts if moment in draft.stretches), None)
 
-    # -- is a failing state explained by a known finding?
+    # -- is a known finding the reason of a failing state?
 
     def applicable(self, state: CrashState) -> list[tuple[DraftFinding, tuple[int, ...]]]:
         """Findings whose relation a state shows, each with the pieces X of it that the state lost.
 
         That is: a piece of X's place is lost, and a later piece of Y's place has persisted; where no Y is needed,
         something was promised since.
-        Whether that is the reason is for a counterfactual run to say: the same state with those pieces of X.
+        Whether that is the reason is decided by a counterfactual run: the same state with those pieces of X.
         """
         subject = self.subject
         lost = subject.space.lost(state)
         by_place: dict[Origin, list[int]] = {}
         for piece in lost:
             by_place.setdefault(self._place(piece), []).append(piece)
-        found = []
-        for draft in self.drafts:
-            if not self.covers(draft, state):
-                continue
-            kind, lost_place, kept_place = draft.key
-            mine = by_place.get(lost_place, [])
-            if kind is Kind.UNPERSISTED and not draft.cause.prefix:
-                # Where nothing was promised since, something else needs it.
-                mine = [piece for piece in mine if subject.acknowledged_between(subject.event_of(piece), state.point)]
-            if not mine or (draft.cause.prefix and (kind is Kind.UNPERSISTED or len(mine) > 1)):
-                continue
-            if not draft.cause.prefix and kind is not Kind.UNPERSISTED and draft.cause.kept is not None:
-                first = min(subject.event_of(piece) for piece in mine)
-                if not self._persisted_since(state, kept_place, first, set(lost)):
-                    continue
-            found.append((draft, tuple(mine)))
-        return found
+        covering = (draft for draft in self.drafts if self.covers(draft, state))
+        shown = ((draft, self._shown(draft, state, by_place.get(draft.key[1], []), lost)) for draft in covering)
+        return [(draft, pieces) for draft, pieces in shown if pieces]
+
+    def _shown(self, draft: DraftFinding, state: CrashState, mine: list[int], lost: Collection[int]) -> tuple[int, ...]:
+        """Of the pieces of X's place that a state lost, those by which it shows a finding's relation."""
+        subject, (kind, _, kept_place) = self.subject, draft.key
+        if draft.cause.prefix:
+            return () if kind is Kind.UNPERSISTED or len(mine) > 1 else tuple(mine)
+        if kind is Kind.UNPERSISTED:
+            # Where nothing was promised since, something else needs it.
+            return tuple(piece for piece in mine if subject.acknowledged_between(subject.event_of(piece), state.point))
+        if mine and draft.cause.kept is not None:
+            first = min(subject.event_of(piece) for piece in mine)
+            if not self._persisted_since(state, kept_place, first, set(lost)):
+                return ()
+        return tuple(mine)
 
     def with_persisted(self, state: CrashState, pieces: Iterable[int]) -> CrashState:
         """The state with some of its lost pieces, and all that they need, persisted as well."""

@@ -324,7 +324,7 @@ def _definitions(text: str) -> Iterator[tuple[str, Macro]]:
 
 
 def visible(file: Path, read: Callable[[Path], Source | None]) -> list[Source]:
-    """A file and what it includes by `#include "…"` that is where it says, each once, in that order."""
+    """A file and what it includes by `#include "…"` that is where the directive names it, each once, in that order."""
     known: set[str] = set()
     out: list[Source] = []
 

@@ -148,7 +148,7 @@ def _spread(accesses: Events, wide: int) -> Events:
 
 @dataclass(slots=True, eq=False)
 class Counterparts:
-    """Which states of the recorded trace the edited one still has, and which of the former each of the latter is."""
+    """Which states of the recorded trace the edited one still has, and which recorded one each edited one is."""
 
     space: StateSpace
     edit: Edited

@@ -26,6 +26,14 @@ def first_include(source: Source) -> int:
     return found
 
 
+def _check_head(head: str, before: bool) -> None:
+    """Raises NotEditable where lines cannot be put beside a statement because of what is before it on its line."""
+    if head.strip() and not re.fullmatch(r"\s*(case\b[^{};]*|default\s*|\w+\s*):\s*", head):
+        raise NotEditable("other code is before it on the line")
+    if head.strip() and before:
+        raise NotEditable("a label is before it on the line")
+
+
 def put_lines(step: Step, source: Source, statement: Statement, first: int, last: int, lines: list[str]) -> list[Edit]:
     """The edits that put lines before or after a statement, in braces where it is all that an `if` or `for` does."""
     file = step.place.file
@@ -34,11 +42,7 @@ def put_lines(step: Step, source: Source, statement: Statement, first: int, last
     if torn:
         raise NotEditable(torn)
     if statement.header < 0:
-        head = source.code[source.position(first, 1) : statement.start]
-        if head.strip() and not re.fullmatch(r"\s*(case\b[^{};]*|default\s*|\w+\s*):\s*", head):
-            raise NotEditable("other code is before it on the line")
-        if head.strip() and step.before:
-            raise NotEditable("a label is before it on the line")
+        _check_head(source.code[source.position(first, 1) : statement.start], step.before)
         text = "\n".join(own + line for line in lines)
         return [Edit(file, first if step.before else last, step.before, text)]
     above = source.line_of(statement.header - 1)

@@ -76,7 +76,7 @@ class Objects:
         return next((extent for extent in self._around(row) if extent.type == type_), None)
 
     def _instances(self, cause: Cause) -> Iterator[tuple[int, int | None, int]]:
-        """Rows of the lost and of the other update, and the event by which the former is to be durable."""
+        """Rows of the lost and of the other update, and the event by which the first must be durable."""
         subject = self._subject
         assert cause.lost is not None
         threads = subject.trace.events["thread"]

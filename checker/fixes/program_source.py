@@ -61,7 +61,7 @@ class ProgramSource:
         return self._macros_of[file]
 
     def declared(self, file: str, name: str) -> tuple[int, str] | None:
-        """Where in a file a function is declared first, 0 if in a header of the project; and its parameters."""
+        """Where a file declares a function first, 0 in a header of the project; and its parameters."""
         if (file, name) not in self._functions:
             self._functions[file, name] = self._find_declared(file, name)
         return self._functions[file, name]

@@ -97,7 +97,7 @@ def changes(proposals: Proposals, wanted: Iterable[Proposed], folder: Path) -> d
         path = folder / file
         if Path(os.path.realpath(folder)) not in Path(os.path.realpath(path)).parents:
             raise CrashcheckError(
-                "fix-outside", f"{file} lies outside of {folder}", "Fix it by hand: the report shows the change."
+                "fix-outside", f"{file} is outside of {folder}", "Fix it by hand: the report shows the change."
             )
         if _hash(path) != proposals.sources.get(file):
             raise CrashcheckError(

@@ -264,7 +264,7 @@ class FixProposer:
         cause = bug.drafts[0].cause
         subject = self.subject
         lost = describe.named(subject, cause.lost) if cause.lost is not None else "what follows"
-        kept = describe.named(subject, cause.kept) if cause.kept is not None else "what came before"
+        kept = describe.named(subject, cause.kept) if cause.kept is not None else "the statements above"
         if cause.kind is Kind.UNPERSISTED:
             return Fix(
                 "atomic",
@@ -352,7 +352,7 @@ class FixProposer:
             return None
         return Fix(
             "atomic",
-            f"no flush is needed: store {kept} last, after {lost}; they lie in one cache line, "
+            f"no flush is needed: store {kept} last, after {lost}; they are in one cache line, "
             "and stores to one cache line persist in program order",
             verified=f"with the two swapped, the check passes on {len(states)} of {len(states)} crashes between them",
         )

@@ -152,7 +152,7 @@ class Reexploration:
             yield _Submitted(state, fingerprint, self.executor.submit(state) if ran else None)
 
     def _count(self, one: _Submitted, ends: float, found: Reexplored) -> None:
-        """Wait for the check of an image and count what it said; a state of the finding joins its `cases`."""
+        """Wait for the check of an image and count its verdict; a state of the finding joins its `cases`."""
         if one.fingerprint in self.cases:
             return
         fails = self._fails(one, ends)
@@ -242,8 +242,11 @@ def _until_out_of_time(states: Iterator[CrashState | None], found: Reexplored) -
 
 
 def _losses(space: StateSpace, events: Rows) -> Iterator[CrashState]:
-    """Everything persisted but one of these updates, or all of them that may be lost: wherever another update may come
-    before they have persisted, each such pair of places once, and once more where an operation has ended meanwhile."""
+    """Everything persisted but one of these updates, or all of them that may be lost.
+
+    Wherever another update may be durable before they are: each such pair of places once, and once more where an
+    operation has ended meanwhile.
+    """
     graph, points = space.graph, space.points
     place = graph.trace.calls(slice(None))
     updates = np.unique(graph.event)

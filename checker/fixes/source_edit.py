@@ -81,7 +81,7 @@ class EditWriter:
 
     def _step(self, step: Step) -> list[Edit]:
         if Path(step.place.file).is_absolute():
-            raise NotEditable("it lies outside of the project")
+            raise NotEditable("it is outside of the project")
         source = self._program.source(step.place.file)
         statement = source.statement(step.place.line, step.place.column)
         try:

@@ -257,23 +257,16 @@ class MutantStates:
     def _around(self, clock: int, piece: int) -> Iterator[CrashState]:
         pending, open_, _ = self._at(clock)
         needs = self._common.needs((piece,), pending)
-        gone, kept = {piece}, {piece}
-        for id_, befores in needs:
-            if any(before in gone for before in befores):
-                gone.add(id_)
+        kept = {piece}
         for id_, befores in reversed(needs):
             if id_ in kept:
                 kept.update(befores)
-        without = set(open_)
-        for id_, befores in self._common.needs(tuple(open_), pending):
-            if any(before in without for before in befores):
-                without.add(id_)
         others = open_ - kept
-        alone = set(others)
-        for id_, befores in self._common.needs(tuple(others), pending):
-            if any(before in alone for before in befores):
-                alone.add(id_)
-        for lost in (gone, without, alone):
+        for lost in (
+            _lost_with({piece}, needs),
+            _lost_with(open_, self._common.needs(tuple(open_), pending)),
+            _lost_with(others, self._common.needs(tuple(others), pending)),
+        ):
             state = self._named(clock, lost)
             if state is not None:
                 yield state
@@ -314,3 +307,12 @@ class MutantStates:
             same = self._common.choices(ids).same(mine)
             out.update((self._common.graph.whole(piece)[0], piece) for piece in same)
         return out
+
+
+def _lost_with(pieces: Iterable[int], needs: Iterable[tuple[int, Ids]]) -> set[int]:
+    """`pieces` and all that cannot persist without them."""
+    lost = set(pieces)
+    for id_, befores in needs:
+        if any(before in lost for before in befores):
+            lost.add(id_)
+    return lost

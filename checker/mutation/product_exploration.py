@@ -39,6 +39,11 @@ class ProductEnd:
     def passes(self) -> bool:
         return not self.why and not self.failing
 
+    @property
+    def suspects(self) -> Iterator[CrashState | None]:
+        """The states to be run because an explored run of them failed."""
+        return (state for _, state in self.failing)
+
 
 def product_at(content: Content, exposure: MutantStates, common: CommonSpace, clock: int, pool: Path) -> Product | str:
     """The product of a moment, whose image with nothing lost is in `pool`; or why it is none."""

@@ -57,7 +57,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TriedImages:
-    """What the check said to images, by fingerprint: those that passed, and those that failed twice."""
+    """The check's verdicts on images, by fingerprint: those that passed, and those that failed twice."""
 
     passed: set[bytes]
     failed: set[bytes]

@@ -187,7 +187,7 @@ class Loop(Generic[C, R]):
             self._take(take)
 
     def _take(self, take: Callable[[Candidate[C], R], None]) -> None:
-        """Take the result of the choice that has waited longest, or put it off if the results before it say so."""
+        """Take the result of the choice that has waited longest, or postpone it, by the results before it."""
         first = self._waiting[0]
         if self._may_wait and self._is_put_off(first.candidate):
             self._waiting.popleft()

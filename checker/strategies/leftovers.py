@@ -32,7 +32,7 @@ class _Origin:
 
 
 class Leftovers:
-    """The states, from those that say most: see `states`."""
+    """The states, from those that decide most: see `states`."""
 
     def __init__(self, canonical: CanonicalStates, found: Behaviours) -> None:
         self._canonical = canonical

@@ -54,7 +54,7 @@ _NOT_INFERRED = Inferred((), (), "")
 _TOO_LONG = Inferred(
     (),
     (),
-    "likely invariants were not looked at: to infer them would have taken more than half of the budget's seconds; "
+    "likely invariants were not inferred: to infer them would have taken more than half of the budget's seconds; "
     "the groups are ranked by their size and their order alone",
 )
 
@@ -241,7 +241,7 @@ class RankedPlan:
         }
 
     def _members(self) -> Iterator[Choice]:
-        """The cheap states of a further member of each group, then of another: by signature, not by operation."""
+        """The cheap states of one more member of each group, then of the next: by signature, not by operation."""
         assert self._found is not None
         found = self._found
         waiting = [(planned.number, _spread(planned.ranked.group)) for planned in self._planned]

@@ -14,7 +14,7 @@ int main(int argc, char **argv) {
     }
     fclose(file);
     if (store.committed > (uint64_t)RECORDS) {
-        fprintf(stderr, "%llu records are said to be committed\n", (unsigned long long)store.committed);
+        fprintf(stderr, "%llu records should be committed\n", (unsigned long long)store.committed);
         return 1;
     }
     for (unsigned i = 0; i < store.committed; i++) {

@@ -14,7 +14,7 @@ int main(int argc, char **argv) {
     }
     fclose(file);
     if (log.tail > sizeof log.records) {
-        fprintf(stderr, "the tail %llu lies outside the log\n", (unsigned long long)log.tail);
+        fprintf(stderr, "the tail %llu is outside the log\n", (unsigned long long)log.tail);
         return 1;
     }
     unsigned count = 0;

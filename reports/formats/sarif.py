@@ -305,6 +305,11 @@ def _related(finding: Finding, shown: FindingView, paths: _Paths, at_store: bool
     return made
 
 
+def _crash_place(finding: Finding, shown: FindingView, paths: _Paths) -> dict[str, Any] | None:
+    crash = shown.crash_place or next((spot for spot in shown.places if _at(spot, finding.crash_location)), None)
+    return paths.physical(crash.file, crash.line, crash.column) if crash is not None else None
+
+
 def _thread_flows(finding: Finding, shown: FindingView, paths: _Paths) -> list[dict[str, Any]]:
     """The schedule, the crash and the steps that it prevented: one flow per thread."""
     flows: dict[int, list[dict[str, Any]]] = {}
@@ -333,12 +338,10 @@ def _thread_flows(finding: Finding, shown: FindingView, paths: _Paths) -> list[d
         add(step, _step_text(step))
     if last is not None:
         thread, where = last
-        crash = shown.crash_place or next((spot for spot in shown.places if _at(spot, finding.crash_location)), None)
-        at = paths.physical(crash.file, crash.line, crash.column) if crash is not None else None
         flows[thread].append(
             {
                 "location": {
-                    "physicalLocation": at or where,
+                    "physicalLocation": _crash_place(finding, shown, paths) or where,
                     "message": {"text": _escaped(f"{pending}crash {shown.crash_point}; then {shown.outcome}")},
                 },
                 "executionOrder": shown.schedule.steps[-1].number + 1,

@@ -80,17 +80,21 @@ class StepFile:
     lines: tuple[StepLine, ...]
 
 
-def step_sources(finding: Finding, schedule: ScheduleView, sources: Sources) -> tuple[StepFile, ...]:
-    """The lines that the shown steps come from, latest files first to be kept, and the lines around them."""
+def _visited(finding: Finding, schedule: ScheduleView) -> list[tuple[int, Location]]:
+    """The places of the shown steps and of the crash, each with the number of its step."""
     visited: list[tuple[int, Location]] = []
     for at, step in enumerate(schedule.steps):
         place = finding.schedule[step.number - 1].location
-        if place is not None:
-            visited += [
-                (at, each) for each in (place, _from(finding.location.file, place)) if each and _is_somewhere(each)
-            ]
+        both = (place, _from(finding.location.file, place)) if place is not None else ()
+        visited += [(at, each) for each in both if each and _is_somewhere(each)]
     if finding.crash_location is not None and finding.crash_location.line:
         visited.append((len(schedule.steps), finding.crash_location))
+    return visited
+
+
+def step_sources(finding: Finding, schedule: ScheduleView, sources: Sources) -> tuple[StepFile, ...]:
+    """The lines that the shown steps come from, latest files first to be kept, and the lines around them."""
+    visited = _visited(finding, schedule)
     texts: dict[str, dict[int, str]] = {}
     steps: dict[tuple[str, int], list[int]] = {}
     left = LINES_MAX

@@ -86,7 +86,7 @@ void cc_access_done_entry(void);
 void cc_load_string(const void *source, uint64_t most, struct cc_unit *unit, uint32_t index, uint32_t depth);
 
 /* An atomic operation on persistent memory is bracketed: begin takes the stripe's lock and reserves
- * sequence numbers; end records [fence if locked, read and store as `done` says] with the bytes now at target and unlocks.
+ * sequence numbers; end records [fence if locked, read and store as `done` lists] with the bytes now at target and unlocks.
  * On ordinary memory (outside the window) a locked operation calls cc_fence(CC_LOCKED) if cc_fence_wanted.
  * Nothing between begin and end may call out, unwind or return. */
 enum cc_atomic_done { CC_ATOMIC_STORED = 1, CC_ATOMIC_READ = 2 };

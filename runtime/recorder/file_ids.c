@@ -120,7 +120,7 @@ static bool ends_with(const char *text, const char *tail)
     return length >= most && raw_same(text + length - most, tail, most);
 }
 
-/* The id of the open file; a new one is defined with what is said of its first state. Why a file in the pool
+/* The id of the open file; a new one is defined with its first state. Why a file in the pool
  * does not count is noted once. */
 uint16_t cc_pool_file_of(int fd, const struct file_state *state, bool existed, uint64_t first_size)
 {

@@ -213,7 +213,7 @@ __attribute__((destructor(101))) static void finish(void)
     ends(true);
 }
 
-/* What shells and forked children call: nothing is flushed, so nothing is missing. A shell's end says nothing of the program
+/* What shells and forked children call: nothing is flushed, so nothing is missing. A shell's end does not show of the program
  * that it ran. A child of vfork, which has its parent's memory, records nothing. */
 static _Noreturn void ends_at_once(int status)
 {

@@ -54,6 +54,13 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
+def _quoted(value: str, quote: str) -> str:
+    """`value` for a place inside `quote`, or outside of quotes where that is ""."""
+    if quote == "'":
+        return value.replace("'", "'\\''")
+    return re.sub(r'([\\"$`])', r"\\\1", value) if quote else shlex.quote(value)
+
+
 def _fill_shell(text: str, values: Mapping[str, str]) -> str:
     """Replace placeholders in a shell command, each value quoted for the quotes around it."""
     out: list[str] = []
@@ -62,13 +69,7 @@ def _fill_shell(text: str, values: Mapping[str, str]) -> str:
     while at < len(text):
         match = _PLACEHOLDER.match(text, at)
         if match and match[1] in values:
-            value = values[match[1]]
-            if quote == "'":
-                out.append(value.replace("'", "'\\''"))
-            elif quote == '"':
-                out.append(re.sub(r'([\\"$`])', r"\\\1", value))
-            else:
-                out.append(shlex.quote(value))
+            out.append(_quoted(values[match[1]], quote))
             at = match.end()
             continue
         char = text[at]

@@ -390,7 +390,7 @@ def _check_operations(config: Config) -> None:
         raise CrashcheckError(
             "config-required",
             f"{config.path}: [workload] operations_file is missing; "
-            + ("[check] oracle = 'output-equivalence' needs it." if equivalence else "{ops} stands for its path."),
+            + ("[check] oracle = 'output-equivalence' needs it." if equivalence else "{ops} is replaced by its path."),
             'For example:\n    [workload]\n    operations_file = "ops.txt"   # `crashcheck ops` writes one',
         )
     if not equivalence and config.check.outputs != ("stdout",):

@@ -68,7 +68,7 @@ class Section:
             if pattern.startswith("/") or ".." in parts or "\n" in pattern or "{" in pattern:
                 hint = "Patterns are relative to the pool folder, the one that {pool} names in commands."
                 raise CrashcheckError(
-                    "config-value", f"{self.path}: {self.label(key)}: {pattern!r} lies outside the pool.", hint
+                    "config-value", f"{self.path}: {self.label(key)}: {pattern!r} is outside the pool.", hint
                 )
         return tuple(value)
 

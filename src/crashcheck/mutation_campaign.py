@@ -269,25 +269,29 @@ class _Campaign:
             return Fate.SURVIVED, None
 
     def _search_within(self, one: MutantProgress, aimed: bool, meter: Meter) -> tuple[Fate, Verdict | None]:
-        if not aimed:
-            failed, spent = self._run(one, self._of_strategy(one, meter), meter)
-            if failed is None and (spent or not self._is_all(one)):
-                return Fate.SURVIVED, None
+        if aimed:
+            failed, left_out = self._run_aimed(one, meter)
         else:
-            aimed_at = one.exposure.aimed()
-            explores = self._may_explore and one.count.value > _FEW_RUN
-            failed, spent = self._run(one, aimed_at, self._share(_AIMED_SHARE) if explores else meter)
-            spent = spent and (meter.out_of_seconds() or meter.out_of_states(one.states))
-            all_ = chain(aimed_at, one.choices())
-            if failed is None and not spent and explores:
-                failed, spent = self._explore(one, all_, meter)
-            if failed is None and not spent and not one.decided:
-                failed, spent = self._run(one, all_, meter)
-            if failed is None and spent:
-                return Fate.SURVIVED, None
+            failed, spent = self._run(one, self._of_strategy(one, meter), meter)
+            left_out = spent or not self._is_all(one)
         if failed is not None:
             return Fate.FOUND, failed
+        if left_out:
+            return Fate.SURVIVED, None
         return (Fate.HARMLESS if one.states or one.proved else Fate.EQUIVALENT), None
+
+    def _run_aimed(self, one: MutantProgress, meter: Meter) -> tuple[Verdict | None, bool]:
+        """As `_run`, of the states that only the mutant has: those that it is aimed at first."""
+        aimed_at = one.exposure.aimed()
+        explores = self._may_explore and one.count.value > _FEW_RUN
+        failed, spent = self._run(one, aimed_at, self._share(_AIMED_SHARE) if explores else meter)
+        spent = spent and (meter.out_of_seconds() or meter.out_of_states(one.states))
+        all_ = chain(aimed_at, one.choices())
+        if failed is None and not spent and explores:
+            failed, spent = self._explore(one, all_, meter)
+        if failed is None and not spent and not one.decided:
+            failed, spent = self._run(one, all_, meter)
+        return failed, spent
 
     def _share(self, share: float) -> Meter:
         seconds = self._budget.seconds
@@ -337,8 +341,7 @@ class _Campaign:
             outcomes = self._covering.decide(one.exposure, [stretch[-1] for stretch in some], limit_s)
             for stretch, outcome in zip(some, outcomes, strict=True):
                 decided &= self._count_explored(one, stretch, outcome)
-                suspects = (state for _, state in outcome.failing)
-                failed, spent = self._run(one, chain(suspects, islice(all_, _BESIDE)), meter)
+                failed, spent = self._run(one, chain(outcome.suspects, islice(all_, _BESIDE)), meter)
                 if failed is not None or spent:
                     return failed, spent
         failed, spent = self._run(one, chain.from_iterable(map(one.exposure.at, small)), meter)
@@ -357,7 +360,7 @@ class _Campaign:
             one.proved += sum(map(one.exposure.new_at, stretch))
             one.explored.extend(stretch)
             return True
-        one.unexplored = outcome.why or "an explored run failed, and no crash state that it stands for"
+        one.unexplored = outcome.why or "an explored run failed, and no crash state that it represents"
         if outcome.final:
             self._unexplored = outcome.why
         return False

@@ -100,7 +100,7 @@ class _Timed:
         self._since = 0.0
 
     def at(self, phase: str, progress: Progress | None) -> None:
-        """A phase begins, or goes on."""
+        """A phase begins or continues."""
         if phase != self._phase:
             self._end()
             self._phase = phase

@@ -106,7 +106,7 @@ def _read(path: str) -> tuple[str, ...]:
         file = Path(path)
         if not file.is_file() or file.stat().st_size > _MOST_BYTES:
             return ()
-        # Only "\n" ends a line for a compiler; str.splitlines also splits at form feeds and the like.
+        # Only "\n" ends a line for a compiler; str.splitlines also splits at form feeds and others.
         text = file.read_bytes().decode("utf-8", "replace")
     except (OSError, ValueError):
         return ()

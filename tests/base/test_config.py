@@ -168,8 +168,8 @@ def test_a_wrong_type_names_the_key_the_value_and_what_is_expected(text: str, me
         (LEAST + "timeout_s = 0", "[check] timeout_s is 0; it must be a number above zero.", ""),
         (LEAST + "timeout_s = nan", "[check] timeout_s is nan; it must be a number above zero.", ""),
         (LEAST + "[budget]\nstates = 0", "[budget] states is 0; the least is 1.", ""),
-        (LEAST.replace("*.db", "/etc/*"), "[pool] files: '/etc/*' lies outside the pool.", "relative to the pool"),
-        (LEAST.replace("*.db", "../*"), "[pool] files: '../*' lies outside the pool.", "relative to the pool"),
+        (LEAST.replace("*.db", "/etc/*"), "[pool] files: '/etc/*' is outside the pool.", "relative to the pool"),
+        (LEAST.replace("*.db", "../*"), "[pool] files: '../*' is outside the pool.", "relative to the pool"),
         (LEAST + '[build]\ncommand = "make \'x"', '[build] command is "make \'x": no closing quotation.', ""),
     ],
 )

@@ -1,4 +1,4 @@
-"""A pool that the workload itself creates before its first operation is noticed, and the report says so."""
+"""A pool that the workload itself creates before its first operation is noticed, and reported."""
 
 from __future__ import annotations
 

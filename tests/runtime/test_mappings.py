@@ -170,11 +170,11 @@ def test_pointers_that_setup_left_in_a_file_stay_right_whatever_address_the_prog
 
 
 def test_setup_has_an_environment_of_its_own_on_top_of_the_workloads(recorded: Callable[..., tuple]) -> None:
-    setup = ["/bin/sh", "-c", 'echo "$ONE $BOTH" > {pool}/said']
+    setup = ["/bin/sh", "-c", 'echo "$ONE $BOTH" > {pool}/printed']
     _, recording = recorded(
         "maps", "two-files", setup=setup, env={"ONE": "1", "BOTH": "workload"}, setup_env={"BOTH": "{pool}"}
     )
-    assert (recording.first / "said").read_text() == f"1 {recording.pool}\n"
+    assert (recording.first / "printed").read_text() == f"1 {recording.pool}\n"
 
 
 def test_a_file_larger_than_its_place_takes_several(recorded: Callable[..., tuple], program, tmp_path: Path) -> None:

@@ -101,10 +101,7 @@ class Collected:
             mine = self.joins[block, slot]
             arriving: dict[tuple[int, bool], int] = {}
             for before in predecessors[block]:
-                at, passed = before, {block}
-                while slot not in self.defined[at] and len(predecessors[at]) == 1 and at not in passed:
-                    passed.add(at)
-                    at = predecessors[at][0]
+                at = self._definer(before, block, slot, predecessors)
                 if slot in self.defined[at]:
                     arriving[at, True] = self.defined[at][slot]
                 elif (at, False) not in arriving and predecessors[at]:
@@ -116,6 +113,14 @@ class Collected:
             for (at, here), bits in arriving.items():
                 meaning |= bits | (self.runs(at) if here and len(arriving) > 1 else 0)
             self.equations[mine] = meaning
+
+    def _definer(self, before: int, block: int, slot: str, predecessors: list[list[int]]) -> int:
+        """The block that defines a slot for `block`, from its predecessor `before` up while there is one way only."""
+        at, passed = before, {block}
+        while slot not in self.defined[at] and len(predecessors[at]) == 1 and at not in passed:
+            passed.add(at)
+            at = predecessors[at][0]
+        return at
 
     def finish(self) -> FunctionDependences:
         successors = [list(dict.fromkeys(self.labels[name] for name in names)) for names in self.successors]

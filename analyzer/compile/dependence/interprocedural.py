@@ -267,26 +267,29 @@ class _Closure:
             if summary.on_control >> index & 1:
                 result.add_control(argument)
 
+    def _settle_inside(self, function: _Function) -> bool:
+        """Evaluate what its regions and its calls' arguments depend on once; whether any of it has changed."""
+        changed = False
+        for number, atoms in enumerate(function.summary.regions):
+            made = self._evaluate(function, atoms)
+            if made.key() != function.regions[number].key():
+                function.regions[number] = made
+                changed = True
+        for call, arguments in zip(function.summary.calls, function.arguments, strict=True):
+            for index, atoms in enumerate(call.arguments):
+                if not atoms:
+                    continue
+                made = self._evaluate(function, atoms)
+                if made.key() != arguments[index].key():
+                    arguments[index] = made
+                    changed = True
+        return changed
+
     def _settle(self, function: _Function) -> bool:
         """Evaluate all of a function's sets until they stay; whether what its callers see has changed."""
         summary = function.summary
-        while True:
-            changed = False
-            for number, atoms in enumerate(summary.regions):
-                made = self._evaluate(function, atoms)
-                if made.key() != function.regions[number].key():
-                    function.regions[number] = made
-                    changed = True
-            for number, call in enumerate(summary.calls):
-                for index, atoms in enumerate(call.arguments):
-                    if not atoms:
-                        continue
-                    made = self._evaluate(function, atoms)
-                    if made.key() != function.arguments[number][index].key():
-                        function.arguments[number][index] = made
-                        changed = True
-            if not changed:
-                break
+        while self._settle_inside(function):
+            pass
         before = [function.returned.key(), function.thrown.key(), *(one.key() for one in function.outs.values())]
         function.returned = self._evaluate(function, summary.returned)
         function.thrown = self._evaluate(function, summary.thrown)

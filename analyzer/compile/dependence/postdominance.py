@@ -81,10 +81,11 @@ def postdominators(successors: Sequence[Sequence[int]]) -> list[int]:
     while changed:
         changed = False
         for block in reversed(order):
-            found = count if block in leaving else -1
-            for target in successors[block]:
-                if parent[target] >= 0:
-                    found = target if found < 0 else _common(found, target, parent, number)
+            known = [target for target in successors[block] if parent[target] >= 0]
+            ways = [count, *known] if block in leaving else known
+            found = ways[0] if ways else -1
+            for target in ways[1:]:
+                found = _common(found, target, parent, number)
             if parent[block] != found:
                 parent[block] = found
                 changed = True

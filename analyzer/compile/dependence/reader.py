@@ -283,10 +283,7 @@ class _Reader(Collected):
         found = _CALLEE.search(line)
         site = self.site_at.get(index, -1)
         if found is None or found.group(1) is None:
-            value = self.names(line[line.rfind('"(') :])
-            if site >= 0:
-                self.found.append((site, block, value, value))
-            return value | (self.bit(atom(SITE, site)) if site >= 0 else 0)
+            return self._assembly(line, site, block)
         callee = found.group(1)
         name = callee[1:].strip('"') if callee[0] == "@" else ""
         if name.startswith(_SILENT):
@@ -295,10 +292,8 @@ class _Reader(Collected):
         sets = [self.value(argument) if argument.startswith("%") else 0 for argument in arguments]
         held = [self._held(argument) for argument in arguments]
         reads = self.reads_at.get(index, ())
-        read = 0
-        for number in reads:
-            read |= self.bit(atom(SITE, number))
-            self.found.append((number, block, 0, _union(sets)))
+        read = _union([self.bit(atom(SITE, number)) for number in reads])
+        self.found += [(number, block, 0, _union(sets)) for number in reads]
         written = site if site >= 0 and self.kinds[site] in ACCESSES and site not in reads else -1
         if name.startswith("llvm."):
             return self._intrinsic(name, arguments, sets, held, read, written)
@@ -315,6 +310,13 @@ class _Reader(Collected):
         if ends_block:
             self.conditions[block] = self.bit(atom(THROWN, number))
         return self.bit(atom(RESULT, number)) | read
+
+    def _assembly(self, line: str, site: int, block: int) -> int:
+        value = self.names(line[line.rfind('"(') :])
+        if site < 0:
+            return value
+        self.found.append((site, block, value, value))
+        return value | self.bit(atom(SITE, site))
 
     def _intrinsic(
         self, name: str, arguments: list[str], sets: list[int], held: list[int], read: int, written: int

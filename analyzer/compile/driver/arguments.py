@@ -346,7 +346,7 @@ class _Parser:
     # -- options -----------------------------------------------------------------------------------------------
 
     def option(self, word: str) -> None:
-        """Do what the first row of the tables that fits `word` says."""
+        """Do what the first row of the tables that fits `word` lists."""
         exact = _EXACT.get(word)
         if exact is not None:
             exact(self, word)

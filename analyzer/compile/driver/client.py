@@ -21,6 +21,9 @@ TYPE_CHECKING = False  # typing itself is not worth its milliseconds here
 if TYPE_CHECKING:
     from _socket import socket
 
+_WITH_VALUE = frozenset(
+    ("-o", "-MF", "-MT", "-MQ", "-x", "-I", "-D", "-U", "-include", "-isystem", "-Xclang", "-Xlinker", "-L", "-l")
+)
 _QUERIES = (
     "-E",
     "-M",
@@ -65,43 +68,29 @@ def is_probe(words: list[str], folder: str) -> bool:
     """Whether a command line is a question about the compiler rather than a part of a build."""
     if any(marker in folder for marker in _FOLDERS):
         return True
-    inputs = False
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-            continue
-        if word in (
-            "-o",
-            "-MF",
-            "-MT",
-            "-MQ",
-            "-x",
-            "-I",
-            "-D",
-            "-U",
-            "-include",
-            "-isystem",
-            "-Xclang",
-            "-Xlinker",
-            "-L",
-            "-l",
-        ):
-            skip = True
-            continue
-        if word == "-":
-            return True
-        if word.startswith("-"):
-            if (word in _QUERIES and word != "-v") or word.startswith(("-print-", "--print-")):
-                return True
-            continue
-        inputs = True
-        if word.endswith(_SOURCES):
-            if os.path.basename(word).startswith(_NAMES) or any(marker in "/" + word for marker in _FOLDERS):
-                return True
-        elif os.path.basename(word).startswith(("conftest.", "cmTC_")):
-            return True
-    return not inputs
+    plain = list(_without_values(words))
+    return any(map(_is_question, plain)) or all(word.startswith("-") for word in plain)
+
+
+def _without_values(words: list[str]) -> list[str]:
+    """The words that are neither an option with a value nor that value."""
+    out = []
+    rest = iter(words)
+    for word in rest:
+        if word in _WITH_VALUE:
+            next(rest, None)
+        else:
+            out.append(word)
+    return out
+
+
+def _is_question(word: str) -> bool:
+    if word.startswith("-"):
+        return word == "-" or (word in _QUERIES and word != "-v") or word.startswith(("-print-", "--print-"))
+    name = os.path.basename(word)
+    if word.endswith(_SOURCES):
+        return name.startswith(_NAMES) or any(marker in "/" + word for marker in _FOLDERS)
+    return name.startswith(("conftest.", "cmTC_"))
 
 
 def run_plain(words: list[str], cxx: bool) -> int:

@@ -184,7 +184,7 @@ _CONNECTION = 3  # where a child has its client's connection; what it forks keep
 
 
 def _serve_one(connection: int, descriptors: list[int], request: bytes) -> int:
-    """In the child: become the client's process as far as a compiler can tell."""
+    """In the child: become the client's process as far as a compiler can see."""
     # Duplicates are above all that is replaced: a descriptor may be where another has to go.
     placed = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 64) for number in (*descriptors, connection)]
     for number, descriptor in enumerate(placed):

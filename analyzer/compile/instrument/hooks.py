@@ -179,7 +179,7 @@ class Hooks(HelperModule):
 
     def wide_from(self) -> str:
         """`void (ptr target, ptr source, i64 size, ptr instance, i32 site, i32 depth, i32 flags)`: before a store whose
-        bytes lie at `source`."""
+        bytes are at `source`."""
         return self._in_window(
             "from",
             {"target": PTR, "source": PTR, "size": I64, **_FLAGGED},

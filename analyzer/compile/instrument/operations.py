@@ -36,55 +36,74 @@ def wrap(text: str, names: Iterable[str]) -> tuple[str, str]:
     A name is a symbol, or a function's qualified name from the debug information. Variadic functions stay as they are.
     """
     pairs = [name.partition(PAIR) for name in names]
-    opening = {first for first, tab, _ in pairs if tab}
-    closing = {second for _, tab, second in pairs if tab}
-    wanted = frozenset({first for first, _, _ in pairs} | closing)
-    if not wanted:
-        return text, ""
-    module = read_module(text)
-    debug = DebugInfo(module.metadata)
-    quiet = {number for number, words in module.attributes.items() if re.search(r"\bnounwind\b", words)}
-    unfit = {number for number, words in module.attributes.items() if re.search(r"\bnaked\b", words)}
-    wrappers: list[str] = []
-    personality = ""
+    mover = _Mover(
+        text,
+        opening={first for first, tab, _ in pairs if tab},
+        closing={second for _, tab, second in pairs if tab},
+        wanted={name for first, tab, second in pairs for name in (first, *([second] if tab else ()))},
+    )
+    return mover.moved() if pairs else (text, "")
 
-    def move(found: re.Match[str]) -> str:
-        nonlocal personality
+
+class _Mover:
+    """Moves the named functions of one module away from their symbols, and writes a wrapper in place of each."""
+
+    def __init__(self, text: str, opening: set[str], closing: set[str], wanted: set[str]) -> None:
+        self._text = text
+        self._opening, self._closing, self._wanted = opening, closing, wanted
+        self._module = read_module(text)
+        self._debug = DebugInfo(self._module.metadata)
+        self._quiet = self._groups_with("nounwind")
+        self._unfit = self._groups_with("naked")
+        self._wrappers: list[str] = []
+        self._personality = ""  # of wrappers whose function has none
+
+    def _groups_with(self, attribute: str) -> set[str]:
+        groups = self._module.attributes.items()
+        return {number for number, words in groups if re.search(rf"\b{attribute}\b", words)}
+
+    def moved(self) -> tuple[str, str]:
+        """As `wrap`."""
+        body = _HEADER.sub(self._move, self._module.body)
+        if not self._wrappers:
+            return self._text, ""
+        declared = ["declare void @cc_operation_enter()", "declare void @cc_operation_leave()"]
+        if self._personality and f"{self._personality[4:]}(" not in body:
+            declared.append(f"declare i32 {self._personality[4:]}(...)")
+        return body + self._module.metadata, "\n".join([*declared, *self._wrappers, ""])
+
+    def _move(self, found: re.Match[str]) -> str:
         prefix, symbol, rest = found.group(1), found.group(2).strip('"'), found.group(3)
         scope = re.search(r"!dbg !(\d+)", rest)
-        known = {symbol, debug.subprogram(int(scope.group(1))).function} if scope else {symbol}
-        asked = sorted(wanted & known)
+        known = {symbol, self._debug.subprogram(int(scope.group(1))).function} if scope else {symbol}
+        asked = sorted(self._wanted & known)
         end = matching(rest, 0)
         parameters = split_commas(rest[1 : end - 1])
         groups = set(re.findall(r"#(\d+)", rest[end:]))
-        if not asked or "..." in parameters or groups & unfit or " available_externally " in prefix:
+        if not asked or "..." in parameters or groups & self._unfit or " available_externally " in prefix:
             return found.group()
         moved = f'@"{symbol}{_INFIX}{asked[0]}"'
         returned = _LINKAGE.sub("", prefix).strip()
         kind = _TYPE.search(returned)
         if kind is None:
             raise IRSyntaxError(found.group())
-        given = _PERSONALITY.search(rest[end:])
-        raises = not groups & quiet
-        if raises and not given:
-            personality = personality or _personality_of(text)
-        handler = given.group(1) if given else personality
-        wrappers.append(
+        handler = "" if groups & self._quiet else self._handler(rest[end:])
+        self._wrappers.append(
             _wrapper(
-                *(found.group(), kind.group(), returned, moved, rest[1 : end - 1], handler if raises else ""),
-                begins=asked[0] not in closing,
-                ends=asked[0] not in opening,
+                *(found.group(), kind.group(), returned, moved, rest[1 : end - 1], handler),
+                begins=asked[0] not in self._closing,
+                ends=asked[0] not in self._opening,
             )
         )
         return f"define internal {returned} {moved}{rest[:end]}{_OF_THE_SYMBOL.sub('', rest[end:])}"
 
-    body = _HEADER.sub(move, module.body)
-    if not wrappers:
-        return text, ""
-    declared = ["declare void @cc_operation_enter()", "declare void @cc_operation_leave()"]
-    if personality and f"{personality[4:]}(" not in body:
-        declared.append(f"declare i32 {personality[4:]}(...)")
-    return body + module.metadata, "\n".join([*declared, *wrappers, ""])
+    def _handler(self, attributes: str) -> str:
+        """The personality of a wrapper around what may raise: its function's own, else the module's."""
+        given = _PERSONALITY.search(attributes)
+        if given:
+            return given.group(1)
+        self._personality = self._personality or _personality_of(self._text)
+        return self._personality
 
 
 def found_operations(functions: Iterable[str]) -> frozenset[str]:

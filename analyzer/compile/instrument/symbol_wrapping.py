@@ -11,8 +11,9 @@ _MAYBE_ABSENT = re.compile(r"pmem_\w+|strlcpy|strlcat")
 _ATTACHED = re.compile(r"^declare (?:!\w+ !\d+ )*")
 _WEAK = re.compile(_ATTACHED.pattern + r"extern_weak [^\n]*?@([\w.]+)\(", re.MULTILINE)
 
-# Passes on every register and the stack, for a declaration may lie (`char pmem_persist();`). What follows the jump is
-# never executed: it asks the linker for the function itself. As code that is dropped where nothing refers to it.
+# Passes on every register and the stack, for a declaration may be wrong (`char pmem_persist();`). What follows the
+# jump is never executed: it asks the linker for the function itself. As code that is dropped where nothing refers to
+# it.
 _THUNK = """
 $cc.linked.{name} = comdat any
 define linkonce_odr hidden void @cc.linked.{name}() naked noinline uwtable comdat {{

@@ -114,7 +114,7 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
             "ir-construct",
             f"{options.source}: cannot instrument this construct: {str(error).strip()[:400]} "
             f"({options.compiler}, {binding_version()})",
-            "CRASHCHECK_FALLBACK=1 compiles such units without hooks and says so in the report",
+            "CRASHCHECK_FALLBACK=1 compiles such units without hooks and reports it",
         ) from error
     facts = UnitFacts(
         source=options.source,

@@ -47,6 +47,9 @@ class Member:
     inherited: bool
 
 
+_WITHOUT_MEMBERS = ("tag: DW_TAG_array_type", "DW_TAG_enumeration", "DIFlagFwdDecl")
+
+
 class DebugInfo:
     """Metadata nodes by number, read when first asked for."""
 
@@ -237,9 +240,7 @@ class DebugInfo:
             for number, text in enumerate(self._lines[self._first :]):
                 if "tag: DW_TAG_typedef, " in text:
                     typedefs.append(number)
-                if "!DICompositeType(" not in text or "tag: DW_TAG_array_type" in text or "DW_TAG_enumeration" in text:
-                    continue
-                if "DIFlagFwdDecl" in text:
+                if "!DICompositeType(" not in text or any(mark in text for mark in _WITHOUT_MEMBERS):
                     continue
                 identifier = re.search(r'identifier: "([^"]*)"', text)
                 if identifier:

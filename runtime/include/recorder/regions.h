@@ -33,7 +33,7 @@ HIDDEN void cc_regions_gone_free(struct regions_gone *gone);
 HIDDEN void *cc_scratch(size_t count, size_t size);
 HIDDEN void cc_scratch_free(void *room, size_t count, size_t size);
 
-HIDDEN void cc_regions_rename(uint16_t from, uint16_t to);       /* mappings of one file are now of another, or of none: 0 */
+HIDDEN void cc_regions_rename(uint16_t from, uint16_t to);       /* mappings of one file are now of a different file, or of none: 0 */
 /* Mappings of the file at `path`, made while it was no pool file, are regions of `file` from now on. */
 HIDDEN void cc_regions_adopt(uint16_t file, const char *path);
 HIDDEN bool cc_region_overlaps(uintptr_t start, uintptr_t end);

@@ -191,7 +191,7 @@ class _Parser:
             elif sign != b"\\":  # "\ No newline at end of file"
                 raise _malformed(self.at, "this is no line of a hunk")
         if old_left < 0 or new_left < 0:
-            raise _malformed(start, "this hunk is longer than its head says")
+            raise _malformed(start, "this hunk is longer than its head declares")
         if taken and not put and line > 1:
             gone.add(line - 1)
         end()
@@ -221,7 +221,7 @@ def _unquoted(body: bytes) -> bytes:
 
 
 def _name(text: bytes) -> bytes:
-    """A name as written after `+++ `, `rename to ` and the like: quoted, or with a tab and a date after it."""
+    """A name as written after `+++ `, `rename to ` or similar: quoted, or with a tab and a date after it."""
     quoted = _QUOTED.match(text)
     return _unquoted(quoted[1]) if quoted else text.split(b"\t", 1)[0]
 
@@ -236,7 +236,7 @@ def _sides(old: bytes, new: bytes) -> tuple[bytes, bytes]:
 def _names(text: bytes) -> tuple[bytes, bytes]:
     """The names after `diff --git `: needed where no other line has them (a changed mode, a binary or empty file).
 
-    Without quotes the line is ambiguous unless both names are equal, and then they are: git says a rename apart.
+    Without quotes the line is ambiguous unless both names are equal, and then they are: git lists a rename apart.
     """
     first = _QUOTED.match(text)
     if first:

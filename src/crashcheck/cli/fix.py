@@ -45,19 +45,17 @@ def main(args: argparse.Namespace) -> int:
     known = proposals.newest(config.path) or _run(config, jobs)
     wanted = proposals.chosen(known, args.finding)
     for one in wanted:
-        print(f"{one.id}  {one.kind}: {line(one.message)}")
-        for text in _lines(one):
-            print(f"  {line(text)}")
+        print("\n  ".join([f"{one.id}  {one.kind}: {line(one.message)}", *map(line, _lines(one))]))
     changed = proposals.changes(known, wanted, config.folder)
     if not changed:
         print("no edit is suggested" if wanted else "the newest run has no findings")
         return EXIT_FINDINGS if wanted else EXIT_CLEAN
     fixed = [one for one in wanted if one.fix is not None and one.fix.edits and not one.fix.after_failing]
-    if not args.apply:
+    if args.apply:
+        proposals.write(changed, config.folder)
+        print(f"edited {', '.join(sorted(changed))}")
+    else:
         sys.stdout.write(f"\n{diff(changed)}")
-        return EXIT_CLEAN if len(fixed) == len(wanted) else EXIT_FINDINGS
-    proposals.write(changed, config.folder)
-    print(f"edited {', '.join(sorted(changed))}")
     if not args.verify:
         return EXIT_CLEAN if len(fixed) == len(wanted) else EXIT_FINDINGS
     return _verify(config, jobs, [one.id for one in wanted])

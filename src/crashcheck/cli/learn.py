@@ -27,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
         "learn",
         help="learn from passing runs how threads interleave, and hold a run against it",
         description="Builds, runs the workload several times with all of its memory recorded, and keeps which accesses "
-        "of other threads came just before each access. With --check, runs once and reports accesses that come after "
+        "of other threads came just before each access. With --check, runs once and reports accesses that follow "
         "one that no passing run showed: before they do harm, if they do.",
     )
     add_config(parser)

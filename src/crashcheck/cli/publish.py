@@ -338,7 +338,7 @@ def _places(root: Path, folder: str | None, config: str) -> tuple[str, str]:
         if os.path.isabs(folder) or folder.startswith(".."):
             raise CrashcheckError(
                 "publish-folder",
-                f"--folder {folder} lies outside the repository.",
+                f"--folder {folder} is outside the repository.",
                 "Give it from the repository's root.",
             )
         folder = "" if folder == "." else folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,10 @@ from crashcheck.config import FAIL_ON, STRATEGIES, Config, load, override
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from crashcheck.checker.baseline import Known
+    from crashcheck.checker.results import RunResult
     from crashcheck.reports.formats.failure import Failure
 
 OPENED = "report.html"  # in the run's folder, for `crashcheck open`
@@ -119,6 +123,13 @@ def _write_failure(path: Path, failure: Failure) -> None:
         raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error
 
 
+def _check_options(args: argparse.Namespace) -> None:
+    if args.base is not None and args.diff not in (None, args.base):
+        raise CrashcheckError("bad-option", "--base and --diff name two bases.", "Leave out --diff: --base implies it.")
+    if args.update_baseline and args.baseline is None:
+        raise CrashcheckError("bad-option", "--update-baseline needs a baseline.", "Add --baseline FILE.")
+
+
 def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     from rich.console import Console
 
@@ -126,10 +137,9 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     from crashcheck.change import base as change_base
     from crashcheck.change.diff import git_diff
     from crashcheck.checker import policy
-    from crashcheck.checker.baseline import load_baseline, save_baseline, updated
+    from crashcheck.checker.baseline import load_baseline
     from crashcheck.checker.results import StopReason
     from crashcheck.reports.progress import LiveProgress
-    from crashcheck.reports.view.text import line
 
     wanted = [parse_format(text) for text in args.format or ()]
     jobs = jobs_of(args)
@@ -149,13 +159,10 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     config = configure(load(args.config))
     on_config(config)
     since = args.base if args.base is not None else args.diff
-    if args.base is not None and args.diff not in (None, args.base):
-        raise CrashcheckError("bad-option", "--base and --diff name two bases.", "Leave out --diff: --base implies it.")
+    _check_options(args)
     if args.base is not None and (nothing := change_base.unchanged(config, args.base, args.name)) is not None:
         write_reports(nothing, config.folder, wanted or [("terminal", None)], git_diff(config.folder, args.base))
         return EXIT_CLEAN
-    if args.update_baseline and args.baseline is None:
-        raise CrashcheckError("bad-option", "--update-baseline needs a baseline.", "Add --baseline FILE.")
     baseline_path = Path(args.baseline) if args.baseline is not None else None
     baseline = load_baseline(baseline_path, args.update_baseline) if baseline_path is not None else None
     change = git_diff(config.folder, since) if since is not None else None
@@ -184,11 +191,18 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
         # After the reports: a finding that nobody was shown must not become a known one.
         assert baseline_path is not None
         assert baseline is not None
-        known, changes = updated(ran.result, baseline)
-        save_baseline(baseline_path, known)
-        for sentence in changes:
-            console.print(f"{baseline_path}: {line(sentence)}", markup=False, soft_wrap=True)
+        _update_baseline(baseline_path, baseline, ran.result, console)
     if policy.fails(result, result.fail_on):
         return EXIT_FINDINGS
     broken_off = result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
     return EXIT_FAILED if broken_off or policy.undecided(result) else EXIT_CLEAN
+
+
+def _update_baseline(path: Path, baseline: Sequence[Known], result: RunResult, console: Console) -> None:
+    from crashcheck.checker.baseline import save_baseline, updated
+    from crashcheck.reports.view.text import line
+
+    known, changes = updated(result, baseline)
+    save_baseline(path, known)
+    for sentence in changes:
+        console.print(f"{path}: {line(sentence)}", markup=False, soft_wrap=True)

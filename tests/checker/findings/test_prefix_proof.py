@@ -103,7 +103,7 @@ def test_real_files_on_which_the_check_fails_in_the_same_way_are_a_proof(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("files", "why"), [(b"", "it passes"), (word(7, 128), "it dies"), (word(7, 256), "it says something else")]
+    ("files", "why"), [(b"", "it passes"), (word(7, 128), "it dies"), (word(7, 256), "it prints something else")]
 )
 def test_real_files_on_which_it_does_not_are_none(files: bytes, why: str, tmp_path: Path, clauses: Path) -> None:
     found = Twin(tmp_path, clauses, "!128=136", "256>264", "0=64").explore(files)

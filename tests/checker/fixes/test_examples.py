@@ -87,7 +87,7 @@ def test_what_was_inferred_for_the_search_serves_its_fixes_and_else_their_time_b
     monkeypatch.setattr(search_setup, "infer", infer)
     result = pipeline.run(load(copied("level-hash", tmp_path) / "buggy.toml")).result
     assert bounded == [True] * (1 if in_time else 2)
-    note = "likely invariants were not looked at"
+    note = "likely invariants were not inferred"
     printed = [warning.partition(":")[0] for warning in result.warnings]
     assert printed == ([] if in_time else [note, f"while fixes were tried, {note}"])
     (finding,) = result.findings

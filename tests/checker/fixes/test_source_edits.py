@@ -469,4 +469,4 @@ def test_a_fence_after_flushes_in_a_loop_follows_the_loop(tmp_path: Path) -> Non
 
 def test_a_fix_in_a_file_outside_of_the_project_is_described_in_words(tmp_path: Path) -> None:
     step = Step(Location("/usr/include/pool.h", 4, 9, "f", "", ()), (1,), fence=True)
-    assert writer(tmp_path, "").write([step]) == ((), "/usr/include/pool.h:4: it lies outside of the project")
+    assert writer(tmp_path, "").write([step]) == ((), "/usr/include/pool.h:4: it is outside of the project")

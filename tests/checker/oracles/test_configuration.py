@@ -45,7 +45,7 @@ def test_the_workload_may_have_its_operations_from_a_file_with_any_oracle() -> N
         ("./driver {pool}/p", FILE, BOTH, ORACLE, "config-required", "[workload] command has no {ops}"),
         (BOTH, FILE, "./driver {ops}", ORACLE, "config-required", "[check] command has no {pool}"),
         (BOTH, FILE, "./driver {pool}/p", ORACLE, "config-required", "[check] command has no {ops}"),
-        (BOTH, "", "./check {pool}/p", "", "config-required", "{ops} stands for its path"),
+        (BOTH, "", "./check {pool}/p", "", "config-required", "{ops} is replaced by its path"),
         (BOTH, FILE, BOTH, "", "config-placeholder", "can be used only with oracle = 'output-equivalence'"),
         (BOTH, FILE + '\noperations = "put"', BOTH, ORACLE, "config-type", "a list of function names"),
         (BOTH, FILE + '\noperations = [["a", "b", "c"]]', BOTH, ORACLE, "config-type", "or pairs of them"),

@@ -81,7 +81,7 @@ def test_a_budget_of_seconds_ends_the_inference_of_likely_invariants_with_a_warn
     assert found.stop_reason is StopReason.EXHAUSTED
     assert len(found.findings) == 1
     (warning,) = found.warnings
-    assert warning.startswith("likely invariants were not looked at: ")
+    assert warning.startswith("likely invariants were not inferred: ")
 
     found = search(buggy, Witcher(infer=never), Budget(seconds=60))
     assert found.stop_reason is StopReason.BUDGET_SECONDS

@@ -182,7 +182,7 @@ def test_invariants_that_take_more_than_half_of_the_budget_are_left_out_with_a_n
     assert ("invariant" in families) is in_time
     assert len(families) == 4
     noted = [note.partition(":")[0] for note in plan.notes]
-    assert noted == ([] if in_time else ["likely invariants were not looked at"])
+    assert noted == ([] if in_time else ["likely invariants were not inferred"])
 
 
 def test_a_budget_ends_the_search_among_queries_that_show_no_new_state(

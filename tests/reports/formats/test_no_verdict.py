@@ -1,4 +1,4 @@
-"""A run whose failing states are not proved is never reported as one without findings: all formats say the same."""
+"""A run whose failing states are not proved is never reported as one without findings: in all formats."""
 
 from __future__ import annotations
 

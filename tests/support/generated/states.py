@@ -186,7 +186,7 @@ class Crashes:
             self._granule(life, granule * size, data, update.how)
 
     def _begins_anew(self, life: Life, low: int, size: int) -> bool:
-        """Whether what lies there was cut off, page and all, since it was last written."""
+        """Whether what is there was cut off, page and all, since it was last written."""
         pieces = [piece for _, piece in self._of(life) if piece.bytes and low <= piece.low < low + size]
         last = max((piece.time for piece in pieces), default=-1)
         return any(of is life and time > last and cut <= low // PAGE * PAGE for of, time, cut in self.cuts)
