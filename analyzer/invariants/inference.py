@@ -72,7 +72,8 @@ def infer(
         return Inferred((), (), "no likely invariants: no reads of watched files were recorded")
     if not isinstance(facts, ProgramFacts):
         return Inferred((), (), "no likely invariants: the program has no facts (build it with crashcheck-cc)")
-    return infer_from(found, facts, site_dependences(facts, find_indirect_calls(trace, facts)), reads, keep_on)
+    dependences = site_dependences(facts, find_indirect_calls(trace, facts), keep_on)
+    return infer_from(found, facts, dependences, reads, keep_on)
 
 
 def infer_from(

@@ -26,6 +26,7 @@ from crashcheck.analyzer.compile.dependence.summaries import (
 )
 from crashcheck.analyzer.compile.facts import ProgramFacts, UnitFacts
 from crashcheck.errors import CrashcheckError
+from crashcheck.interruption import KeepOn, always
 
 _SORT = (1 << SORT_BITS) - 1
 _MOVED = ".operation."  # a named operation's code is in an internal function (instrument.operations)
@@ -145,14 +146,16 @@ class Dependences:
         return sum((value | address | control).bit_count() for value, address, control, _ in self._sets.values())
 
 
-def site_dependences(facts: ProgramFacts, indirect: Mapping[SiteRef, frozenset[str]]) -> Dependences:
+def site_dependences(
+    facts: ProgramFacts, indirect: Mapping[SiteRef, frozenset[str]], keep_on: KeepOn = always
+) -> Dependences:
     """Close the units' dependences over the program.
 
     `indirect`: for call sites without a static callee, the functions that they were seen to call, by symbol or by the
-    name in the source. The result of a call whose callee has no facts depends on its arguments. Raises CrashcheckError
-    `facts-corrupt`.
+    name in the source. The result of a call whose callee has no facts depends on its arguments. `keep_on` is called for
+    each function: a large program takes a minute. Raises CrashcheckError `facts-corrupt`.
     """
-    return _Closure(facts, indirect).run()
+    return _Closure(facts, indirect).run(keep_on)
 
 
 def _name_in_source(summary: FunctionDependences, unit: UnitFacts) -> str:
@@ -299,11 +302,13 @@ class _Closure:
 
     # -- the program -------------------------------------------------------------------------------------------
 
-    def run(self) -> Dependences:
-        self._summarise()
+    def run(self, keep_on: KeepOn) -> Dependences:
+        self._summarise(keep_on)
+        keep_on()
         self._hand_down()
         sets: dict[SiteRef, tuple[int, int, int, int]] = {}
         for function in self.functions:
+            keep_on()
             for site in function.summary.sites:
                 own = self._evaluate(function, site.value)
                 own.add_address(self._evaluate(function, site.address))
@@ -316,13 +321,14 @@ class _Closure:
                     sets[SiteRef(function.unit, site.site)] = (value, address, control, met)
         return Dependences(self.reads, sets)
 
-    def _summarise(self) -> None:
+    def _summarise(self, keep_on: KeepOn) -> None:
         """Summaries from callees to callers, until none changes."""
         order = self._callees_first()
         place = {id(function): at for at, function in enumerate(order)}
         waiting = set(range(len(order)))
         while waiting:
             for at in sorted(waiting):
+                keep_on()
                 waiting.discard(at)
                 if self._settle(order[at]):
                     waiting.update(place[id(caller)] for caller, _, _ in order[at].callers)

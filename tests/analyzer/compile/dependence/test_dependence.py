@@ -304,6 +304,23 @@ def test_dependences_survive_the_section(facts_of: Callable[..., UnitFacts]) -> 
     assert {(one.symbol, one.internal) for one in functions} == {("f", False), ("get", True)}
 
 
+def test_closing_over_a_large_program_can_be_ended_between_functions(facts_of: Callable[..., UnitFacts]) -> None:
+    class Ended(Exception):
+        pass
+
+    unit = facts_of("void f(struct s *p) { p->x = p->y; }\nvoid g(struct s *p) { f(p); p->z = p->x; }")
+    calls = 0
+
+    def keep_on() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise Ended
+
+    with pytest.raises(Ended):
+        site_dependences(ProgramFacts({unit.key: unit}, (), (), ()), {}, keep_on)
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "[[[]],[1]]", '[[[]],[["f",0,[9],[],[],0,0,[]]]]', "[[[]],[[]]]"])
 def test_corrupted_dependences_are_named(text: str) -> None:
     unit = UnitFacts("a.c", "/", "clang", "llvmlite", dependences=text, key=1)
