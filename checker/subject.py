@@ -13,9 +13,12 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.results import HALF_STORE, Location
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.runtime.trace_format import Kind
+from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 
-UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME)
+UPDATES = (
+    *(Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME, Kind.ALLOCATE),
+    *NAME_KINDS,
+)
 
 
 class Provenance(Protocol):
@@ -59,7 +62,7 @@ class Subject:
         return self.event_of(piece), piece
 
     def path_of(self, piece: int) -> str:
-        return self.trace.files[int(self.graph.file[self.graph.whole(piece)[0]])].path
+        return self.graph.path(piece)
 
     def point_at(self, event: int) -> int:
         """The first crash point at or after a moment ("just before `event`"): no mark is between the two."""
@@ -68,7 +71,7 @@ class Subject:
     def acknowledged_between(self, event: int, point: int) -> bool:
         """Whether an operation was acknowledged, or output printed, between an event and a crash point."""
         now, then = self.space.points[point], self.space.points[self.point_at(event)]
-        return (now.acked, now.stdout_bytes) != (then.acked, then.stdout_bytes)
+        return (now.acked, now.stdout_bytes, now.outputs) != (then.acked, then.stdout_bytes, then.outputs)
 
     def prefix(self, event: int, point: int | None = None) -> CrashState:
         """Exactly what was issued before `event` has persisted; at `point`, or at the crash point of that moment."""

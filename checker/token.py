@@ -14,7 +14,7 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.states.space import CrashState
 from crashcheck.errors import CrashcheckError
 from crashcheck.models import FAMILIES
-from crashcheck.runtime.trace_format import INLINE_BYTES, Kind
+from crashcheck.runtime.trace_format import INLINE_BYTES, NAME_KINDS, Kind, Recorder
 
 PREFIX = "cc1-"
 DIGEST_BYTES = 8
@@ -25,6 +25,7 @@ _MOST_LEVELS = 2
 _MOST_NUMBER = (1 << 63) - 1
 MOST_PIECES = 1 << 22  # that a state lists: those of its smaller side
 # What decides which states there are; sites and stacks do not.
+_OF_NAMES = (*NAME_KINDS, Kind.ALLOCATE)
 _KINDS = np.array([kind for kind in Kind if kind <= Kind.OUTPUT], dtype=np.uint8)
 
 
@@ -42,6 +43,11 @@ def digest(trace: Trace) -> bytes:
     carries = np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
     for index in np.flatnonzero(carries & (events["size"] > INLINE_BYTES)).tolist():
         state.update(trace.data(index))
+    if trace.recorder is Recorder.SYSCALLS:
+        for index in np.flatnonzero(np.isin(events["kind"], np.array(_OF_NAMES, dtype=np.uint8))).tolist():
+            event = events[index]
+            fields = (int(event[name]) for name in ("kind", "file", "folder", "offset", "aux", "payload"))
+            state.update(trace.data(index) or repr(tuple(fields)).encode())
     for number in sorted(trace.files):
         file = trace.files[number]
         state.update(f"{number}\0{file.path}\0{file.existed}\0{file.first_size}\n".encode("utf-8", "surrogateescape"))

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.persistence.names import NameTable
 from crashcheck.analyzer.persistence.pieces import (
     DATA,
     EXISTS,
     IN_ORDER,
     LINE_BYTES,
     LOOSE,
+    NAME,
     PAGE_BYTES,
     SIZE,
     WORD_BYTES,
@@ -113,7 +115,7 @@ class PersistenceGraph:
     event: Ints
     granule: Ints
     file: Ints
-    kind: NDArray[np.uint8]  # pieces.DATA, SIZE, EXISTS
+    kind: NDArray[np.uint8]  # pieces.DATA, SIZE, EXISTS, NAME
     offset: Ints
     size: Ints
     old_size: Ints
@@ -124,9 +126,16 @@ class PersistenceGraph:
     source: Ints  # the event that carries the bytes of a piece of data; mostly its own
     continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # as in pieces.Pieces
     extra: tuple[tuple[int, int], ...] = field(default=())  # added obligations (before, after), of `with_order`
+    names: NameTable = field(default_factory=NameTable)  # of models of file systems: what pieces of names change
 
     def __len__(self) -> int:
         return len(self.event)
+
+    def path(self, piece: int) -> str:
+        """The path of the file that a piece changes, as it was then; the file's first one without models of names."""
+        row = self.whole(piece)[0]
+        file = int(self.file[row])
+        return self.names.path(file, int(self.event[row])) if self.family.names else self.trace.files[file].path
 
     @property
     def family(self) -> Family:
@@ -145,6 +154,8 @@ class PersistenceGraph:
     def parts(self) -> Ints:
         """For each piece the number of block boundaries at which it may stop half-way."""
         grows = (self.kind == SIZE) & (self.offset > self.old_size) & self.family.stops
+        if self.family.journal:
+            grows &= self.mode != IN_ORDER  # a size that a call sets is one change of the journal
         inner = (self.offset - 1) // PAGE_BYTES - self.old_size // PAGE_BYTES
         return np.where(grows, np.maximum(inner, 0), 0).astype(np.int64)
 
@@ -181,7 +192,7 @@ class PersistenceGraph:
             int(self.event[row]),
             int(self.granule[row]),
             int(self.file[row]),
-            ("data", "size", "exists")[int(self.kind[row])],
+            ("data", "size", "exists", "name")[int(self.kind[row])],
             self.size_after(id_) if int(self.kind[row]) == SIZE else int(self.offset[row]),
             int(self.size[row]),
             int(self.durable_from[row]),
@@ -271,9 +282,16 @@ class PersistenceGraph:
         present = set(ids) if self.extra else set()
         out = []
         for id_ in ids:
+            before: list[int] = []
             granule, mode, event = int(self.granule[id_]), int(self.mode[id_]), int(self.event[id_])
+            if self.family.journal and self.kind[id_] != DATA:
+                event = id_  # two changes of the journal by one call have an order, too
+                if mode != IN_ORDER and self.family.stops:  # the sizes of one file
+                    file = (int(self.file[id_]), -1)
+                    before = [last[file]] if file in last else []
+                    last[file] = id_
             layer = layers.setdefault(granule, _Layers())
-            before = list(layer.before(event)) if mode != LOOSE else []
+            before += list(layer.before(event)) if mode != LOOSE else []
             if self.kind[id_] == DATA and self.unit_bytes == WORD_BYTES:
                 word = (int(self.file[id_]), int(self.offset[id_]) // WORD_BYTES)
                 previous = last.get(word)
@@ -364,7 +382,7 @@ class PersistenceGraph:
                 id_,
                 event=piece.event,
                 granule=piece.granule,
-                file=self.trace.files[piece.file].path,
+                file=self.path(id_),
                 kind=piece.kind,
                 offset=piece.offset,
                 size=piece.size,
@@ -379,6 +397,8 @@ class PersistenceGraph:
             return "same size"
         if int(self.kind[before]) == EXISTS:
             return "same name"
+        if self.family.journal and int(self.kind[before]) == NAME:
+            return "journal"
         if int(self.mode[before]) != IN_ORDER or int(self.mode[after]) != IN_ORDER:
             return "same bytes"
         return self.local_reason()
@@ -419,6 +439,7 @@ def assemble(
     mode: NDArray[np.uint8],
     unit_bytes: int,
     fresh: NDArray[np.bool_] | None = None,
+    names: NameTable | None = None,
 ) -> PersistenceGraph:
     """A graph from the arrays that a model computed."""
     return PersistenceGraph(
@@ -438,4 +459,5 @@ def assemble(
         unit_bytes,
         pieces.source,
         pieces.continued,
+        names=names or NameTable(),
     )

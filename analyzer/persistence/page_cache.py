@@ -40,15 +40,15 @@ from crashcheck.runtime.trace_format import SyncKind
 def build(trace: Trace, options: Options) -> PersistenceGraph:
     """The page-cache persistence graph of a trace."""
     granule_bytes = options.tear or PAGE_BYTES
-    pieces, fresh = _with_zeroed_pages(cut(trace, granule_bytes), granule_bytes)
-    durable_from = _Pages(trace, pieces, options).run()
+    pieces, fresh = with_zeroed_pages(cut(trace, granule_bytes), granule_bytes)
+    durable_from = DirtyPages(trace, pieces, options).run()
     persist_renamed(trace, pieces, durable_from, journal=options.files == "ext4")
     mode = np.full(len(pieces), IN_ORDER, dtype=np.uint8)
     granule = number_granules(pieces, granule_bytes)
     return assemble(trace, "page-cache", options, pieces, granule, durable_from, mode, granule_bytes, fresh)
 
 
-def _with_zeroed_pages(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDArray[np.bool_]]:
+def with_zeroed_pages(pieces: Pieces, granule_bytes: int) -> tuple[Pieces, NDArray[np.bool_]]:
     """Adds what shrinking a file does to its pages."""
     shrinks = np.flatnonzero((pieces.kind == SIZE) & (pieces.offset < pieces.old_size))
     fresh = np.zeros(len(pieces), dtype=np.bool_)
@@ -132,7 +132,7 @@ class _Shrinking:
             self.renewing.add(row)  # another sector of the page, in the same event
 
 
-class _Pages:
+class DirtyPages:
     """One pass over the syncs with what is dirty in the page cache."""
 
     def __init__(self, trace: Trace, pieces: Pieces, options: Options) -> None:

@@ -18,7 +18,7 @@ LINE_BYTES = 64
 PAGE_BYTES = 4096  # the kernel's page and, on the file systems modelled, its block
 
 # What a piece is.
-DATA, SIZE, EXISTS = 0, 1, 2
+DATA, SIZE, EXISTS, NAME = 0, 1, 2, 3
 
 # How a piece is ordered within its granule.
 IN_ORDER = 0  # after every IN_ORDER piece of an earlier event, and every earlier piece of the same word
@@ -116,6 +116,13 @@ class Pieces:
 
     def __len__(self) -> int:
         return len(self.event)
+
+    def only(self, keep: NDArray[np.bool_]) -> Pieces:
+        """Some of the rows."""
+        event, file, offset, size, old, source = (
+            column[keep] for column in (self.event, self.file, self.offset, self.size, self.old_size, self.source)
+        )
+        return Pieces(event, file, self.kind[keep], offset, size, old, source, self.continued)
 
 
 def _renamed_with(trace: Trace) -> tuple[Ints, Ints]:
@@ -259,9 +266,7 @@ def _while_files_exist(pieces: Pieces) -> Pieces:
     keep = ~nameless | (pieces.kind == EXISTS)
     if bool(keep.all()):
         return pieces
-    columns = (pieces.event, pieces.file, pieces.kind, pieces.offset, pieces.size, pieces.old_size, pieces.source)
-    event, file, kind, offset, size, old, source = (column[keep] for column in columns)
-    return Pieces(event, file, kind, offset, size, old, source, pieces.continued)
+    return pieces.only(keep)
 
 
 def persist_renamed(trace: Trace, pieces: Pieces, durable_from: Ints, journal: bool) -> None:
@@ -299,7 +304,7 @@ def _persist_by_next(groups: Ints, moments: Ints, group_of: Ints, pieces: Pieces
 def number_granules(pieces: Pieces, granule_bytes: int) -> Ints:
     """Granule ids, numbered from 0: of data by (file, offset // granule_bytes), of sizes and existences by file."""
     place = np.where(pieces.kind == DATA, pieces.offset // granule_bytes, 0)
-    owners, owner = np.unique(pieces.file * 3 + pieces.kind, return_inverse=True)
+    owners, owner = np.unique(pieces.file * 4 + pieces.kind, return_inverse=True)
     span = int(place.max(initial=0)) + 1
     if span <= (1 << 62) // max(len(owners), 1):
         _, inverse = np.unique(owner * span + place, return_inverse=True)

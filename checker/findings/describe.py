@@ -10,7 +10,7 @@ from crashcheck.checker.results import Kind as FindingKind
 from crashcheck.checker.results import Location
 from crashcheck.checker.states.points import CrashPoint
 from crashcheck.checker.subject import Subject
-from crashcheck.runtime.trace_format import FlushKind, Kind, SyncKind
+from crashcheck.runtime.trace_format import NAME_KINDS, FlushKind, Kind, SyncKind
 from crashcheck.source import spoken
 
 SYNC_NAMES = {
@@ -41,6 +41,9 @@ def named(subject: Subject, piece: int) -> str:
 def name_of(subject: Subject, piece: int) -> str:
     """ "`entry.valid`", or "8 bytes at offset 0x40 of FILE" where neither type nor source text is known."""
     described = subject.graph.piece(piece)
+    if described.kind == "name":
+        graph = subject.graph
+        return graph.names.changes[int(graph.offset[piece])].text
     path = subject.path_of(piece)
     here = subject.provenance.of(subject.event_of(piece))
     if described.kind == "exists":
@@ -186,6 +189,8 @@ def event_words(subject: Subject, event: int) -> str:
         Kind.UNLINK: "the file is deleted",
         Kind.RENAME: "the file is renamed",
         Kind.OUTPUT: "output is printed",
+        Kind.ALLOCATE: "the allocation",
+        **dict.fromkeys(NAME_KINDS, "a name changes"),
     }
     return names.get(Kind(kind), "the next event")
 

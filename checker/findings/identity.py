@@ -86,6 +86,9 @@ class Identities:
 
     def _offset(self, piece: int) -> Origin:
         described = self.subject.graph.piece(piece)
+        if described.kind == "name":
+            graph = self.subject.graph
+            return ("offset", graph.names.changes[described.offset].text, described.kind, "0")
         offset = described.offset
         if described.kind == "data":  # of the whole store: its pieces are one place
             offset = int(self.subject.trace.events["offset"][described.event])

@@ -196,7 +196,8 @@ class Register:
         A prefix that is proved on real files needs no trace. `folder` is empty, and may be written to.
         """
         cause = draft.cause
-        if cause.prefix:
+        # Of system calls each moment is recorded: what is replayed is what `kill -9` leaves.
+        if cause.prefix and not self.subject.graph.family.names:
             draft.uncertain = NO_SNAPSHOT if proof is None else proof.missing(cause, folder)
         if draft.uncertain or not cause.prefix:
             culprits = [piece for piece in (cause.lost, cause.kept) if piece is not None]

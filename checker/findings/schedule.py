@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from crashcheck.checker.findings.classify import Cause
-from crashcheck.checker.findings.describe import FLUSH_NAMES, SYNC_NAMES
+from crashcheck.checker.findings.describe import FLUSH_NAMES, SYNC_NAMES, name_of
 from crashcheck.checker.results import GraphEdge, GraphNode, ScheduleStep
 from crashcheck.checker.subject import UPDATES, Subject
-from crashcheck.runtime.trace_format import FenceKind, FlushKind, Kind, StoreFlag, SyncKind
+from crashcheck.runtime.trace_format import NAME_KINDS, FenceKind, FlushKind, Kind, StoreFlag, SyncKind
 
 _AROUND = 6  # steps shown on either side of a culprit
 _BEFORE_CRASH = 10  # steps shown before the crash
@@ -29,6 +29,8 @@ _WHAT = {
     Kind.CREATE: "create",
     Kind.UNLINK: "unlink",
     Kind.RENAME: "rename",
+    Kind.ALLOCATE: "allocate",
+    **{kind: kind.name.removeprefix("NAME_").lower() for kind in NAME_KINDS},
     Kind.FLUSH: "flush",
     Kind.FENCE: "fence",
     Kind.SYNC_BEGIN: "sync",
@@ -159,6 +161,12 @@ class Schedule:
         located = kind in (Kind.STORE, Kind.WRITE, Kind.FLUSH)
         return offset, size, offset // self._subject.graph.granule_bytes if located else -1
 
+    def _file(self, number: int, event: int) -> str:
+        graph, files = self._subject.graph, self._subject.trace.files
+        if graph.family.names:
+            return graph.names.path(number, event) if number else ""
+        return files[number].path if number in files else ""
+
     def _role(self, pieces: Sequence[int]) -> str:
         """Which culprit is among the pieces, named as in the finding: the one kept is its location, if there is one."""
         if self._cause.kept is not None and self._cause.kept in pieces:
@@ -178,7 +186,7 @@ class Schedule:
     ) -> ScheduleStep:
         row = self._subject.trace.events[event]
         number = int(row["file"])
-        file = self._subject.trace.files[number].path if number in self._subject.trace.files else ""
+        file = self._file(number, event)
         offset, size, granule = extent
         here = self._subject.provenance.of(event)
         detail = detail or self._detail(event, kind, offset, size)
@@ -204,6 +212,11 @@ class Schedule:
             return f"size = {offset}"
         if kind in (Kind.CREATE, Kind.UNLINK, Kind.RENAME):
             return _WHAT[kind]
+        if kind in NAME_KINDS:
+            pieces = self._pieces(event)
+            return name_of(self._subject, pieces[-1]) if pieces else _WHAT[kind]
+        if kind == Kind.ALLOCATE:
+            return f"{int(row['payload'])} bytes from {offset:#x}"
         if kind == Kind.FLUSH:
             return FLUSH_NAMES.get(FlushKind(int(row["aux"])), "flush")
         if kind == Kind.FENCE:
@@ -223,6 +236,8 @@ class Schedule:
         here = self._subject.provenance.of(described.event)
         if here is not None and here.variable:
             return here.variable
+        if described.kind == "name":
+            return name_of(self._subject, piece)
         if described.kind == "exists":
             return f"name of {self._subject.path_of(piece)}"
         if described.kind == "size":

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import ranges
 from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
-from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, WORD_BYTES, Ints
+from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, NAME, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.images.first_image import FirstImage
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.runtime.trace_format import INLINE_BYTES, Kind
@@ -59,7 +59,7 @@ class _Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
     """One file in one image."""
 
     exists: bool
@@ -67,6 +67,11 @@ class _Row:
     low: int
     high: int
     plain: bool = True  # nothing is hidden: the sums are those of the persisted pieces
+
+
+def packed(row: Row) -> bytes:
+    """A file in one image, as bytes."""
+    return struct.pack("<?QQQ", row.exists, row.size, row.low, row.high) if row.exists else b"\0"
 
 
 class Fingerprints:
@@ -80,24 +85,43 @@ class Fingerprints:
         sums = [np.concatenate([np.zeros(1, np.uint64), np.cumsum(lane)]) for lane in self.entries.lanes]
         self.piece = tuple(s[self.entries.start[1:]] - s[self.entries.start[:-1]] for s in sums)
         self.files = [_FileTable(self, number) for number in sorted(space.graph.trace.files)]
-        self._place = {table.number: at for at, table in enumerate(self.files)}
-        self._points: dict[tuple[int, bool], list[_Row]] = {}
+        self.place = {table.number: at for at, table in enumerate(self.files)}
+        self._latest: tuple[CrashState, list[Row]] | None = None
+        self._points: dict[tuple[int, bool], list[Row]] = {}
 
     def of(self, state: CrashState) -> bytes:
         point = self.space.points[state.point]
+        rows = self.rows(state)
+        body = struct.pack("<QQ", point.acked, point.stdout_bytes) + b"".join(map(packed, rows))
+        return hashlib.blake2b(body, digest_size=16).digest()
+
+    def base_rows(self, state: CrashState) -> list[Row]:
+        """The rows of all files in the image that the state is near to: with everything, or with what is durable."""
+        return self._base(state.point, state.dropped)
+
+    def rows_of(self, state: CrashState) -> list[Row]:
+        """`rows`, and the latest result is remembered."""
+        if self._latest is None or self._latest[0] != state:
+            self._latest = state, self.rows(state)
+        return self._latest[1]
+
+    def rows(self, state: CrashState) -> list[Row]:
+        """One row per file, in the order of `files`: equal for equal contents.
+
+        Files of which the state names no piece have the row of `base_rows`.
+        """
         rows = self._base(state.point, state.dropped)
         touched: dict[int, list[int]] = {}
         for id_ in state.pieces:
-            touched.setdefault(int(self.graph.file[self.graph.whole(id_)[0]]), []).append(id_)
+            whole = self.graph.whole(id_)[0]
+            if int(self.graph.kind[whole]) != NAME:
+                touched.setdefault(int(self.graph.file[whole]), []).append(id_)
         if touched:
             rows = list(rows)
             for number, ids in touched.items():
-                at = self._place[number]
+                at = self.place[number]
                 rows[at] = self.files[at].row(state, rows[at], ids)
-        body = struct.pack("<QQ", point.acked, point.stdout_bytes) + b"".join(
-            struct.pack("<?QQQ", row.exists, row.size, row.low, row.high) if row.exists else b"\0" for row in rows
-        )
-        return hashlib.blake2b(body, digest_size=16).digest()
+        return rows
 
     def plain_loss(self, state: CrashState) -> bool:
         """Whether a state lost only data, and no size hides any data of the files that it lost them from."""
@@ -107,7 +131,7 @@ class Fingerprints:
                 return False
         for number in {int(self.graph.file[id_]) for id_ in state.pieces}:
             base = self._base(state.point, True) if base is None else base
-            if not self.files[self._place[number]].plain(state, base[self._place[number]]):
+            if not self.files[self.place[number]].plain(state, base[self.place[number]]):
                 return False
         return True
 
@@ -136,7 +160,7 @@ class Fingerprints:
         start = self.entries.start
         return ranges(start[pieces], start[pieces + 1] - start[pieces])
 
-    def _base(self, point: int, full: bool) -> list[_Row]:
+    def _base(self, point: int, full: bool) -> list[Row]:
         """The rows of the point's full image, or of its durable one."""
         known = self._points.get((point, full))
         if known is None:
@@ -196,48 +220,50 @@ class _FileTable:
         # words from this one on may be cut off by a step in the middle of the trace
         self.floor = int(graph.offset[shrinks].min()) // WORD_BYTES if len(shrinks) else -1
 
-    def durable(self, event: int) -> _Row:
+    def durable(self, event: int) -> Row:
         """What is durable at an event, if nothing of it is hidden."""
         at = int(np.searchsorted(self.durable_at, event, side="right"))
         steps = self.steps[self.graph.durable_from[self.steps] <= event]
         size = int(self.graph.offset[steps[-1]]) if len(steps) else self.watched.first_size
         exists = self._exists_after(self.names[self.graph.durable_from[self.names] <= event])
         low, high = (int(sums[at]) for sums in self.durable_sums)
-        return _Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
+        return Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
 
-    def full(self, event: int) -> _Row:
+    def full(self, event: int) -> Row:
         """What was issued before an event, if nothing of it is hidden."""
         at = int(np.searchsorted(self.issued, event, side="left"))
         last = int(np.searchsorted(self.graph.event[self.steps], event, side="left"))
         size = int(self.graph.offset[self.steps[last - 1]]) if last else self.watched.first_size
         exists = self._exists_after(self.names[self.graph.event[self.names] < event])
         low, high = (int(sums[at]) for sums in self.issued_sums)
-        return _Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
+        return Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
 
     def _exists_after(self, names: Ints) -> bool:
         """Whether the file exists after these changes: it went away where there was something before."""
-        return int(self.graph.old_size[names[-1]]) <= 0 if len(names) else self.watched.existed
+        return (
+            int(self.graph.old_size[names[-1]]) <= 0 if len(names) else self.watched.existed or self.graph.family.names
+        )
 
-    def exact(self, state: CrashState, kept: list[int]) -> _Row:
+    def exact(self, state: CrashState, kept: list[int]) -> Row:
         """The row of the state that holds the pending pieces `kept` of this file, whatever it hides."""
         base = self.durable(int(self.owner.space.points.event[state.point]))
         low, high = self.owner.sums(kept)
-        row = _Row(base.exists, base.size, (base.low + low) & _MASK, (base.high + high) & _MASK)
+        row = Row(base.exists, base.size, (base.low + low) & _MASK, (base.high + high) & _MASK)
         return self.finish(state, row, kept)
 
-    def row(self, state: CrashState, base: _Row, ids: list[int]) -> _Row:
+    def row(self, state: CrashState, base: Row, ids: list[int]) -> Row:
         """`base` without (state.dropped) or with the pieces `ids` of this file."""
         graph = self.graph
         plain = all(id_ < len(graph) and graph.kind[id_] == DATA for id_ in ids)
         if plain and self.plain(state, base):
             low, high = self.owner.sums(ids)
             if state.dropped:
-                return _Row(base.exists, base.size, (base.low - low) & _MASK, (base.high - high) & _MASK)
-            return _Row(base.exists, base.size, (base.low + low) & _MASK, (base.high + high) & _MASK)
+                return Row(base.exists, base.size, (base.low - low) & _MASK, (base.high - high) & _MASK)
+            return Row(base.exists, base.size, (base.low + low) & _MASK, (base.high + high) & _MASK)
         kept = [id_ for id_ in self.owner.space.persisted(state) if graph.file[graph.whole(id_)[0]] == self.number]
         return self.exact(state, kept)
 
-    def plain(self, state: CrashState, base: _Row) -> bool:
+    def plain(self, state: CrashState, base: Row) -> bool:
         """Nothing that may have persisted by now is hidden in an image of the base's size."""
         event = int(self.owner.space.points.event[state.point])
         return self.floor < 0 and base.exists and self._reach(event) <= base.size
@@ -246,7 +272,7 @@ class _FileTable:
         """The end of the farthest data issued before an event."""
         return int(self.farthest[np.searchsorted(self.issued, event, side="left")])
 
-    def finish(self, state: CrashState, row: _Row, kept: list[int]) -> _Row:
+    def finish(self, state: CrashState, row: Row, kept: list[int]) -> Row:
         """The true row of the image with the pieces `kept` of this file persisted besides the durable ones; `row` has
         the durable existence and size and the plain sums of both."""
         graph = self.graph
@@ -255,7 +281,7 @@ class _FileTable:
         names = [id_ for id_ in wholes if int(graph.kind[id_]) == EXISTS]
         exists = int(graph.old_size[max(names)]) <= 0 if names else row.exists
         if not exists:
-            return _Row(False, 0, 0, 0)
+            return Row(False, 0, 0, 0)
         size = row.size
         steps = [id_ for id_, whole in zip(kept, wholes, strict=True) if int(graph.kind[whole]) == SIZE]
         if steps:
@@ -264,7 +290,7 @@ class _FileTable:
             if not len(durable) or graph.whole(last)[0] > int(durable[-1]):
                 size = graph.size_after(last)
         if self.floor < 0 and self._reach(event) <= size:
-            return _Row(True, size, row.low, row.high)
+            return Row(True, size, row.low, row.high)
         held = {id_ for id_ in kept if id_ < len(graph)}
         cuts = [
             (id_, int(graph.offset[id_]))
@@ -275,7 +301,7 @@ class _FileTable:
         if self.floor >= 0:
             border = min(border, self.floor)
         low, high = self._beyond(event, held, cuts, border, size)
-        return _Row(True, size, (row.low + low) & _MASK, (row.high + high) & _MASK)
+        return Row(True, size, (row.low + low) & _MASK, (row.high + high) & _MASK)
 
     def _beyond(
         self, event: int, held: set[int], cuts: list[tuple[int, int]], border: int, size: int
@@ -323,7 +349,7 @@ class _FileTable:
         names, values = names[inside], values[inside] & _below(size, names[inside])
         differs = values != self.owner.first.words(self.number, names)
         numbers, values = names[differs].astype(np.uint64), values[differs]
-        files = np.full(len(numbers), self.number, dtype=np.uint64)
+        files = self.owner.first.identity(np.full(len(numbers), self.number))
         return (
             low + int(term(0, files, numbers, values).sum()),
             high + int(term(1, files, numbers, values).sum()),
@@ -380,7 +406,7 @@ def _entries(graph: PersistenceGraph, first: FirstImage) -> _Entries:
     value = _fold(data[order], mask[order], group, original)
     lanes = []
     for lane in (0, 1):
-        hashed = term(lane, file[order].astype(np.uint64), word[order].astype(np.uint64), value)
+        hashed = term(lane, first.identity(file[order]), word[order].astype(np.uint64), value)
         hashed[value == original] = 0
         before = np.zeros(len(order), dtype=np.uint64)
         before[1:] = hashed[:-1]

@@ -20,13 +20,29 @@ _AT_ONCE = 1 << 20
 class FirstImage:
     """Files of the folder `first`; a file that is not there, or no folder, reads as zeros."""
 
-    def __init__(self, first: Path | None, files: Mapping[int, WatchedFile]) -> None:
+    def __init__(self, first: Path | None, files: Mapping[int, WatchedFile], inodes: bool = False) -> None:
+        """`inodes`: files are inodes: two new ones are equal if their contents are."""
         self._paths: dict[int, Path] = {}
+        self._alike = np.array(sorted(n for n, file in files.items() if inodes and not file.existed), dtype=np.int64)
         for number, file in files.items():
             path = first / file.path if first is not None else None
             if file.existed and path is not None and path.is_file() and path.stat().st_size:
                 self._paths[number] = path
         self._images: dict[int, tuple[Words, int]] = {}  # mapped: the whole words, and what is left of the last
+
+    def identity(self, files: NDArray[np.int64]) -> Words:
+        """Numbers for fingerprints: equal for files that begin with the same content, where names are apart."""
+        if not len(self._alike):
+            return files.astype(np.uint64)
+        return np.where(np.isin(files, self._alike), 0, files).astype(np.uint64)
+
+    def bytes(self, file: int, low: int, high: int) -> bytes:
+        """The bytes of a range; beyond the end none."""
+        path = self._paths.get(file)
+        if path is None:
+            return b""
+        with path.open("rb") as stream:
+            return os.pread(stream.fileno(), high - low, low)
 
     def words(self, file: int, words: NDArray[np.int64]) -> Words:
         """The 8-byte words at the given word numbers; beyond the end zeros."""

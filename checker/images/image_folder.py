@@ -35,6 +35,8 @@ from crashcheck.runtime import sparse
 Patch = tuple[str, bool, int, tuple[tuple[int, bytes], ...]]
 Patches = Sequence[Patch]
 
+FOLDER, SYMLINK = -1, -2  # instead of a size: what the path becomes; a link's target is the bytes of its one write
+
 _SHARED_MEMORY = Path("/dev/shm")
 _PREFIX = "crashcheck-images-"
 _LOCK = "lock"
@@ -51,6 +53,7 @@ class ImageFolder:
         self.base = root / "base"
         self.pool = root / "pool"
         self._moved: set[str] = set()  # paths in which base differs from the first image
+        self._renamed = False  # the base may have other names than the first image
         self._patches: Patches = ()
         self._fds: dict[str, int] = {}  # open base files
         self._maps: dict[str, tuple[int, sparse.Mapping, sparse.Mapping]] = {}  # path -> (pool inode, base, pool)
@@ -64,6 +67,15 @@ class ImageFolder:
 
     def reset(self) -> None:
         """Back to the first image."""
+        if self._renamed:
+            for path in list(self._fds):
+                self._forget(path)
+            _remove(self.base)
+            sparse.copy_tree(self.first, self.base)
+            self._moved.clear()
+            self._renamed = False
+            self._copy_anew()
+            return
         for path in sorted(self._moved):
             self._forget(path)
             source, target = self.first / path, self.base / path
@@ -85,16 +97,13 @@ class ImageFolder:
 
     def advance(self, patches: Patches) -> None:
         """Make the base, and with it the pool, what is durable at a later crash point."""
+        self._renamed |= _change_names(patches)
         for path, exists, size, writes in patches:
             self._moved.add(path)
             if not exists or (path in self._fds and os.fstat(self._fds[path]).st_size != size):
                 self._forget(path)
             for folder in (self.base, self.pool):
-                target = folder / path
-                if not exists:
-                    target.unlink(missing_ok=True)
-                    continue
-                _write_patch(target, size, writes)
+                _put(folder / path, exists, size, writes)
 
     # -- one state
 
@@ -102,11 +111,7 @@ class ImageFolder:
         """Turn the pool into a crash state: `patches` are relative to the base."""
         self._patches = patches
         for path, exists, size, writes in patches:
-            target = self.pool / path
-            if not exists:
-                target.unlink(missing_ok=True)
-            else:
-                _write_patch(target, size, writes)
+            _put(self.pool / path, exists, size, writes)
         if self._watch is not None:
             if any(not exists or not (self.base / path).exists() for path, exists, _, _ in patches):
                 self._rewatch()  # a patch may have made a folder
@@ -116,7 +121,11 @@ class ImageFolder:
         """Make the pool equal to the base again, whatever the check did to it; nobody may have it open any more."""
         try:
             changes = self._watch.changes() if self._watch is not None else _EVERYTHING
-            if changes.everything or any(not (self.base / path).is_file() for path in changes.written):
+            if (
+                changes.everything
+                or _change_names(self._patches)
+                or any(not (self.base / path).is_file() for path in changes.written)
+            ):
                 self._restore_everything()
             else:
                 for path in sorted(changes.written):
@@ -269,6 +278,26 @@ class ImageFolder:
         self._watch.cover(self.pool, ["" if folder == "." else folder for folder in folders])
 
 
+def _change_names(patches: Patches) -> bool:
+    """Whether directories or links come or go, or a name becomes that of another file."""
+    paths = [path for path, _, _, _ in patches]
+    return len(set(paths)) < len(paths) or any(size < 0 for _, _, size, _ in patches)
+
+
+def _put(target: Path, exists: bool, size: int, writes: Sequence[tuple[int, bytes]]) -> None:
+    """Make a path what a patch describes: nothing, a directory, a symbolic link or a file."""
+    if not exists:
+        if target.is_dir() and not target.is_symlink():
+            _remove(target)
+        target.unlink(missing_ok=True)
+    elif size == FOLDER:
+        target.mkdir(exist_ok=True)
+    elif size == SYMLINK:
+        target.symlink_to(os.fsdecode(writes[0][1]))
+    else:
+        _write_patch(target, size, writes)
+
+
 def _write_patch(target: Path, size: int, writes: Iterable[tuple[int, bytes]]) -> None:
     try:
         fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
@@ -315,10 +344,7 @@ def write_image(first: Path, patches: Patches, folder: Path) -> None:
 def patch_image(folder: Path, patches: Patches) -> None:
     """Apply patches to an image on its own."""
     for path, exists, size, writes in patches:
-        if exists:
-            _write_patch(folder / path, size, writes)
-        else:
-            (folder / path).unlink(missing_ok=True)
+        _put(folder / path, exists, size, writes)
 
 
 def home(work: Path, image_bytes: int, workers: int, shared_memory: Path = _SHARED_MEMORY) -> Path:

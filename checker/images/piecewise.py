@@ -25,7 +25,7 @@ class FilePatch:
 
     path: str  # relative to the pool folder
     exists: bool
-    size: int
+    size: int  # FOLDER or SYMLINK instead of a file's; a symbolic link has its target in `writes`
     writes: tuple[tuple[int, bytes], ...]
 
 
@@ -214,6 +214,7 @@ class File:
         self.graph = graph
         self.watched = graph.trace.files[number]
         self.path = self.watched.path
+        self.existed = self.watched.existed or graph.family.names  # an inode is there, whatever its names are
         mine = graph.file == number
         self.steps: Ints = np.flatnonzero(mine & (graph.kind == SIZE))
         self.step_durable = _latest(graph.durable_from[self.steps])
@@ -225,12 +226,12 @@ class File:
 
     def exists(self, event: int) -> bool:
         last = int(np.searchsorted(self.name_durable, event, side="right"))
-        return exists_after(self.graph, int(self.names[last - 1])) if last else self.watched.existed
+        return exists_after(self.graph, int(self.names[last - 1])) if last else self.existed
 
     def exists_issued(self, event: int) -> bool:
         """Whether it exists after every change of names issued before `event`."""
         last = int(np.searchsorted(self.graph.event[self.names], event, side="left"))
-        return exists_after(self.graph, int(self.names[last - 1])) if last else self.watched.existed
+        return exists_after(self.graph, int(self.names[last - 1])) if last else self.existed
 
     def last_step(self, event: int) -> int:
         """The last durable size step, -1 if none."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, WORD_BYTES, Ints
+from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, NAME, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.images.fingerprint import Fingerprints, Words
 from crashcheck.checker.images.first_image import FirstImage
 from crashcheck.checker.images.piecewise import File, FilePatch, ImagePatch, Piecewise
@@ -32,7 +32,7 @@ class Content:
     def __init__(self, space: StateSpace, first: Path | None = None) -> None:
         self.space = space
         self.graph = space.graph
-        self.first = FirstImage(first, self.graph.trace.files)
+        self.first = FirstImage(first, self.graph.trace.files, self.graph.family.names)
         self._files = {number: File(self.graph, number) for number in sorted(self.graph.trace.files)}
         self._piecewise = Piecewise(self.graph, self.first)
         self._durable_from = self.graph.durable_from[space.finite]
@@ -96,16 +96,17 @@ class Content:
         low_event = -1 if from_point is None else int(self.space.points.event[from_point])
         high_event = int(self.space.points.event[to_point])
         low, high = np.searchsorted(self.graph.event, [low_event, high_event]).tolist()
-        out: list[FilePatch] = []
-        for file, ids in self._by_file(np.arange(low, high)):
-            if file.ever_cut:
-                out += self._piecewise.issued(file, low, high)
-                continue
-            old = file.exists_issued(low_event), file.size_issued(low_event)
-            new = file.exists_issued(high_event), file.size_issued(high_event)
-            patch = self._grown(file, old, new, ids, partial(file.issued_data, low_event))
-            out += [patch] if patch is not None else []
-        return tuple(out)
+        by_file = self._by_file(np.arange(low, high))
+        return tuple(patch for file, ids in by_file for patch in self._file_issued(file, low_event, high_event, ids))
+
+    def _file_issued(self, file: File, low_event: int, high_event: int, ids: Ints) -> list[FilePatch]:
+        if file.ever_cut:
+            low, high = np.searchsorted(self.graph.event, [low_event, high_event]).tolist()
+            return self._piecewise.issued(file, low, high)
+        old = file.exists_issued(low_event), file.size_issued(low_event)
+        new = file.exists_issued(high_event), file.size_issued(high_event)
+        patch = self._grown(file, old, new, ids, partial(file.issued_data, low_event))
+        return [patch] if patch is not None else []
 
     def taken_back(self, from_point: int, to_point: int) -> ImagePatch | None:
         """From everything issued by one point back to everything issued by an earlier one; None as `durable_back`."""
@@ -161,23 +162,25 @@ class Content:
         rows = ids
         if len(ids) and int(ids.max()) >= len(self.graph):
             rows = np.array([self.graph.whole(id_)[0] for id_ in ids.tolist()], dtype=np.int64)
-        files = self.graph.file[rows]
+        keep = self.graph.kind[rows] != NAME
+        ids, files = ids[keep], self.graph.file[rows][keep]
         return [(self._files[number], ids[files == number]) for number in np.unique(files).tolist()]
 
     def _transition(self, event: int, added: Ints) -> ImagePatch:
         """From the image of what is durable at `event` to that with the pieces `added` persisted as well."""
-        graph, out = self.graph, []
-        for file, ids in self._by_file(added):
-            if file.ever_cut:
-                patch = self._piecewise.transition(file, event, ids.tolist())
-            else:
-                exists, size = file.exists(event), file.size(event)
-                whole, parts = ids[ids < len(graph)], ids[ids >= len(graph)]
-                steps = [*whole[graph.kind[whole] == SIZE].tolist(), *parts.tolist()]
-                new = exists or bool((graph.kind[whole] == EXISTS).any()), max([size, *map(graph.size_after, steps)])
-                patch = self._grown(file, (exists, size), new, whole, partial(file.durable_data, event))
-            out += [patch] if patch is not None else []
-        return tuple(out)
+        patches = (self._file_transition(file, event, ids) for file, ids in self._by_file(added))
+        return tuple(patch for patch in patches if patch is not None)
+
+    def _file_transition(self, file: File, event: int, ids: Ints) -> FilePatch | None:
+        """The same of one file, whose pieces `ids` are; None where its image stays as it is."""
+        graph = self.graph
+        if file.ever_cut:
+            return self._piecewise.transition(file, event, ids.tolist())
+        exists, size = file.exists(event), file.size(event)
+        whole, parts = ids[ids < len(graph)], ids[ids >= len(graph)]
+        steps = [*whole[graph.kind[whole] == SIZE].tolist(), *parts.tolist()]
+        new = exists or bool((graph.kind[whole] == EXISTS).any()), max([size, *map(graph.size_after, steps)])
+        return self._grown(file, (exists, size), new, whole, partial(file.durable_data, event))
 
     def _grown(self, file: File, old: Shape, new: Shape, added: Ints, held: Callable[[int], Ints]) -> FilePatch | None:
         """How a file that is never cut gets from one shape to a later one; None where its image stays as it is.

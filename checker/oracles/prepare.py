@@ -17,6 +17,7 @@ from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.histories import History, Operations, Standings
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.oracles.references import Printed, References, prepare, spread
+from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
@@ -82,6 +83,8 @@ def copy_operations(config: Config, work: Path) -> Path | None:
 
 def choose_oracle(config: Config, subject: Subject, recorded: Path) -> Oracle:
     """The oracle that [check] names. `recorded`: the recording's folder. Raises CrashcheckError operations-mismatch."""
+    if config.check.oracle == SnapshotOracle.name:
+        return SnapshotOracle(subject)
     if not compares_outputs(config):
         return ExitStatus()
     operations = Operations.of((recorded / OPERATIONS).read_bytes())

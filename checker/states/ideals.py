@@ -156,7 +156,10 @@ class Rooted:
     """
 
     __slots__ = ("_events", "chains", "layers", "size", "spine")
-    parted = False
+
+    @property
+    def parted(self) -> bool:
+        return False
 
     def __init__(self, layers: Sequence[tuple[int, Ids]], chains: Sequence[Sequence[tuple[int, int]]]) -> None:
         self.layers = layers

@@ -24,15 +24,22 @@ class CrashPoint:
     acked: int  # operations ended by then
     begun: int  # operations begun by then
     stdout_bytes: int
+    outputs: int = 0  # of a trace of system calls: what the world outside of the folder had seen by then
 
 
 class CrashPoints(Sequence[CrashPoint]):
     """All crash points of a trace: before each obligation, mark and output, and at the end (Vocabulary)."""
 
-    def __init__(self, graph: PersistenceGraph) -> None:
+    def __init__(self, graph: PersistenceGraph, exits: bool = False) -> None:
         events = graph.trace.events
         kinds = events["kind"]
         marks = np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
+        outputs = kinds == Kind.OUTPUT
+        if exits and (kinds == Kind.EXIT).any():
+            outputs[np.flatnonzero(kinds == Kind.EXIT)[-1]] = True  # the command's own is the last one
+        marks |= outputs
+        # events by which the world outside of the folder learned something
+        self.acknowledging: Ints = np.flatnonzero(outputs | (kinds == Kind.MARK_END))
         self.event: Ints = np.unique(
             np.concatenate([graph.obligations, np.flatnonzero(marks), np.array([len(events)])])
         ).astype(np.int64)
@@ -45,6 +52,8 @@ class CrashPoints(Sequence[CrashPoint]):
         sizes = events["offset"][kinds == Kind.OUTPUT].astype(np.int64)
         most = np.concatenate([np.zeros(1, dtype=np.int64), np.maximum.accumulate(sizes)])
         self.stdout_bytes: Ints = most[before(Kind.OUTPUT)]
+        seen = np.searchsorted(np.flatnonzero(outputs), self.event, side="left").astype(np.int64)
+        self.outputs: Ints = seen * int(graph.family.names)
 
     def __len__(self) -> int:
         return len(self.event)
@@ -63,11 +72,13 @@ class CrashPoints(Sequence[CrashPoint]):
             int(self.acked[index]),
             int(self.begun[index]),
             int(self.stdout_bytes[index]),
+            int(self.outputs[index]),
         )
 
     @cached_property
     def acknowledged_more(self) -> NDArray[np.bool_]:
         """Whether the outside world knows more at a point than at the one before."""
         out = np.ones(len(self), dtype=np.bool_)
-        out[1:] = (self.acked[1:] != self.acked[:-1]) | (self.stdout_bytes[1:] != self.stdout_bytes[:-1])
+        columns = (self.acked, self.stdout_bytes, self.outputs)
+        out[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
         return out

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.analyzer.persistence.pieces import IN_ORDER, SIZE, WORD_BYTES
+from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, SIZE, WORD_BYTES
 from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers, Order, Rooted, Sizes
+from crashcheck.checker.states.journal import Journal
 from crashcheck.checker.states.space import StateSpace
 
 _CHAIN, _LAYERS, _SIZES, _ORDER = range(4)
@@ -129,6 +130,8 @@ class Sweep:
                 layers[-1].append(id_)
                 last = event
             return Layers([tuple(layer) for layer in layers])
+        if self.graph.family.journal and not self.graph.extra:
+            return Journal(self.graph, ids)
         if self.graph.model == "eadr" and not self.graph.extra:
             rooted = self._rooted(ids)
             if rooted is not None:
@@ -169,6 +172,8 @@ def _shapes(graph: PersistenceGraph) -> list[int]:
     shape[component[order][1:][same]] = _LAYERS
     shape[component[(graph.kind == SIZE) & (graph.parts > 0)]] = _SIZES
     shape[component[graph.mode != IN_ORDER]] = _ORDER
+    if graph.family.journal:
+        shape[component[graph.kind != DATA]] = _ORDER
     for pair in graph.extra:
         for id_ in pair:
             shape[component[id_]] = _ORDER

@@ -29,7 +29,8 @@ FILE_NAME = "crashcheck.toml"
 
 MODELS = tuple(FAMILIES)
 STRATEGIES = ("ranked", "pathfinder", "witcher", "bounded", "exhaustive", "random")
-ORACLES = ("exit-status", "output-equivalence")
+ORACLES = ("exit-status", "output-equivalence", "snapshot")
+ACKNOWLEDGED = ("output", "exit")
 FIRST = ("check", "skip")
 FILE_SYSTEMS = ("ext4", "posix")
 MAPPINGS = ("fixed",)
@@ -38,6 +39,7 @@ RECORDERS = ("linked", "syscalls")
 FAIL_ON = ("none", "note", "warning", "error")
 FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "reopen", "*")
 DEFAULT_SECONDS = 300.0
+_NO_CHECK = Command("true", ("true",))  # of an oracle that judges the files itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class CheckConfig:
     memory_mib: int = 4096  # address space of a check; 0: no limit
     file_mib: int = 8192  # size of each file that a check writes; 0: no limit
     outputs: tuple[str, ...] = ("stdout",)  # what output equivalence compares
+    acknowledged: str = "output"  # of a trace of system calls: "exit" counts that the command ended, too
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -220,7 +223,9 @@ def parse(text: str, path: Path) -> Config:
     setup = section("setup", ("command", "env"))
     workload = section("workload", ("command", "env", "timeout_s", "operations_file", "operations", "recorder"))
     pool = section("pool", ("files",))
-    check = section("check", ("command", "oracle", "first", "timeout_s", "memory_mib", "file_mib", "env", "outputs"))
+    check = section(
+        "check", ("command", "oracle", "first", "timeout_s", "memory_mib", "file_mib", "env", "outputs", "acknowledged")
+    )
     model = section("model", ("name", "tear", "files"))
     strategy = section("strategy", ("name", "deviations", "libraries", "explore"))
     budget = section("budget", ("seconds", "states"))
@@ -241,7 +246,9 @@ def parse(text: str, path: Path) -> Config:
         ),
         pool=PoolConfig(pool.patterns("files")),
         check=CheckConfig(
-            command=check.required_command("command", ("pool", "acked", "stdout", "ops")),
+            command=_NO_CHECK
+            if check.values.get("oracle") == "snapshot"
+            else check.required_command("command", ("pool", "acked", "stdout", "ops")),
             env=check.env(),
             oracle=check.choice("oracle", ORACLES, "exit-status"),
             first=check.choice("first", FIRST, "check"),
@@ -249,6 +256,7 @@ def parse(text: str, path: Path) -> Config:
             memory_mib=check.whole("memory_mib", 4096, least=0, most=MOST_MIB),
             file_mib=check.whole("file_mib", 8192, least=0, most=MOST_MIB),
             outputs=check.outputs("outputs", pool.patterns("files")),
+            acknowledged=check.choice("acknowledged", ACKNOWLEDGED, "output"),
         ),
         model=ModelConfig(
             name=model.choice("name", MODELS, "px86"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,16 +12,23 @@ class Family:
     by_sync: bool  # fsync and msync make updates durable; flushes and fences do nothing
     granule: str  # what persists in order
     granule_bytes: int  # unless `tear` makes it smaller
-    stops: bool  # an extension of a file may persist up to any block boundary
+    stops: bool  # extensions of a file persist one after the other, and each up to any block boundary
+    names: bool = False  # names are updates of their own, and a file is an inode: of traces of system calls
+    journal: bool = False  # names and sizes persist in one order
 
 
 _MEMORY = Family(by_sync=False, granule="line", granule_bytes=64, stops=False)
 _FILES = Family(by_sync=True, granule="page", granule_bytes=4096, stops=True)
+_FOLDERS = Family(by_sync=True, granule="block", granule_bytes=4096, stops=True, names=True)
+_JOURNALED = Family(by_sync=True, granule="block", granule_bytes=4096, stops=True, names=True, journal=True)
 
 FAMILIES = {
     "px86": _MEMORY,
     "eadr": _MEMORY,
     "page-cache": _FILES,
+    "ext4": _JOURNALED,
+    "ext4-strict": replace(_JOURNALED, stops=False),
+    "posix": _FOLDERS,
 }
 
 

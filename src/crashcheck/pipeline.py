@@ -195,8 +195,8 @@ def _search(
         budget,
         jobs=jobs,
         progress=lambda progress: on_progress("checking", progress),
-        snapshot=snapshots_of(config, recorded, folder),
-        explore=config.strategy.explore,
+        snapshot=None if subject.graph.family.names else snapshots_of(config, recorded, folder),
+        explore=config.strategy.explore and not subject.graph.family.names,
     )
     so_far.result = lambda: exploring.result(StopReason.REOPEN)
     found = exploring.run()

@@ -23,7 +23,7 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.analyzer.trace.replay import check as check_replay
 from crashcheck.checker.findings.provenance import TraceProvenance
-from crashcheck.checker.images.transition import Content
+from crashcheck.checker.images.folder_content import content_of
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.store import RunFolder, Store
@@ -31,6 +31,7 @@ from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
+from crashcheck.models import family_of
 from crashcheck.runtime.record import ProcessEnd, Recording, Workload, record, supervise, tail
 from crashcheck.runtime.trace_format import Kind, Recorder
 
@@ -217,12 +218,12 @@ def read_recording(config: Config, recording: Recording, program: Command | None
     check_names = trace.recorder == Recorder.SYSCALLS
     completeness = (check_replay if check_names else check_completeness)(trace, recording.first, recording.pool)
     graph = build_graph(trace, config.model.name, Options(config.model.tear, config.model.files))
-    space = StateSpace(graph)
+    space = StateSpace(graph, config.check.acknowledged == "exit")
     subject = Subject(
         trace,
         graph,
         space,
-        Content(space, recording.first),
+        content_of(space, recording.first),
         TraceProvenance(trace, facts, config.folder),
         completeness.unexplained,
     )
@@ -255,7 +256,7 @@ def ended_operations(trace: Trace) -> int:
 
 def needs_loads(config: Config) -> bool:
     """Whether the strategy uses likely invariants, which are inferred from recorded loads of the files."""
-    return config.strategy.name in ("ranked", "witcher")
+    return config.strategy.name in ("ranked", "witcher") and not family_of(config.model.name).names
 
 
 def record_check_reads(config: Config, run: RecordedRun, *, wanted: bool = False) -> RecordedRun:

@@ -59,7 +59,9 @@ def summarise(
         trace=trace_summary(trace, run.completeness),
         findings=found.findings,
         uncertain=found.uncertain,
-        not_instrumented=not_instrumented(
+        not_instrumented=()
+        if run.subject.graph.family.names
+        else not_instrumented(
             facts,
             trace,
             config.workload.command,

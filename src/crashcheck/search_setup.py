@@ -25,12 +25,15 @@ from crashcheck.checker.budget import Budget, DiskFull, Progress
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings.call_chains import call_chains
+from crashcheck.checker.fixes.missing_calls import missing_call
 from crashcheck.checker.fixes.propose import FixProposer
 from crashcheck.checker.fixes.source_edit import EditWriter
 from crashcheck.checker.fixes.unit_compiles import UnitCompiles
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.image_judge import ImageJudge
+from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.results import Finding, StopReason, Verdict
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.recovery import Recovery, RecoverySearch
@@ -57,6 +60,8 @@ def executor_of(
     config: Config, run: RecordedRun, folder: Path, jobs: int, oracle: Oracle, kind: type[Executor] = Executor
 ) -> Executor:
     """Workers that run the check on crash states of a recorded run; their images are made below `folder`."""
+    if isinstance(oracle, SnapshotOracle):
+        kind = ImageJudge
     return kind(
         run.subject.content,
         run.subject.space.points,
@@ -352,6 +357,9 @@ def with_fixes(
         return found
     on_phase("trying fixes")
     subject = run.subject
+    if subject.graph.family.names:
+        missing = {bug.finding.id: missing_call(subject, bug.drafts[0].cause) for bug in bugs}
+        return replace(found, findings=tuple(replace(one, fix=missing.get(one.id)) for one in found.findings))
     chain = call_chains(subject.trace, run.facts, SourceTree(config.folder).relative)
     share_s = _FIXES_MOST_S if config.budget.seconds is None else config.budget.seconds * _FIXES_SHARE
     ends = time.monotonic() + min(_FIXES_MOST_S, share_s)

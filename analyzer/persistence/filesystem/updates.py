@@ -1,0 +1,203 @@
+"""What the models of file systems share: system calls cut into data by block, sizes and names, and what syncs cover.
+
+Sizes and names are one row each, before the data of their call. A range that a call punches or zeroes is data: zeros.
+What a call brings into the folder from outside has persisted before: nothing is known of how it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.persistence.graph import NEVER, Options
+from crashcheck.analyzer.persistence.names import NameChange, NameTable, NameUpdate, name_updates
+from crashcheck.analyzer.persistence.page_cache import DirtyPages, with_zeroed_pages
+from crashcheck.analyzer.persistence.pieces import DATA, NAME, PAGE_BYTES, SIZE, Ints, Pieces, cut, number_granules
+from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, find_syncs
+from crashcheck.analyzer.trace.calls import Allocate, Create, MakeFolder, Rename, Symlink, allocations
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.runtime.trace_format import Kind, SyncKind
+
+# Syncs that do not cover a change of a time stamp alone, as a rename or link makes one (fs/ext4/fsync.c).
+_DATA_SYNCS = (SyncKind.FDATASYNC, SyncKind.ODSYNC)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Updates:
+    """The pieces of a trace, sorted by event: of each call sizes first, then names, then data."""
+
+    trace: Trace
+    pieces: Pieces
+    fresh: NDArray[np.bool_]  # as PersistenceGraph has it
+    names: NameTable
+    calls: tuple[NameUpdate, ...]  # each piece of a name is of one
+    granule_bytes: int
+    grows: NDArray[np.bool_]  # sizes that a write beyond the end leaves; others a call sets
+    durable_from: Ints  # by syncs of their own file: data and sizes
+
+    @property
+    def granule(self) -> Ints:
+        """Of data by file and block, of sizes by file, of names none: numbers from 1 on; 0 for names."""
+        return np.where(self.pieces.kind == NAME, 0, number_granules(self.pieces, self.granule_bytes) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """A row that a model adds: (event, file, kind, offset, size, old size)."""
+
+    event: int
+    file: int
+    kind: int
+    offset: int
+    size: int = 0
+    old_size: int = -1
+
+
+def updates_of(
+    trace: Trace, options: Options, *, split: bool = False, replacing: bool = False, by_block: bool = False
+) -> Updates:
+    """All updates. `split`: a change of several entries of directories is a piece for each of them.
+
+    `replacing`: a rename over a file includes the size of what it renames (rule 5). `by_block`: a size that a write
+    leaves is a piece for each block, after the data of its call.
+    """
+    granule_bytes = options.tear or PAGE_BYTES
+    pieces, fresh = with_zeroed_pages(cut(trace, granule_bytes), granule_bytes)
+    table, calls = name_updates(trace)
+    changes: list[NameChange] = []
+    rows: list[Extra] = []
+    for call in calls:
+        parts = [(entry,) for entry in call.change.entries] if split else [call.change.entries]
+        for entries in parts:
+            rows.append(Extra(call.call.event, call.call.inode, NAME, len(changes)))
+            changes.append(replace(call.change, entries=entries))
+    zeros = [row for allocate in allocations(trace) for row in _zeroed(allocate, granule_bytes)]
+    brought, contents = _brought(trace, granule_bytes)
+    if replacing:
+        rows += _allocated(calls, pieces)
+    if by_block:
+        keep, steps = _steps_by_block(trace, pieces)
+        pieces, fresh = pieces.only(keep), fresh[keep]
+        rows += steps
+    pieces, fresh = _joined(pieces, fresh, [*rows, *zeros, *brought], trace.events["kind"], by_block)
+    kinds = trace.events["kind"]
+    grows = (pieces.kind == SIZE) & np.isin(kinds[pieces.event], np.array([Kind.WRITE], dtype=np.uint8))
+    durable_from = DirtyPages(trace, pieces, options).run()
+    durable_from[pieces.kind == NAME] = NEVER
+    outside = np.isin(pieces.event, contents)
+    durable_from[outside] = pieces.event[outside] + 1
+    table = replace(table, changes=tuple(changes))
+    return Updates(trace, pieces, fresh, table, tuple(calls), granule_bytes, grows, durable_from)
+
+
+def _zeroed(allocate: Allocate, granule_bytes: int) -> Iterator[Extra]:
+    """Zeros of a range that is punched or zeroed, by block; a block in part is a write of its own (rule 1)."""
+    if not allocate.mode & (Allocate.PUNCH_HOLE | Allocate.ZERO_RANGE):
+        return
+    at, end = allocate.offset, allocate.offset + allocate.size
+    while at < end:
+        stop = min((at // granule_bytes + 1) * granule_bytes, end)
+        yield Extra(allocate.event, allocate.inode, DATA, at, stop - at)
+        at = stop
+
+
+def _brought(trace: Trace, granule_bytes: int) -> tuple[list[Extra], Ints]:
+    """Content that came with a file from outside, and its size."""
+    events = trace.events
+    rows = []
+    contents = np.flatnonzero((events["kind"] == Kind.CONTENT) & (events["size"] > 0))
+    for event in contents.tolist():
+        at, end = int(events["offset"][event]), int(events["offset"][event]) + int(events["size"][event])
+        file = int(events["file"][event])
+        rows.append(Extra(event, file, SIZE, end, 0, end))
+        while at < end:
+            stop = min((at // granule_bytes + 1) * granule_bytes, end)
+            rows.append(Extra(event, file, DATA, at, stop - at))
+            at = stop
+    return rows, contents
+
+
+def _allocated(calls: list[NameUpdate], pieces: Pieces) -> Iterator[Extra]:
+    """auto_da_alloc: before a rename over a file the kernel allocates the blocks of the other one (ext4_rename)."""
+    steps = np.flatnonzero(pieces.kind == SIZE)
+    for update in calls:
+        call = update.call
+        if isinstance(call, Rename) and call.replaced:
+            mine = steps[(pieces.file[steps] == call.inode) & (pieces.event[steps] < call.event)]
+            if len(mine):
+                size = int(pieces.offset[mine[-1]])
+                yield Extra(call.event, call.inode, SIZE, size, 0, size)
+
+
+def _steps_by_block(trace: Trace, pieces: Pieces) -> tuple[NDArray[np.bool_], list[Extra]]:
+    """Sizes that writes leave, one for each block; and which pieces are something else."""
+    grows = (pieces.kind == SIZE) & (trace.events["kind"][pieces.event] == Kind.WRITE)
+    rows = []
+    for row in np.flatnonzero(grows).tolist():
+        event, file, old, new = (int(c[row]) for c in (pieces.event, pieces.file, pieces.old_size, pieces.offset))
+        while old < new:
+            stop = min((old // PAGE_BYTES + 1) * PAGE_BYTES, new)
+            rows.append(Extra(event, file, SIZE, stop, 0, old))
+            old = stop
+    return ~grows, rows
+
+
+def _joined(
+    pieces: Pieces, fresh: NDArray[np.bool_], rows: list[Extra], trace_kinds: NDArray[np.uint8], data_first: bool
+) -> tuple[Pieces, NDArray[np.bool_]]:
+    """The pieces with more rows, sorted; a range that a call zeroes reads as zeros."""
+    if not rows:
+        return pieces, fresh
+    table = np.array([(r.event, r.file, r.kind, r.offset, r.size, r.old_size) for r in rows], dtype=np.int64)
+    kind = np.concatenate([pieces.kind, table[:, 2].astype(np.uint8)])
+    event = np.concatenate([pieces.event, table[:, 0]])
+    offset = np.concatenate([pieces.offset, table[:, 3]])
+    added = np.arange(len(event)) >= len(pieces)
+    rank = np.where(kind == SIZE, 1, np.where(kind == NAME, 2, 0 if data_first else 3))
+    order = np.lexsort((offset, rank, event))
+    whole = Pieces(
+        event[order],
+        np.concatenate([pieces.file, table[:, 1]])[order],
+        kind[order],
+        offset[order],
+        np.concatenate([pieces.size, table[:, 4]])[order],
+        np.concatenate([pieces.old_size, table[:, 5]])[order],
+        np.concatenate([pieces.source, table[:, 0]])[order],
+        pieces.continued,
+    )
+    punched = added[len(pieces) :] & (table[:, 2] == DATA) & (trace_kinds[table[:, 0]] == Kind.ALLOCATE)
+    zeroed = np.concatenate([fresh, punched])
+    return whole, zeroed[order]
+
+
+def journal_syncs(updates: Updates) -> Iterator[tuple[SyncInterval, int]]:
+    """For each sync that succeeded, up to which event it makes the journal durable (rule 4); -1: nothing.
+
+    A lower bound: the call commits the journal up to the last change of what it syncs. Of a file these are its
+    creation, its sizes, and, unless the call leaves time stamps out, its other names; of a directory also its entries.
+    """
+    pieces, trace = updates.pieces, updates.trace
+    changed: dict[int, list[int]] = {}  # of each inode: events that every sync covers
+    stamped: dict[int, list[int]] = {}  # events that only syncs of time stamps cover, too
+    for update in updates.calls:
+        call = update.call
+        created = isinstance(call, Create | MakeFolder | Symlink)
+        for (folder, _), inode in update.change.entries:
+            changed.setdefault(folder, []).append(call.event)
+            if inode:
+                (changed if created else stamped).setdefault(inode, []).append(call.event)
+        stamped.setdefault(call.inode, []).append(call.event)
+    for row in np.flatnonzero(pieces.kind == SIZE).tolist():
+        changed.setdefault(int(pieces.file[row]), []).append(int(pieces.event[row]))
+    for sync in find_syncs(trace):
+        if sync.failed:
+            continue
+        if sync.file == 0:
+            yield sync, sync.begin
+            continue
+        tables = [changed] if sync.kind in _DATA_SYNCS else [changed, stamped]
+        upto = max((event for table in tables for event in table.get(sync.file, ()) if event < sync.begin), default=-1)
+        yield sync, upto

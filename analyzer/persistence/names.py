@@ -1,0 +1,126 @@
+"""Names of files as updates: which entries of directories each call changed, and what a file's path was at a moment."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from crashcheck.analyzer.trace.calls import (
+    Create,
+    Exchange,
+    Link,
+    MakeFolder,
+    NameEvent,
+    Names,
+    RemoveFolder,
+    Rename,
+    Symlink,
+    Unlink,
+    name_events,
+)
+from crashcheck.analyzer.trace.reader import ROOT, Trace
+
+Slot = tuple[int, str]  # a directory's inode, and a name in it
+REMOVED = 0  # instead of an inode
+OUTSIDE = 0  # instead of a directory
+
+
+@dataclass(frozen=True, slots=True)
+class NameChange:
+    """Entries of directories that persist together: each slot, and the inode that it gets (REMOVED: none)."""
+
+    entries: tuple[tuple[Slot, int], ...]
+    text: str  # what the call does, as in "the rename of a.tmp to a"
+
+
+@dataclass(frozen=True, slots=True)
+class NameTable:
+    """The changes of names of a trace; `offset` of a piece of kind NAME is the place of its change in `changes`."""
+
+    first: dict[Slot, int] = field(default_factory=dict)  # before the run
+    changes: tuple[NameChange, ...] = ()
+    targets: dict[int, str] = field(default_factory=dict)  # of symbolic links
+    paths: dict[int, tuple[list[int], list[str]]] = field(
+        default_factory=dict
+    )  # of each inode: events, paths from then
+
+    def path(self, inode: int, event: int) -> str:
+        """A path of an inode just after an event; of one without a name yet its first."""
+        events, paths = self.paths.get(inode, ([], []))
+        return paths[max(bisect_right(events, event) - 1, 0)] if paths else f"file {inode} without a name"
+
+
+@dataclass(frozen=True, slots=True)
+class NameUpdate:
+    """One call that changed names, as a model needs it. `change.entries` has each slot that it sets."""
+
+    call: NameEvent
+    change: NameChange
+
+
+def name_updates(trace: Trace) -> tuple[NameTable, list[NameUpdate]]:
+    """All calls that changed names inside the folder, in order, and the table with paths but no changes yet."""
+    names = Names.first(trace)
+    paths: dict[int, tuple[list[int], list[str]]] = {ROOT: ([-1], [""])}
+    targets: dict[int, str] = {}
+    for path, inode in sorted(names.paths().items()):
+        paths.setdefault(inode, ([-1], [path]))
+    first = dict(names.entries)
+    updates = []
+
+    def path_of(folder: int, name: str) -> str:
+        above = paths[folder][1][-1] if folder in paths else ""
+        return f"{above}/{name}" if above else name
+
+    for call in name_events(trace):
+        entries = _entries(call)
+        if not entries:
+            continue
+        here = path_of(call.folder, call.name)
+        there = path_of(call.to_folder, call.to_name) if isinstance(call, Rename | Exchange) else ""
+        updates.append(NameUpdate(call, NameChange(entries, _text(call, here, there))))
+        if isinstance(call, Symlink):
+            targets[call.inode] = call.target
+        named = [(call.inode, there if there and call.to_folder else here)]  # type: ignore[attr-defined]
+        if isinstance(call, Exchange):
+            named.append((call.other, here))
+        if not isinstance(call, Unlink | RemoveFolder):
+            for inode, path in named:
+                events, known = paths.setdefault(inode, ([], []))
+                events.append(call.event)
+                known.append(path)
+    return NameTable(first, (), targets, paths), updates
+
+
+def _entries(call: NameEvent) -> tuple[tuple[Slot, int], ...]:
+    """What the call sets inside the folder; of a rename the new name first."""
+    here = (call.folder, call.name)
+    match call:
+        case Rename():
+            out = [((call.to_folder, call.to_name), call.inode), (here, REMOVED)]
+        case Exchange():
+            out = [((call.to_folder, call.to_name), call.inode), (here, call.other)]
+        case Unlink() | RemoveFolder():
+            out = [(here, REMOVED)]
+        case _:
+            out = [(here, call.inode)]
+    return tuple((slot, inode) for slot, inode in out if slot[0] != OUTSIDE)
+
+
+def _text(call: NameEvent, here: str, there: str) -> str:
+    match call:
+        case Rename():
+            return f"the rename of {here} to {there}"
+        case Exchange():
+            return f"the exchange of {here} and {there}"
+        case Unlink() | RemoveFolder():
+            return f"the removal of {here}"
+        case Create():
+            return f"the creation of {here}"
+        case Link():
+            return f"the link {here}"
+        case MakeFolder():
+            return f"the directory {here}"
+        case Symlink():
+            return f"the symbolic link {here}"
+    return f"the name {here}"

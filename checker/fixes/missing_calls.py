@@ -1,0 +1,34 @@
+"""Which sync is missing in a program of system calls: the call and the place, and no edit."""
+
+from __future__ import annotations
+
+from crashcheck.analyzer.persistence.pieces import NAME
+from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.describe import name_of
+from crashcheck.checker.results import Fix
+from crashcheck.checker.subject import Subject
+
+_NO_EDIT = "the program's source is not known"
+
+
+def missing_call(subject: Subject, cause: Cause) -> Fix:
+    """What would make the lost update durable in time."""
+    if cause.lost is None or cause.prefix:
+        return Fix("atomic", "no sync can help: write a new file, sync it, and rename it over the old one")
+    if cause.torn:
+        lost = subject.path_of(cause.lost)
+        text = f"no sync can help: {lost} changes in parts; write a new file, sync it, and rename it over the old one"
+        return Fix("atomic", text)
+    until = f"before {name_of(subject, cause.kept)}" if cause.kept is not None else "before the acknowledgement"
+    return Fix("sync", f"add {_sync_of(subject, cause.lost)} {until}", no_edit=_NO_EDIT)
+
+
+def _sync_of(subject: Subject, lost: int) -> str:
+    graph = subject.graph
+    row = graph.whole(lost)[0]
+    if graph.kind[row] != NAME:
+        return f"fsync of {subject.path_of(lost)}"
+    entries = graph.names.changes[int(graph.offset[row])].entries
+    event = int(graph.event[row])
+    folders = dict.fromkeys(graph.names.path(folder, event) for (folder, _), _ in entries)
+    return " and ".join(f"fsync of the directory {folder or '.'}" for folder in folders)

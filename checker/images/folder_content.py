@@ -1,0 +1,282 @@
+"""Images of crash states as folders: names first, then the contents of the inodes that have them.
+
+Which names a state has follows from the pieces of kind NAME that persisted, in program order. A file with two names
+is written once for each: whether they are one inode does not show in an image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.names import REMOVED
+from crashcheck.analyzer.persistence.pieces import NAME, Ints
+from crashcheck.analyzer.trace.calls import Names
+from crashcheck.checker.images.fingerprint import Row, packed
+from crashcheck.checker.images.image_folder import FOLDER, SYMLINK
+from crashcheck.checker.images.piecewise import FilePatch, ImagePatch
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.states.space import CrashState, StateSpace
+
+Paths = dict[str, int]  # the inode of each path
+Contents = Callable[[int], list[FilePatch]]  # of an inode; the paths in these patches mean nothing
+
+_KEPT = 256  # sets of names that are remembered
+_MASK = (1 << 128) - 1
+
+
+class FolderContent(Content):
+    """The images of a state space of a trace of system calls. Patches are of paths, as in Content."""
+
+    def __init__(self, space: StateSpace, first: Path | None = None) -> None:
+        super().__init__(space, first)
+        graph = self.graph
+        self._folder = first
+        self._named: Ints = np.flatnonzero(graph.kind == NAME)
+        self._named_durable = graph.durable_from[self._named]
+        self._named_events = graph.event[self._named]
+        self._paths_of = lru_cache(maxsize=_KEPT)(self._paths)
+        self._hashes: dict[tuple[int, Row], bytes] = {}  # of the contents of files that are ever cut
+        self._sums: dict[tuple[int, bool, tuple[int, ...]], int] = {}
+
+    # -- names
+
+    def paths(self, state: CrashState) -> Paths:
+        """The inode of each path in a state's image; directories and symbolic links are paths, too."""
+        return self._paths_of(self._names_of(state))
+
+    def paths_issued(self, event: int) -> Paths:
+        """The same where everything issued before an event has persisted."""
+        return self._paths_of(tuple(self._named[self._named_events < event].tolist()))
+
+    def _paths_durable(self, event: int) -> Paths:
+        return self._paths_of(tuple(self._named[self._named_durable <= event].tolist()))
+
+    def _names_of(self, state: CrashState) -> tuple[int, ...]:
+        """The changes of names that a state's image has, in program order."""
+        event = int(self.space.points.event[state.point])
+        held = self._named_durable <= event
+        if state.dropped:
+            held |= self._named_events < event
+        if state.pieces:
+            held[np.isin(self._named, np.array(state.pieces, dtype=np.int64))] = not state.dropped
+        return tuple(self._named[held].tolist())
+
+    def _paths(self, changes: tuple[int, ...]) -> Paths:
+        table = self.graph.names
+        entries = dict(table.first)
+        for piece in changes:
+            for slot, inode in table.changes[int(self.graph.offset[piece])].entries:
+                if inode == REMOVED:
+                    entries.pop(slot, None)
+                else:
+                    entries[slot] = inode
+        return Names(entries).paths()
+
+    # -- patches
+
+    def patches(self, state: CrashState) -> ImagePatch:
+        event = int(self.space.points.event[state.point])
+        added = np.array(self.space.persisted(state), dtype=np.int64)
+        changed = self._changed(event, added)
+        whole = self._whole(event, added)
+        return self._between(self._paths_durable(event), self.paths(state), changed, whole)
+
+    def durable(self, from_point: int | None, to_point: int) -> ImagePatch:
+        low = -1 if from_point is None else int(self.space.points.event[from_point])
+        high = int(self.space.points.event[to_point])
+        if high < low:
+            raise ValueError(f"crash point {to_point} is before crash point {from_point}")
+        changed = self._changed(low, self._made_durable(low, high))
+        whole = self._whole(-1, self._made_durable(-1, high))
+        before = self._paths_issued_first() if from_point is None else self._paths_durable(low)
+        return self._between(before, self._paths_durable(high), changed, whole)
+
+    def durable_back(self, from_point: int, to_point: int) -> ImagePatch | None:
+        return None
+
+    def near_full(self, state: CrashState) -> bool:
+        return False
+
+    def issued(self, from_point: int | None, to_point: int) -> ImagePatch:
+        low = -1 if from_point is None else int(self.space.points.event[from_point])
+        high = int(self.space.points.event[to_point])
+        first, last = np.searchsorted(self.graph.event, [low, high]).tolist()
+        by_file = {file.number: (file, ids) for file, ids in self._by_file(np.arange(first, last))}
+
+        def changed(inode: int) -> list[FilePatch]:
+            return self._file_issued(by_file[inode][0], low, high, by_file[inode][1]) if inode in by_file else []
+
+        before = self._paths_issued_first() if from_point is None else self.paths_issued(low)
+        return self._between(before, self.paths_issued(high), changed, self._whole(-1, np.arange(last)))
+
+    def taken_back(self, from_point: int, to_point: int) -> ImagePatch | None:
+        return None
+
+    def final(self) -> ImagePatch:
+        everything = np.arange(len(self.graph))
+        end = len(self.graph.trace.events)
+        changed, whole = self._changed(-1, everything), self._whole(-1, everything)
+        return self._between(self._paths_issued_first(), self.paths_issued(end), changed, whole)
+
+    def _paths_issued_first(self) -> Paths:
+        return self._paths_of(())
+
+    def _changed(self, event: int, added: Ints) -> Contents:
+        """How contents change if pieces persist beside what is durable at an event."""
+        by_file = {file.number: (file, ids) for file, ids in self._by_file(added)}
+
+        def of(inode: int) -> list[FilePatch]:
+            if inode not in by_file:
+                return []
+            patch = self._file_transition(by_file[inode][0], event, by_file[inode][1])
+            return [patch] if patch is not None else []
+
+        return of
+
+    def _whole(self, event: int, added: Ints) -> Contents:
+        """The content of an inode with what is durable at an event and pieces beside it, from nothing."""
+
+        def of(inode: int) -> list[FilePatch]:
+            file = self._files[inode]
+            ids = added[self.graph.file[self._rows(added)] == inode]
+            if event >= 0:
+                finite = self.space.finite[self._durable_from <= event]
+                ids = np.concatenate([finite[self.graph.file[finite] == inode], ids])
+            ids = ids[self.graph.kind[self._rows(ids)] != NAME]
+            patch = self._file_transition(file, -1, np.sort(ids)) if len(ids) else None
+            size = file.watched.first_size if patch is None else patch.size
+            first = [
+                (low, self.first.bytes(inode, low, high)) for low, high in self.first.data(inode, 0, min(size, 1 << 62))
+            ]
+            out = [FilePatch("", True, size, tuple(first))]
+            return out if patch is None else [*out, patch]
+
+        return of
+
+    def _rows(self, ids: Ints) -> Ints:
+        """The pieces of ids that may be parts."""
+        if not len(ids) or int(ids.max()) < len(self.graph):
+            return ids
+        return np.array([self.graph.whole(id_)[0] for id_ in ids.tolist()], dtype=np.int64)
+
+    def _between(self, before: Paths, after: Paths, changed: Contents, whole: Contents) -> ImagePatch:
+        """From one image to another: names that go, directories, then files and links."""
+        out: list[FilePatch] = []
+        if before is not after:
+            gone = [path for path, inode in before.items() if after.get(path) != inode]
+            out += [FilePatch(path, False, 0, ()) for path in sorted(gone, reverse=True)]
+        for path, inode in sorted(after.items()):
+            stays = before.get(path) == inode
+            if inode in self._files:
+                out += [replace(patch, path=path) for patch in (changed if stays else whole)(inode)]
+            elif not stays:
+                out.append(self._no_file(path, inode))
+        return tuple(out)
+
+    def _no_file(self, path: str, inode: int) -> FilePatch:
+        """A directory or a symbolic link; other kinds, as sockets, hold nothing that a crash could lose."""
+        known = self.graph.trace.inodes[inode]
+        if known.is_folder:
+            return FilePatch(path, True, FOLDER, ())
+        return FilePatch(path, True, SYMLINK, ((0, os.fsencode(self._target(inode))),))
+
+    def _target(self, inode: int) -> str:
+        table = self.graph.names
+        if inode in table.targets:
+            return table.targets[inode]
+        places = (self._folder / path for path in self.graph.trace.inodes[inode].paths) if self._folder else ()
+        return next((os.readlink(place) for place in places if place.is_symlink()), "")
+
+    # -- contents
+
+    def is_file(self, inode: int) -> bool:
+        return inode in self._files
+
+    def ever_cut(self, inode: int) -> bool:
+        """Whether the file is cut at some time, so that its keys cost as much as it is long."""
+        return self._files[inode].ever_cut
+
+    def key(self, state: CrashState, inode: int) -> bytes:
+        """Of a file in a state: equal for equal contents, and of no other length."""
+        row = self._prints().rows_of(state)[self._prints().place[inode]]
+        if not self._files[inode].ever_cut:
+            return packed(row)
+        known = self._hashes.get((inode, row))
+        if known is None:
+            known = self._hashes[inode, row] = hashlib.blake2b(self.bytes_of(state, inode), digest_size=16).digest()
+        return known
+
+    def key_issued(self, inode: int, event: int) -> bytes:
+        """The same where everything issued before an event has persisted."""
+        if not self._files[inode].ever_cut:
+            return packed(self._prints().files[self._prints().place[inode]].full(event))
+        return hashlib.blake2b(self.bytes_issued(event, inode), digest_size=16).digest()
+
+    def bytes_of(self, state: CrashState, inode: int) -> bytes:
+        """The content of a file in a state."""
+        event = int(self.space.points.event[state.point])
+        added = np.array(self.space.persisted(state), dtype=np.int64)
+        return _applied(self._whole(event, added)(inode))
+
+    def bytes_issued(self, event: int, inode: int) -> bytes:
+        """The content of a file where everything issued before an event has persisted."""
+        last = int(np.searchsorted(self.graph.event, event))
+        return _applied(self._whole(-1, np.arange(last))(inode))
+
+    # -- what is equal
+
+    def fingerprint(self, state: CrashState) -> bytes:
+        """16 bytes; equal iff names, sizes, bytes and what was acknowledged are equal."""
+        prints, names = self._prints(), self._names_of(state)
+        paths, base = self._paths_of(names), prints.base_rows(state)
+        key = (state.point, state.dropped, names)
+        total = self._sums.get(key)
+        if total is None:
+            if len(self._sums) >= _KEPT:
+                self._sums.clear()
+            total = self._sums[key] = self._sum(paths.items(), base)
+        rows = prints.rows_of(state)
+        touched = {table.number for table, row, was in zip(prints.files, rows, base, strict=True) if row is not was}
+        some = [(path, inode) for path, inode in paths.items() if inode in touched] if touched else []
+        total = (total - self._sum(some, base) + self._sum(some, rows)) & _MASK
+        point = self.space.points[state.point]
+        known = f"{point.acked} {point.stdout_bytes} {point.outputs}".encode()
+        return hashlib.blake2b(known + b"\0" + total.to_bytes(16, "little"), digest_size=16).digest()
+
+    def _sum(self, paths: Iterable[tuple[str, int]], rows: list[Row]) -> int:
+        """A number for some paths and what they hold, whatever their order."""
+        place, total = self._prints().place, 0
+        for path, inode in paths:
+            if inode in place:
+                file = self._files[inode]
+                whose = inode if file.watched.existed else 0  # equal words of different first contents are not equal
+                held = b"f%d " % whose + packed(rows[place[inode]])
+            else:
+                patch = self._no_file(path, inode)
+                held = b"n%d" % patch.size + b"".join(data for _, data in patch.writes)
+            digest = hashlib.blake2b(os.fsencode(path) + b"\0" + held, digest_size=16).digest()
+            total += int.from_bytes(digest, "little")
+        return total & _MASK
+
+
+def _applied(patches: list[FilePatch]) -> bytes:
+    """What patches from nothing make of one file."""
+    data = bytearray()
+    for patch in patches:
+        del data[patch.size :]
+        data.extend(bytes(patch.size - len(data)))
+        for low, written in patch.writes:
+            data[low : low + len(written)] = written
+    return bytes(data)
+
+
+def content_of(space: StateSpace, first: Path | None) -> Content:
+    """The images of a state space: of single files, or of folders with their names."""
+    return FolderContent(space, first) if space.graph.family.names else Content(space, first)

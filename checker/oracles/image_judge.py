@@ -1,0 +1,89 @@
+"""Verdicts by an oracle that judges a crash image without a process: the executor's second entry."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from crashcheck.checker.execution.check_command import CheckSetup
+from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.images.transition import Content
+from crashcheck.checker.oracles import Oracle
+from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.snapshot import SnapshotOracle
+from crashcheck.checker.results import Outcome, Verdict
+from crashcheck.checker.states.points import CrashPoint
+from crashcheck.checker.states.space import CrashState
+
+_SHOWN = "compare {pool} with the files that the command leaves"
+
+
+class ImageJudge(Executor):
+    """An executor that runs nothing: it asks the oracle about the state itself."""
+
+    def __init__(
+        self,
+        content: Content,
+        points: Sequence[CrashPoint],
+        setup: CheckSetup,
+        oracle: Oracle,
+        *,
+        limits: Limits | None = None,
+        jobs: int = 1,
+        stdout_bytes: int = 0,
+        operations: int = 0,
+        acknowledged: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(content, points, setup, oracle, limits=limits)
+        assert isinstance(oracle, SnapshotOracle)
+        self._judge = oracle
+        self._waiting: dict[int, CrashState] = {}
+        self._next_ticket = 0
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> ImageJudge:
+        self._folder = tempfile.TemporaryDirectory(dir=self.workers.setup.work, prefix="images-")
+        return self
+
+    def close(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    @property
+    def home(self) -> Path:
+        assert self._folder is not None
+        return Path(self._folder.name)
+
+    def submit(self, state: CrashState) -> int:
+        self._next_ticket += 1
+        self._waiting[self._next_ticket] = state
+        return self._next_ticket
+
+    def result(self, ticket: int, timeout_s: float | None = None) -> Verdict | None:
+        self.executed += 1
+        return self._judge.judge_state(self._waiting.pop(ticket))
+
+    def run(self, state: CrashState, *, patient: bool = False) -> Verdict:
+        self.executed += 1
+        return self._judge.judge_state(state)
+
+    def run_first(self) -> Verdict:
+        return _PASSED
+
+    def run_final(self) -> Verdict:
+        return _PASSED
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def stages(self, point: int) -> tuple[bytes, ...]:
+        return ()
+
+    def _shown(self, point: int, pool: str) -> str:
+        return _SHOWN.replace("{pool}", pool)
+
+
+_PASSED = Verdict(Outcome.PASS, 0, None, "", False, 0.0)

@@ -1,0 +1,236 @@
+"""The generic oracle: compares a crash state with snapshots of the folder, and needs no check (docs/system-calls.md).
+
+*Atomicity* is C3's question (Jiang, Chen, Qin, Xu, Ma, *Crash consistency validation made easy*, FSE 2016). Expected
+snapshots are the folder at the start, around each change of a name, at each sync that returned, and at the end. A state
+is consistent if its bytes can be rearranged into one of them: for each byte value it holds at least as many. A snapshot
+without data is never one, unless there was none to begin with. What is missing to the nearest snapshot is its distance.
+
+*Durability* is asked after an acknowledgement alone: no path may hold a version that is older than the acknowledgement,
+and one that was not updated since must hold exactly its version at that moment.
+
+Only files that the run changes count.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.persistence.names import REMOVED
+from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
+from crashcheck.analyzer.trace.calls import Names, name_events
+from crashcheck.checker.execution.process import Ended
+from crashcheck.checker.execution.worker_pool import FINAL
+from crashcheck.checker.images.folder_content import FolderContent, Paths
+from crashcheck.checker.results import Outcome, Verdict
+from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.subject import Subject
+from crashcheck.runtime.trace_format import NAME_KINDS, Kind
+
+Counts = NDArray[np.int64]  # of each byte value
+LEAST_DISTANCE = 1  # bytes; C3 needs more, because its snapshots come from another run
+ATOMICITY, DURABILITY = "atomicity", "durability"
+_SHOWN = 3
+_REMEMBERED = 50_000  # contents
+_MOST_CUT = 2_000  # updates of a file that is cut at times, beyond which its versions are not compared
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """What a path held: from which event on, and a key for the content (b"" where it is not there)."""
+
+    events: list[int]
+    keys: list[bytes]
+
+
+class SnapshotOracle:
+    """Judges crash states of one recorded run, without a process."""
+
+    name = "snapshot"
+
+    def __init__(self, subject: Subject, least_distance: int = LEAST_DISTANCE) -> None:
+        assert isinstance(subject.content, FolderContent)
+        self._space = subject.space
+        self._content = subject.content
+        self._graph = subject.graph
+        self._least = least_distance
+        slots = [entry for change in self._graph.names.changes for entry in change.entries]
+        replaced = {self._graph.names.first.get(slot, REMOVED) for slot, _ in slots}
+        self._changed = replaced | {inode for _, inode in slots} | set(np.unique(self._graph.file).tolist())
+        self._counts: dict[tuple[int, bytes], Counts] = {}  # of an inode's content
+        events = subject.trace.events
+        self._told = self._space.points.acknowledging
+        self._expected = self._snapshots(events["kind"])
+        many = np.bincount(self._graph.file)
+        self._skipped = frozenset(
+            inode
+            for inode in self._changed
+            if many[inode] > _MOST_CUT and self._content.is_file(inode) and self._content.ever_cut(inode)
+        )
+        self._history = dict(self._histories())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was not judged."""
+        if not self._skipped:
+            return ()
+        paths = sorted(self._graph.names.path(inode, len(self._graph.trace.events)) for inode in self._skipped)
+        return (f"durability of files that are cut and written very often was not judged: {_listed(paths)}",)
+
+    def stages(self, point: int) -> tuple[bytes, ...]:
+        """None: nothing is run."""
+        return ()
+
+    def arrived(self, ended: Ended, names: Mapping[str, str], point: int) -> None:
+        """Nothing is run."""
+
+    def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
+        """A verdict on an uncrashed image, which is one of the snapshots."""
+        return _passed()
+
+    def judge_state(self, state: CrashState) -> Verdict:
+        """The verdict on a crash state."""
+        paths = self._content.paths(state)
+        lost, distance = self._undone(state, paths), 0
+        if not lost:
+            distance = self._distance(self._counts_of(state, paths))
+        if lost:
+            return _failed(DURABILITY, f"acknowledged, and lost: {_listed(lost)}", frozenset(lost))
+        if distance < self._least:
+            return _passed()
+        text = f"{distance} bytes are lost: the files hold too few bytes for any snapshot of the run"
+        return _failed(ATOMICITY, text, frozenset())
+
+    # -- atomicity
+
+    def _snapshots(self, kinds: NDArray[np.uint8]) -> Counts:
+        """One row per distinct expected snapshot, the count of each byte value."""
+        names = np.flatnonzero(np.isin(kinds, np.array(NAME_KINDS, dtype=np.uint8)))
+        syncs = np.flatnonzero(kinds == Kind.SYNC_END)
+        moments = np.unique(np.concatenate([np.array([0, len(kinds)]), names, names + 1, syncs])).tolist()
+        rows = [self._counts_issued(int(moment)) for moment in moments]
+        holding = [row for row in rows if row.any()]
+        first = rows[0]
+        return np.unique(np.array(holding if first.any() else [first], dtype=np.int64), axis=0)
+
+    def _distance(self, counts: Counts) -> int:
+        return int(np.maximum(self._expected - counts, 0).sum(axis=1).min())
+
+    def _counts_issued(self, event: int) -> Counts:
+        total = np.zeros(256, dtype=np.int64)
+        for inode in self._files(self._content.paths_issued(event)):
+            total += self._counted(
+                inode,
+                self._content.key_issued(inode, event),
+                partial(self._content.bytes_issued, event, inode),
+            )
+        return total
+
+    def _counts_of(self, state: CrashState, paths: Paths) -> Counts:
+        total = np.zeros(256, dtype=np.int64)
+        for inode in self._files(paths):
+            total += self._counted(
+                inode, self._content.key(state, inode), partial(self._content.bytes_of, state, inode)
+            )
+        return total
+
+    def _counted(self, inode: int, key: bytes, data: Callable[[], bytes]) -> Counts:
+        known = self._counts.get((inode, key))
+        if known is None:
+            known = np.bincount(np.frombuffer(data(), dtype=np.uint8), minlength=256).astype(np.int64)
+            if len(self._counts) >= _REMEMBERED:
+                self._counts.clear()
+            self._counts[inode, key] = known
+        return known
+
+    def _files(self, paths: Paths) -> list[int]:
+        """The changed files that have a name, each once."""
+        return sorted({inode for inode in paths.values() if inode in self._changed and self._content.is_file(inode)})
+
+    # -- durability
+
+    def _histories(self) -> Iterator[tuple[str, _History]]:
+        """Of each path that the run changes, its versions."""
+        content, graph = self._content, self._graph
+        names = Names.first(graph.trace)
+        calls = {call.event: call for call in name_events(graph.trace)}
+        histories: dict[str, _History] = {}
+
+        def note(path: str, event: int, key: bytes) -> None:
+            history = histories.setdefault(path, _History([-1], [b""]))
+            if history.keys[-1] != key:
+                history.events.append(event)
+                history.keys.append(key)
+
+        paths = names.paths()
+        for path, inode in paths.items():
+            if self._versioned(inode):
+                histories[path] = _History([-1], [content.key_issued(inode, 0)])
+        rows = np.unique(graph.event[np.isin(graph.kind, np.array([DATA, SIZE, NAME], dtype=np.uint8))]).tolist()
+        holders = _holders(paths)
+        for event in rows:
+            call = calls.get(event)
+            if call is not None:
+                names.apply(call)
+                now = names.paths()
+                for path in paths.keys() - now.keys():
+                    note(path, event, b"")
+                for path, inode in now.items():
+                    if paths.get(path) != inode and self._versioned(inode):
+                        note(path, event, content.key_issued(inode, event + 1))
+                paths, holders = now, _holders(now)
+            for path in holders.get(int(graph.trace.events["file"][event]), ()):
+                inode = paths[path]
+                if self._versioned(inode):
+                    note(path, event, content.key_issued(inode, event + 1))
+        yield from ((path, history) for path, history in histories.items() if len(history.events) > 1)
+
+    def _versioned(self, inode: int) -> bool:
+        return self._content.is_file(inode) and inode not in self._skipped
+
+    def _undone(self, state: CrashState, paths: Paths) -> list[str]:
+        """Paths that are older than the last acknowledgement before the crash."""
+        crash = int(self._space.points.event[state.point])
+        told = bisect_left(self._told, crash)
+        if not told:
+            return []
+        moment = int(self._told[told - 1])
+        out = []
+        for path, history in self._history.items():
+            inode = paths.get(path, REMOVED)
+            if inode != REMOVED and not self._versioned(inode):
+                continue
+            key = self._content.key(state, inode) if inode != REMOVED else b""
+            promised = bisect_right(history.events, moment) - 1
+            last = bisect_left(history.events, crash)
+            if key in history.keys[promised:last]:
+                continue
+            if last == promised + 1 or key in history.keys[:promised]:
+                out.append(path)
+        return sorted(out)
+
+
+def _holders(paths: Mapping[str, int]) -> dict[int, list[str]]:
+    out: dict[int, list[str]] = {}
+    for path, inode in paths.items():
+        out.setdefault(inode, []).append(path)
+    return out
+
+
+def _listed(paths: list[str]) -> str:
+    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return ", ".join(paths[:_SHOWN]) + more
+
+
+def _passed() -> Verdict:
+    return Verdict(Outcome.PASS, 0, None, "", False, 0.0)
+
+
+def _failed(asked: str, text: str, paths: frozenset[str]) -> Verdict:
+    signs = frozenset({asked, *(f"{asked} of {path}" for path in paths)})
+    return Verdict(Outcome.FAIL, 1, None, f"{asked}: {text}\n", False, 0.0, signs)

@@ -1,0 +1,42 @@
+"""The models of file systems: every state that was seen on real ext4 is allowed, and no impossible one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crashcheck.checker.states.counting import count_states
+from support.folders import Recorded
+from support.litmus.file_systems import ALL, LITMUS, Litmus
+
+
+@pytest.mark.parametrize("model", ALL)
+@pytest.mark.parametrize("litmus", LITMUS, ids=lambda litmus: litmus.name)
+def test_every_state_seen_on_real_ext4_is_allowed_and_no_impossible_one(
+    litmus: Litmus, model: str, tmp_path: Path
+) -> None:
+    run = Recorded(tmp_path, litmus.program, litmus.first, model)
+    allowed = {litmus.text(folder) for folder in run.folders(litmus.since)}
+    seen = litmus.strict if model == "ext4-strict" else litmus.default
+    assert set(seen) <= allowed
+    impossible = [never for models, never in litmus.never.items() if model in models]
+    assert [text for text in sorted(allowed) if any(never(text) for never in impossible)] == []
+
+
+@pytest.mark.parametrize("model", ALL)
+@pytest.mark.parametrize("litmus", LITMUS, ids=lambda litmus: litmus.name)
+def test_each_state_is_counted_once_and_equal_folders_have_equal_fingerprints(
+    litmus: Litmus, model: str, tmp_path: Path
+) -> None:
+    run = Recorded(tmp_path, litmus.program, litmus.first, model)
+    assert len(set(run.states)) == len(run.states) == count_states(run.space).value
+    by_print: dict[bytes, set[str]] = {}
+    by_folder: dict[str, set[bytes]] = {}
+    for state in run.states:
+        key, folder = run.content.fingerprint(state), repr(sorted(run.folder(state).items()))
+        folder += f" after {run.space.points[state.point].outputs}"
+        by_print.setdefault(key, set()).add(folder)
+        by_folder.setdefault(folder, set()).add(key)
+    assert all(len(folders) == 1 for folders in by_print.values())
+    assert all(len(keys) == 1 for keys in by_folder.values())

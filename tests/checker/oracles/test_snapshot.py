@@ -1,0 +1,157 @@
+"""The generic oracle on what everyday programs do: lost bytes, lost acknowledgements, and programs that are clean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crashcheck.checker.oracles.snapshot import ATOMICITY, DURABILITY, SnapshotOracle
+from crashcheck.checker.subject import Subject
+from crashcheck.runtime.trace_format import OutputKind, SyncKind
+from support.folders import Folder, Program, Recorded
+from support.tracing import CallsBuilder
+
+OLD, NEW = bytes(range(256)) * 20, bytes(range(255, -1, -1)) * 20
+PACKED = bytes(range(100))
+ALL = ("ext4", "ext4-strict", "posix")
+
+
+def done(t: CallsBuilder) -> None:
+    t.acknowledge(OutputKind.PIPE, b"done")
+
+
+def gzip(t: CallsBuilder) -> None:
+    t.open("f.gz")
+    t.write("f.gz", 0, PACKED)
+    t.remove("f")
+
+
+def gzip_synchronous(t: CallsBuilder) -> None:
+    t.open("f.gz")
+    t.write("f.gz", 0, PACKED)
+    t.fdatasync("")
+    t.fsync("f.gz")
+    t.remove("f")
+
+
+def sort_in_place(t: CallsBuilder) -> None:
+    t.truncate("f", 0)
+    t.write("f", 0, NEW)
+
+
+def sed_in_place(t: CallsBuilder) -> None:
+    t.open("tmp")
+    t.write("tmp", 0, NEW)
+    t.move("tmp", "f")
+
+
+def replaced_safely(t: CallsBuilder) -> None:
+    t.open("tmp")
+    t.write("tmp", 0, NEW)
+    t.fsync("tmp")
+    t.move("tmp", "f")
+    t.fsync("")
+    done(t)
+
+
+def replaced_without_the_directory(t: CallsBuilder) -> None:
+    t.open("tmp")
+    t.write("tmp", 0, NEW)
+    t.fsync("tmp")
+    t.move("tmp", "f")
+    done(t)
+
+
+def dpkg_status(t: CallsBuilder) -> None:
+    t.open("f-new")
+    t.write("f-new", 0, NEW)
+    t.fsync("f-new")
+    t.link("f", "f-old")
+    t.move("f-new", "f")
+    t.fsync("")
+    done(t)
+
+
+def rollback_journal(t: CallsBuilder) -> None:
+    t.open("f-journal")
+    t.write("f-journal", 0, OLD)
+    t.fdatasync("f-journal")
+    t.fdatasync("")
+    t.write("f", 0, NEW)
+    t.fdatasync("f")
+    t.remove("f-journal")
+    done(t)
+
+
+def rollback_journal_extra(t: CallsBuilder) -> None:
+    t.open("f-journal")
+    t.write("f-journal", 0, OLD)
+    t.fdatasync("f-journal")
+    t.fdatasync("")
+    t.write("f", 0, NEW)
+    t.fdatasync("f")
+    t.remove("f-journal")
+    t.fdatasync("")
+    done(t)
+
+
+def logged_ahead(t: CallsBuilder) -> None:
+    t.open("f-wal")
+    t.fsync("")
+    t.write("f-wal", 0, NEW)
+    t.fdatasync("f-wal")
+    done(t)
+
+
+def appended_with_o_dsync(t: CallsBuilder) -> None:
+    for number in range(3):
+        t.append("f", len(OLD) + number, b"x")
+        t.sync(SyncKind.ODSYNC, "f", len(OLD) + number, 1)
+        done(t)
+
+
+def asked(tmp: Path, program: Program, first: Folder, model: str) -> set[str]:
+    """What any crash state violates."""
+    run = Recorded(tmp, program, first, model)
+    oracle = SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content))
+    verdicts = map(oracle.judge_state, run.states)
+    return {sign for verdict in verdicts for sign in verdict.signs if sign in (ATOMICITY, DURABILITY)}
+
+
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        (gzip, ALL),
+        (gzip_synchronous, ()),
+        (sort_in_place, ALL),
+        (sed_in_place, ("ext4", "posix")),
+        (replaced_safely, ()),
+        (dpkg_status, ()),
+        (rollback_journal_extra, ()),
+        (logged_ahead, ()),
+        (appended_with_o_dsync, ()),
+    ],
+)
+@pytest.mark.parametrize("model", ALL)
+def test_programs_without_acknowledgement_lose_data_where_a_real_file_system_does(
+    program: Program, found: tuple[str, ...], model: str, tmp_path: Path
+) -> None:
+    assert asked(tmp_path, program, {"f": OLD}, model) == ({ATOMICITY} if model in found else set())
+
+
+@pytest.mark.parametrize("program", [replaced_without_the_directory, rollback_journal])
+@pytest.mark.parametrize("model", ALL)
+def test_what_was_acknowledged_before_its_directory_was_synced_can_be_lost_in_every_model(
+    program: Program, model: str, tmp_path: Path
+) -> None:
+    assert asked(tmp_path, program, {"f": OLD}, model) == {DURABILITY}
+
+
+@pytest.mark.parametrize("model", ALL)
+def test_a_file_that_is_made_in_an_empty_folder_has_nothing_to_lose(model: str, tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.open("g")
+        t.write("g", 0, NEW)
+
+    assert asked(tmp_path, program, {}, model) == set()

@@ -1,0 +1,119 @@
+"""Searches over traces of system calls, with the oracle that needs no check: findings, and the call that is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checker.oracles.test_snapshot import (
+    OLD,
+    dpkg_status,
+    gzip,
+    gzip_synchronous,
+    replaced_without_the_directory,
+    rollback_journal,
+    sed_in_place,
+    sort_in_place,
+)
+from crashcheck.checker.budget import Budget
+from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
+from crashcheck.checker.fixes.missing_calls import missing_call
+from crashcheck.checker.oracles.image_judge import ImageJudge
+from crashcheck.checker.oracles.snapshot import SnapshotOracle
+from crashcheck.checker.results import Kind, StopReason
+from crashcheck.checker.search.crash_states import Search
+from crashcheck.checker.strategies import strategy
+from crashcheck.checker.subject import Subject
+from crashcheck.command import Command
+from support.folders import Program, Recorded
+
+
+def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, str]]:
+    """Kind, message and the fix of each finding, once every state was checked."""
+    run = Recorded(tmp, program, {"f": OLD}, model)
+    subject = Subject(run.trace, run.graph, run.space, run.content)
+    command = CheckCommand.find(Command.of_text("true"), tmp)
+    setup = CheckSetup(command=command, folder=tmp, first=tmp / "first", work=tmp)
+    with ImageJudge(run.content, run.space.points, setup, SnapshotOracle(subject)) as executor:
+        search = Search(subject, executor, strategy("ranked"), Budget(None, 1000))
+        found = search.run()
+        assert found.stop_reason is StopReason.EXHAUSTED
+        assert not found.uncertain
+        bugs = search.register.bugs()
+    return [(b.finding.kind, b.finding.message, missing_call(subject, b.drafts[0].cause).words) for b in bugs]
+
+
+@pytest.mark.parametrize(
+    ("program", "model", "expected"),
+    [
+        (
+            gzip,
+            "ext4",
+            (
+                Kind.ORDERING,
+                "the removal of f can survive a crash without the size 100 of f.gz",
+                "add fsync of f.gz before the removal of f",
+            ),
+        ),
+        (
+            gzip,
+            "posix",
+            (
+                Kind.ORDERING,
+                "the removal of f can survive a crash without the creation of f.gz",
+                "add fsync of the directory . before the removal of f",
+            ),
+        ),
+        (
+            sort_in_place,
+            "ext4",
+            (
+                Kind.ATOMICITY,
+                "a crash between the size 0 of f and the size 5120 of f leaves a state that the check rejects",
+                "no sync can help: write a new file, sync it, and rename it over the old one",
+            ),
+        ),
+        (
+            sed_in_place,
+            "ext4",
+            (
+                Kind.ORDERING,
+                "the rename of tmp to f can survive a crash without 5120 bytes at offset 0x0 of tmp",
+                "add fsync of tmp before the rename of tmp to f",
+            ),
+        ),
+        (
+            replaced_without_the_directory,
+            "ext4",
+            (
+                Kind.UNPERSISTED,
+                "the rename of tmp to f can be lost after later output was printed",
+                "add fsync of the directory . before the acknowledgement",
+            ),
+        ),
+        (
+            rollback_journal,
+            "ext4",
+            (
+                Kind.UNPERSISTED,
+                "the removal of f-journal can be lost after later output was printed",
+                "add fsync of the directory . before the acknowledgement",
+            ),
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_lost_update_is_one_finding_that_names_the_missing_call(
+    program: Program, model: str, expected: tuple[Kind, str, str], tmp_path: Path
+) -> None:
+    assert searched(tmp_path, program, model) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("program", "model"),
+    [(gzip_synchronous, "posix"), (dpkg_status, "posix"), (sed_in_place, "ext4-strict")],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_programs_that_sync_in_order_are_clean(program: Program, model: str, tmp_path: Path) -> None:
+    assert searched(tmp_path, program, model) == []
