@@ -3,7 +3,7 @@
 `dump` prints one as text; `completeness` compares what it replays to with the image that the workload left, and
 `replay` does the same for a trace of system calls. `calls` has one value for each event about a name.
 
-Other rooms import `accesses`, `completeness`, `dump`, `reader` and `replay`.
+Other rooms import `accesses`, `calls`, `completeness`, `dump`, `reader` and `replay`.
 """
 
 from crashcheck.analyzer.trace.reader import CallSite, Facts, Inode, Trace, WatchedFile, read
