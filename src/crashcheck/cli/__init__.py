@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 # Each is a module of this package with `add_parser(subparsers) -> None` and `main(args) -> int`. A subcommand imports
 # what it needs inside `main`, so that `crashcheck --help` does not load LLVM.
 SUBCOMMANDS = (
-    *("run", "replay", "open", "fix", "report", "publish", "groups", "invariants"),
+    *("run", "try", "replay", "open", "fix", "report", "publish", "groups", "invariants"),
     *("learn", "mutate", "trace", "ops", "init", "version"),
 )
+_MODULES = {"try": "try_command"}  # of subcommands whose names Python takes for itself
 
 
 # What writing to a full disk, a closed output or a terminal that is gone raises.
@@ -31,7 +32,7 @@ def subcommands() -> dict[str, ModuleType]:
     """The modules of SUBCOMMANDS by name, in the order in which help lists them."""
     import importlib
 
-    return {name: importlib.import_module(f"{__name__}.{name}") for name in SUBCOMMANDS}
+    return {name: importlib.import_module(f"{__name__}.{_MODULES.get(name, name)}") for name in SUBCOMMANDS}
 
 
 def build_parser() -> argparse.ArgumentParser:

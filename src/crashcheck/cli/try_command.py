@@ -1,0 +1,175 @@
+"""`crashcheck try -- COMMAND`: what could a crash lose of the files that a command writes? No configuration needed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from crashcheck.cli.options import add_jobs, jobs_of
+from crashcheck.cli.report import add_format, parse_format, write_reports
+from crashcheck.config import FILE_NAME, Config, load, override
+from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
+
+MOST_FILES = 2_000
+MOST_BYTES = 256 << 20
+_SCRIPT = "command.sh"
+_SECONDS = 20.0
+_MODELS = ("ext4", "ext4-strict", "posix")
+_DESCRIPTION = (
+    "Runs COMMAND in a copy of the working folder and records its system calls. Then looks for crashes after which the "
+    "files hold less than before, or lack what was reported as done. The folder ends as COMMAND alone would leave it."
+)
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "try", help="find out what a crash could lose of a command's files", description=_DESCRIPTION
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        metavar="DIR",
+        help="run the command in this folder and watch it (default: the working folder)",
+    )
+    parser.add_argument("--model", choices=_MODELS, default="ext4", help="the file system (default: ext4)")
+    parser.add_argument("--budget", metavar="TIME", help='how long to search, for example "10m" (default: 20s)')
+    parser.add_argument(
+        "--exit", action="store_true", help="a command that ended well has acknowledged all that it did"
+    )
+    add_jobs(parser)
+    add_format(parser, "terminal")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+
+
+def main(args: argparse.Namespace) -> int:
+    from crashcheck import pipeline
+    from crashcheck.checker import policy
+    from crashcheck.checker.results import StopReason
+    from crashcheck.checker.store import Store
+
+    words = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not words:
+        raise CrashcheckError(
+            "bad-option", "There is no command to try.", "For example: crashcheck try -- gzip big.txt"
+        )
+    folder = (args.folder or Path.cwd()).resolve()
+    if args.folder is None:
+        _refuse_much(folder)
+    config = override(_config(folder, words, exits=args.exit), model=args.model, budget=args.budget)
+    wanted = [parse_format(text) for text in args.format or ()]
+    try:
+        ran = pipeline.run(config, jobs=jobs_of(args))
+    finally:
+        newest = next(iter(Store(config.folder).newest()), None)
+        if newest is not None and (newest / "first").is_dir():
+            _show_output(newest)
+            apply_changes(newest / "first", newest / "pool", folder)
+    write_reports(ran.result, config.folder, wanted or [("terminal", None)], None, ran.folder / "report.html")
+    if policy.fails(ran.result, ran.result.fail_on):
+        return EXIT_FINDINGS
+    broken_off = ran.result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
+    return EXIT_FAILED if broken_off or policy.undecided(ran.result) else EXIT_CLEAN
+
+
+def _refuse_much(folder: Path) -> None:
+    """Raise CrashcheckError try-folder if the working folder holds so much that a copy of it is a surprise."""
+    files = size = 0
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        files, size = files + 1, size + status.st_blocks * 512
+        if files > MOST_FILES or size > MOST_BYTES:
+            raise CrashcheckError(
+                "try-folder",
+                f"{folder} holds more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB, and would be copied.",
+                f"Give a smaller folder to run the command in, or this one, with --folder {shlex.quote(str(folder))}",
+            )
+
+
+def _config(folder: Path, words: list[str], *, exits: bool) -> Config:
+    """A configuration for one command, kept with its recordings in the user's cache."""
+    from crashcheck.cache import cache_folder
+    from crashcheck.checker.findings.identity import digest_of
+
+    project = cache_folder() / "try" / digest_of([str(folder)])
+    project.mkdir(parents=True, exist_ok=True)
+    # Paths into the folder lead into the copy.
+    inside = [f"$1{word[len(str(folder)) :]}" if word.startswith(f"{folder}/") else "" for word in words]
+    line = " ".join(
+        '"$1"' + shlex.quote(path[2:]) if path else shlex.quote(word) for word, path in zip(words, inside, strict=True)
+    )
+    script = project / _SCRIPT
+    script.write_text(f'cd "$1" && exec {line}\n', encoding="utf-8", errors="surrogateescape")
+    toml = f"""# written by `crashcheck try`: {json.dumps(shlex.join(words))}
+[setup]
+command = {json.dumps(["cp", "-a", "--reflink=auto", "--", f"{folder}/.", "{pool}"])}
+
+[workload]
+command = {json.dumps(["/bin/sh", str(script), "{pool}"])}
+recorder = "syscalls"
+timeout_s = 3600
+
+[pool]
+files = ["*"]
+
+[check]
+oracle = "snapshot"
+acknowledged = "{"exit" if exits else "output"}"
+
+[model]
+name = "ext4"
+
+[budget]
+seconds = {_SECONDS:g}
+"""
+    (project / FILE_NAME).write_text(toml, encoding="utf-8", errors="surrogateescape")
+    return load(project)
+
+
+def _show_output(run: Path) -> None:
+    """Pass on what the command printed."""
+    import sys
+
+    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+        path = run / name
+        if path.is_file():
+            stream.write(path.read_text(encoding="utf-8", errors="replace"))
+            stream.flush()
+
+
+def apply_changes(first: Path, final: Path, folder: Path) -> None:
+    """Do to `folder`, which was like `first`, what the command did to its copy, which is now `final`."""
+    import os
+    import shutil
+
+    from crashcheck.runtime import sparse
+
+    def below(root: Path) -> dict[str, Path]:
+        return {str(path.relative_to(root)): path for path in sorted(root.rglob("*"))}
+
+    before, after = below(first), below(final)
+    for path in sorted(before.keys() - after.keys(), reverse=True):
+        target = folder / path
+        if target.is_dir() and not target.is_symlink():
+            target.rmdir()
+        else:
+            target.unlink(missing_ok=True)
+    for path, made in after.items():
+        old, target = before.get(path), folder / path
+        if made.is_symlink():
+            if old is None or not old.is_symlink() or os.readlink(old) != os.readlink(made):
+                target.unlink(missing_ok=True)
+                target.symlink_to(os.readlink(made))
+        elif made.is_dir():
+            target.mkdir(exist_ok=True)
+        elif made.is_file():
+            same = old is not None and old.is_file() and not old.is_symlink() and sparse.equal_files(old, made)
+            if not same:
+                beside = target.with_name(f".{target.name}.crashcheck")
+                sparse.copy_file(made, beside)
+                shutil.copystat(made, beside)
+                beside.replace(target)
+            elif old is not None and old.stat().st_mode != made.stat().st_mode:
+                target.chmod(made.stat().st_mode)
