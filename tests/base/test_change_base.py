@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from crashcheck.change.base import documents_only
+from support.command_line import run_crashcheck
 from support.ledger import APART, CONFIG, PERSISTED, SOURCE, files
 
 GIT = ("git", "-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
@@ -37,8 +38,8 @@ class Project:
 
     def run(self, *options: str) -> tuple[int, dict[str, Any]]:
         """The exit code of a run against the first commit, and its JSON report."""
-        command = ["crashcheck", "run", "--base", "main~1", "--format", "json=out.json", *options]
-        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
+        words = ["run", "--base", "main~1", "--format", "json=out.json", *options]
+        done = run_crashcheck(*words, cwd=self.folder, env=self.environment)
         print(done.stdout, done.stderr)
         return done.returncode, json.loads((self.folder / "out.json").read_text(encoding="utf-8"))
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support import compilers
+from support.command_line import run_crashcheck
 from support.examples import NOT_COPIED, BuiltExamples
 from support.paths import EXAMPLES
 
@@ -19,8 +20,8 @@ TWINS = ("buggy", "fixed")
 
 
 def run(folder: Path, twin: str, depth: int, report: Path, environment: dict[str, str]) -> tuple[int, dict[str, Any]]:
-    command = ["crashcheck", "run", "-c", f"{twin}.toml", "--depth", str(depth), "--format", f"json={report}"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    words = ["run", "-c", f"{twin}.toml", "--depth", str(depth), "--format", f"json={report}"]
+    done = run_crashcheck(*words, cwd=folder, env=environment)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     return done.returncode, json.loads(report.read_text(encoding="utf-8"))
 

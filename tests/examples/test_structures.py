@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from support import compilers
+from support.command_line import run_crashcheck
 
 STRUCTURES = Path(__file__).resolve().parent.parent.parent / "examples" / "structures"
 NAMES = sorted(path.parent.name for path in STRUCTURES.glob("*/bugs.toml"))
@@ -141,8 +142,8 @@ def test_there_are_forty_bugs_of_all_kinds_and_some_of_each_difficulty() -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_its_operations_are_those_that_the_options_give(name: str, tmp_path: Path, environment: dict[str, str]) -> None:
-    command = ["crashcheck", "ops", "--length", "200", *shlex.split(described(name)["operations"]), "-o", "made"]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    words = ["ops", "--length", "200", *shlex.split(described(name)["operations"]), "-o", "made"]
+    run_crashcheck(*words, cwd=tmp_path, env=environment).check_returncode()
     assert (tmp_path / "made").read_bytes() == (STRUCTURES / name / "operations.txt").read_bytes()
 
 
@@ -151,12 +152,12 @@ def run(
 ) -> tuple[set[str], str]:
     """The kinds of what is found in eight operations, and why the search ended."""
     folder = copied(tmp_path) / name
-    command = ["crashcheck", "ops", "--length", "8", "--keys", "9", "--mix", mix, "--read-back"]
+    words = ["ops", "--length", "8", "--keys", "9", "--mix", mix, "--read-back"]
     for word in ("insert", "update"):
-        command += ["--template", f"{word}={word} {{key}} {{number}}"]
-    subprocess.run([*command, "-o", "operations.txt"], cwd=folder, env=environment, check=True)
-    command = ["crashcheck", "run", "--strategy", strategy, "--format", "json=report.json"]
-    done = subprocess.run(command, cwd=folder, env={**environment, "BUG": str(bug)}, capture_output=True, text=True)
+        words += ["--template", f"{word}={word} {{key}} {{number}}"]
+    run_crashcheck(*words, "-o", "operations.txt", cwd=folder, env=environment).check_returncode()
+    words = ["run", "--strategy", strategy, "--format", "json=report.json"]
+    done = run_crashcheck(*words, cwd=folder, env={**environment, "BUG": str(bug)})
     assert done.returncode in (0, 1), done.stdout + done.stderr
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     return {finding["kind"] for finding in report["findings"]}, report["run"]["stop_reason"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import pytest
+
+from support.command_line import run_crashcheck
 
 PROGRAM = """\
 #include <fcntl.h>
@@ -92,8 +93,8 @@ def run(folder: Path, environment: dict[str, str], feature: str, store: str, fai
         pytest.skip(f"this processor has no {feature}")
     (folder / "program.c").write_text(PROGRAM.replace("STORE", store).replace("FAILS", fails))
     (folder / "crashcheck.toml").write_text(CONFIG.format(flags=f"-m{feature}", seen=folder / "seen"))
-    command = ["crashcheck", "run", "--format", "json=report.json"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    words = ["run", "--format", "json=report.json"]
+    done = run_crashcheck(*words, cwd=folder, env=environment)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     report: dict[str, object] = json.loads((folder / "report.json").read_text())
     return report

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from crashcheck.analyzer.behaviours.blocks import MOST_BYTES, find_blocks
 from crashcheck.analyzer.behaviours.updates import AccessColumns
+from support.command_line import run_crashcheck
 from support.scripts import Script, described, site
 
 FILL = site(kind="fill", line=1)
@@ -184,7 +184,7 @@ command = "true"
 def test_objects_of_a_program_without_structs_are_instances(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "raw.c").write_text(RAW_C)
     (tmp_path / "crashcheck.toml").write_text(CONFIG)
-    done = subprocess.run(["crashcheck", "groups"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = run_crashcheck("groups", cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     (row,) = [number for number, line in enumerate(lines) if "(block of 64 bytes)" in line]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from crashcheck import pipeline
 from crashcheck.checker.results import Location, RunResult, StopReason
 from crashcheck.config import BuildConfig, load, override
+from support.command_line import run_crashcheck
 from support.examples import BuiltExamples
 from support.paths import EXAMPLES
 
@@ -58,8 +58,8 @@ def test_pathfinder_finds_the_same_culprits_as_the_exhaustive_search_in_fewer_st
 def test_groups_are_listed_a_row_each_with_their_sites(
     built_example: BuiltExamples, environment: dict[str, str]
 ) -> None:
-    command = ["crashcheck", "groups", "-c", "buggy.toml"]
-    done = subprocess.run(command, cwd=built_example("level-hash"), env=environment, capture_output=True, text=True)
+    words = ["groups", "-c", "buggy.toml"]
+    done = run_crashcheck(*words, cwd=built_example("level-hash"), env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     invariant = (
         "`bucket.valid[]` must persist before `bucket.entry[].key`: buggy.c:41 writes `bucket.entry[].key` after "

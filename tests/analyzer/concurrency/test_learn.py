@@ -13,6 +13,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
+from support.command_line import run_crashcheck
 
 PROGRAM = """
 #include <pthread.h>
@@ -60,10 +61,7 @@ class Project:
         )
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = ["crashcheck", "learn", *words]
-        return subprocess.run(
-            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
-        )
+        return run_crashcheck("learn", *words, cwd=self.folder, env=self.environment)
 
     def learn(self, runs: int = 1) -> subprocess.CompletedProcess[str]:
         done = self.run("--runs", str(runs))
@@ -88,9 +86,11 @@ def test_runs_are_counted_until_nothing_new_comes(project: Project) -> None:
 
 
 def test_the_file_is_the_same_for_the_same_runs(project: Project) -> None:
+    project.environment["PYTHONHASHSEED"] = "1"
     project.learn(2)
     first = project.learned.read_bytes()
     project.learned.unlink()
+    project.environment["PYTHONHASHSEED"] = "2"
     project.learn()
     project.learn()
     assert project.learned.read_bytes() == first

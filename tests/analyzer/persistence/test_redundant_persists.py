@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from hypothesis import given
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.redundant_persists import Redundancy, find_redundant_persists
 from crashcheck.runtime.trace_format import FenceKind
+from support.command_line import run_crashcheck
 from support.paths import EXAMPLES
 from support.random_programs import SETTINGS, memory_programs
 from support.reference import First, Program
@@ -159,8 +159,7 @@ def test_notes_are_shown_on_demand(tmp_path: Path, environment: dict[str, str]) 
     found = []
     for options in (["--notes"], []):
         report = tmp_path / "report.json"
-        command = [
-            "crashcheck",
+        words = [
             "run",
             "-c",
             "fixed.toml",
@@ -170,7 +169,7 @@ def test_notes_are_shown_on_demand(tmp_path: Path, environment: dict[str, str]) 
             "--format",
             f"json={report}",
         ]
-        done = subprocess.run(command, cwd=tmp_path / "e", env=environment, capture_output=True, text=True)
+        done = run_crashcheck(*words, cwd=tmp_path / "e", env=environment)
         assert done.returncode == 0, done.stderr
         found.append((json.loads(report.read_text(encoding="utf-8"))["run"]["notes"], "note: " in done.stdout))
     wasted = [(note["waste"], note["location"]["line"], note["count"] == note["total"]) for note in found[0][0]]

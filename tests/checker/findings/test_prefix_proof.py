@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from crashcheck.checker.findings.register import KILL_SHOWS_IT
 from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.search.crash_states import SearchResult
 from support.checked_worlds import STEPS, World, two_steps, words
+from support.command_line import run_crashcheck
 from support.tracing import TraceBuilder
 
 HERE = Path(__file__).resolve().parent
@@ -37,8 +37,8 @@ def run(folder: Path, environment: dict[str, str], flags: str, *options: str) ->
     shutil.copy(HERE / "prefix.c", folder)
     (folder / "untraced.c").write_text("void untraced(unsigned long *p) { *(volatile unsigned long *)p = 1; }\n")
     (folder / "crashcheck.toml").write_text(CONFIG.format(flags=flags), encoding="utf-8")
-    command = ["crashcheck", "run", "--format", "json=report.json", *options]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    words = ["run", "--format", "json=report.json", *options]
+    done = run_crashcheck(*words, cwd=folder, env=environment)
     assert (folder / "report.json").exists(), done.stdout + done.stderr
     report: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     return done.returncode, report

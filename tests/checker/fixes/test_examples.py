@@ -17,6 +17,7 @@ from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.config import load
 from crashcheck.interruption import KeepOn, always
+from support.command_line import run_crashcheck
 from support.paths import EXAMPLES
 
 # Each planted bug of kind ordering or unpersisted, and what its edit adds.
@@ -43,9 +44,7 @@ def copied(name: str, tmp_path: Path) -> Path:
 
 
 def crashcheck(folder: Path, environment: dict[str, str], *words: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        ["crashcheck", *words, "-c", "buggy.toml"], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    done = run_crashcheck(*words, "-c", "buggy.toml", cwd=folder, env=environment)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from support.command_line import run_crashcheck
+
 PROGRAM = """#include <fcntl.h>
 #include <immintrin.h>
 #include <stdbool.h>
@@ -73,11 +75,11 @@ def fixes_of(folder: Path, environment: dict[str, str], program: str, check: str
     (folder / "check.py").write_text(check)
     for name, text in files.items():
         (folder / f"{name}.h").write_text(text)
-    words = ["crashcheck", "run", "--format", "json=report.json"]
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    words = ["run", "--format", "json=report.json"]
+    done = run_crashcheck(*words, cwd=folder, env=environment)
     assert done.returncode == 1, done.stdout + done.stderr
     findings = json.loads((folder / "report.json").read_text())["findings"]
-    subprocess.run(["crashcheck", "fix", "--apply"], cwd=folder, env=environment, capture_output=True)
+    run_crashcheck("fix", "--apply", cwd=folder, env=environment)
     build = ["crashcheck-cc", "-Werror", "-Wall", "-Wno-unused-function", "-c", "prog.c"]
     subprocess.run(build, cwd=folder, env=environment, check=True)
     return [finding["fix"] for finding in findings]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench.recall import Bug, _prepared, planted
+
+from support.command_line import run_crashcheck
 
 MENDABLE = [bug for bug in planted() if bug.kind in ("ordering", "unpersisted")]
 
@@ -30,7 +31,7 @@ def test_the_edit_fixes_the_planted_bug(
         own = _prepared(bug, extent, operations).folder
 
         def crashcheck(*words: str, own: Path = own) -> tuple[int, str]:
-            done = subprocess.run(["crashcheck", *words], cwd=own, env=built, capture_output=True, text=True)
+            done = run_crashcheck(*words, cwd=own, env=built)
             return done.returncode, done.stdout + done.stderr
 
         def explored(*words: str, own: Path = own, states: int = states) -> tuple[list[dict[str, Any]], str]:

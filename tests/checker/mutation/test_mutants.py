@@ -31,6 +31,7 @@ from crashcheck.mutation_campaign import mutate
 from crashcheck.recording import RecordedRun, record_run
 from crashcheck.runtime.trace_format import FenceKind, Kind
 from crashcheck.source import SourceTree
+from support.command_line import run_crashcheck
 from support.paths import ROOT
 from support.tracing import TraceBuilder
 
@@ -217,8 +218,8 @@ def test_a_mutants_trace_is_that_of_the_program_that_was_really_changed(
 
 def run(folder: Path, environment: dict[str, str], *options: str) -> tuple[subprocess.CompletedProcess[str], Any]:
     report = folder / "mutants.json"
-    command = ["crashcheck", "mutate", "-c", "fixed.toml", "--json", str(report), *options]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    words = ["mutate", "-c", "fixed.toml", "--json", str(report), *options]
+    done = run_crashcheck(*words, cwd=folder, env=environment)
     return done, json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
 
 

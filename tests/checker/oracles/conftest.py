@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.command_line import run_crashcheck
 from support.paths import EXAMPLES
 
 HERE = Path(__file__).resolve().parent
@@ -72,8 +72,8 @@ def drive(tmp_path: Path, environment: dict[str, str]) -> Drive:
             encoding="utf-8",
         )
         report = tmp_path / "report.json"
-        command = ["crashcheck", "run", "--format", f"json={report}"]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        words = ["run", "--format", f"json={report}"]
+        done = run_crashcheck(*words, cwd=tmp_path, env=environment)
         found = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
         return Ran(done.returncode, done.stderr, found)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.command_line import run_crashcheck
 
 LEDGER = """\
 #include <fcntl.h>
@@ -121,8 +122,8 @@ def explore(tmp_path: Path, environment: dict[str, str]) -> Explore:
         (tmp_path / "driver.c").write_text(LEDGER.replace("RECOVER", recover))
         (tmp_path / "ops.txt").write_text("0 1 30\n1 2 50\n")
         (tmp_path / "crashcheck.toml").write_text(CONFIG)
-        command = ["crashcheck", "run", "--format", "json=report.json", *options]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        words = ["run", "--format", "json=report.json", *options]
+        done = run_crashcheck(*words, cwd=tmp_path, env=environment)
         assert done.returncode in (0, 1), done.stderr
         return json.loads((tmp_path / "report.json").read_text()), done.stderr
 
@@ -164,9 +165,7 @@ def test_a_recovery_that_drops_its_log_too_early_leaves_half_an_operation_at_the
 def test_the_finding_replays_from_its_token(explore: Explore, tmp_path: Path, environment: dict[str, str]) -> None:
     report, _ = explore(WRONG, "--depth", "2")
     (finding,) = report["findings"]
-    done = subprocess.run(
-        ["crashcheck", "replay", finding["replay"]], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    done = run_crashcheck("replay", finding["replay"], cwd=tmp_path, env=environment)
     assert done.returncode == 1, done.stderr
     assert "and another in the recovery from it" in done.stdout
 
@@ -205,8 +204,6 @@ def test_a_driver_that_writes_nothing_when_it_opens_has_no_recovery_to_crash(
     (tmp_path / "none.txt").write_text("")
     setup = '[setup]\ncommand = "./driver {pool}/ledger.pm none.txt"\n'
     (tmp_path / "crashcheck.toml").write_text(CONFIG + setup)
-    done = subprocess.run(
-        ["crashcheck", "run", "--depth", "2"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    done = run_crashcheck("run", "--depth", "2", cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert "there was no recovery to crash" in done.stdout

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from support.command_line import run_crashcheck
+
 HERE = Path(__file__).resolve().parent
 PAIRS = (HERE / "pairs.c").read_text(encoding="utf-8")
 TABLE = ["insert 1 11", "insert 2 22", "update 1 33", "query 1", "delete 2", "query 2", "query 1"]
@@ -150,7 +152,7 @@ def test_what_a_clean_reopen_loses_is_reported_and_can_be_repeated_by_hand(
     source = example("fixed", answer=lambda old: counts + prints + old)
     (finding,) = drive(source, TABLE).findings
     assert "operation 4 (query 1) prints '0 query 1: 33' instead of '1 query 1: 33'" in finding["message"]
-    again = subprocess.run(["crashcheck", "run"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    again = run_crashcheck("run", cwd=tmp_path, env=environment)
     assert again.returncode == 1
     assert f"clean reopen  [no crash]  {finding['id']}" in again.stdout
     (tmp_path / "POOL").mkdir()
@@ -158,7 +160,7 @@ def test_what_a_clean_reopen_loses_is_reported_and_can_be_repeated_by_hand(
     assert by_hand.stdout.splitlines()[3] == "0 query 1: 33"
     with (tmp_path / "crashcheck.toml").open("a") as config:
         config.write(f'[[suppress]]\nid = "{finding["id"]}"\nreason = "a test"\n')
-    accepted = subprocess.run(["crashcheck", "run"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    accepted = run_crashcheck("run", cwd=tmp_path, env=environment)
     assert accepted.returncode == 2
     assert "because a clean reopen of the driver changes its output" in accepted.stdout
 
@@ -246,8 +248,8 @@ def test_a_replay_gives_the_operations_that_belong_to_the_kept_image(
     (finding,) = drive(example("buggy"), TABLE).findings
     kept = tmp_path / "kept"
     shutil.rmtree(tmp_path / ".crashcheck")  # as on a fresh clone: the replay records by itself
-    command = ["crashcheck", "replay", "--keep", str(kept), finding["replay"]]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    words = ["replay", "--keep", str(kept), finding["replay"]]
+    done = run_crashcheck(*words, cwd=tmp_path, env=environment)
     assert done.returncode == 1
     assert f"./driver {kept}/table.pm {kept}.operations" in done.stdout
     assert Path(f"{kept}.operations").read_text().splitlines() == TABLE[3:]

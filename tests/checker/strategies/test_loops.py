@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
+
+from support.command_line import run_crashcheck
 
 LOG = """\
 #include <fcntl.h>
@@ -67,8 +68,8 @@ name = "pathfinder"
 def run(folder: Path, flushed: int, environment: dict[str, str]) -> list[str]:
     (folder / "log.c").write_text(LOG)
     (folder / "crashcheck.toml").write_text(CONFIG.format(flushed=flushed))
-    command = ["crashcheck", "run", "--format", "json=report.json"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    words = ["run", "--format", "json=report.json"]
+    done = run_crashcheck(*words, cwd=folder, env=environment)
     assert done.returncode in (0, 1), done.stderr
     report = json.loads((folder / "report.json").read_text())
     assert report["run"]["stop_reason"] == "exhausted"

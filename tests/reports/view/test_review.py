@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from support.command_line import run_crashcheck
 from support.paths import EXAMPLES
 
 EXAMPLE = EXAMPLES / "level-hash"
@@ -34,7 +35,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 def main(arguments: list[str]) -> tuple[int, str, str]:
     """Exit code, output, errors of the command line."""
-    done = subprocess.run([sys.executable, "-m", "crashcheck", *arguments], capture_output=True, text=True, check=False)
+    done = run_crashcheck(*arguments, cwd=Path.cwd(), env=os.environ)
     return done.returncode, done.stdout, done.stderr
 
 

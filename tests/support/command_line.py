@@ -1,0 +1,122 @@
+"""`crashcheck` in a process of its own, forked from one that has imported it: that saves most of a short run.
+
+It is for tests of what a subcommand does. Those of the process itself (its start, signals, encodings) start the command
+of the fixture `commands`. With PYTHONHASHSEED in the environment it is started, too: what is forked has the hashes of
+its parent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+_LOCK = threading.Lock()
+
+
+def run_crashcheck(
+    *words: str | Path, cwd: Path, env: Mapping[str, str], given: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run `crashcheck WORDS...` in `cwd` with the environment `env` and `given` as its input."""
+    command = [str(word) for word in words]
+    if "PYTHONHASHSEED" in env:  # that decides how the interpreter starts
+        return subprocess.run(["crashcheck", *command], cwd=cwd, env=env, input=given, capture_output=True, text=True)
+    order = json.dumps([command, str(cwd), dict(env)]).encode()
+    ended, result = os.pipe()
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        stdin.write(given.encode("utf-8", "surrogateescape"))
+        stdin.seek(0)
+        with _LOCK:
+            socket.send_fds(_server(), [order], [stdin.fileno(), stdout.fileno(), stderr.fileno(), result])
+        os.close(result)
+        with open(ended, "rb") as pipe:
+            status = int(pipe.read())
+        texts = []
+        for file in (stdout, stderr):
+            file.seek(0)
+            texts.append(file.read().decode("utf-8", "surrogateescape"))
+    return subprocess.CompletedProcess(["crashcheck", *command], os.waitstatus_to_exitcode(status), *texts)
+
+
+@functools.cache
+def _server() -> socket.socket:
+    """Our end of the channel to the process that forks; it ends when the channel is closed."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, "-P", __file__, str(theirs.fileno())]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+    atexit.register(process.wait)
+    atexit.register(ours.close)  # the last that is registered is called first
+    return ours
+
+
+def _serve(channel: socket.socket) -> None:
+    sys.path.insert(0, str(SOURCES))
+    import crashcheck
+
+    for module in pkgutil.walk_packages(crashcheck.__path__, "crashcheck."):
+        if not module.name.endswith(".__main__"):
+            importlib.import_module(module.name)
+    gc.collect()
+    gc.freeze()
+    while True:
+        order, descriptors, _, _ = socket.recv_fds(channel, 1 << 20, 4)
+        if not order:
+            return
+        if os.fork() == 0:
+            channel.close()
+            _watch(order, descriptors)
+        for number in descriptors:
+            os.close(number)
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _watch(order: bytes, descriptors: list[int]) -> None:
+    """Write to the last of the descriptors how the command ended."""
+    child = os.fork()
+    if child == 0:
+        _become(order, descriptors)
+    _, status = os.waitpid(child, 0)
+    os.write(descriptors[3], str(status).encode())
+    os._exit(0)
+
+
+def _become(order: bytes, descriptors: list[int]) -> None:
+    from crashcheck.cli import main
+
+    code = 2
+    try:
+        words, folder, environment = json.loads(order)
+        for number, descriptor in enumerate(descriptors[:3]):
+            os.dup2(descriptor, number)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv = ["crashcheck", *words]
+        code = main(words)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+    finally:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
