@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@functools.cache
 def slugs_in_code() -> dict[str, str]:
     """Each slug that an error for users may carry, with where. A slug is always a literal."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources()}

@@ -26,19 +26,14 @@ STRICT = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{bui
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang-14", *(pytest.param(f"clang-{n}", marks=SLOW) for n in (16, 19))])
-@pytest.mark.parametrize("define", ["-DCC_SHARED", "-DCC_ARCHIVE"])
-def test_the_recorder_compiles_without_a_warning(compiler: str, define: str, tmp_path: Path) -> None:
+def test_processes_that_build_at_once_get_the_same_library_without_a_warning(
+    compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not installed")
-    for source in build.c_sources():
-        subprocess.run(
-            [compiler, *STRICT, *build.FLAGS, define, "-c", str(source), "-o", str(tmp_path / "out.o")], check=True
-        )
-
-
-def test_processes_that_build_at_once_get_the_same_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRASHCHECK_CACHE", str(tmp_path / "a cache"))
-    code = "from crashcheck.runtime.build import build_runtime; print(build_runtime().shared)"
+    command = [compiler, "-Wall", "-Wextra", "-Werror"]
+    code = f"from crashcheck.runtime.build import build_runtime; print(build_runtime({command}).shared)"
     source = f"import sys; sys.path[:0] = {sys.path!r}; {code}"
     with ThreadPoolExecutor(3) as pool:
         done = list(pool.map(lambda _: subprocess.check_output([sys.executable, "-c", source], text=True), range(3)))
