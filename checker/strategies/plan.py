@@ -99,7 +99,8 @@ class Strategy(Protocol):
     def plan(self, space: StateSpace, left: Left = endless, decided: Decided = NOTHING) -> Plan:
         """A search; `left` gives what is left of its budget. Preparing it may end it with OutOfTime as well.
 
-        `decided` may grow while the choices are given; once it is settled, only what is not decided follows.
+        `decided` may grow while the choices are given; once it is settled, only what is not decided follows, in the
+        same order.
         """
         ...
 

@@ -33,6 +33,7 @@ _SHARE = 0.5  # of the seconds of a budget that likely invariants may take
 _FIRST_TURN = 32  # states of a group in its first turn of a phase; twice as many in each further one
 _LONG = 50_000  # events; the groups of a shorter trace are ranked at once
 _EVENTS_A_STATE = 1_000  # to rank so many takes about as long as to test a few states
+_MOST_DECIDED = 64  # states in sequence that need not be run: then what is left is found faster without their order
 _PARTS = 4  # of one update that count as sites of their own
 
 # How often each phase has its turn while it lasts, so that none holds up the others for long.
@@ -158,10 +159,13 @@ class RankedPlan:
         }
         signatures = part_by_part(self._space, self._found)
         signature = signatures.of if similar_wait else lambda _state: b""
+        decided = 0  # in sequence, once no further point will be decided
         for choice in RoundRobin(phases, fresh, signature, signatures.pending).choices():
             self._chosen.new(choice, None)
-            yield choice
-            if len(self._chosen) >= MOST or self._decided.settled:
+            decided = decided + 1 if self._decided.settled and choice.state.point in self._decided else 0
+            if not decided:
+                yield choice
+            if len(self._chosen) >= MOST or decided > _MOST_DECIDED:
                 break
         for state in chain((choice.state for choice in phases["rest"].queued()), rest):
             self._keep_on()

@@ -62,6 +62,37 @@ def test_with_any_queries_too_and_their_states_are_first(steps: list[Step], piec
                 assert held.isdisjoint(query.unpersisted)
 
 
+class Settled:
+    """Some crash points are decided, and no further one will be."""
+
+    settled = True
+
+    def __init__(self, points: set[int]) -> None:
+        self._points = points
+
+    def __contains__(self, point: object, /) -> bool:
+        return point in self._points
+
+
+@SETTINGS
+@given(steps=runs(), points=st.sets(st.integers(0, 12)), most=st.integers(0, 40))
+def test_when_no_further_point_is_decided_the_other_states_follow_in_ranked_order_each_once(
+    steps: list[Step], points: set[int], most: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        script = script_of(Path(folder), steps)
+        space, ranked = choices_of(script)
+
+        def given_with(points: set[int]) -> list[Choice]:
+            return list(Ranked(script.facts, infer=evidence()).plan(space, decided=Settled(points)).choices())
+
+        assert given_with(set()) == ranked
+        patch.setattr(ranked_module, "_MOST_DECIDED", most)
+        states = [choice.state for choice in given_with(points)]
+        assert len(set(states)) == len(states)
+        assert set(states) == {choice.state for choice in ranked if choice.state.point not in points}
+
+
 @SETTINGS
 @given(steps=runs(), most=st.integers(0, 30))
 def test_beyond_what_is_remembered_the_exhaustive_search_continues_alone(steps: list[Step], most: int) -> None:
