@@ -47,7 +47,8 @@ def name_of(subject: Subject, piece: int) -> str:
     path = subject.path_of(piece)
     here = subject.provenance.of(subject.event_of(piece))
     if described.kind == "exists":
-        return f"the name of {path}"
+        removed = int(subject.graph.old_size[subject.graph.whole(piece)[0]]) > 0
+        return f"the {'removal' if removed else 'name'} of {path}"
     if described.kind == "size":
         return f"the size {described.offset} of {path}"
     if here is not None and here.variable:

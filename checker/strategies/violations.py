@@ -11,6 +11,8 @@ from crashcheck.analyzer.invariants import StateQuery
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState
 
+_LOOK_AHEAD = 64  # new signatures that are kept for the one reader while the other looks for known ones
+
 Violation = tuple[CrashState, CrashState]  # the smallest and the largest state
 
 
@@ -75,6 +77,8 @@ class _Both:
         while self._known or self._advance():
             while self._known:
                 yield from reversed(states_of(self._canonical, self._known.popleft()))
+            if len(self._fresh) > _LOOK_AHEAD:  # hardly any signature comes twice: do not examine all before the next
+                yield from reversed(self._fresh.popleft())
 
     def _advance(self) -> bool:
         """Examine one more query; False if there is none."""

@@ -14,6 +14,7 @@ from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.findings.classify import Classifier
+from crashcheck.checker.findings.describe import name_of
 from crashcheck.checker.findings.identity import Identities
 from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, NOT_REPLAYED
 from crashcheck.checker.findings.register import KILL_SHOWS_IT, UNEXPLAINED
@@ -93,6 +94,14 @@ GROWN = """
 flag=$(od -An -tu8 -N8 {pool}/p); log=$(od -An -tu8 -j8192 -N8 {pool}/p)
 test $(stat -c %s {pool}/p) -le 8192 || test $flag -ne 0 || test $log -ne 0
 """
+
+
+def test_a_file_that_was_removed_is_named_by_its_removal(tmp_path: Path) -> None:
+    """Its name is what does not survive."""
+    recorded = World(tmp_path / "world", words(["/bin/true"]), lambda t: t.unlink("p"), model="page-cache")
+    graph = recorded.subject.graph
+    (name,) = (piece for piece in range(len(graph)) if graph.piece(piece).kind == "exists")
+    assert name_of(recorded.subject, name) == "the removal of p"
 
 
 def test_a_log_that_grew_without_its_bytes_is_not_called_a_size_before_another_store(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crashcheck.analyzer.invariants import StateQuery
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.strategies import Random, Witcher, strategy
 from crashcheck.checker.strategies.plan import select_states
-from crashcheck.checker.strategies.violations import states_of
+from crashcheck.checker.strategies.violations import states_of, violating
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import A, B, Script, Wanted, evidence, site, space_of
 from support.worlds import deviation
@@ -72,3 +74,24 @@ def test_witcher_without_invariants_tests_nothing(tmp_path: Path) -> None:
     script = Script(tmp_path, A, B)
     script.at(1, 0, delta=0)
     assert list(select_states(space_of(script), strategy("witcher"))) == []
+
+
+def test_queries_whose_signatures_are_all_new_are_not_all_examined_before_the_next_state(tmp_path: Path) -> None:
+    script = Script(tmp_path, A, B)
+    for line in range(200):
+        script.at(1, 64 * line, delta=0)
+    space = space_of(script)
+    asked: list[int] = []
+
+    def queries() -> Iterator[StateQuery]:
+        for number in range(199):
+            asked.append(number)
+            yield StateQuery((number + 1,), (number,), 0, 1, ("order", number, number))
+
+    first, again = violating(CanonicalStates(space), queries())
+    given_by = [next(again) for _ in range(3)]
+    assert len(asked) < 70
+    rest = [*first, *again]
+    assert len({*given_by, *rest}) == len(
+        {state for one in queries() for state in states_of(CanonicalStates(space), one)}
+    )
