@@ -149,6 +149,27 @@ HERE static void settle(const struct mapping *in, uint32_t number, uint32_t with
     cc_explore_close_pages(in);
 }
 
+/* Waits for a process that goes one of the ways; ends the exploration if it did not end well. */
+HERE static void wait_for(long child)
+{
+    int status = 0;
+    long ended;
+    do
+        ended = raw4(SYS_wait4, child, (long)&status, 0, 0);
+    while (ended == -EINTR);
+    if (ended != child || status)
+        cc_explore_refuse(CC_EXPLORE_DIED, (uint32_t)status);
+}
+
+/* Whether the contents of a granule still differ in some byte from `low` to before `high`. */
+HERE static bool still_differs(uint32_t number, uint32_t low, uint32_t high)
+{
+    for (uint32_t byte = low; byte < high; byte++)
+        if (!BIT(cc_run.state_of[number].known, byte))
+            return true;
+    return false;
+}
+
 /* Before bytes of a granule are read: returns in children alone, in each with other bytes there. */
 HERE static void decide(const ucontext_t *context, const struct mapping *in, uint32_t number, uint32_t low, uint32_t high)
 {
@@ -178,13 +199,7 @@ HERE static void decide(const ucontext_t *context, const struct mapping *in, uin
             settle(in, number, which, low, high);
             return;
         }
-        int status = 0;
-        long ended;
-        do
-            ended = raw4(SYS_wait4, child, (long)&status, 0, 0);
-        while (ended == -EINTR);
-        if (ended != child || status)
-            cc_explore_refuse(CC_EXPLORE_DIED, (uint32_t)status);
+        wait_for(child);
         if (__atomic_load_n(&cc_run.table->refusal, __ATOMIC_RELAXED))
             cc_explore_leave();
     }
@@ -243,10 +258,7 @@ HERE void cc_explore_reads_file(const ucontext_t *context, const struct file_ran
             cc_explore_refuse(CC_EXPLORE_UNLISTED, i);
         const struct mapping *here = in && address_of(in, granule) ? in : NULL;
         uint32_t low = (uint32_t)(start - granule->offset), high = (uint32_t)(end - granule->offset);
-        bool differs = false;
-        for (uint32_t byte = low; byte < high; byte++)
-            differs |= !BIT(cc_run.state_of[i].known, byte);
-        if (differs)
+        if (still_differs(i, low, high))
             decide(context, here, i, low, high);
         raw_move(into + (start - range->start), content_of(granule, first_alive(i)) + low, high - low);
     }
@@ -272,18 +284,19 @@ HERE void cc_explore_accesses(const ucontext_t *context, const struct mapping *i
             cc_explore_refuse(CC_EXPLORE_UNLISTED, i);
         uint32_t low = start > at ? (uint32_t)(start - at) : 0;
         uint32_t high = end - at < cc_run.granules[i].length ? (uint32_t)(end - at) : cc_run.granules[i].length;
-        bool differs = false;
-        for (uint32_t byte = low; byte < high; byte++) {
-            differs |= !BIT(cc_run.state_of[i].known, byte);
-            if (writes && !BIT(cc_run.state_of[i].known, byte)) {
+        if (!still_differs(i, low, high))
+            continue;
+        if (!writes) {
+            decide(context, in, i, low, high);
+            continue;
+        }
+        for (uint32_t byte = low; byte < high; byte++)
+            if (!BIT(cc_run.state_of[i].known, byte)) {
                 SET_BIT(cc_run.state_of[i].known, byte);
                 cc_run.state_of[i].unknown--;
             }
-        }
-        if (differs && writes && !cc_run.state_of[i].unknown)
+        if (!cc_run.state_of[i].unknown)
             cc_explore_close_pages(in); /* its own may be open now, and may not be the one that is touched */
-        if (differs && !writes)
-            decide(context, in, i, low, high);
     }
 }
 

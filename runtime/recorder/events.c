@@ -62,6 +62,21 @@ void cc_event_bytes(where at, struct cc_event event, const void *head, size_t he
     }
 }
 
+/* What an update of `size` bytes stores, in the event itself where they fit; false if there is no room for them. */
+static bool set_payload(struct writer *writer, struct cc_event *event, const unsigned char *bytes, int fill, uint64_t size)
+{
+    event->payload = 0;
+    if (size > sizeof event->payload) {
+        event->payload = bytes ? cc_blob(writer, NULL, 0, bytes, size) : cc_blob_fill(writer, fill, size);
+        return event->payload != 0;
+    }
+    if (bytes)
+        raw_move(&event->payload, bytes, size);
+    else
+        raw_fill(&event->payload, fill, size);
+    return true;
+}
+
 /* One update of one region: `bytes`, or `size` times the byte `fill` if NULL. Cut where events end. */
 static void update_region(struct writer *writer, struct cc_event *event, const unsigned char *bytes, int fill, uint64_t size)
 {
@@ -70,17 +85,8 @@ static void update_region(struct writer *writer, struct cc_event *event, const u
         if (part > LONGEST_UPDATE)
             part = LONGEST_UPDATE - event->offset % PAGE;
         event->size = (uint32_t)part;
-        event->payload = 0;
-        if (part <= sizeof event->payload) {
-            if (bytes)
-                raw_move(&event->payload, bytes, part);
-            else
-                raw_fill(&event->payload, fill, part);
-        } else {
-            event->payload = bytes ? cc_blob(writer, NULL, 0, bytes, part) : cc_blob_fill(writer, fill, part);
-            if (!event->payload)
-                return;
-        }
+        if (!set_payload(writer, event, bytes, fill, part))
+            return;
         if (!event->seq)
             event->seq = cc_number(1);
         cc_put(writer, event);

@@ -57,6 +57,29 @@ void cc_forget_inode(uint64_t device, uint64_t inode)
     cc_unlock(&lock, signals);
 }
 
+/* The number of the line of the list that is `path`, from 1; 0 if there is none, and `lines` that there are. */
+static uint32_t line_of(long fd, const char *path, size_t length, uint32_t *lines)
+{
+    char buffer[1024];
+    size_t matched = 0;
+    bool same = true;
+    long got;
+    while ((got = raw3(SYS_read, fd, (long)buffer, sizeof buffer)) > 0)
+        for (long i = 0; i < got; i++) {
+            if (buffer[i]) {
+                same = same && matched < length && buffer[i] == path[matched];
+                matched++;
+                continue;
+            }
+            ++*lines;
+            if (same && matched == length)
+                return *lines;
+            matched = 0;
+            same = true;
+        }
+    return 0;
+}
+
 /* The id that `path` has in the whole run: all processes share a list beside the trace, one path a line, and the
  * line number is the id. The definition is recorded while the list is locked, so that it precedes every use. */
 static uint16_t id_of_path(const char *path, bool existed, uint64_t size)
@@ -70,25 +93,8 @@ static uint16_t id_of_path(const char *path, bool existed, uint64_t size)
     }
     uint64_t signals = cc_block_signals(); /* a handler that wanted the list would wait for its own thread */
     raw3(SYS_flock, fd, LOCK_EX, 0);
-    char buffer[1024];
-    size_t length = raw_length(path), matched = 0;
-    uint32_t lines = 0, id = 0;
-    bool same = true;
-    long got;
-    while (!id && (got = raw3(SYS_read, fd, (long)buffer, sizeof buffer)) > 0) {
-        for (long i = 0; i < got && !id; i++) {
-            if (buffer[i] == 0) {
-                lines++;
-                if (same && matched == length)
-                    id = lines;
-                matched = 0;
-                same = true;
-            } else {
-                same = same && matched < length && buffer[i] == path[matched];
-                matched++;
-            }
-        }
-    }
+    size_t length = raw_length(path);
+    uint32_t lines = 0, id = line_of(fd, path, length, &lines);
     if (!id) {
         if (lines >= UINT16_MAX) {
             cc_stop(CC_STATUS_TOO_MANY);

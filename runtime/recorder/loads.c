@@ -300,38 +300,40 @@ void cc_wrote_elsewhere(where at, const void *target, uint64_t size, uint32_t fl
     cc_leave();
 }
 
+/* How many of `size` bytes at `source` one record can hold: they are in the region found last. */
+static uint64_t part_in_region(const struct writer *writer, uintptr_t source, uint64_t size)
+{
+    uint64_t part = writer->last.end - source < size ? writer->last.end - source : size;
+    return part > LONGEST_UPDATE ? LONGEST_UPDATE : part;
+}
+
 static void load(struct load_writer *loads, uint32_t level, where at, uint64_t seq, uintptr_t source, uint64_t size,
                  uint64_t instance, uint32_t flags)
 {
     struct writer *writer = &loads->writer;
     struct cc_event event = {.kind = CC_LOAD, .flags = (uint8_t)flags};
     bool located = false;
-    while (size) {
+    for (uint64_t part; size; source += part, size -= part) {
         uintptr_t next = 0;
-        uint64_t skip = 0;
         if (!cc_region(writer, source, &next)) {
             if (!next || next - source >= size)
                 return;
-            skip = next - source;
-        } else {
-            skip = writer->last.end - source < size ? writer->last.end - source : size;
-            if (skip > LONGEST_UPDATE)
-                skip = LONGEST_UPDATE;
-            if (!located) {
-                event.site = cc_load_site(writer, at.unit, at.index);
-                event.stack = cc_stack(writer, at.depth);
-                located = true;
-            }
-            event.file = writer->last.file;
-            event.offset = writer->last.offset + (source - writer->last.start);
-            event.size = (uint32_t)skip;
-            uint64_t delta = source - instance;
-            event.instance_delta = instance && delta < CC_NO_INSTANCE ? (uint32_t)delta : CC_NO_INSTANCE;
-            if (cc_all_memory || !seen_before(loads, level, &event))
-                put(writer, &event, seq);
+            part = next - source;
+            continue;
         }
-        source += skip;
-        size -= skip;
+        part = part_in_region(writer, source, size);
+        if (!located) {
+            event.site = cc_load_site(writer, at.unit, at.index);
+            event.stack = cc_stack(writer, at.depth);
+            located = true;
+        }
+        event.file = writer->last.file;
+        event.offset = writer->last.offset + (source - writer->last.start);
+        event.size = (uint32_t)part;
+        uint64_t delta = source - instance;
+        event.instance_delta = instance && delta < CC_NO_INSTANCE ? (uint32_t)delta : CC_NO_INSTANCE;
+        if (cc_all_memory || !seen_before(loads, level, &event))
+            put(writer, &event, seq);
     }
 }
 

@@ -100,19 +100,10 @@ bool cc_region_find(uintptr_t address, struct region *found, uint64_t *valid_at,
 
 bool cc_region_overlaps(uintptr_t start, uintptr_t end)
 {
-    for (;;) {
-        uint64_t version = atomic_load_explicit(&cc_region_version, memory_order_acquire);
-        if (version % 2 == 0) {
-            raw3(SYS_sched_yield, 0, 0, 0);
-            continue;
-        }
-        uint32_t used = atomic_load_explicit(&count, memory_order_relaxed);
-        uint32_t index = first_ending_after(start, used);
-        bool overlaps = index < used && __atomic_load_n(&table[index].start, __ATOMIC_RELAXED) < end;
-        atomic_thread_fence(memory_order_acquire);
-        if (atomic_load_explicit(&cc_region_version, memory_order_relaxed) == version)
-            return overlaps;
-    }
+    struct region at_start;
+    uint64_t version;
+    uintptr_t above;
+    return cc_region_find(start, &at_start, &version, &above) || (above && above < end);
 }
 
 static void begin_change(void)

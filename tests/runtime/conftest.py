@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -64,8 +63,3 @@ def recorded(tmp_path: Path, program: Callable[..., Path]) -> Callable[..., tupl
         return decode(recording.trace), recording
 
     return run
-
-
-@pytest.fixture(scope="session")
-def is_root() -> bool:
-    return os.geteuid() == 0

@@ -31,10 +31,6 @@ from support.tracing import TraceBuilder
 FILE_BYTES = 4096
 
 
-def no_places(trace: Trace) -> SitePlaces:
-    return SitePlaces(trace, {})
-
-
 @dataclass(frozen=True)
 class SitePlaces:
     """Places by site id; as from program facts, without a program."""

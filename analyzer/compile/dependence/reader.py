@@ -304,12 +304,16 @@ class _Reader(Collected):
         target = self.value(callee) if callee[0] == "%" else 0
         passed = [own | behind for own, behind in zip(sets, held, strict=True)]
         self.calls.append((name, site if is_call else -1, block, passed, target))
-        for position, argument in enumerate(arguments[:MOST_ARGUMENTS]):
-            if argument in self.bases:
-                self._write(argument, self.bit(out_atom(number, position)), block)
+        self._write_through(arguments, number, block)
         if ends_block:
             self.conditions[block] = self.bit(atom(THROWN, number))
         return self.bit(atom(RESULT, number)) | read
+
+    def _write_through(self, arguments: list[str], call: int, block: int) -> None:
+        """A call may write to what its arguments point to."""
+        for position, argument in enumerate(arguments[:MOST_ARGUMENTS]):
+            if argument in self.bases:
+                self._write(argument, self.bit(out_atom(call, position)), block)
 
     def _assembly(self, line: str, site: int, block: int) -> int:
         value = self.names(line[line.rfind('"(') :])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "invariants",
-        help="list the likely invariants of a run, and how often it may violate them",
+        help="list the likely invariants of a run, and how often a crash may violate them",
         description="Builds, records with the loads of watched files, and lists likely invariants, the strongest "
         "first. The check is run once, for what it reads, and on no crash state.",
     )

@@ -25,7 +25,7 @@ RUNS = 10
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "learn",
-        help="learn from passing runs how threads interleave, and hold a run against it",
+        help="learn from passing runs how threads interleave, and compare a run with them",
         description="Builds, runs the workload several times with all of its memory recorded, and keeps which accesses "
         "of other threads came just before each access. With --check, runs once and reports accesses that follow "
         "one that no passing run showed: before they do harm, if they do.",

@@ -1,4 +1,4 @@
-"""`crashcheck open`: the report of the configuration's newest run, in a browser."""
+"""`crashcheck open`: show the report of the configuration's newest run in a browser."""
 
 from __future__ import annotations
 

@@ -35,9 +35,11 @@ def add_parser(subparsers: Any) -> None:
         "and continues. Exit codes: 0 written as far as GitHub allows, 2 failed, with the reason.",
     )
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--report", type=Path, metavar="PATH", help="of `crashcheck run --format json`")
     source.add_argument(
-        "--failure", type=Path, metavar="PATH", help="of `crashcheck run --failure`, where there is no report"
+        "--report", type=Path, metavar="PATH", help="the report that `crashcheck run --format json` wrote"
+    )
+    source.add_argument(
+        "--failure", type=Path, metavar="PATH", help="what `crashcheck run --failure` wrote, where there is no report"
     )
     parser.add_argument("--comment", action="store_true", help="keep one comment on the pull request up to date")
     parser.add_argument(
@@ -49,15 +51,18 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--review", action="store_true", help="suggest verified fixes in a review that only comments")
     verdict = parser.add_mutually_exclusive_group()
     verdict.add_argument(
-        "--fail-on", choices=FAIL_ON, default="warning", help="as of `crashcheck run` (default: warning)"
+        "--fail-on", choices=FAIL_ON, default="warning", help="as `crashcheck run --fail-on` (default: warning)"
     )
     verdict.add_argument(
-        "--exit-code", type=int, metavar="N", help="of the run; it decides the conclusion instead of --fail-on"
+        "--exit-code",
+        type=int,
+        metavar="N",
+        help="the run's exit code, which decides the conclusion instead of --fail-on",
     )
     parser.add_argument(
         "--folder",
         metavar="FOLDER",
-        help="of the configuration, from the repository's root (default: as the report names it)",
+        help="the configuration's folder, from the repository's root (default: as the report names it)",
     )
     parser.add_argument("--diff", metavar="BASE", help="annotate lines that differ from BASE, without asking GitHub")
     parser.add_argument("--link", default="", metavar="URL", help="where the HTML report is")

@@ -36,14 +36,14 @@ def add_parser(subparsers: Any) -> None:
         dest="source",
         required=True,
         metavar="PATH",
-        help="of `crashcheck run --format json`; - for standard input",
+        help="the JSON report of `crashcheck run --format json`; - for standard input",
     )
     add_format(parser, "terminal")
     parser.add_argument(
         "--folder",
         type=Path,
         default=Path("."),
-        help="where crashcheck.toml was: source lines are read from there (default: the present folder)",
+        help="where crashcheck.toml was: source lines are read from there (default: the current folder)",
     )
     parser.add_argument(
         "--diff", metavar="BASE", help="github: annotate lines that differ from BASE, as a pull request shows"

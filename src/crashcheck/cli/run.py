@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
         "--deviations",
         type=int,
         metavar="K",
-        help="with --strategy bounded: at most K cache lines (or pages) that lost, or kept, updates",
+        help="with --strategy bounded: at most K cache lines (or pages) differ from all or from nothing persisted",
     )
     parser.add_argument("--budget", metavar="TIME", help='how long to search, for example "60s" or "10m"')
     parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states")
@@ -80,7 +80,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="LEVEL",
         help=f"exit with 1 for findings of this severity or a higher one: {', '.join(FAIL_ON)} (default: warning)",
     )
-    parser.add_argument("--no-fixes", action="store_true", help="do not try to fix each finding (takes at most 10 s)")
+    parser.add_argument("--no-fixes", action="store_true", help="do not look for fixes (which takes at most 10 s)")
     parser.add_argument("--name", default="", help="distinguishes runs of one configuration and model on GitHub")
     parser.add_argument(
         "--failure", type=Path, metavar="PATH", help="where to write why, if the run fails, for `crashcheck publish`"

@@ -20,7 +20,6 @@ from support.tracing import TraceBuilder
 
 SITES = 6  # 1, 2: loads; 3, 4: stores; 5: volatile load; 6: volatile store
 LOADS, STORES, VOLATILE_LOAD, VOLATILE_STORE = (1, 2), (3, 4), 5, 6
-CALL_SITES = (7, 8)
 HOPS = 3
 
 

@@ -82,7 +82,6 @@ def test_an_update_may_be_missing_beside_another_just_where_some_state_lacks_it(
 
 
 FIELDS = (site("t.a", ("t", "a", 0, 8)), site("t.b", ("t", "b", 64, 8)))
-FIELD_AT = {"t.a": 0, "t.b": 64}
 step = st.one_of(
     st.tuples(st.sampled_from([1, 1, 2, 2]), st.sampled_from([0, 256])),
     st.tuples(st.sampled_from(["persist a", "persist b", "begin"]), st.sampled_from([0, 256])),

@@ -23,8 +23,6 @@ from crashcheck.errors import CrashcheckError
 from support.tracing import TraceBuilder
 from support.worlds import deviation
 
-Space = Callable[..., StateSpace]
-
 
 @pytest.fixture
 def t(tmp_path: Path) -> TraceBuilder:

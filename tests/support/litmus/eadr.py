@@ -75,3 +75,33 @@ def nt_store_follows_what_was_visible(t: TraceBuilder) -> None:
 def unfenced_nt_store_is_lost_after_the_promise(t: TraceBuilder) -> None:
     t.nt_store("a", X, 8, 1)
     t.end(1)
+
+
+@litmus("eadr", "eadr", ("acked", X), {(0, 0), (0, 1), (0, 2), (1, 2)})
+def fenced_nt_store_takes_what_it_overwrote_along(t: TraceBuilder) -> None:
+    t.nt_store("a", X, 8, 1)
+    with t.thread(2):
+        t.nt_store("a", X, 8, 2)
+        t.sfence()
+    t.end(1)
+
+
+@litmus("eadr", "eadr", ("acked", "size"), {(0, 3 * 4096), (0, 4096), (1, 4096)})
+def size_change_before_a_promise(t: TraceBuilder) -> None:
+    t.truncate("a", 4096)
+    t.end(1)
+
+
+@litmus("eadr", "eadr", ("acked", X), {(0, 0), (0, 1), (1, 0), (1, 1)})
+def write_does_not_wait_for_a_sync_of_another_file(t: TraceBuilder) -> None:
+    t.file("b", existed=False)
+    t.write("a", X, b"\1" * 8)
+    t.fdatasync("b")
+    t.end(1)
+
+
+@litmus("eadr", "eadr", ("acked", X), {(0, 0), (0, 1), (1, 1)})
+def sync_covers_writes_of_every_file(t: TraceBuilder) -> None:
+    t.write("a", X, b"\1" * 8)
+    t.sync(SyncKind.SYNC)
+    t.end(1)
