@@ -62,7 +62,10 @@ class Schedule:
         return tuple(shown)
 
     def graph(self) -> tuple[tuple[GraphNode, ...], tuple[GraphEdge, ...]]:
-        """The pieces of the window, culprits always among them, and what orders them."""
+        """The pieces of the window, culprits always among them, and what orders them.
+
+        Pieces of one event that shared a granule and their fate are one node, named by the first of them.
+        """
         subject = self._subject
         events = [e for e in self._window() if Kind(int(subject.trace.events["kind"][e])) in UPDATES]
         if not events:
@@ -75,14 +78,21 @@ class Schedule:
         low = min(subject.event_of(p) for p in wanted)
         high = max(subject.event_of(p) for p in wanted) + 1
         ids, reasons = subject.graph.order(low, high, wanted)
-        nodes = []
+        nodes: dict[tuple[int, str, int], GraphNode] = {}
+        node_of: dict[int, int] = {}
         for id_ in ids:
             event = subject.event_of(id_)
             state = self._state(id_) if event < self._until else UNREACHED
-            label = self._label(id_)
-            nodes.append(GraphNode(id_, label, state, self._granule(id_), subject.provenance.of(event)))
-        edges = (GraphEdge(before, after, reason) for (before, after), reason in sorted(reasons.items()))
-        return tuple(nodes), tuple(edges)
+            key = (event, state, self._granule(id_))
+            if key not in nodes:
+                nodes[key] = GraphNode(id_, self._label(id_), state, key[2], subject.provenance.of(event))
+            node_of[id_] = nodes[key].id
+        edges = {
+            (node_of[before], node_of[after]): reason
+            for (before, after), reason in sorted(reasons.items(), reverse=True)  # of several the first one's
+            if node_of[before] != node_of[after]
+        }
+        return tuple(nodes.values()), tuple(GraphEdge(*pair, reason) for pair, reason in sorted(edges.items()))
 
     def _window(self) -> list[int]:
         kinds = self._subject.trace.events["kind"]

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from crashcheck.reports.formats import templates
 from crashcheck.reports.view import diagrams
 from crashcheck.reports.view.numbers import superscript
-from crashcheck.reports.view.run_view import RunView
+from crashcheck.reports.view.run_view import FindingView, RunView
 
 OPEN_FINDINGS = 5  # further ones start folded
 DRAWN_FINDINGS = 20  # further ones have their steps as a table only: a page of 100 findings is to stay below 1 MiB
@@ -44,6 +44,7 @@ def _environment() -> Environment:
     environment.filters["code"] = _code
     environment.filters["sup"] = superscript
     environment.filters["of"] = _of
+    environment.filters["by_file"] = _by_file
     environment.globals["schedule_picture"] = diagrams.schedule_picture
     environment.globals["graph_picture"] = diagrams.graph_picture
     return environment
@@ -51,6 +52,14 @@ def _environment() -> Environment:
 
 def _of(index: int, values: Sequence[Any]) -> Any:
     return values[index]
+
+
+def _by_file(findings: Sequence[FindingView]) -> list[tuple[str, list[FindingView]]]:
+    """Findings by the file of their store; the file of the first finding is first."""
+    files: dict[str, list[FindingView]] = {}
+    for finding in findings:
+        files.setdefault(finding.file, []).append(finding)
+    return list(files.items())
 
 
 def _asset(name: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Sequence
 
 from rich.console import Console, RenderableType
 from rich.rule import Rule
@@ -16,19 +18,38 @@ _TONE_STYLE = {"bad": "bold red", "warn": "yellow", "": ""}
 _STATUS_STYLE = {"findings": "bold red", "partial": "bold yellow", "clean": "bold green"}
 OUTPUT_LINES = 6
 UNEXERCISED_SHOWN = 5
+_COPIED = "  replay  "  # how a command begins that is copied whole
+_LABEL = re.compile(r" *(?:! |\S+ {2,})?")
 
 
-def print_report(view: RunView, console: Console, html_path: str = "") -> None:
-    """Write the report to `console`; `html_path` is named at the end where an HTML report was written."""
+def print_report(view: RunView, console: Console, html_path: str = "", edge: bool | None = None) -> None:
+    """Write the report to `console`; `html_path` is named at the end where an HTML report was written.
+
+    `edge`: whether lines end at the console's width; by default on a terminal. A file, a pipe or a log has none.
+    """
+    edge = console.is_terminal if edge is None else edge
     for part in _parts(view, html_path):
-        if isinstance(part, Text):
-            one_line = bool(part.no_wrap) and console.is_terminal  # a file or a pipe has no edge to be cut at
-            if one_line:
-                console.print(part, no_wrap=True, overflow=part.overflow, crop=True)
-            else:
-                console.print(part, soft_wrap=True)
-        else:
+        if not isinstance(part, Text):
             console.print(part)
+        elif part.no_wrap and edge:
+            console.print(part, no_wrap=True, overflow=part.overflow, crop=True)
+        elif edge and not part.plain.startswith(_COPIED):
+            for row in part.split("\n", allow_blank=True):
+                console.print(Text("\n").join(_wrapped(row, console)), soft_wrap=True)
+        else:
+            console.print(part, soft_wrap=True)
+
+
+def _wrapped(row: Text, console: Console) -> list[Text]:
+    """The row, broken between words; what follows is indented as the text after the row's label."""
+    found = _LABEL.match(row.plain)
+    hang = min(found.end() if found else 0, console.width // 2)
+    rows = row[hang:].wrap(console, console.width - hang)
+    for each in rows:
+        each.rstrip()
+    return [
+        row[:hang].append_text(each) if not at else Text(" " * hang).append_text(each) for at, each in enumerate(rows)
+    ]
 
 
 def render(view: RunView, width: int = 100, color: bool = False, html_path: str = "") -> str:
@@ -68,13 +89,16 @@ def _finding(finding: FindingView) -> list[RenderableType]:
     body = [kind]
     if finding.uncertain:
         body.append(Text(f"uncertain: {finding.uncertain}", "yellow"))
-    for place in finding.places:
-        body += _place(place)
-    crash = Text().append("crash    ", "dim").append(finding.crash_point)
-    body += [crash, _check(finding)]
-    body += [Text().append("note     ", "dim").append(note) for note in finding.notes]
+    body.append(_check(finding))
+    if finding.both:
+        body += [*(_place_head(place) for place in finding.places), *_both(finding)]
+    else:
+        for place in finding.places:
+            body += _place(place)
     body += _fix(finding.fix)
     body.append(Text().append("replay   ", "dim").append(finding.replay, "green"))
+    body.append(Text().append("crash    ", "dim").append(finding.crash_point))
+    body += [Text().append("note     ", "dim").append(note) for note in finding.notes]
     return [head, *(_indent(part) for part in body)]
 
 
@@ -96,7 +120,19 @@ def _indent(text: Text) -> Text:
 
 
 def _place(place: PlaceView) -> list[Text]:
-    head = Text()
+    return [_place_head(place), *_excerpt([(row.number, row.text, row.hit, "") for row in place.lines])]
+
+
+def _both(finding: FindingView) -> list[Text]:
+    """The lines of both stores, with the fate of each."""
+    roles = {place.tag: place.role for place in finding.places}
+    return _excerpt(
+        [(row.number, row.text, bool(row.tags), ", ".join(roles[tag] for tag in row.tags)) for row in finding.both]
+    )
+
+
+def _place_head(place: PlaceView) -> Text:
+    head = Text(no_wrap=True, overflow="ellipsis")  # a long line is cut, never wrapped over the next
     head.append(f"{place.role:<8} ", _FATE_STYLE.get(place.role, "dim"))
     head.append(place.where, "underline")
     if place.function:
@@ -104,15 +140,20 @@ def _place(place: PlaceView) -> list[Text]:
     calls = place.calls[:-1] if place.calls and place.calls[-1].startswith("…") else place.calls
     if calls:
         head.append("  ← " + " ← ".join(frame.replace("  ", " at ") for frame in calls), "dim")
-    rows = [head]
-    width = max((len(str(row.number)) for row in place.lines), default=0)
-    for row in place.lines:
-        text = Text("  ")
-        text.append(f"{'>' if row.hit else ' '} {row.number:>{width}} │ ", "bold" if row.hit else "dim")
-        text.append(row.text, "bold" if row.hit else "dim")
+    return head
+
+
+def _excerpt(lines: Sequence[tuple[int, str, bool, str]]) -> list[Text]:
+    """Lines of source: number, text, whether it is marked, and what is added after it."""
+    rows = []
+    width = max((len(str(number)) for number, *_ in lines), default=0)
+    for number, source, hit, role in lines:
+        text = Text("  ", no_wrap=True, overflow="ellipsis")
+        text.append(f"{'>' if hit else ' '} {number:>{width}} │ ", "bold" if hit else "dim")
+        text.append(source, "bold" if hit else "dim")
+        if role:
+            text.append(f"  ← {role}", _FATE_STYLE.get(role, "dim"))
         rows.append(text)
-    for text in rows:
-        text.no_wrap, text.overflow = True, "ellipsis"  # a long line is cut, never wrapped over the next
     return rows
 
 

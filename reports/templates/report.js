@@ -204,11 +204,35 @@
     finding.addEventListener("toggle", () => { if (finding.open) ready(finding); });
   }
 
+  /* Findings and their entries in the index, by severity and by text. */
+  const filter = document.querySelector(".index .filter");
+  if (filter) {
+    const level = filter.querySelector("select");
+    const words = filter.querySelector("input");
+    const shown = filter.querySelector("output");
+    const entries = [...document.querySelectorAll(".index li")].map(entry => ({ entry, finding: document.getElementById(entry.dataset.for), text: (entry.textContent + " " + entry.closest("section").querySelector("h2").textContent).toLowerCase() }));
+    const choose = () => {
+      const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let count = 0;
+      for (const { entry, finding, text } of entries) {
+        const fits = (!level.value || finding.dataset.level === level.value) && wanted.every(word => text.includes(word) || finding.querySelector(".stack")?.textContent.toLowerCase().includes(word));
+        entry.hidden = finding.hidden = !fits;
+        count += fits;
+      }
+      for (const section of document.querySelectorAll(".index section")) section.hidden = !section.querySelector("li:not([hidden])");
+      shown.textContent = count < entries.length ? `${count} of ${entries.length} shown` : "";
+    };
+    filter.hidden = false;
+    level.addEventListener("change", choose);
+    words.addEventListener("input", choose);
+  }
+
   /* #f2 opens a finding; #f2s5 also goes to its fifth step. */
   const follow = () => {
     const match = /^#(f\d+)(?:s(\d+))?$/.exec(location.hash);
     const finding = match && document.getElementById(match[1]);
     if (!finding) return;
+    finding.hidden = false; /* whatever the filter hides */
     finding.open = true;
     const show = ready(finding);
     if (match[2]) { show(Number(match[2]) - 1, true); finding.querySelector(".sched").scrollIntoView(); }

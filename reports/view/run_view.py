@@ -35,15 +35,16 @@ from crashcheck.reports.view.failing_behaviour import (
 from crashcheck.reports.view.group_rows import GroupView, group_views, summary
 from crashcheck.reports.view.numbers import human, percent, seconds_text
 from crashcheck.reports.view.text import block, line, valid
+from crashcheck.source import spoken
 
 STEPS_ALL_FINDINGS = 1000  # schedule steps shown in one report; keeps 100 findings under 1 MiB of HTML
 STEPS_MIN = 8
 STACK_MAX = 8
 CALLS_MAX = 2
 CONTEXT_LINES = 2
+CLOSE_LINES = 10  # between two stores that are shown in one excerpt
 PATCH_LINES = 24
 UNEXERCISED_MAX = 200
-_REASONS = 6  # why states were not decided by explored runs
 _MOST_PHASES = 20
 
 Status = Literal["clean", "partial", "findings"]
@@ -86,6 +87,15 @@ class PlaceView:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkedLine:
+    """A line of source, with the letters of the stores that are at it."""
+
+    number: int
+    text: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FixView:
     """The suggested fix of a finding. `cost` and `patch` are empty where there is nothing to add."""
 
@@ -104,6 +114,7 @@ class FindingView:
 
     number: int
     id: str
+    file: str  # of the store
     level: Level
     new: bool  # not in the baseline
     suppressed: str  # why the user accepts it, or ""
@@ -118,6 +129,7 @@ class FindingView:
     by_sync: bool
     message: str
     places: tuple[PlaceView, ...]
+    both: tuple[MarkedLine, ...]  # the lines of both stores in one excerpt, where they are close; else empty
     crash_point: str
     crash_place: PlaceView | None
     story: tuple[str, ...]
@@ -228,9 +240,9 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
     share = percent(known, states.feasible) if states.feasible_exact else "unknown"
     by_runs = f"they pass: decided by {sentences.plural(states.explored_runs, 'explored run')}"
     explored = [FactView("explored", human(states.explored), by_runs)] * bool(states.explored)
-    explored += [
-        FactView("not explored", human(each.left), line(each.why, 200)) for each in states.not_explored[:_REASONS]
-    ]
+    if states.not_explored:
+        left = sum(each.left for each in states.not_explored)
+        explored.append(FactView("not explored", human(left), sentences.not_explored(states)))
     put_off = FactView(
         "postponed", human(states.put_off), "similar to a known hang, or where everything fails; not checked", "warn"
     )
@@ -318,6 +330,7 @@ def _finding(
     return FindingView(
         number=number,
         id=line(finding.id, 80),
+        file=line(spoken(finding.location.file), 160),
         level=finding.level,
         new=finding.new,
         suppressed=line(finding.suppressed),
@@ -332,6 +345,7 @@ def _finding(
         by_sync=family_of(finding.model).by_sync,
         message=line(finding.message, 400),
         places=tuple(places),
+        both=_both(finding, places, sources),
         crash_point=line(finding.crash_point, 300),
         crash_place=_place(crash, "", "crash point", sources) if crash is not None else None,
         story=_story(finding, schedule),
@@ -417,6 +431,26 @@ def _place(place: Location, tag: str, role: str, sources: Sources) -> PlaceView:
         valid(place.file),
         place.line,
         place.column if place.text.isascii() else 0,
+    )
+
+
+def _both(finding: Finding, shown: list[PlaceView], sources: Sources) -> tuple[MarkedLine, ...]:
+    """One excerpt for both stores; empty where they are of different functions, far apart, or not to be read."""
+    one, other = finding.location, finding.other
+    if other is None or (one.file, one.function, one.stack) != (other.file, other.function, other.stack):
+        return ()
+    gap = abs(one.line - other.line)
+    if gap > CLOSE_LINES:
+        return ()
+    rows = [dict(around(sources, place, gap + CONTEXT_LINES)) for place in (one, other)]
+    if any(len(each) == 1 for each in rows):
+        return ()
+    first, last = (pick(one.line, other.line) for pick in (min, max))
+    tags = [(place.line, place.tag) for place in shown if place.tag]
+    return tuple(
+        MarkedLine(number, line(text.replace("\t", "    "), 200), tuple(tag for at, tag in tags if at == number))
+        for number, text in sorted({**rows[0], **rows[1]}.items())
+        if first - CONTEXT_LINES <= number <= last + CONTEXT_LINES
     )
 
 

@@ -14,6 +14,7 @@ from crashcheck.checker.results import (
     Note,
     Outcome,
     RunResult,
+    StateCounts,
     StopReason,
     Unexercised,
     Verdict,
@@ -41,6 +42,7 @@ KIND_SENTENCE = {
 }
 _HEADLINE_CHARS = 400
 _EARLIER_MAX = 20
+_REASONS = 3  # why states were not decided by explored runs
 _STOPPED = {
     StopReason.BUDGET_STATES: "The state budget ended the search",
     StopReason.BUDGET_SECONDS: "The time budget ended the search",
@@ -306,14 +308,19 @@ def caveats(result: RunResult) -> tuple[str, ...]:
             "postponed to the end, and not checked."
         )
     if states.not_explored and covered(result) < states.feasible:
-        found.append(
-            f"Explored runs did not decide {human(sum(each.left for each in states.not_explored))} states, "
-            f"for example because of this: {line(states.not_explored[0].why, 200)}."
-        )
+        left = human(sum(each.left for each in states.not_explored))
+        found.append(f"Explored runs did not decide {left} states: {not_explored(states)}.")
     if not states.feasible_exact:
         note = line(states.feasible_note, 200).rstrip(".")
         found.append(f"The number of feasible states is a bound{': ' + note if note else ''}.")
     return tuple(found)
+
+
+def not_explored(states: StateCounts) -> str:
+    """Why explored runs did not decide states, and how many for each reason."""
+    shown = [f"{line(each.why, 200)} ({human(each.left)})" for each in states.not_explored[:_REASONS]]
+    more = len(states.not_explored) - len(shown)
+    return "; ".join([*shown, f"and {plural(more, 'more reason')}"] if more else shown)
 
 
 def same_cause(finding: Finding) -> str:

@@ -230,7 +230,11 @@ class _Publication:
         return client.review(self.number, event.sha, marked, comment.review_body(self.view, len(wanted)), wanted)
 
     def where(self) -> str:
-        return f"\n[The whole report]({self.args.link})\n" if self.args.link else ""
+        if not self.args.link:
+            return ""
+        images = self.args.report is not None and any((self.args.report.parent / "images").glob("*.crash.tar.gz"))
+        again = " holds the crash images, too: `crashcheck replay --image ID.crash.tar.gz` runs the check on one."
+        return f"\n[The whole report]({self.args.link}){again if images else ''}\n"
 
 
 def _external_id(job: Job, event: Event) -> str:

@@ -27,13 +27,22 @@ def add_parser(subparsers: Any) -> None:
         description="Makes the crash image of a finding again and runs the check on it. "
         "Exit codes: 0 the check passes; 1 it fails; 2 the image could not be made.",
     )
-    parser.add_argument("token", help="the replay token of the finding, from the report")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("token", nargs="?", help="the replay token of the finding, from the report")
+    source.add_argument(
+        "--image",
+        type=Path,
+        metavar="FILE",
+        help="a crash image that `crashcheck run --images` kept, or the action uploaded; runs the check only",
+    )
     add_config(parser)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the image in FOLDER, for a debugger")
 
 
 def main(args: argparse.Namespace) -> int:
     config = load(args.config)
+    if args.image is not None:
+        return _on_image(config, args.image, args.keep)
     if args.keep is None:
         with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
             return _replay(config, args.token, Path(folder) / "image", kept=False)
@@ -44,6 +53,28 @@ def main(args: argparse.Namespace) -> int:
         code = _replay(config, args.token, image, kept=True, shown=args.keep)
         image.rename(args.keep)
     return code
+
+
+def _on_image(config: Config, archive: Path, keep: Path | None) -> int:
+    from crashcheck.crash_image import run_check
+    from crashcheck.reports.view.text import block
+
+    if keep is not None and keep.exists():
+        raise CrashcheckError("replay-exists", f"{keep} already exists.", "Name a folder that does not exist yet.")
+    with tempfile.TemporaryDirectory(
+        prefix="crashcheck-replay-", dir=None if keep is None else _parent(keep)
+    ) as folder:
+        image = Path(folder) / "image"
+        image.mkdir()
+        rerun = run_check(config, archive, image)
+        if keep is not None:
+            image.rename(keep)
+    for text in block(rerun.output)[0]:
+        print(f"  | {text}")
+    print(f"The check on the crash image: {rerun.ended}.")
+    if keep is not None:
+        print(f"The image, as the check left it, is in {keep}.")
+    return EXIT_CLEAN if rerun.passed else EXIT_FINDINGS
 
 
 def _operations_of(folder: Path) -> Path:

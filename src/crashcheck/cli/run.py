@@ -85,6 +85,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--failure", type=Path, metavar="PATH", help="where to write why, if the run fails, for `crashcheck publish`"
     )
+    parser.add_argument(
+        "--images", type=Path, metavar="FOLDER", help="keep the crash images of findings there, for `replay --image`"
+    )
+    parser.add_argument(
+        "--images-mib", type=int, default=25, metavar="N", help="how large these are in all (default: %(default)s)"
+    )
     add_format(parser, "terminal; an HTML report is always kept for `crashcheck open`")
 
 
@@ -187,6 +193,12 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     updating = baseline_path is not None and baseline is not None and args.update_baseline
     result = replace(policy.accepted(ran.result) if updating else ran.result, name=args.name)
     write_reports(result, config.folder, wanted or [("terminal", None)], change, ran.folder / OPENED)
+    if args.images is not None:
+        from crashcheck.crash_image import write_images
+
+        counting = filter(policy.counts, result.findings)
+        for why in write_images(config, ran.folder, counting, args.images, args.images_mib << 20):
+            console.print(f"crashcheck: no crash image of {line(why)}", markup=False, soft_wrap=True)
     if updating:
         # After the reports: a finding that nobody was shown must not become a known one.
         assert baseline_path is not None

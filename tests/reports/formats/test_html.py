@@ -104,12 +104,27 @@ def test_the_same_run_gives_the_same_bytes() -> None:
     golden.check("full.html", body)
 
 
+def test_two_close_stores_are_one_excerpt_with_both_marks_and_the_fix_beside_it() -> None:
+    page = html.render(build_view(ONE, SOURCES))
+    assert page.count('<div class="place both">') == 1
+    card = page[page.index('<div class="place both">') :]
+    assert re.findall(r"<i>(\d+)</i>[^<]*<b class=\"tag\">(\w)", card[: card.index("</pre>")]) == [
+        ("8", "B"),
+        ("9", "A"),
+    ]
+    (finding,) = ONE.findings
+    assert finding.other is not None
+    apart = replace(ONE, findings=(replace(finding, other=replace(finding.other, function="elsewhere")),))
+    assert '<div class="place both">' not in html.render(build_view(apart, SOURCES))
+
+
 def test_a_group_is_a_row_with_its_reasons_and_its_graph() -> None:
     page = html.render(build_view(DRAWN, SOURCES))
     groups = page[page.index('<section class="groups">') : page.index('<section class="about">')]
-    assert groups.count("<details") == 2
+    assert groups.count("<details") == 3  # the table itself is folded
     assert groups.count('<svg class="pic graph"') == 1
-    first = re.sub(r"<[^>]*>", "|", groups[groups.index("<summary>") : groups.index("</summary>")])
+    row = groups[groups.index('<li><details class="group') :]
+    first = re.sub(r"<[^>]*>", "|", row[: row.index("</summary>")])
     assert [part for part in first.split("|") if part.strip()] == [
         *("rank ", "1", "token, entry", "members ", "40", "table.pm+448, operation 13", "updates ", "3"),
         *("states run ", "8, feasible 6", "explored ", "to the end", "fails"),
@@ -303,10 +318,30 @@ def test_keys_and_buttons_step_back_and_forth_and_show_when_there_is_no_further(
 def test_a_group_opens_by_keyboard_and_shows_its_graph(tmp_path: Path, browser: Browser) -> None:
     with browser:
         browser.open(write(tmp_path, DRAWN))
+        browser.run("document.querySelector('.groups > details').open = true")
         browser.run("document.querySelector('.group summary').focus()")
         browser.press("Enter")
         assert browser.run("return document.querySelector('.group').open") is True
         assert browser.run("return document.querySelectorAll('.group[open] g.node').length") == 6
+        assert browser.complaints() == []
+
+
+@pytest.mark.slow
+def test_findings_are_filtered_by_severity_and_text_without_a_complaint_of_the_policy(
+    tmp_path: Path, browser: Browser
+) -> None:
+    shown = "return [...document.querySelectorAll('.finding')].filter(f => !f.hidden).map(f => f.id).join(' ')"
+    listed = "return [...document.querySelectorAll('.index li')].filter(f => f.offsetParent).length"
+    choose = "const it = document.querySelector('.filter {}'); it.value = '{}'; it.dispatchEvent(new Event('{}'))"
+    with browser:
+        browser.open(write(tmp_path, FULL))
+        assert browser.run(shown) == "f1 f2 f3 f4"
+        browser.run(choose.format("select", "note", "change"))
+        assert (browser.run(shown), browser.run(listed)) == ("f4", 1)
+        browser.run(choose.format("select", "", "change"))
+        browser.run(choose.format("input", "journal.c LEN", "input"))
+        assert (browser.run(shown), browser.run(listed)) == ("f3", 1)
+        assert browser.run("return document.querySelector('.filter output').textContent") == "1 of 4 shown"
         assert browser.complaints() == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from crashcheck.checker.budget import Progress
-from crashcheck.checker.results import Frame, RunResult
+from crashcheck.checker.results import Frame, NotExplored, RunResult
 from crashcheck.config import BudgetConfig
 from crashcheck.reports.formats.terminal import print_report, render
 from crashcheck.reports.progress import LiveProgress, log_line, status_line, time_left
@@ -39,6 +40,25 @@ def test_lines_are_cut_at_the_edge_of_a_terminal_and_never_in_a_file() -> None:
     stack = "in put_entry  ← level_insert at level_hash.c:118 ← run_workload at workload.c:31"
     assert stack in render(build_view(ONE, SOURCES), width=60)
     assert stack not in render(build_view(ONE, SOURCES), width=60, color=True)
+
+
+def test_a_terminal_breaks_between_words_and_indents_what_follows_the_label() -> None:
+    view = build_view(ONE, SOURCES)
+    rows = re.sub(r"\x1b\[[0-9;]*m", "", render(view, width=60, color=True)).splitlines()
+    assert max(len(row) for row in rows if "replay" not in row) <= 60
+    at = next(i for i, row in enumerate(rows) if row.startswith("  crash    "))
+    assert rows[at + 1].startswith(" " * 11)
+    assert rows[at + 1][11] != " "
+    joined = " ".join(row.strip() for row in rows[at : at + 3])
+    assert joined.startswith(f"crash    {view.findings[0].crash_point}")
+
+
+def test_states_that_explored_runs_did_not_decide_are_one_fact_with_the_reasons() -> None:
+    left = (NotExplored("it starts threads", 40), NotExplored("it reads the clock", 2))
+    text = render(build_view(replace(FULL, states=replace(FULL.states, not_explored=left))))
+    assert text.count("not explored") == 1
+    assert "42 not explored" in text
+    assert "Explored runs did not decide 42 states: it starts threads (40); it reads the clock (2)." in text
 
 
 @pytest.mark.parametrize(
