@@ -195,6 +195,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     write_reports(result, config.folder, wanted or [("terminal", None)], change, ran.folder / OPENED)
     if args.images is not None:
         from crashcheck.crash_image import write_images
+        from crashcheck.reports.view.text import line
 
         counting = filter(policy.counts, result.findings)
         for why in write_images(config, ran.folder, counting, args.images, args.images_mib << 20):
