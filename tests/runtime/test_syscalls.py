@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -12,11 +13,12 @@ import numpy as np
 import pytest
 
 from crashcheck.analyzer.trace import calls, replay
+from crashcheck.analyzer.trace.completeness import causes
 from crashcheck.analyzer.trace.reader import ROOT, Trace, read
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import build
 from crashcheck.runtime.record import Recording, Workload, record
-from crashcheck.runtime.trace_format import Kind, OutputKind, StoreFlag, SyncKind
+from crashcheck.runtime.trace_format import NAME_KINDS, Kind, OutputKind, StoreFlag, SyncKind
 from crashcheck.runtime.validate import read_notes
 from support import compilers
 
@@ -319,3 +321,111 @@ def test_the_recorder_runs_under_sanitizers(tmp_path: Path, program: str) -> Non
         )
         assert (done.returncode, done.stderr) == (0, ""), name
         assert len(read(tmp_path / f"t{number}")) > 0
+
+
+# Names of the calls that strace and the trace are compared by: by the number that the trace holds.
+NUMBERS = {
+    1: "write", 18: "pwrite64", 20: "writev", 296: "pwritev", 328: "pwritev2", 76: "truncate", 77: "ftruncate",
+    285: "fallocate", 82: "rename", 86: "link", 87: "unlink", 263: "unlinkat", 83: "mkdir", 84: "rmdir", 88: "symlink",
+    266: "symlinkat", 264: "renameat", 316: "renameat2", 265: "linkat",
+}  # fmt: skip
+COMMANDS = [
+    pytest.param("exec {program} {pool} writes", id="writes"),
+    pytest.param("exec {program} {pool} again", id="again"),
+    pytest.param("exec {program} {pool} allocations", id="allocations"),
+    pytest.param("gzip {pool}/f", id="gzip"),
+    pytest.param("sort -o {pool}/f {pool}/f", id="sort"),
+    pytest.param("sed -i s/1/2/ {pool}/f", id="sed"),
+    pytest.param("cd {pool}; tar cf t f; rm f; tar xf t; cp f g; mv g h; rm f; ln h f", id="tar", marks=SLOW),
+    pytest.param(
+        "cd {pool}; git init -q .; git add f; git config user.email a@b; git commit -qm f", id="git", marks=SLOW
+    ),
+]
+
+
+def by_strace(command: str, pool: Path, log: Path) -> list[tuple[str, int]]:
+    """(call, bytes written or 0) of each call that succeeded on the folder, in the order in which they ended."""
+    traced_calls = ",".join(sorted(set(NUMBERS.values())))
+    subprocess.run(
+        ["strace", "-f", "-y", "-s", "0", "-o", str(log), "-e", f"trace={traced_calls}", "sh", "-c", command],
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+    out = []
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        match = re.match(r"\d+ +(\w+)\((.*)\) += (\d+)", line)
+        assert "unfinished" not in line
+        if match is None:
+            continue
+        name, arguments, result = match.groups()
+        by_descriptor = re.match(r"\d+<([^>]*)>", arguments)
+        inside = by_descriptor is None or by_descriptor[1].startswith(str(pool))
+        if inside and (int(result) or "write" not in name):
+            out.append((name, int(result) if "write" in name else 0))
+    return out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_recorded_calls_are_those_that_strace_shows(command: str, tmp_path: Path, program: str) -> None:
+    needed = {"strace": "strace", "git ": "git"}
+    for word, tool in needed.items():
+        if (word == "strace" or word in command) and not shutil.which(tool):
+            pytest.skip(f"{tool} is not installed")
+    first = tmp_path / "first"
+    first.mkdir()
+    (first / "f").write_bytes(b"".join(b"%d\n" % (i * 7919 % 10007) for i in range(10007)))
+    command = command.replace("{program}", program)
+    trace, recording = traced(tmp_path / "run", "sh", "-c", command, first_image=first)
+    assert is_whole(trace, recording)
+    expected = by_strace(command.replace("{pool}", str(first)), first, tmp_path / "strace.log")
+    found = []
+    for index in range(len(trace)):
+        name = NUMBERS.get(int(trace.events["call"][index]) - 1)
+        kind = int(trace.events["kind"][index])
+        after = index > 0 and kind == Kind.TRUNCATE and int(trace.events["kind"][index - 1]) == Kind.ALLOCATE
+        if name and not after and (kind in NAME_KINDS or kind in (Kind.WRITE, Kind.TRUNCATE, Kind.ALLOCATE)):
+            found.append((name, int(trace.events["size"][index]) if kind == Kind.WRITE else 0))
+    assert found == expected
+    assert len(found) > 0
+
+
+PROGRAMS = {
+    "sqlite3": "sqlite3 {pool}/x.db 'create table t(a); insert into t values(1); pragma journal_mode=wal; "
+    "insert into t values(3);'",
+    "git": "cd {pool}; git init -q .; git add f; git config user.email a@b; git commit -qm f; git gc -q; git tag y",
+    "python3": "python3 -c \"import dbm.dumb as d; s=d.open('{pool}/s'); s['a']=b'1'; s['b']=b'1'*1000; s.close()\"",
+    "gdbmtool": "gdbmtool -n {pool}/g.db store a 1 \\; store b 2 \\; delete a",
+    "tar": "cd {pool}; mkdir d; cp f d; ln -s f d/l; tar czf t d; rm -r d; tar xzf t; mv d ../d; mv ../d e",
+    "cp": "cp -a {pool}/f {pool}/g; cp --sparse=always {pool}/f {pool}/h; cp --reflink=auto {pool}/f {pool}/i",
+    "truncate": "cd {pool}; truncate -s 2G s; printf x | dd of=s bs=1 seek=2000000000 conv=notrunc; cp s t",
+    "perl": "perl -pi -e s/1/2/ {pool}/f",
+    "xz": "xz {pool}/f",
+}
+
+
+@SLOW
+@pytest.mark.parametrize("tool", sorted(PROGRAMS))
+def test_everyday_programs_are_recorded_whole(tool: str, tmp_path: Path) -> None:
+    if not shutil.which(tool):
+        pytest.skip(f"{tool} is not installed")
+    first = tmp_path / "first"
+    first.mkdir()
+    (first / "f").write_bytes(b"".join(b"%d\n" % i for i in range(10000)))
+    trace, recording = traced(tmp_path / "run", "sh", "-c", PROGRAMS[tool], first_image=first)
+    assert is_whole(trace, recording)
+    assert not (trace.events["kind"] == Kind.UNMODELLED).any()
+    assert np.count_nonzero(np.isin(trace.events["kind"], np.array([Kind.WRITE, Kind.STORE], dtype=np.uint8))) > 0
+
+
+def test_what_another_process_changes_meanwhile_is_named(tmp_path: Path) -> None:
+    trace, recording = traced(tmp_path / "run", "sh", "-c", "echo 1 > {pool}/a; echo 2 > {pool}/b; rm {pool}/b")
+    (recording.pool / "a").write_bytes(b"other\n")
+    (recording.pool / "new").touch()
+    found = replay.check(trace, recording.first, recording.pool)
+    assert not found.whole
+    assert causes(trace, found, ()) == (
+        "a: 6 bytes at 0x0–0x5 are not accounted for: another process changed it meanwhile, or a call that the "
+        "recorder does not know",
+        "new: the file is there, and the trace says that it is not: another process changed it meanwhile, or a call "
+        "that the recorder does not know",
+    )
