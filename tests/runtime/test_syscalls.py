@@ -209,7 +209,7 @@ def test_a_daemon_ends_with_the_command_and_its_stores_are_kept(part: Part) -> N
     assert trace.truncated == ""
 
 
-def test_a_trace_of_a_killed_program_says_so(tmp_path: Path, program: str) -> None:
+def test_a_trace_of_a_killed_program_is_marked(tmp_path: Path, program: str) -> None:
     trace, recording = traced(tmp_path / "run", program, "{pool}", "killed", must_succeed=False)
     assert recording.end.signal == 9
     assert "killed" in trace.truncated
@@ -268,7 +268,7 @@ def test_a_command_that_changes_nothing_is_an_error(tmp_path: Path) -> None:
     assert caught.value.slug == "nothing-persistent"
 
 
-def test_where_ptrace_is_not_permitted_the_error_says_it(tmp_path: Path) -> None:
+def test_where_ptrace_is_not_permitted_the_error_names_it(tmp_path: Path) -> None:
     # a traced process cannot be traced by another: as in a container without the permission
     recorder = build.build_runtime().syscalls
     pool = tmp_path / "pool"
@@ -426,6 +426,6 @@ def test_what_another_process_changes_meanwhile_is_named(tmp_path: Path) -> None
     assert causes(trace, found, ()) == (
         "a: 6 bytes at 0x0–0x5 are not accounted for: another process changed it meanwhile, or a call that the "
         "recorder does not know",
-        "new: the file is there, and the trace says that it is not: another process changed it meanwhile, or a call "
+        "new: the file is there, and by the trace it is not: another process changed it meanwhile, or a call "
         "that the recorder does not know",
     )
