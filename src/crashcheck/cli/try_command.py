@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--exit", action="store_true", help="a command that ended well has acknowledged all that it did"
     )
+    parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states")
     add_jobs(parser)
     add_format(parser, "terminal")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
@@ -58,7 +60,7 @@ def main(args: argparse.Namespace) -> int:
     folder = (args.folder or Path.cwd()).resolve()
     if args.folder is None:
         _refuse_much(folder)
-    config = override(_config(folder, words, exits=args.exit), model=args.model, budget=args.budget)
+    config = override(_config(folder, words, exits=args.exit), model=args.model, budget=args.budget, states=args.states)
     wanted = [parse_format(text) for text in args.format or ()]
     try:
         ran = pipeline.run(config, jobs=jobs_of(args))
@@ -69,6 +71,8 @@ def main(args: argparse.Namespace) -> int:
             apply_changes(newest / "first", newest / "pool", folder)
     write_reports(ran.result, config.folder, wanted or [("terminal", None)], None, ran.folder / "report.html")
     if policy.fails(ran.result, ran.result.fail_on):
+        where = shlex.quote(str(config.folder))
+        print(f"crashcheck: to replay a finding, add to its command: -c {where}", file=sys.stderr)
         return EXIT_FINDINGS
     broken_off = ran.result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
     return EXIT_FAILED if broken_off or policy.undecided(ran.result) else EXIT_CLEAN
@@ -130,8 +134,6 @@ seconds = {_SECONDS:g}
 
 def _show_output(run: Path) -> None:
     """Pass on what the command printed."""
-    import sys
-
     for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
         path = run / name
         if path.is_file():

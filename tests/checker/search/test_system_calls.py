@@ -12,7 +12,6 @@ from checker.oracles.test_snapshot import (
     gzip,
     gzip_synchronous,
     replaced_without_the_directory,
-    rollback_journal,
     sed_in_place,
     sort_in_place,
 )
@@ -89,15 +88,6 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, s
             (
                 Kind.UNPERSISTED,
                 "the rename of tmp to f can be lost after later output was printed",
-                "add fsync of the directory . before the acknowledgement",
-            ),
-        ),
-        (
-            rollback_journal,
-            "ext4",
-            (
-                Kind.UNPERSISTED,
-                "the removal of f-journal can be lost after later output was printed",
                 "add fsync of the directory . before the acknowledgement",
             ),
         ),
