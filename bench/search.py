@@ -42,8 +42,13 @@ def measure(repetitions: int) -> dict[str, object]:
         **searched,
         "cpu_seconds_to_move_images": {name: Spread.of(numbers).json() for name, numbers in values.items()},
         "piece_by_piece_to_by_words": ratio(values, "piece by piece", "by words").json(),
-        "calibration": {"spawns_per_second": _spawns(), "sorts_of_2_million_per_second": _sorts()},
+        "calibration": calibration(),
     }
+
+
+def calibration() -> dict[str, object]:
+    """How fast this machine is now."""
+    return {"spawns_per_second": _spawns(), "sorts_of_2_million_per_second": _sorts()}
 
 
 def _searched(config: Any, run: Any, executor: Any, folder: Path) -> dict[str, object]:
