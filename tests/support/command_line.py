@@ -36,7 +36,7 @@ def run_crashcheck(
     order = json.dumps([command, str(cwd), dict(env)]).encode()
     ended, result = os.pipe()
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        stdin.write(given.encode("utf-8", "surrogateescape"))
+        stdin.write(given.encode("utf-8"))
         stdin.seek(0)
         with _LOCK:
             socket.send_fds(_server(), [order], [stdin.fileno(), stdout.fileno(), stderr.fileno(), result])
@@ -46,7 +46,7 @@ def run_crashcheck(
         texts = []
         for file in (stdout, stderr):
             file.seek(0)
-            texts.append(file.read().decode("utf-8", "surrogateescape"))
+            texts.append(file.read().decode("utf-8"))
     return subprocess.CompletedProcess(["crashcheck", *command], os.waitstatus_to_exitcode(status), *texts)
 
 

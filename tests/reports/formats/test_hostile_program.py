@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -15,6 +14,7 @@ from jsonschema import Draft202012Validator
 
 from crashcheck.cli.report import FORMATS
 from crashcheck.reports.formats import json_report
+from support.command_line import run_crashcheck
 from support.paths import EXAMPLES
 
 from .test_markdown import MADE, Page
@@ -65,14 +65,9 @@ name = "px86"
 
 def test_no_report_is_broken_or_tricked(project: Path, environment: dict[str, str]) -> None:
     wanted = [f"--format={name}=out/{name}" for name in FORMATS]
-    done = subprocess.run(
-        ["crashcheck", "run", *wanted, "--format", "terminal", "--format", "github"],
-        cwd=project,
-        env={**environment, "GITHUB_ACTIONS": "true"},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr.decode("utf-8", "replace")
+    words = ["run", *wanted, "--format", "terminal", "--format", "github"]
+    done = run_crashcheck(*words, cwd=project, env={**environment, "GITHUB_ACTIONS": "true"})
+    assert done.returncode == 1, done.stderr
     made = {name: (project / "out" / name).read_bytes().decode("utf-8") for name in FORMATS}
     assert {name for name, text in made.items() if len(text) > 1_000_000} == set()
     for name, text in made.items():
@@ -84,7 +79,7 @@ def test_no_report_is_broken_or_tricked(project: Path, environment: dict[str, st
     assert finding.location.file == NAME.decode("utf-8", "replace")
     assert "pwned" in finding.verdict.output
 
-    commands, _, quiet = done.stdout.decode("utf-8").partition("::stop-commands::")
+    commands, _, quiet = done.stdout.partition("::stop-commands::")
     assert [read(row)[0] for row in commands.splitlines()] == ["error"]
     assert quiet.rstrip("\n").endswith(f"::{quiet.splitlines()[0]}::")
     assert commands == made["github"]
