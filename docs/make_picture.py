@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("report", type=Path, help="an HTML report")
     parser.add_argument("picture", type=Path, help="the PNG file to write")
     parser.add_argument("--width", type=int, default=1240, help="CSS pixels (default: %(default)s)")
-    parser.add_argument("--height", type=int, default=1330, help="CSS pixels (default: %(default)s)")
+    parser.add_argument("--height", type=int, default=1200, help="CSS pixels (default: %(default)s)")
     parser.add_argument("--dark", action="store_true", help="as on a screen that prefers dark")
     options = parser.parse_args()
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
