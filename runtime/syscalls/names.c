@@ -122,11 +122,13 @@ static enum then open_enter(struct tracee *thread)
     if (!place_of(thread, at ? (int)call->argument[0] : AT_FDCWD, call->argument[at ? 1 : 0], &call->from))
         return SKIP;
     if (place_stat(&call->from, &state, true)) {
-        if (!S_ISREG(state.st_mode) && !S_ISDIR(state.st_mode))
-            return SKIP; /* a FIFO may wait for its other end */
         struct inode *inode = inode_of(&state);
-        if (inode && flags & O_TRUNC)
+        if (!inode || !(S_ISREG(state.st_mode) || S_ISDIR(state.st_mode)))
+            return SKIP; /* outside; or a FIFO, which may wait for its other end */
+        if (flags & O_TRUNC)
             mappings_compare(thread, inode);
+    } else if (!call->from.folder && !place_stat(&call->from, &state, false)) {
+        return SKIP; /* a new file outside; a dangling symbolic link may lead inside */
     }
     return UPDATE;
 }

@@ -262,6 +262,26 @@ def test_the_same_place_of_a_program_has_the_same_stack(part: Part) -> None:
     assert len({(int(e["site"]), int(e["stack"])) for e in writes}) <= 4
 
 
+def test_a_dangling_link_from_outside_creates_a_file_inside(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    pool = tmp_path / "run" / "pool"
+    link.symlink_to(pool / "made")
+    trace, recording = traced(tmp_path / "run", "sh", "-c", f"echo x > {link}; echo y > {tmp_path / 'outside'}")
+    assert is_whole(trace, recording)
+    assert [event.name for event in calls.name_events(trace)] == ["made"]
+
+
+def test_no_process_is_left_when_the_time_is_over(tmp_path: Path) -> None:
+    command = "echo $$ > {pool}/pid; sleep 1000 & wait"
+    with pytest.raises(CrashcheckError) as caught:
+        record(Workload(["sh", "-c", command], ["*"], timeout_s=2.0, recorder="syscalls"), tmp_path / "run")
+    assert caught.value.slug == "workload-timeout"
+    pid = (tmp_path / "run" / "pool" / "pid").read_text().strip()
+    assert not Path(f"/proc/{pid}").exists()
+    trace = read(tmp_path / "run" / "trace.cct")
+    assert next(calls.name_events(trace)).name == "pid"
+
+
 def test_a_command_that_changes_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CrashcheckError) as caught:
         traced(tmp_path / "run", "true")
