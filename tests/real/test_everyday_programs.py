@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -69,3 +70,74 @@ def test_everyday_programs_lose_what_they_are_known_to_lose(
         text=True,
     )
     assert tried.returncode == (1 if model in found else 0), tried.stdout + tried.stderr
+
+
+TRANSACTION = """
+n=$(sqlite3 "$1/db" "pragma integrity_check; select count(*) from t") || exit 1
+echo "$n"
+case $n in ok*1|ok*2) ;; *) exit 2 ;; esac
+if grep -q done "$2"; then case $n in ok*2) ;; *) exit 3 ;; esac; fi
+"""
+FSCK = "cd {pool} && git fsck --no-dangling && git log --oneline"
+REPOSITORY = (
+    "cd {pool} && git init -q . && git config user.email a@b && git config user.name a"
+    " && echo one > f && git add f && git commit -qm one"
+)
+
+
+@pytest.mark.parametrize(
+    ("setup", "workload", "check", "kinds"),
+    [
+        (
+            "sqlite3 {pool}/db 'create table t(x); insert into t values(1)'",
+            """sqlite3 {pool}/db "insert into t values(2); select 'done'" """,
+            f"sh -c '{TRANSACTION}' check {{pool}} {{stdout}}",
+            {"unpersisted"},
+        ),
+        (
+            "sqlite3 {pool}/db 'create table t(x); insert into t values(1)'",
+            """sqlite3 {pool}/db "pragma synchronous=extra; insert into t values(2); select 'done'" """,
+            f"sh -c '{TRANSACTION}' check {{pool}} {{stdout}}",
+            NONE,
+        ),
+        (REPOSITORY, "cd {pool} && echo two > g && git add g && git commit -qm two", FSCK, {"ordering"}),
+        (
+            REPOSITORY,
+            "cd {pool} && echo two > g && git -c core.fsync=all add g && git -c core.fsync=all commit -qm two",
+            FSCK,
+            NONE,
+        ),
+    ],
+    ids=["sqlite3", "sqlite3-extra", "git", "git-fsync"],
+)
+def test_programs_with_a_check_lose_what_they_are_known_to_lose_on_ext4(
+    setup: str, workload: str, check: str, kinds: set[str], tmp_path: Path
+) -> None:
+    for name in ("sqlite3", "git"):
+        if shutil.which(name) is None:
+            pytest.skip(f"{name} is not installed")
+
+    def shell(text: str) -> str:
+        return json.dumps(["/bin/sh", "-c", text])
+
+    (tmp_path / "crashcheck.toml").write_text(
+        f"""[setup]
+command = {shell(setup)}
+[workload]
+command = {shell(workload)}
+recorder = "syscalls"
+[pool]
+files = ["*"]
+[check]
+command = {shell(check)}
+[model]
+name = "ext4"
+[budget]
+states = {STATES}
+"""
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "crashcheck", "run", "--format", "json"], cwd=tmp_path, capture_output=True, text=True
+    )
+    found = {finding["kind"] for finding in json.loads(ran.stdout)["findings"]}
+    assert (found & kinds, bool(found)) == (kinds, bool(kinds)), ran.stdout + ran.stderr
