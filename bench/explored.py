@@ -100,7 +100,7 @@ def measure(bug: Bug, folder: Path, args: argparse.Namespace) -> Row:
         ordinary = Search(run.subject, executor, strategy_of(config, run), first, jobs=jobs, snapshot=snapshot).run()
         executor.settle()
         began = time.perf_counter()
-        with patch.object(points, "_FEW", 1):
+        with patch.object(points, "_FEW", 0):
             search = Search(
                 *(run.subject, executor, _Nothing(), Budget(args.seconds)), jobs=jobs, snapshot=snapshot, explore=True
             )
