@@ -184,5 +184,7 @@ def test_a_header_that_parts_two_fields_fails_and_the_two_cache_lines_are_shown(
     act.pull_request(files("", padding=""), files("", padding=APART), github)
     log = act.run(TRY, github)
     assert (act.outputs()["new-findings"], act.outputs()["conclusion"]) == ("1", "failure")
-    assert not [command for command in commands(log) if "file=" in command]
+    (error,) = commands(log)
+    assert error.startswith(f"::error file={LEDGER}/ledger.c,line=18,title=crashcheck")
+    assert f"It changes {LEDGER}/ledger.h, which may have moved a field to another cache line" in error
     assert "`account.owner` is in cache line 0 and `account.used` in cache line 1" in log
