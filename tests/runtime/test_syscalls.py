@@ -22,7 +22,7 @@ from crashcheck.runtime.trace_format import NAME_KINDS, Kind, OutputKind, StoreF
 from crashcheck.runtime.validate import read_notes
 from support import compilers
 
-SOURCE = Path(__file__).resolve().parent / "programs" / "calls.c"
+SOURCE = Path(__file__).resolve().parent / "programs" / "folder_calls.c"
 SLOW = pytest.mark.slow
 
 
@@ -46,7 +46,7 @@ def is_whole(trace: Trace, recording: Recording) -> bool:
 
 @pytest.fixture
 def part(tmp_path: Path, program: str) -> Callable[..., tuple[Trace, Recording]]:
-    """Records one part of programs/calls.c, of which every change must be in the trace."""
+    """Records one part of programs/folder_calls.c, of which every change must be in the trace."""
 
     def run(name: str, **options: object) -> tuple[Trace, Recording]:
         trace, recording = traced(tmp_path / "run", program, "{pool}", name, **options)

@@ -1,283 +1,172 @@
-/* One part per group of system calls, chosen by the second argument; the first is the folder. No part of crashcheck in it. */
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/fs.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/sendfile.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-static int must(int result, const char *what)
-{
-    if (result < 0) {
-        perror(what);
-        exit(1);
-    }
-    return result;
-}
-#define MUST(call) must((int)(call), #call)
+#include "scenes.h"
 
-static int make(const char *name, int flags)
+static void writes(const char *pool, char **arguments)
 {
-    return MUST(open(name, O_RDWR | O_CREAT | flags, 0644));
-}
-
-static void names(void)
-{
-    close(make("a", 0));
-    close(make("a\n\xff", 0));
-    MUST(mkdir("d", 0755));
-    MUST(mkdir("gone/", 0755));
-    MUST(rmdir("gone"));
-    MUST(link("a", "d/b"));
-    MUST(symlink("no/where", "s"));
-    MUST(rename("d", "e/"));
-    MUST(syscall(SYS_renameat2, AT_FDCWD, "a", AT_FDCWD, "a\n\xff", RENAME_EXCHANGE));
-    if (syscall(SYS_renameat2, AT_FDCWD, "a", AT_FDCWD, "s", RENAME_NOREPLACE) == 0 || errno != EEXIST)
-        exit(2);
-    MUST(rename("e/b", "a\n\xff")); /* two names of one file: nothing happens */
-    int folder = MUST(open("e", O_RDONLY | O_DIRECTORY));
-    MUST(unlinkat(folder, "b", 0));
-    MUST(fsync(folder));
-    MUST(mkfifo("fifo", 0600));
+    (void)arguments;
+    int fd = open_file(pool, "a.db", 0);
+    NEED(write(fd, "hello", 5) == 5);
+    NEED(write(fd, "", 0) == 0);
+    NEED(pwrite(fd, "0123456789", 10, 100) == 10);
+    struct iovec parts[3] = {{"ab", 2}, {"", 0}, {"cde", 3}};
+    NEED(writev(fd, parts, 3) == 5);
+    NEED(pwritev(fd, parts, 3, 50) == 5);
+    int again = dup(fd);
+    NEED(write(again, "!", 1) == 1);
+    NEED(write(-1, "x", 1) == -1 && errno == EBADF);
+    NEED(pwrite(open(in_pool(pool, "a.db"), O_RDONLY), "x", 1, 0) == -1 && errno == EBADF);
 }
 
-static void unnamed(void)
+static void synced_writes(const char *pool, char **arguments)
 {
-    char path[64];
-    int file = MUST(open(".", O_TMPFILE | O_RDWR, 0600));
-    MUST(write(file, "tmp", 3));
-    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    MUST(linkat(AT_FDCWD, path, AT_FDCWD, "named", AT_SYMLINK_FOLLOW));
+    (void)arguments;
+    int fd = open(in_pool(pool, "a.db"), O_RDWR | O_CREAT | O_SYNC, 0600);
+    NEED(write(fd, "sync", 4) == 4);
+    int data = open(in_pool(pool, "a.db"), O_RDWR | O_DSYNC);
+    NEED(pwrite(data, "data", 4, 8) == 4);
+    int append = open(in_pool(pool, "a.db"), O_WRONLY | O_APPEND);
+    NEED(write(append, "tail", 4) == 4);
+    NEED(pwrite(append, "more", 4, 0) == 4);
+    int plain = open(in_pool(pool, "a.db"), O_RDWR);
+    struct iovec part = {"flag", 4};
+    NEED(pwritev2(plain, &part, 1, 2, RWF_DSYNC) == 4);
+    NEED(pwritev2(plain, &part, 1, -1, 0) == 4);
+    NEED(fcntl(plain, F_SETFL, O_APPEND) == 0);
+    NEED(write(dup(plain), "last", 4) == 4);
 }
 
-static void again(void)
+static void syncs(const char *pool, char **arguments)
 {
-    for (int i = 0; i < 50; i++) { /* inode numbers are used again */
-        int file = make("x.tmp", O_EXCL);
-        MUST(write(file, &i, sizeof i));
-        close(file);
-        MUST(rename("x.tmp", "x"));
-    }
-    MUST(unlink("x"));
-    close(make("y", O_EXCL));
-}
-
-static void writes(void)
-{
-    int file = make("w", 0), more = MUST(dup(file));
-    struct iovec parts[2] = {{(char[]){"ab"}, 2}, {(char[]){"cdefghijkl"}, 10}};
-    MUST(write(file, "1234567890", 10));
-    MUST(writev(more, parts, 2));
-    MUST(pwrite(file, "P", 1, 5));
-    MUST(pwritev(file, parts, 2, 100));
-    int append = MUST(open("w", O_WRONLY | O_APPEND));
-    MUST(write(append, "end", 3));
-    MUST(pwrite(append, "END", 3, 0)); /* Linux appends */
-    int synced = make("synced", O_DSYNC);
-    MUST(write(synced, "s", 1));
-    MUST(pwritev2(file, parts, 1, 50, RWF_SYNC));
-    MUST(write(MUST(open("w2", O_WRONLY | O_CREAT | O_SYNC, 0644)), "s", 1));
-    MUST(ftruncate(file, 3));
-    MUST(truncate("w", 5000));
-    close(make("w2", O_TRUNC));
-    MUST(syncfs(file));
+    (void)arguments;
+    int fd = open_file(pool, "a.db", 100);
+    NEED(fsync(fd) == 0);
+    NEED(fdatasync(fd) == 0);
+    NEED(sync_file_range(fd, 8, 16, SYNC_FILE_RANGE_WRITE) == 0);
+    NEED(syncfs(fd) == 0);
     sync();
-    MUST(fdatasync(file));
+    int folder = open(pool, O_RDONLY | O_DIRECTORY);
+    NEED(fsync(folder) == 0);
+    NEED(mkdir(in_pool(pool, "foobar"), 0700) == 0);
+    NEED(fsync(open(in_pool(pool, "foobar"), O_RDONLY | O_DIRECTORY)) == 0);
+    NEED(fsync(-1) == -1 && errno == EBADF);
+    int other = open("/tmp", O_RDONLY | O_DIRECTORY);
+    fsync(other);
 }
 
-static void allocations(void)
+static void sizes(const char *pool, char **arguments)
 {
-    char bytes[3 * 4096];
-    int file = make("f", 0);
-    memset(bytes, 'x', sizeof bytes);
-    MUST(write(file, bytes, sizeof bytes));
-    MUST(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 100, 5000));
-    MUST(fallocate(file, 0, 0, 5 * 4096));
-    fallocate(file, FALLOC_FL_ZERO_RANGE, 4096, 50); /* what follows not every file system has */
-    if (fallocate(file, FALLOC_FL_COLLAPSE_RANGE, 4096, 4096) == 0)
-        MUST(pwrite(file, "collapsed", 9, 3 * 4096));
-    fallocate(file, FALLOC_FL_INSERT_RANGE, 4096, 8192);
+    (void)arguments;
+    int fd = open_file(pool, "a.db", 100);
+    NEED(ftruncate(fd, 100) == 0);
+    NEED(ftruncate(fd, 40) == 0);
+    NEED(truncate(in_pool(pool, "a.db"), 60) == 0);
+    NEED(fallocate(fd, 0, 0, 200) == 0);
+    NEED(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 400) == 0);
+    NEED(posix_fallocate(fd, 0, 300) == 0);
+    NEED(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) == 0);
+    NEED(open(in_pool(pool, "a.db"), O_RDWR | O_TRUNC) >= 0);
+    NEED(creat(in_pool(pool, "b.db"), 0600) >= 0);
+    NEED(open(in_pool(pool, "b.db"), O_RDWR | O_CREAT, 0600) >= 0);
+    NEED(open(in_pool(pool, "b.db"), O_RDWR | O_CREAT | O_EXCL, 0600) == -1 && errno == EEXIST);
+    NEED(ftruncate(fd, -1) == -1 && errno == EINVAL);
 }
 
-static void copies(void)
+static void names(const char *pool, char **arguments)
 {
-    char bytes[10000];
-    int source = make("source", 0), target = make("target", 0), pair[2];
-    loff_t from = 10, to = 20000;
-    for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = (char)(i % 251);
-    MUST(write(source, bytes, sizeof bytes));
-    MUST(copy_file_range(source, &from, target, &to, 5000, 0));
+    (void)arguments;
+    int fd = open_file(pool, "a.tmp", 10);
+    NEED(rename(in_pool(pool, "a.tmp"), in_pool(pool, "a.db")) == 0);
+    NEED(pwrite(fd, "after", 5, 0) == 5);
+    NEED(link(in_pool(pool, "a.db"), in_pool(pool, "b.db")) == 0);
+    NEED(unlink(in_pool(pool, "b.db")) == 0);
+    NEED(unlink(in_pool(pool, "none.db")) == -1 && errno == ENOENT);
+    int from = open_file(pool, "source", 0);
+    NEED(write(from, "source", 6) == 6);
     off_t start = 0;
-    MUST(sendfile(target, source, &start, 3000));
-    MUST(pipe(pair));
-    MUST(write(pair[1], "through a pipe", 14));
-    to = 40000;
-    MUST(splice(pair[0], NULL, target, &to, 14, 0));
-    ioctl(make("clone", 0), FICLONE, source); /* not every file system can */
+    NEED(sendfile(fd, from, &start, 6) == 6);
+    loff_t in = 0, out = 20;
+    NEED(copy_file_range(from, &in, fd, &out, 6, 0) == 6);
 }
 
-static char *mapping(const char *name, size_t size)
+/* What a write-ahead log does: a new file takes the name of an old one, and a log goes away and begins again. */
+static void renames(const char *pool, char **arguments)
 {
-    int file = make(name, 0);
-    MUST(ftruncate(file, (off_t)size));
-    char *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    MUST(at == MAP_FAILED ? -1 : 0);
-    close(file);
-    return at;
+    (void)arguments;
+    int old = open_file(pool, "a.db", 0), new = open_file(pool, "b.db", 0), log = open_file(pool, "c.db", 0);
+    NEED(write(old, "old", 3) == 3);
+    NEED(write(new, "newer", 5) == 5);
+    NEED(ftruncate(new, 3 << 20) == 0);
+    NEED(pwrite(new, "tail", 4, 2 << 20) == 4);
+    char *at = map_file(new, 4096);
+    STORE(1, at + 5, '!');
+    NEED(write(log, "log", 3) == 3);
+    NEED(rename(in_pool(pool, "b.db"), in_pool(pool, "a.db")) == 0);
+    STORE(2, at + 6, '?');
+    NEED(pwrite(new, "W", 1, 7) == 1);
+    NEED(pwrite(old, "lost", 4, 0) == 4);
+    NEED(unlink(in_pool(pool, "c.db")) == 0);
+    NEED(write(log, "lost", 4) == 4);
+    log = open_file(pool, "c.db", 0);
+    NEED(write(log, "again", 5) == 5);
+    int other = open_file(pool, "d.db", 0);
+    NEED(write(other, "moved", 5) == 5);
+    NEED(rename(in_pool(pool, "d.db"), in_pool(pool, "d.out")) == 0);
+    other = open_file(pool, "e.tmp", 0);
+    NEED(write(other, "comes", 5) == 5);
+    NEED(rename(in_pool(pool, "e.tmp"), in_pool(pool, "e.db")) == 0);
+    NEED(unlink(in_pool(pool, "none.db")) == -1 && errno == ENOENT);
+    NEED(rename(in_pool(pool, "none.db"), in_pool(pool, "a.db")) == -1 && errno == ENOENT);
 }
 
-static void maps(void)
+static void vectored(const char *pool, char **arguments)
 {
-    char *at = mapping("m", 3 * 4096);
-    memcpy(at + 10, "first", 5);
-    MUST(msync(at, 4096, MS_SYNC));
-    memcpy(at + 4090, "second over two pages", 21);
-    int file = make("m", 0);
-    MUST(pwrite(file, "by a call", 9, 8192));
-    MUST(rename("m", "n"));
-    at[0] = 'r';
-    MUST(write(1, "seen\n", 5));
-    pid_t child = MUST(fork());
-    if (child == 0) {
-        at[100] = 'c';
-        _exit(0);
+    (void)arguments;
+    static char long_part[600];
+    memset(long_part, 'x', sizeof long_part);
+    int fd = open_file(pool, "a.db", 8192);
+    struct iovec parts[4] = {{"ab", 2}, {"", 0}, {long_part, sizeof long_part}, {"yz", 2}};
+    NEED(pwritev(fd, parts, 4, 4000) == 604);
+    fd = open(in_pool(pool, "a.db"), O_WRONLY | O_APPEND | O_DSYNC);
+    NEED(writev(fd, parts, 2) == 2);
+    NEED(writev(fd, parts, 4) == 604);
+}
+
+static void reads(const char *pool, char **arguments)
+{
+    (void)arguments;
+    int from = open_file(pool, "source", 0);
+    NEED(write(from, "0123456789abcdef", 16) == 16);
+    char *at = map_file(open_file(pool, "a.db", 4096), 4096);
+    char here[4];
+    NEED(pread(from, at + 10, 16, 0) == 16);
+    NEED(lseek(from, 4, SEEK_SET) == 4);
+    NEED(read(from, at + 100, 50) == 12);
+    NEED(lseek(from, 0, SEEK_SET) == 0);
+    struct iovec parts[3] = {{here, 4}, {at + 200, 4}, {at + 300, 100}};
+    NEED(readv(from, parts, 3) == 16);
+    FILE *stream = fopen(in_pool(pool, "source"), "r");
+    NEED(fread(at + 400, 3, 2, stream) == 2);
+}
+
+static void counts(const char *pool, char **arguments)
+{
+    (void)arguments;
+    uint64_t *at = map_file(open_file(pool, "deep.db", 1 << 30), 1 << 30);
+    int fd = open_file(pool, "written.db", 0), other = open_file(pool, "unwatched", 0);
+    for (uint64_t i = 1; i <= 10; i++) {
+        STORE(1, at, i);
+        uint64_t half = i;
+        NEED(pwrite(fd, &half, 8, 0) == 8);
     }
-    MUST(waitpid(child, NULL, 0));
-    char *other = mapping("o", 8192);
-    other[5] = 'o';
-    MUST(munmap(other, 8192));
-    at[200] = 'e';
+    NEED(write(other, "x", 1) == 1);
 }
 
-static void *work(void *which)
+int main(int argc, char **argv)
 {
-    char name[16], line[32];
-    int own, shared = MUST(open("shared", O_WRONLY | O_CREAT | O_APPEND, 0644));
-    snprintf(name, sizeof name, "own%d", (int)(intptr_t)which);
-    own = make(name, 0);
-    for (int i = 0; i < 40; i++) {
-        int length = snprintf(line, sizeof line, "%s %d\n", name, i);
-        MUST(write(own, line, (size_t)length));
-        MUST(write(shared, line, (size_t)length));
-        if (i % 10 == 0)
-            MUST(fsync(own));
-    }
-    return NULL;
-}
-
-static void threads(void)
-{
-    pthread_t all[4];
-    for (intptr_t i = 0; i < 4; i++)
-        pthread_create(&all[i], NULL, work, (void *)i);
-    for (int i = 0; i < 4; i++)
-        pthread_join(all[i], NULL);
-}
-
-static void forks(void)
-{
-    int inherited = make("inherited", 0);
-    for (int i = 0; i < 3; i++) {
-        pid_t child = MUST(fork());
-        if (child == 0) {
-            MUST(write(inherited, "child\n", 6)); /* the position is shared */
-            if (i == 2)
-                execlp("sh", "sh", "-c", "echo executed >> inherited", (char *)NULL);
-            _exit(0);
-        }
-        MUST(waitpid(child, NULL, 0));
-    }
-    int pair[2];
-    char payload = 'x';
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control;
-    memset(&control, 0, sizeof control);
-    struct iovec part = {&payload, 1};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
-    if (MUST(fork()) == 0) {
-        MUST(recvmsg(pair[0], &message, 0));
-        MUST(pwrite(*(int *)(void *)CMSG_DATA(&control.head), "passed", 6, 100));
-        _exit(0);
-    }
-    control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-    *(int *)(void *)CMSG_DATA(&control.head) = make("passed", 0);
-    MUST(sendmsg(pair[1], &message, 0));
-    MUST(wait(NULL));
-    MUST(write(1, "done\n", 5));
-}
-
-static void unmodelled(void)
-{
-    unsigned char parameters[120] = {0};
-    syscall(SYS_io_uring_setup, 4, parameters);
-    close(make("a", 0));
-}
-
-static void daemon_stays(void)
-{
-    char *at = mapping("d", 4096);
-    int ready[2];
-    MUST(pipe(ready));
-    if (MUST(fork()) == 0) {
-        setsid();
-        strcpy(at, "by the daemon");
-        MUST(write(ready[1], "", 1));
-        for (;;)
-            pause();
-    }
-    char byte;
-    MUST(read(ready[0], &byte, 1));
-}
-
-static void killed(void)
-{
-    MUST(write(make("a", 0), "a", 1));
-    raise(SIGKILL);
-}
-
-static void outward(void)
-{
-    /* `out` is a link to a folder outside */
-    MUST(write(make("out/f", 0), "outside", 7));
-    MUST(rename("out/f", "in"));
-    MUST(rename("out/tree", "tree"));
-    MUST(write(make("tree/d/f", O_APPEND), "more", 4));
-    MUST(rename("in", "out/back"));
-    MUST(unlink("out/back"));
-}
-
-int main(int count, char **words)
-{
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } parts[] = {{"names", names},   {"unnamed", unnamed}, {"again", again},           {"writes", writes},
-                 {"allocations", allocations}, {"copies", copies}, {"maps", maps}, {"threads", threads},
-                 {"forks", forks},   {"unmodelled", unmodelled}, {"daemon", daemon_stays}, {"killed", killed},
-                 {"outward", outward}};
-    MUST(count == 3 ? 0 : -1);
-    MUST(chdir(words[1]));
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (strcmp(parts[i].name, words[2]) == 0) {
-            parts[i].run();
-            return 0;
-        }
-    }
-    return 3;
+    static const struct scene scenes[] = {{"writes", writes}, {"synced-writes", synced_writes}, {"syncs", syncs},
+        {"sizes", sizes}, {"names", names}, {"reads", reads}, {"renames", renames}, {"vectored", vectored}, {"counts", counts}, {NULL, NULL}};
+    return play(scenes, argc, argv);
 }
