@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crashcheck.analyzer.trace.calls import Allocate, allocations
 from crashcheck.analyzer.trace.reader import Trace, WatchedFile
 from crashcheck.runtime.sparse import extents
 from crashcheck.runtime.trace_format import Kind, Recorder
@@ -71,6 +72,9 @@ def causes(trace: Trace, completeness: Completeness, notes: Sequence[tuple[str, 
     for index in np.flatnonzero(trace.events["kind"] == Kind.UNMODELLED).tolist():
         number = int(trace.events["file"][index])
         called.setdefault(number, set()).add(trace.data(index).decode("utf-8", "replace"))
+    for allocate in allocations(trace):
+        if allocate.mode & (Allocate.COLLAPSE_RANGE | Allocate.INSERT_RANGE):
+            called.setdefault(allocate.inode, set()).add("fallocate that collapses or inserts a range")
     of_path = {file.path: called.get(number, set()) | called.get(0, set()) for number, file in trace.files.items()}
     deleted = {path.removesuffix(" (deleted)") for reason, path in notes if reason == "deleted"}
     out = []
@@ -209,18 +213,6 @@ class FileReplay:
             within, end = max(low - start, 0), min(high - start, _BLOCK)
             if within < end:
                 self._block(number)[within:end] = bytes(end - within)
-
-    def move(self, source: int, target: int) -> None:
-        """Move all that is at `source` and behind it to `target`; the size follows in an event of its own."""
-        end = self.size
-        parts = []
-        for number in self._with_data(source, end):
-            low = max(number * _BLOCK, source)
-            block = bytes(self.blocks.get(number) or self.original(number))
-            parts.append((low, block[low - number * _BLOCK : min(end - number * _BLOCK, _BLOCK)]))
-        self.zero(min(source, target), end)
-        for low, data in parts:
-            self.write(low - source + target, data)
 
     def _with_data(self, low: int, high: int) -> list[int]:
         """The blocks of a range that may hold other bytes than zeros."""

@@ -51,12 +51,9 @@ def replay(trace: Trace, first: Path) -> tuple[dict[str, int], dict[int, FileRep
 
 
 def _allocate(content: FileReplay, offset: int, size: int, mode: int) -> None:
+    """COLLAPSE_RANGE and INSERT_RANGE are left out, as in crash images: what they move is not accounted for."""
     if mode & (Allocate.PUNCH_HOLE | Allocate.ZERO_RANGE):
         content.zero(offset, min(offset + size, content.size))
-    elif mode & Allocate.COLLAPSE_RANGE:
-        content.move(offset + size, offset)
-    elif mode & Allocate.INSERT_RANGE:
-        content.move(offset, offset + size)
 
 
 def check(trace: Trace, first: Path, final: Path) -> Completeness:
