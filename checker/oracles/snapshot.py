@@ -237,4 +237,4 @@ def _passed() -> Verdict:
 
 def _failed(asked: str, text: str, paths: frozenset[str]) -> Verdict:
     signs = frozenset({asked, *(f"{asked} of {path}" for path in paths)})
-    return Verdict(Outcome.FAIL, 1, None, f"{asked}: {text}\n", False, 0.0, signs)
+    return Verdict(Outcome.FAIL, None, None, f"{asked}: {text}\n", False, 0.0, signs)

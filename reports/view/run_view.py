@@ -271,14 +271,16 @@ def _trace(result: RunResult) -> tuple[FactView, ...]:
     changed = trace.explained_bytes + trace.unexplained_bytes
     share = percent(trace.explained_bytes, changed) if changed else "nothing changed"
     note = f"{human(trace.explained_bytes)} of {human(changed)} changed bytes"
+    if family_of(result.model).names:
+        kinds = f"{human(trace.stores)} writes, {human(trace.syncs)} syncs"
+    else:
+        kinds = (
+            f"{human(trace.stores)} stores, {human(trace.flushes)} flushes, "
+            f"{human(trace.fences)} fences, {human(trace.syncs)} syncs"
+        )
     return (
         FactView("accounted for", share, note, "warn" if trace.unexplained_bytes else ""),
-        FactView(
-            "events",
-            human(trace.events),
-            f"{human(trace.stores)} stores, {human(trace.flushes)} flushes, "
-            f"{human(trace.fences)} fences, {human(trace.syncs)} syncs",
-        ),
+        FactView("events", human(trace.events), kinds),
         FactView("operations", human(trace.operations), "marked by the workload"),
         FactView("threads", human(trace.threads), f"in {sentences.plural(trace.processes, 'process', 'processes')}"),
         FactView("files", human(len(trace.files)), ", ".join(sentences.names(trace.files, 6, 80))),

@@ -122,6 +122,8 @@ def outcome(verdict: Verdict) -> str:
         return "the check hit a limit (memory, file size or output)"
     if verdict.outcome is Outcome.FAIL and verdict.exit_code == 0:
         return "the output differs from that of a run without a crash"
+    if verdict.outcome is Outcome.FAIL and verdict.exit_code is None:
+        return "the files are in no state that the run allows"
     if verdict.exit_code is not None:
         return f"the check exited with status {verdict.exit_code}"
     return f"the check ended as {verdict.outcome.value}"

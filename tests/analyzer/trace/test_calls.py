@@ -141,6 +141,7 @@ def test_a_dump_shows_inodes_and_names(tmp_path: Path) -> None:
         "# inode 7: symlink s<0a> (does not exist at first)",
     ]
     assert [line.split(" T1 ")[1] for line in lines if " T1 " in line and " inode " not in line] == [
+        "thread 1 starts in process 100",
         "name-create inode-6: new in inode-2",
         "name-rename inode-6: new in inode-2 to f in inode-2 over inode-3",
         "name-symlink inode-7: s<0a> in inode-1 -> x",
