@@ -86,8 +86,9 @@ def _close(
         if has_loose:
             word = (int(file[id_]), int(offset[id_]) // WORD_BYTES)
             value = min(value, words.get(word, NEVER))
-            words[word] = min(value, words.get(word, NEVER))
         if int(mode[id_]) == IN_ORDER:
             value = min(value, earliest)
+        if has_loose:
+            words[word] = value
         durable_from[id_] = value
         pending_min = min(pending_min, value)

@@ -86,6 +86,16 @@ def fenced_nt_store_takes_what_it_overwrote_along(t: TraceBuilder) -> None:
     t.end(1)
 
 
+@litmus("eadr", "eadr", (Y, X, X + 1, Z), {(0, 0, 0, 0), (0, 1, 1, 0), (0, 2, 1, 0), (1, 2, 1, 0), (1, 2, 1, 1)})
+def what_was_visible_before_a_fenced_nt_store_takes_what_it_overwrote_along(t: TraceBuilder) -> None:
+    with t.thread(2):
+        t.nt_store("a", X, 8, 0x0101)
+    t.store("a", X, 1, 2)
+    t.nt_store("a", Y, 8, 1)
+    t.sfence()
+    one(t, Z)
+
+
 @litmus("eadr", "eadr", ("acked", "size"), {(0, 3 * 4096), (0, 4096), (1, 4096)})
 def size_change_before_a_promise(t: TraceBuilder) -> None:
     t.truncate("a", 4096)
