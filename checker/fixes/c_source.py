@@ -66,6 +66,13 @@ class Source:
         stop = self.starts[number] - 1 if number < len(self.starts) else len(self.text)
         return self.text[self.starts[number - 1] : stop]
 
+    def code_line(self, number: int) -> str:
+        """A line without comments, literals and directives; "" if the file has no such line."""
+        if not 1 <= number <= len(self.starts):
+            return ""
+        start = self.starts[number - 1]
+        return self.code[start : start + len(self.line(number))]
+
     def indent(self, number: int) -> str:
         line = self.line(number)
         return line[: len(line) - len(line.lstrip())]

@@ -27,6 +27,7 @@ class Proposed:
     kind: str
     message: str
     fix: Fix | None
+    likenesses: tuple[str, ...] = ()  # also ids of findings that are one bug with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Proposals:
 
 def of(result: RunResult, folder: Path) -> Proposals:
     """What a run in `folder` proposed just now."""
-    findings = tuple(Proposed(one.id, one.kind.value, one.message, one.fix) for one in result.findings)
+    findings = tuple(Proposed(one.id, one.kind.value, one.message, one.fix, one.likenesses) for one in result.findings)
     files = {edit.file for one in findings if one.fix is not None for edit in one.fix.edits}
     return Proposals(findings, {file: _hash(folder / file) for file in sorted(files)})
 
@@ -65,7 +66,14 @@ def _proposed(row: dict[str, object]) -> Proposed:
     fix = row["fix"]
     if isinstance(fix, dict):
         fix = Fix(**{**fix, "edits": tuple(Edit(**edit) for edit in fix["edits"])})
-    return Proposed(str(row["id"]), str(row["kind"]), str(row["message"]), fix if isinstance(fix, Fix) else None)
+    likenesses = row.get("likenesses")
+    return Proposed(
+        str(row["id"]),
+        str(row["kind"]),
+        str(row["message"]),
+        fix if isinstance(fix, Fix) else None,
+        tuple(map(str, likenesses)) if isinstance(likenesses, list) else (),
+    )
 
 
 def chosen(proposals: Proposals, id_: str | None) -> tuple[Proposed, ...]:
@@ -131,10 +139,10 @@ def write(changed: dict[str, tuple[str, str]], folder: Path) -> None:
             Path(new_name).unlink(missing_ok=True)
 
 
-def left(ids: Sequence[str], result: RunResult) -> tuple[str, ...]:
-    """Those of the findings that a new run still has."""
+def left(known: Sequence[Proposed], result: RunResult) -> tuple[str, ...]:
+    """Ids of those findings that a new run still has, or a part of."""
     now = {one.id for one in (*result.findings, *result.uncertain)}
-    return tuple(id_ for id_ in ids if id_ in now)
+    return tuple(one.id for one in known if not now.isdisjoint((one.id, *one.likenesses)))
 
 
 def _hash(path: Path) -> str:

@@ -82,12 +82,18 @@ def run(
             result = changed.mark(result)
         policy = rules_of(config, recorded.facts, result)
         result = judge(result, policy.suppressions, baseline)
-        notes = [*result.warnings, *policy.warnings]
-        try:
-            proposals.save(proposals.of(result, config.folder), run_folder.path)
-        except OSError as error:
-            notes.append(f"the suggested fixes were not kept for `crashcheck fix`: {error.strerror}")
-        return Ran(replace(result, warnings=tuple(notes), phases=timed.phases()), run_folder.path)
+        result = replace(result, warnings=(*result.warnings, *policy.warnings), phases=timed.phases())
+        return keep_fixes(Ran(result, run_folder.path), config.folder)
+
+
+def keep_fixes(ran: Ran, project: Path) -> Ran:
+    """Keep the suggested fixes for `crashcheck fix`; where that is not possible, a warning of the result names why."""
+    try:
+        proposals.save(proposals.of(ran.result, project), ran.folder)
+    except OSError as error:
+        note = f"the suggested fixes were not kept for `crashcheck fix`: {error.strerror}"
+        return replace(ran, result=replace(ran.result, warnings=(*ran.result.warnings, note)))
+    return ran
 
 
 class _Timed:

@@ -36,6 +36,11 @@ class Project:
         self.git("add", "-A")
         self.git("commit", "-q", "--allow-empty", "-m", "A version")
 
+    def fix(self, *options: str) -> tuple[int, str]:
+        """The exit code of `crashcheck fix`, and what it prints."""
+        done = run_crashcheck("fix", *options, cwd=self.folder, env=self.environment)
+        return done.returncode, done.stdout + done.stderr
+
     def run(self, *options: str) -> tuple[int, dict[str, Any]]:
         """The exit code of a run against the first commit, and its JSON report."""
         words = ["run", "--base", "main~1", "--format", "json=out.json", *options]
@@ -59,6 +64,17 @@ def test_a_bug_that_the_change_brought_is_introduced_and_fails(project: Project)
     code, report = project.run()
     assert (code, compared(report)) == (1, ["introduced"])
     assert report["run"]["base"]["note"] == ""
+
+
+def test_crashcheck_fix_puts_back_what_the_change_deleted(project: Project) -> None:
+    project.write(PERSISTED)
+    base = (project.folder / "ledger.c").read_text(encoding="utf-8")
+    project.write("")
+    project.run()
+    code, printed = project.fix()
+    assert (code, f"put back `{PERSISTED}` in put at ledger.c:17" in printed) == (0, True), printed
+    assert project.fix("--apply") == (0, printed[: printed.index("\n---")] + "edited ledger.c\n")
+    assert (project.folder / "ledger.c").read_text(encoding="utf-8").split() == base.split()
 
 
 def test_a_bug_that_the_base_has_is_listed_and_fails_nothing_also_under_another_function_name(project: Project) -> None:

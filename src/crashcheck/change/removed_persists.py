@@ -3,10 +3,14 @@
 The base's recording shows what a deleted line did. The crash state of a finding that the base does not have, and that
 the base would have without this line alone, is explained by it. So it is the recording that decides, not a likeness
 of findings. Findings that the same deletions explain are one bug: putting those lines back fixes all of them.
+
+What is put back is what the base had there: whole statements where nothing around them was deleted too, else all of
+the neighbouring deleted lines. A call without the `if` that guarded it would be another program.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +20,7 @@ from crashcheck.analyzer.persistence import build
 from crashcheck.change.diff import Diff, Removal
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.findings.counterpart import Parted, states_that_part
+from crashcheck.checker.fixes.c_source import NotEditable, Source
 from crashcheck.checker.fixes.unit_compiles import UnitCompiles
 from crashcheck.checker.mutation.mutants import persist_rows, without_some
 from crashcheck.checker.results import RESTORE, Edit, Finding, Fix
@@ -27,6 +32,8 @@ from crashcheck.source import SourceTree, repository_of, source_lines, spoken
 
 MOST_REMOVALS = 32  # that are tried, in the order of the source; each takes one persistence graph
 _ALSO_SHOWN = 5
+# What decides whether the statements beside it run.
+_STRUCTURE = re.compile(r"[{}]|\b(?:if|else|for|while|do|switch|case|default|return|goto|break|continue)\b|:\s*$")
 
 Place = tuple[str, int]  # the repository's name of a file, and a line
 
@@ -40,6 +47,7 @@ class Removed:
     lines: Mapping[int, str]  # those that persisted, by their number in the base
     line: int  # of the new side, before which they were
     moved: bool  # the change adds the same text elsewhere in the file
+    put_back: tuple[str, ...]  # the lines that restore what was there; () if that is not known
     base: Subject
 
     @property
@@ -75,7 +83,7 @@ def removed_persists(base: tuple[Config, RecordedRun], now: tuple[Config, Record
     chain = call_chains(subject.trace, run.facts, SourceTree(config.folder).relative)
     rows = persist_rows(subject.trace)
     calls, call_of = np.unique(subject.trace.calls(rows), return_inverse=True)
-    found: dict[tuple[str, int], tuple[Removal, str, set[int], set[int]]] = {}
+    found: dict[tuple[str, int], tuple[Removal, str, dict[int, int], set[int]]] = {}
     for call in range(len(calls)):
         same = rows[call_of == call]
         for place in chain(int(same[0])):
@@ -86,8 +94,8 @@ def removed_persists(base: tuple[Config, RecordedRun], now: tuple[Config, Record
             if any((path, line) in persisting for line in removal.instead):
                 continue  # it was replaced
             key = (path, min(removal.old))
-            _, _, lines, gone = found.setdefault(key, (removal, place.function, set(), set()))
-            lines.add(place.line)
+            _, _, lines, gone = found.setdefault(key, (removal, place.function, {}, set()))
+            lines.setdefault(place.line, place.column)
             gone |= set(same.tolist())
     tree = SourceTree(now[0].folder)
     out = []
@@ -96,10 +104,40 @@ def removed_persists(base: tuple[Config, RecordedRun], now: tuple[Config, Record
         file = here.root / path
         added = {source_lines(file)[line - 1].strip() for line in _within(change.files[path].added, file)}
         moved = all(text.strip() in added for text in texts.values())
-        out.append(
-            Removed(tree.relative(file), function, texts, removal.before, moved, _without(subject, sorted(gone))),
-        )
+        before = source_lines(there.root / change.files[path].before)
+        put_back = lines_put_back(Source("\n".join(before)), removal, lines)
+        without = _without(subject, sorted(gone))
+        out.append(Removed(tree.relative(file), function, texts, removal.before, moved, put_back, without))
     return out
+
+
+def lines_put_back(base: Source, removal: Removal, persisting: Mapping[int, int]) -> tuple[str, ...]:
+    """The deleted lines that restore what persisted; () where only a part of the base's code could be put back.
+
+    `persisting`: lines of the base, each with the column of what persisted.
+    """
+    try:
+        wanted = {line for first, column in persisting.items() for line in _lines_of_statement(base, first, column)}
+    except NotEditable:
+        wanted = set()
+    apart = not any(
+        _STRUCTURE.search(base.code_line(line)) or text.lstrip().startswith("#")
+        for line, text in removal.old.items()
+        if line not in wanted
+    )
+    if apart and wanted and wanted <= removal.old.keys():
+        return tuple(removal.old[line] for line in sorted(wanted))
+    return () if removal.instead else tuple(removal.old[line] for line in sorted(removal.old))
+
+
+def _lines_of_statement(base: Source, line: int, column: int) -> range:
+    """The lines of a statement that has its lines to itself. Raises NotEditable."""
+    statement = base.statement(line, column)
+    first, last = base.line_of(statement.start), base.line_of(statement.end - 1)
+    start, end = base.starts[first - 1], base.starts[last - 1] + len(base.line(last))
+    if base.code[start : statement.start].strip() or base.code[statement.end : end].strip():
+        raise NotEditable("other code is on its lines")
+    return range(first, last + 1)
 
 
 def _within(lines: Iterable[int], file: object) -> list[int]:
@@ -149,9 +187,12 @@ def one_bug(findings: Sequence[Finding], removed: Sequence[Removed], compiles: U
 
 
 def _restored(removed: Sequence[Removed], states: int, compiles: UnitCompiles) -> Fix:
-    edits = tuple(_edit(one, compiles) for one in removed)
+    edits = tuple(_edit(one, compiles) for one in removed if one.put_back)
     where = " and ".join(f"`{one.text}` in {one.function} at {one.where}" for one in removed)
-    why_not = compiles.why_not(edits)
+    if len(edits) == len(removed):
+        why_not = compiles.why_not(edits)
+    else:
+        why_not = "other code that was deleted with it belongs to it, and something is in its place"
     failing = "the failing state" if states == 1 else f"any of the {states:,} failing states"
     return Fix(
         RESTORE,
@@ -164,6 +205,6 @@ def _restored(removed: Sequence[Removed], states: int, compiles: UnitCompiles) -
 
 
 def _edit(one: Removed, compiles: UnitCompiles) -> Edit:
-    text = "\n".join(one.lines.values())
+    text = "\n".join(one.put_back)
     most = len(source_lines(str(compiles.folder / one.file)))
     return Edit(one.file, min(one.line, max(most, 1)), one.line <= most, text)

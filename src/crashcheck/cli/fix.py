@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from crashcheck.cli.options import add_config, add_jobs, jobs_of
@@ -58,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
         sys.stdout.write(f"\n{diff(changed)}")
     if not args.verify:
         return EXIT_CLEAN if len(fixed) == len(wanted) else EXIT_FINDINGS
-    return _verify(config, jobs, [one.id for one in wanted])
+    return _verify(config, jobs, wanted)
 
 
 def _lines(one: Proposed) -> list[str]:
@@ -73,7 +74,7 @@ def _lines(one: Proposed) -> list[str]:
     return out
 
 
-def _verify(config: Config, jobs: int, ids: list[str]) -> int:
+def _verify(config: Config, jobs: int, wanted: Sequence[Proposed]) -> int:
     """Run crashcheck on the edited source."""
     from crashcheck import pipeline
     from crashcheck.checker import policy
@@ -82,14 +83,15 @@ def _verify(config: Config, jobs: int, ids: list[str]) -> int:
     from crashcheck.reports.view.text import line
 
     ran = pipeline.run(config, jobs=jobs)
-    remaining = proposals.left(ids, ran.result)
+    remaining = proposals.left(wanted, ran.result)
+    known = {name for one in wanted for name in (one.id, *one.likenesses)}
     print(f"after the edit: {sentences.headline(ran.result)}")
     print(
-        f"{len(ids) - len(remaining)} of {len(ids)} fixed"
+        f"{len(wanted) - len(remaining)} of {len(wanted)} fixed"
         + (f"; still found: {', '.join(remaining)}" if remaining else "")
     )
     for other in ran.result.findings:
-        if other.id not in ids:
+        if other.id not in known:
             print(f"also found: {other.id}  {other.kind.value}: {line(other.message)}")
     if ran.result.findings:
         return EXIT_FINDINGS

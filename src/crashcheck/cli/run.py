@@ -189,7 +189,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
                 baseline=baseline_path,
                 on_phase=lambda phase: live.update(phase, None),
             )
-            ran = replace(ran, result=compared)
+            ran = pipeline.keep_fixes(replace(ran, result=compared), config.folder)  # some put a deleted line back
     updating = baseline_path is not None and baseline is not None and args.update_baseline
     result = replace(policy.accepted(ran.result) if updating else ran.result, name=args.name)
     write_reports(result, config.folder, wanted or [("terminal", None)], change, ran.folder / OPENED)
