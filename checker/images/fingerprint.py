@@ -28,6 +28,7 @@ from crashcheck.runtime.trace_format import INLINE_BYTES, Kind
 Words = NDArray[np.uint64]
 _MASK = (1 << 64) - 1
 _KEYS = ((0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F), (0xD6E8FEB86659FD93, 0xA0761D6478BD642F))
+_FILE = 0xFF51AFD7ED558CCD  # odd: files are apart in all 64 bits
 _BATCH = 1 << 18  # words hashed at once
 _PAGE_BYTES = 4096
 _PAGE_WORDS = _PAGE_BYTES // WORD_BYTES
@@ -43,7 +44,7 @@ def _mix(x: Words) -> Words:
 def term(lane: int, file: Words, word: Words, value: Words) -> Words:
     """One lane of the keyed hash of a word's place and value (rounds of splitmix64)."""
     key, other = _KEYS[lane]
-    place = _mix((file << np.uint64(48)) + word + np.uint64(key))
+    place = _mix(file * np.uint64(_FILE) + word + np.uint64(key))
     return _mix(place + _mix((value ^ np.uint64(other)) + place * np.uint64(key | 1)))
 
 
@@ -396,11 +397,10 @@ def _entries(graph: PersistenceGraph, first: FirstImage) -> _Entries:
         rows = slice(low, low + _BATCH)
         data[rows], mask[rows] = _words_of(graph, piece[rows], word[rows])
     file = graph.file[piece]
-    order = np.argsort((file << 48) + word, kind="stable")
-    key = ((file << 48) + word)[order]
+    order = np.lexsort((word, file))  # stable
     at = np.arange(len(order))
     opens = np.ones(len(order), dtype=np.bool_)
-    opens[1:] = key[1:] != key[:-1]
+    opens[1:] = (np.diff(word[order]) != 0) | (np.diff(file[order]) != 0)
     group = np.maximum.accumulate(np.where(opens, at, 0))  # row of the word's first update
     original = _first_words(first, file[order], word[order], opens)[group]
     value = _fold(data[order], mask[order], group, original)
