@@ -6,9 +6,11 @@ is consistent if its bytes can be rearranged into one of them: for each byte val
 without data is never one, unless there was none to begin with. What is missing to the nearest snapshot is its distance.
 
 *Durability* is asked after an acknowledgement alone: no file may hold a version that is older than the
-acknowledgement, and one that was not updated since must hold exactly its version at that moment. A file that had been
-removed by then may come back: whether that does harm, as sqlite's rollback journal does and its log does not, needs a
-check of the program.
+acknowledgement, and one that was not updated since must hold its version at that moment. Lost are only bytes that were
+there and are not: what was removed, cut off or overwritten with zeros by then may come back, and a file that had
+been acknowledged under an earlier name may have that again. Whether such remains do harm, as sqlite's rollback journal
+does and its log does not, needs a check of the program. So do files that are written in place and never synced by a
+program that syncs others: logs and locks, or a sync that was forgotten. `notes` names them.
 
 Only files that the run changes count.
 """
@@ -16,7 +18,7 @@ Only files that the run changes count.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,7 +27,8 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
-from crashcheck.analyzer.trace.calls import Names, name_events
+from crashcheck.analyzer.persistence.sync_intervals import find_syncs
+from crashcheck.analyzer.trace.calls import Exchange, Link, Names, Rename, name_events
 from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.worker_pool import FINAL
 from crashcheck.checker.images.folder_content import FolderContent, Paths
@@ -48,6 +51,7 @@ class _History:
 
     events: list[int]
     keys: list[bytes]
+    inodes: list[int]  # REMOVED where it is not there
 
 
 class SnapshotOracle:
@@ -74,15 +78,38 @@ class SnapshotOracle:
             for inode in self._changed
             if many[inode] > _MOST_CUT and self._content.is_file(inode) and self._content.ever_cut(inode)
         )
+        self._never_synced = self._written_in_place() if self._some_synced() else frozenset()
         self._history = dict(self._histories())
+        self._lacking: dict[tuple[bytes, bytes], bool] = {}
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was not judged."""
-        if not self._skipped:
-            return ()
-        paths = sorted(self._graph.names.path(inode, len(self._graph.trace.events)) for inode in self._skipped)
-        return (f"durability of files that are cut and written very often was not judged: {_listed(paths)}",)
+        unsynced = self._never_synced if len(self._told) else frozenset()
+        return tuple(
+            f"durability was not judged of {why}: {_listed(self._paths_of(inodes))}"
+            for why, inodes in (
+                ("files that are cut and written very often", self._skipped),
+                ("files that are never synced, because the program syncs others", unsynced - self._skipped),
+            )
+            if inodes
+        )
+
+    def _paths_of(self, inodes: Iterable[int]) -> list[str]:
+        return sorted(self._graph.names.path(inode, len(self._graph.trace.events)) for inode in inodes)
+
+    def _some_synced(self) -> bool:
+        return any(self._content.is_file(sync.file) for sync in find_syncs(self._graph.trace))
+
+    def _written_in_place(self) -> frozenset[int]:
+        """Changed files that no sync covers and no call renames or links."""
+        trace = self._graph.trace
+        synced = {sync.file for sync in find_syncs(trace)}
+        if 0 in synced:
+            return frozenset()
+        named = {call.inode for call in name_events(trace) if isinstance(call, Rename | Link | Exchange)}
+        named |= {call.other for call in name_events(trace) if isinstance(call, Exchange)}
+        return frozenset(i for i in self._changed - synced - named if self._content.is_file(i))
 
     def stages(self, point: int) -> tuple[bytes, ...]:
         """None: nothing is run."""
@@ -158,21 +185,23 @@ class SnapshotOracle:
 
     def _histories(self) -> Iterator[tuple[str, _History]]:
         """Of each path that the run changes, its versions."""
-        content, graph = self._content, self._graph
+        graph = self._graph
         names = Names.first(graph.trace)
         calls = {call.event: call for call in name_events(graph.trace)}
         histories: dict[str, _History] = {}
 
-        def note(path: str, event: int, key: bytes) -> None:
-            history = histories.setdefault(path, _History([-1], [b""]))
+        def note(path: str, event: int, inode: int) -> None:
+            history = histories.setdefault(path, _History([-1], [b""], [REMOVED]))
+            key = self._key_issued(inode, event + 1) if inode != REMOVED else b""
             if history.keys[-1] != key:
                 history.events.append(event)
                 history.keys.append(key)
+                history.inodes.append(inode)
 
         paths = names.paths()
         for path, inode in paths.items():
             if self._versioned(inode):
-                histories[path] = _History([-1], [content.key_issued(inode, 0)])
+                histories[path] = _History([-1], [self._key_issued(inode, 0)], [inode])
         rows = np.unique(graph.event[np.isin(graph.kind, np.array([DATA, SIZE, NAME], dtype=np.uint8))]).tolist()
         holders = _holders(paths)
         for event in rows:
@@ -181,22 +210,29 @@ class SnapshotOracle:
                 names.apply(call)
                 now = names.paths()
                 for path in paths.keys() - now.keys():
-                    note(path, event, b"")
+                    note(path, event, REMOVED)
                 for path, inode in now.items():
                     if paths.get(path) != inode and self._versioned(inode):
-                        note(path, event, content.key_issued(inode, event + 1))
+                        note(path, event, inode)
                 paths, holders = now, _holders(now)
             for path in holders.get(int(graph.trace.events["file"][event]), ()):
                 inode = paths[path]
                 if self._versioned(inode):
-                    note(path, event, content.key_issued(inode, event + 1))
+                    note(path, event, inode)
         yield from ((path, history) for path, history in histories.items() if len(history.events) > 1)
 
     def _versioned(self, inode: int) -> bool:
         return self._content.is_file(inode) and inode not in self._skipped
 
+    def _key_issued(self, inode: int, event: int) -> bytes:
+        return self._of_whom(inode) + self._content.key_issued(inode, event)
+
+    def _of_whom(self, inode: int) -> bytes:
+        """Keys are equal for equal contents of files that began with the same content alone."""
+        return b"%d " % (inode if self._graph.trace.inodes[inode].existed else 0)
+
     def _undone(self, state: CrashState, paths: Paths) -> list[str]:
-        """Paths that are older than the last acknowledgement before the crash."""
+        """Paths that lack what they held at the last acknowledgement before the crash."""
         crash = int(self._space.points.event[state.point])
         told = bisect_left(self._told, crash)
         if not told:
@@ -207,16 +243,58 @@ class SnapshotOracle:
             inode = paths.get(path, REMOVED)
             if inode != REMOVED and not self._versioned(inode):
                 continue
-            key = self._content.key(state, inode) if inode != REMOVED else b""
+            key = self._of_whom(inode) + self._content.key(state, inode) if inode != REMOVED else b""
             promised = bisect_right(history.events, moment) - 1
             last = bisect_left(history.events, crash)
-            if not history.keys[promised]:
-                continue  # removed: a check of the program decides whether what comes back does harm
+            if history.inodes[promised] == REMOVED or history.inodes[promised] in self._never_synced:
+                continue
             if key in history.keys[promised:last]:
                 continue
-            if last == promised + 1 or key in history.keys[:promised]:
+            older = last == promised + 1 or key in history.keys[:promised]
+            if (
+                older
+                and self._lacks(state, inode, key, history, promised)
+                and not self._moved(state, paths, path, moment)
+            ):
                 out.append(path)
         return sorted(out)
+
+    def _lacks(self, state: CrashState, inode: int, key: bytes, history: _History, which: int) -> bool:
+        """Whether a file in a state lacks bytes of a version of a path."""
+        pair = key, history.keys[which]
+        known = self._lacking.get(pair)
+        if known is None:
+            if len(self._lacking) >= _REMEMBERED:
+                self._lacking.clear()
+            wanted = self._content.bytes_issued(history.events[which] + 1, history.inodes[which])
+            held = self._content.bytes_of(state, inode) if inode != REMOVED else b""
+            known = self._lacking[pair] = lacks(held, wanted)
+        return known
+
+    def _moved(self, state: CrashState, paths: Paths, path: str, moment: int) -> bool:
+        """Whether a path's content had been acknowledged, or was there at first, under a name that has it again."""
+        history = self._history[path]
+        promised = bisect_right(history.events, moment) - 1
+        inode, key = history.inodes[promised], history.keys[promised]
+        for name, other in paths.items():
+            if other != inode or name == path or name not in self._history:
+                continue
+            earlier = self._history[name]
+            for which in np.flatnonzero([known == key for known in earlier.keys]).tolist():
+                begun = earlier.events[which]
+                ended = earlier.events[which + 1] if which + 1 < len(earlier.events) else moment
+                shown = bisect_left(self._told, ended) > bisect_left(self._told, begun)
+                own = self._of_whom(inode) + self._content.key(state, inode)
+                if (which == 0 or shown) and not self._lacks(state, inode, own, earlier, which):
+                    return True
+        return False
+
+
+def lacks(held: bytes, wanted: bytes) -> bool:
+    """Whether a byte of `wanted` is not at its place in `held`. Zeros are no data: a cleared range lacks nothing."""
+    here, there = np.frombuffer(held, dtype=np.uint8), np.frombuffer(wanted, dtype=np.uint8)
+    both = min(len(here), len(there))
+    return bool(there[both:].any() or ((here[:both] != there[:both]) & (there[:both] != 0)).any())
 
 
 def _holders(paths: Mapping[str, int]) -> dict[int, list[str]]:

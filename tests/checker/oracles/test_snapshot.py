@@ -152,6 +152,111 @@ def test_a_removed_file_that_comes_back_is_left_to_a_check_of_the_program(model:
     assert asked(tmp_path, rollback_journal, {"f": OLD}, model) == set()
 
 
+LOGGED = bytes(range(1, 200))
+
+
+def log_cut(t: CallsBuilder) -> None:
+    """A log whose content is in the database now."""
+    t.write("f", 0, NEW)
+    t.fsync("f")
+    t.truncate("log", 0)
+    done(t)
+
+
+def log_cleared(t: CallsBuilder) -> None:
+    t.write("f", 0, NEW)
+    t.fsync("f")
+    t.write("log", 0, bytes(len(LOGGED)))
+    done(t)
+
+
+def log_removed(t: CallsBuilder) -> None:
+    t.write("f", 0, NEW)
+    t.fsync("f")
+    t.remove("log")
+    done(t)
+
+
+def log_recycled(t: CallsBuilder) -> None:
+    t.write("f", 0, NEW)
+    t.fsync("f")
+    t.move("log", "log2")
+    done(t)
+
+
+def log_recycled_and_used(t: CallsBuilder) -> None:
+    t.move("log", "log2")
+    t.write("log2", 0, LOGGED[::-1])
+    t.fdatasync("log2")
+    done(t)
+
+
+def notes_written(t: CallsBuilder) -> None:
+    """A file for people, beside one that is synced."""
+    t.open("LOG")
+    t.write("LOG", 0, b"opened")
+    t.write("f", 0, NEW)
+    t.fsync("f")
+    t.fsync("")
+    done(t)
+
+
+def synced_in_part(t: CallsBuilder) -> None:
+    t.write("log", 0, LOGGED[::-1])
+    t.write("f", 0, NEW)
+    t.fsync("f")
+    t.write("log", 0, LOGGED[1:])
+    done(t)
+    t.fsync("log")
+
+
+def second_sync_missing(t: CallsBuilder) -> None:
+    t.write("f", 0, NEW)
+    t.fsync("f")
+    t.write("f", 0, OLD[:100])
+    done(t)
+
+
+def never_synced(t: CallsBuilder) -> None:
+    t.write("f", 0, NEW)
+    done(t)
+
+
+@pytest.mark.parametrize("program", [log_cut, log_cleared, log_removed, notes_written])
+@pytest.mark.parametrize("model", ALL)
+def test_what_was_removed_or_cleared_loses_nothing_when_it_comes_back(
+    program: Program, model: str, tmp_path: Path
+) -> None:
+    assert asked(tmp_path, program, {"f": OLD, "log": LOGGED}, model) == set()
+
+
+@pytest.mark.parametrize(
+    ("model", "found"), [("ext4", set()), ("ext4-strict", set()), ("posix", {ATOMICITY, DURABILITY})]
+)
+def test_a_recycled_file_loses_nothing_where_it_has_one_of_its_two_names(
+    model: str, found: set[str], tmp_path: Path
+) -> None:
+    assert asked(tmp_path, log_recycled, {"f": OLD, "log": LOGGED}, model) == found
+
+
+@pytest.mark.parametrize(
+    "program", [log_recycled_and_used, synced_in_part, second_sync_missing, never_synced], ids=lambda p: p.__name__
+)
+@pytest.mark.parametrize("model", ALL)
+def test_acknowledged_bytes_that_are_at_their_place_no_more_are_lost(
+    program: Program, model: str, tmp_path: Path
+) -> None:
+    assert DURABILITY in asked(tmp_path, program, {"f": OLD, "log": LOGGED}, model)
+
+
+def test_files_that_are_never_synced_beside_others_that_are_get_a_note(tmp_path: Path) -> None:
+    run = Recorded(tmp_path, notes_written, {"f": OLD}, "ext4")
+    oracle = SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content))
+    assert oracle.notes == (
+        "durability was not judged of files that are never synced, because the program syncs others: LOG",
+    )
+
+
 @pytest.mark.parametrize("model", ALL)
 def test_a_file_that_is_made_in_an_empty_folder_has_nothing_to_lose(model: str, tmp_path: Path) -> None:
     def program(t: CallsBuilder) -> None:
