@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import combinations, islice
+from itertools import accumulate, combinations, islice, product
 from typing import Protocol
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
@@ -180,7 +180,8 @@ class Rooted:
         """How many loose pieces may have persisted."""
         return bisect_right(self._events, reach)
 
-    def _open(self, reach: int) -> list[Chain]:
+    def _open(self, reach: int) -> Sequence[Chain | Sizes]:
+        """The loose pieces that may have persisted, of each chain that has some."""
         prefixes = (dict.fromkeys(id_ for event, id_ in chain if event <= reach) for chain in self.chains)
         return [Chain(ids) for ids in prefixes if ids]
 
@@ -205,9 +206,8 @@ class Rooted:
             if d - spine > self._free(reach):
                 continue
             chains = self._open(reach)
-            room = _room(chains)
             for own in self.spine.kept(spine):
-                for others in _products(chains, 0, room, d - spine, lost=False):
+                for others in _products(chains, d - spine, lost=False):
                     yield own + others
 
     def lost(self, d: int) -> Iterator[Ids]:
@@ -220,10 +220,9 @@ class Rooted:
             if need > free:
                 continue
             chains = self._open(reach)
-            room = _room(chains)
             beyond = tuple(id_ for chain in self.chains for event, id_ in chain if event > reach)
             for own in self.spine.lost(spine):
-                for others in _products(chains, 0, room, need, lost=True):
+                for others in _products(chains, need, lost=True):
                     yield own + beyond + others
 
     def newer(self, since: int) -> Ids:
@@ -234,31 +233,41 @@ class Rooted:
         return Rooted([pair for pair in self.layers if pair[1][0] < since], [chain for chain in chains if chain])
 
 
-def _room(chains: Sequence[Chain]) -> list[int]:
-    """For each place, how many pieces the chains from there on have."""
-    room = [0] * (len(chains) + 1)
-    for at in range(len(chains) - 1, -1, -1):
-        room[at] = room[at + 1] + chains[at].size
-    return room
+def _products(chains: Sequence[Chain | Sizes], d: int, *, lost: bool) -> Iterator[Ids]:
+    """One ideal of each chain, with exactly d pieces lost (kept) in all."""
+    room = [*accumulate((chain.size for chain in reversed(chains)), initial=0)][::-1]  # of the chains from each on
 
+    def ideals(at: int, size: int) -> Iterator[Ids]:
+        return chains[at].lost(size) if lost else chains[at].kept(size)
 
-def _products(chains: Sequence[Chain], start: int, room: list[int], d: int, lost: bool) -> Iterator[Ids]:
-    """One ideal of each chain from `start` on, with exactly d pieces lost (kept) in all."""
-    if not d:
-        yield ()
-        return
-    if d == room[start]:
-        # all of it: found without a step for each chain
-        yield tuple(id_ for chain in chains[start:] for id_ in chain.ids)
-        return
-    for at in range(start, len(chains)):
-        if room[at] < d:
-            return
-        chain = chains[at]
-        for here in range(max(1, d - room[at + 1]), min(d, chain.size) + 1):
-            for own in chain.lost(here) if lost else chain.kept(here):
-                for others in _products(chains, at + 1, room, d - here, lost):
-                    yield own + others
+    def steps(start: int, need: int) -> Iterator[tuple[int, int, Ids]]:
+        """An ideal of one more chain, what is needed beside it, and from which chain on."""
+        for at in range(start, len(chains)):
+            if room[at] < need:
+                return
+            for size in range(max(1, need - room[at + 1]), min(need, chains[at].size) + 1):
+                for own in ideals(at, size):
+                    yield at + 1, need - size, own
+
+    # a stack, as there may be more chains than calls may nest
+    open_steps: list[Iterator[tuple[int, int, Ids]]] = [iter([(0, d, ())])]
+    chosen: list[Ids] = []
+    while open_steps:
+        step = next(open_steps[-1], None)
+        if step is None:
+            open_steps.pop()
+            if chosen:
+                chosen.pop()
+            continue
+        start, need, own = step
+        if need in (0, room[start]):
+            # nothing more, or everything: found without a step for each chain
+            rest = (tuple(ideals(at, chains[at].size)) for at in range(start, len(chains))) if need else ()
+            for others in product(*rest):
+                yield tuple(id_ for ids in (*chosen, own, *others) for id_ in ids)
+        else:
+            chosen.append(own)
+            open_steps.append(steps(start, need))
 
 
 class Order:

@@ -6,7 +6,7 @@ It may persist up to a block boundary (parts, see PersistenceGraph).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import IN_ORDER
@@ -14,7 +14,7 @@ from crashcheck.checker.states.ideals import Ids, Rooted, Sizes
 
 
 class Journal(Rooted):
-    """The pending pieces of a journal; `count`, `lost` and `kept` as all classes of ideals.py have them."""
+    """The pending pieces of a journal: names and sizes are the layers, sizes that writes leave the chains."""
 
     __slots__ = ("graph", "ids")
 
@@ -36,8 +36,7 @@ class Journal(Rooted):
     def parted(self) -> bool:
         return True
 
-    def _sizes(self, reach: int) -> list[Sizes]:
-        """Of each file the sizes that may have persisted."""
+    def _open(self, reach: int) -> Sequence[Sizes]:
         prefixes = (tuple(id_ for event, id_ in chain if event <= reach) for chain in self.chains)
         return [Sizes(self.graph, ids) for ids in prefixes if ids]
 
@@ -56,53 +55,5 @@ class Journal(Rooted):
             total += choices
         return total, True
 
-    def kept(self, d: int) -> Iterator[Ids]:
-        for spine in range(min(d, self.spine.size) + 1):
-            reach = self._reach(spine)
-            if d - spine > self._free(reach):
-                continue
-            chains = self._sizes(reach)
-            for own in self.spine.kept(spine):
-                for others in _products(chains, 0, _room(chains), d - spine, lost=False):
-                    yield own + others
-
-    def lost(self, d: int) -> Iterator[Ids]:
-        for spine in range(min(d, self.spine.size) + 1):
-            reach = self._reach(self.spine.size - spine)
-            free = self._free(reach)
-            need = d - spine - (len(self._events) - free)
-            if need < 0:
-                return
-            if need > free:
-                continue
-            chains = self._sizes(reach)
-            beyond = tuple(id_ for chain in self.chains for event, id_ in chain if event > reach)
-            for own in self.spine.lost(spine):
-                for others in _products(chains, 0, _room(chains), need, lost=True):
-                    yield own + beyond + others
-
     def older(self, since: int) -> Journal:
         return Journal(self.graph, tuple(id_ for id_ in self.ids if id_ < since))
-
-
-def _room(chains: Sequence[Sizes]) -> list[int]:
-    """For each place, how many pieces the chains from there on have."""
-    room = [0] * (len(chains) + 1)
-    for at in range(len(chains) - 1, -1, -1):
-        room[at] = room[at + 1] + chains[at].size
-    return room
-
-
-def _products(chains: Sequence[Sizes], start: int, room: list[int], d: int, *, lost: bool) -> Iterator[Ids]:
-    """One ideal of each chain from `start` on, with exactly d pieces lost (kept) in all."""
-    if not d:
-        yield ()
-        return
-    for at in range(start, len(chains)):
-        if room[at] < d:
-            return
-        chain = chains[at]
-        for here in range(min(d, chain.size), max(1, d - room[at + 1]) - 1, -1):
-            for own in chain.lost(here) if lost else chain.kept(here):
-                for others in _products(chains, at + 1, room, d - here, lost=lost):
-                    yield own + others

@@ -414,3 +414,10 @@ def test_added_obligations_remove_states_and_invent_none(t: TraceBuilder) -> Non
     assert graph.extra == ()
     with pytest.raises(ValueError, match="cannot be made to persist"):
         graph.with_order([(1, 0)])
+
+
+def test_more_chains_than_calls_may_nest_are_combined() -> None:
+    loose = Rooted([], [[(at, at)] for at in range(3_000)])
+    for d in (2, 1_500, 2_999):
+        assert len(next(loose.lost(d))) == d
+        assert len(next(loose.kept(d))) == d
