@@ -10,8 +10,7 @@ from bench.measure import scratch
 from bench.search import calibration
 from crashcheck import pipeline
 from crashcheck.checker.budget import Budget
-from crashcheck.checker.search.crash_states import Search
-from crashcheck.search_setup import early_states, snapshots_of, strategy_of
+from crashcheck.search_setup import early_states, search_of, strategy_of
 
 SECONDS = 60.0
 OPERATIONS = 200
@@ -29,15 +28,8 @@ def measure(repetitions: int) -> dict[str, object]:
 def _searched(bug: recall.Bug, operations: int) -> dict[str, object]:
     with scratch(512) as folder, recall.ready(bug, folder, operations) as (config, run, executor):
         budget, before = Budget(SECONDS), _cpu()
-        found = Search(
-            run.subject,
-            executor,
-            strategy_of(config, run, early=early_states(budget)),
-            budget,
-            jobs=pipeline.cores(),
-            snapshot=snapshots_of(config, run, folder / "work"),
-            explore=True,
-        ).run()
+        strategy = strategy_of(config, run, early=early_states(budget))
+        found = search_of(config, run, executor, strategy, budget, pipeline.cores(), explore=True).run()
         states = found.states
         left = states.feasible - states.executed - states.pruned - states.explored
         return {

@@ -23,7 +23,7 @@ from crashcheck.checker.strategies import Choice, Strategy
 from crashcheck.checker.strategies.plan import NOTHING, Decided, Plan, Planned
 from crashcheck.checker.subject import Subject
 from crashcheck.config import override
-from crashcheck.search_setup import snapshots_of, strategy_of
+from crashcheck.search_setup import search_of, strategy_of
 
 OUTPUT = CHECKOUT / "build" / "bench" / "differential.json"
 SHARE = 10  # of the exhaustive search's states, one in so many
@@ -76,9 +76,9 @@ def measure(bug: Bug, folder: Path, operations: int, seconds: float) -> Row:
 
         def search(name: str, states: int | None) -> tuple[Search, SearchResult, list[CrashState]]:
             seen = _Seen(strategy_of(override(config, strategy=name), run))
-            snapshot = snapshots_of(config, run, folder / "work" / f"{name}-{states}")
+            own = folder / "work" / f"{name}-{states}"
             budget, jobs = Budget(seconds, states), pipeline.cores()
-            exploring = Search(run.subject, executor, seen, budget, jobs=jobs, snapshot=snapshot)
+            exploring = search_of(config, run, executor, seen, budget, jobs, folder=own, explore=False)
             found = exploring.run()
             executor.settle()
             return exploring, found, seen.states

@@ -19,12 +19,11 @@ from bench.recall import Bug, planted, ready
 from crashcheck import pipeline
 from crashcheck.checker.budget import Budget, Left, endless
 from crashcheck.checker.exploration import points
-from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Choice
 from crashcheck.checker.strategies.plan import NOTHING, Decided, Planned
 from crashcheck.config import override
-from crashcheck.search_setup import snapshots_of, strategy_of
+from crashcheck.search_setup import search_of, strategy_of
 
 OUTPUT = CHECKOUT / "build" / "bench" / "explored.json"
 
@@ -95,15 +94,13 @@ def main() -> int:
 def measure(bug: Bug, folder: Path, args: argparse.Namespace) -> Row:
     with ready(bug, folder, args.operations) as (config, run, executor):
         config = override(config, strategy="ranked")
-        jobs, snapshot = pipeline.cores(), snapshots_of(config, run, folder / "work" / "snapshots")
-        first = Budget(args.seconds, args.states)
-        ordinary = Search(run.subject, executor, strategy_of(config, run), first, jobs=jobs, snapshot=snapshot).run()
+        jobs, first = pipeline.cores(), Budget(args.seconds, args.states)
+        ordinary = search_of(config, run, executor, strategy_of(config, run), first, jobs, explore=False).run()
         executor.settle()
         began = time.perf_counter()
         with patch.object(points, "_FEW", 0):
-            search = Search(
-                *(run.subject, executor, _Nothing(), Budget(args.seconds)), jobs=jobs, snapshot=snapshot, explore=True
-            )
+            budget, own = Budget(args.seconds), folder / "explored"
+            search = search_of(config, run, executor, _Nothing(), budget, jobs, folder=own, explore=True)
             explored = search.run()
         executor.settle()
         assert search._exploration is not None

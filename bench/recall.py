@@ -27,11 +27,11 @@ from crashcheck import mutation_campaign, pipeline
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.results import Finding
-from crashcheck.checker.search.crash_states import Search, SearchResult
+from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
 from crashcheck.recording import RecordedRun, build, record_check_reads, record_run
-from crashcheck.search_setup import early_states, executor_of, snapshots_of, strategy_of
+from crashcheck.search_setup import early_states, executor_of, search_of, strategy_of
 
 STRUCTURES = CHECKOUT / "examples" / "structures"
 OUTPUT = CHECKOUT / "build" / "bench" / "recall.json"
@@ -214,16 +214,7 @@ def _search(
 
     budget = Budget(seconds)
     plan = strategy_of(config, run, early=early_states(budget))
-    search = Search(
-        run.subject,
-        executor,
-        plan,
-        budget,
-        jobs=pipeline.cores(),
-        progress=watch,
-        snapshot=snapshots_of(config, run, work),
-        explore=config.strategy.explore,
-    )
+    search = search_of(config, run, executor, plan, budget, pipeline.cores(), folder=work, progress=watch)
     try:
         explored = search.run()
     except _Found as found:

@@ -18,8 +18,7 @@ from bench.measure import Spread, interleaved, ratio, scratch
 from crashcheck import pipeline
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.search.crash_states import Search
-from crashcheck.search_setup import early_states, snapshots_of, strategy_of
+from crashcheck.search_setup import early_states, search_of, strategy_of
 
 OPERATIONS = 2_000
 STATES = 400
@@ -62,15 +61,8 @@ def _searched(config: Any, run: Any, executor: Any, folder: Path) -> dict[str, o
 
     workers = [worker.process.pid for worker in executor.workers._workers]
     before, began = [_cpu(pid) for pid in workers], time.process_time()
-    search = Search(
-        run.subject,
-        executor,
-        strategy_of(config, run, early=early_states(budget)),
-        budget,
-        jobs=pipeline.cores(),
-        progress=watch,
-        snapshot=snapshots_of(config, run, folder / "work"),
-    )
+    strategy = strategy_of(config, run, early=early_states(budget))
+    search = search_of(config, run, executor, strategy, budget, pipeline.cores(), progress=watch, explore=False)
     executed = search.run().states.executed
     main = time.process_time() - began
     after = [_cpu(pid) for pid in workers]

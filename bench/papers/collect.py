@@ -21,7 +21,7 @@ from crashcheck.analyzer.behaviours import find_behaviours
 from crashcheck.analyzer.invariants.rules import LikelyInvariant
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.results import Verdict
-from crashcheck.checker.search.crash_states import Search, SearchResult
+from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState
@@ -29,7 +29,7 @@ from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.config import Config, override
 from crashcheck.recording import RecordedRun
-from crashcheck.search_setup import InferOnce, early_states, ranked, snapshots_of, strategy_of
+from crashcheck.search_setup import InferOnce, early_states, ranked, search_of, strategy_of
 
 # The search is varied on one bug of so many, its weights on one of so many; all bugs would take hours.
 _VARIED, _WEIGHED = 3, 9
@@ -125,17 +125,18 @@ class Bench:
         return self._search(strategy, lambda progress: None)
 
     def _search(self, strategy: Strategy, watch: Callable[[Progress], None]) -> SearchResult:
-        snapshot = snapshots_of(self.config, self.run, self.work)
-        search = Search(
-            self.run.subject,
+        budget, jobs = Budget(self.seconds), pipeline.cores()
+        return search_of(
+            self.config,
+            self.run,
             self.executor,
             strategy,
-            Budget(self.seconds),
-            jobs=pipeline.cores(),
+            budget,
+            jobs,
+            folder=self.work,
             progress=watch,
-            snapshot=snapshot,
-        )
-        return search.run()
+            explore=False,
+        ).run()
 
     def named(self, name: str) -> Strategy:
         return strategy_of(override(self.config, strategy=name), self.run, early=early_states(Budget(self.seconds)))

@@ -8,9 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from crashcheck.checker.execution.check_command import CheckSetup
-from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.results import Outcome, Verdict
@@ -28,16 +26,10 @@ class ImageJudge(Executor):
         content: Content,
         points: Sequence[CrashPoint],
         setup: CheckSetup,
-        oracle: Oracle,
-        *,
-        limits: Limits | None = None,
-        jobs: int = 1,
-        stdout_bytes: int = 0,
-        operations: int = 0,
-        acknowledged: tuple[int, int] | None = None,
+        oracle: SnapshotOracle,
     ) -> None:
-        super().__init__(content, points, setup, oracle, limits=limits)
-        assert isinstance(oracle, SnapshotOracle)
+        """Take what Executor takes; the workers that it makes are never started."""
+        super().__init__(content, points, setup, oracle)
         self._judge = oracle
         self._waiting: dict[int, CrashState] = {}
         self._next_ticket = 0

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import crashcheck
@@ -32,8 +33,8 @@ from crashcheck.search_setup import (
     early_states,
     executor_of,
     recovery_search_of,
+    search_of,
     search_recoveries,
-    snapshots_of,
     strategy_of,
     with_fixes,
 )
@@ -153,73 +154,48 @@ def search(
     """
     subject = recorded.subject
     oracle = prepare.choose_oracle(config, subject, recorded.folder)
-    so_far = _SoFar(lambda: nothing_checked(subject))
-    with executor_of(config, recorded, recorded.folder, jobs, oracle) as executor:
-        try:
-            found, warnings = _search(config, recorded, executor, oracle, jobs, depth, on_progress, changed, so_far)
-        except ReopenDifference as difference:
-            check, operations_file = config.check.command, config.workload.operations_file
-            found, warnings = stopped_by(difference, so_far.result(), subject, check, operations_file), ()
-    return found, (*oracle.notes, *warnings)
+    budget = Budget(config.budget.seconds, config.budget.states)
+    found: SearchResult | None = None
+    exploring: Search | None = None
+    warnings: tuple[str, ...] = ()
 
-
-@dataclass(slots=True)
-class _SoFar:
-    """What a search has found by now."""
-
-    result: Callable[[], SearchResult]
-
-
-def _search(
-    config: Config,
-    recorded: RecordedRun,
-    executor: Executor,
-    oracle: Oracle,
-    jobs: int,
-    depth: int,
-    on_progress: OnProgress,
-    changed: ChangedCode | None,
-    so_far: _SoFar,
-) -> tuple[SearchResult, tuple[str, ...]]:
     def on_phase(phase: str) -> None:
         on_progress(phase, None)
 
-    subject, folder = recorded.subject, recorded.folder
-    inferring = InferOnce(recorded)
-    budget = Budget(config.budget.seconds, config.budget.states)
-    strategy = strategy_of(config, recorded, changed, inferring, early_states(budget), lambda: on_phase("ranking"))
+    with executor_of(config, recorded, recorded.folder, jobs, oracle) as executor:
+        try:
+            _check_uncrashed(config, recorded, oracle, executor, on_phase)
+            inferring, early = InferOnce(recorded), early_states(budget)
+            strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
+            on_state = partial(on_progress, "checking")
+            exploring = search_of(config, recorded, executor, strategy, budget, jobs, progress=on_state)
+            found = exploring.run()
+            if config.report.fixes:
+                unchanged = strategy_of(config, recorded, inferring=inferring)
+                found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase)
+            if depth >= 2 and found.stop_reason is not StopReason.EXHAUSTED:
+                warnings = ("the budget ended before any recovery was crashed (--depth 2): raise it",)
+            elif depth >= 2:
+                on_state = partial(on_progress, "crashing the check")
+                recoveries = recovery_search_of(config, recorded, recorded.folder, jobs, strategy, oracle, on_state)
+                found, warnings = search_recoveries(recoveries, subject, executor, strategy, budget, found)
+        except ReopenDifference as difference:
+            reopened = exploring.result(StopReason.REOPEN) if exploring else nothing_checked(subject)
+            check, operations_file = config.check.command, config.workload.operations_file
+            found = stopped_by(difference, found or reopened, subject, check, operations_file)
+    return found, (*oracle.notes, *warnings)
+
+
+def _check_uncrashed(
+    config: Config, recorded: RecordedRun, oracle: Oracle, executor: Executor, on_phase: Callable[[str], None]
+) -> None:
+    """Run the check where nothing was lost, and prepare the oracle."""
     prepare.prepare_oracle(oracle, executor, on_phase)
     on_phase("checking the uncrashed images")
     check_uncrashed(config, recorded, executor)
-    prepare.check_operation_boundaries(oracle, executor, subject, recorded.completeness)
-    for remark in prepare.remarks(oracle, executor, subject):
+    prepare.check_operation_boundaries(oracle, executor, recorded.subject, recorded.completeness)
+    for remark in prepare.remarks(oracle, executor, recorded.subject):
         print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
-    exploring = Search(
-        subject,
-        executor,
-        strategy,
-        budget,
-        jobs=jobs,
-        progress=lambda progress: on_progress("checking", progress),
-        snapshot=None if subject.graph.family.names else snapshots_of(config, recorded, folder),
-        explore=config.strategy.explore and not subject.graph.family.names,
-    )
-    so_far.result = lambda: exploring.result(StopReason.REOPEN)
-    found = exploring.run()
-    so_far.result = lambda: found
-    if config.report.fixes:
-        unchanged = strategy_of(config, recorded, inferring=inferring)
-        found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase)
-    if depth < 2:
-        return found, ()
-    if found.stop_reason is not StopReason.EXHAUSTED:
-        return found, ("the budget ended before any recovery was crashed (--depth 2): raise it",)
-
-    def on_recovery(progress: Progress) -> None:
-        on_progress("crashing the check", progress)
-
-    recovery_search = recovery_search_of(config, recorded, folder, jobs, strategy, oracle, on_recovery)
-    return search_recoveries(recovery_search, subject, executor, strategy, budget, found)
 
 
 def cores() -> int:

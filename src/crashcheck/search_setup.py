@@ -60,12 +60,14 @@ def executor_of(
     config: Config, run: RecordedRun, folder: Path, jobs: int, oracle: Oracle, kind: type[Executor] = Executor
 ) -> Executor:
     """Workers that run the check on crash states of a recorded run; their images are made below `folder`."""
+    content, points = run.subject.content, run.subject.space.points
+    setup = check_setup_of(config, run.recording, folder)
     if isinstance(oracle, SnapshotOracle):
-        kind = ImageJudge
+        return ImageJudge(content, points, setup, oracle)
     return kind(
-        run.subject.content,
-        run.subject.space.points,
-        check_setup_of(config, run.recording, folder),
+        content,
+        points,
+        setup,
         oracle,
         limits=limits_of(config),
         jobs=jobs,
@@ -246,6 +248,33 @@ def ranked(
     """The ranked strategy."""
     holds_site = changed.holds_site if changed is not None else None
     return Ranked(run.facts, inferring or InferOnce(run), measure_deviance, holds_site, library, early, on_ranking)
+
+
+def search_of(
+    config: Config,
+    run: RecordedRun,
+    executor: Executor,
+    strategy: Strategy,
+    budget: Budget,
+    jobs: int,
+    *,
+    folder: Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    explore: bool | None = None,
+) -> Search:
+    """A search over a recorded run's crash states. `folder`: of the copies of real files, by default the run's own;
+    `explore`: as Search has it, if not as configured."""
+    names = run.subject.graph.family.names
+    return Search(
+        run.subject,
+        executor,
+        strategy,
+        budget,
+        jobs=jobs,
+        progress=progress,
+        snapshot=None if names else snapshots_of(config, run, folder or run.folder),
+        explore=not names and (config.strategy.explore if explore is None else explore),
+    )
 
 
 def early_states(budget: Budget) -> int:
