@@ -15,7 +15,7 @@ from crashcheck.checker.budget import OutOfTime, for_seconds
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.states import ideals as ideals_module
 from crashcheck.checker.states.counting import Feasible, StateCount, count_states
-from crashcheck.checker.states.ideals import Chain, Ids, Layers, Order
+from crashcheck.checker.states.ideals import Chain, Ids, Layers, Order, Rooted
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import REGISTRY, strategy
 from crashcheck.checker.strategies.plan import select_states
