@@ -94,7 +94,14 @@ class Subject:
         if described.kind != "data":
             return False
         low, high = described.offset, described.offset + described.size
-        return any(a < high and low < b for a, b in self.unexplained.get(self.path_of(piece), ()))
+        return any(a < high and low < b for a, b in self.unexplained.get(self._final_path(piece), ()))
+
+    def _final_path(self, piece: int) -> str:
+        """The path of the file that a piece changes, where the run left it."""
+        graph = self.graph
+        if not graph.family.names:
+            return self.path_of(piece)
+        return graph.names.true_path(int(graph.file[graph.whole(piece)[0]]), len(self.trace.events))
 
     def torn(self, state: CrashState) -> tuple[int, ...]:
         """The lost halves of misaligned stores of at most 8 bytes of which the other half persisted."""

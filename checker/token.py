@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import zlib
 from dataclasses import dataclass
@@ -10,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.analyzer.persistence.shown_names import shown_paths
+from crashcheck.analyzer.trace.calls import allocations, name_events
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.states.space import CrashState
 from crashcheck.errors import CrashcheckError
 from crashcheck.models import FAMILIES
-from crashcheck.runtime.trace_format import INLINE_BYTES, NAME_KINDS, Kind, Recorder
+from crashcheck.runtime.trace_format import INLINE_BYTES, Kind, Recorder
 
 PREFIX = "cc1-"
 DIGEST_BYTES = 8
@@ -25,7 +28,6 @@ _MOST_LEVELS = 2
 _MOST_NUMBER = (1 << 63) - 1
 MOST_PIECES = 1 << 22  # that a state lists: those of its smaller side
 # What decides which states there are; sites and stacks do not.
-_OF_NAMES = (*NAME_KINDS, Kind.ALLOCATE)
 _KINDS = np.array([kind for kind in Kind if kind <= Kind.OUTPUT], dtype=np.uint8)
 
 
@@ -36,6 +38,7 @@ def digest(trace: Trace) -> bytes:
     small = np.where(rows["size"] <= INLINE_BYTES, rows["payload"], 0)
     payload = np.where(np.isin(rows["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8)), small, 0)
     state = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    shown = shown_paths(trace)  # what is random in names is no difference
     # 16 bits where they are enough, as in earlier versions of the format: tokens stay valid
     numbers = rows["file"].astype(np.uint16) if int(rows["file"].max(initial=0)) < 1 << 16 else rows["file"]
     for column in (rows["kind"], rows["flags"], numbers, rows["offset"], rows["size"], rows["aux"], payload):
@@ -44,13 +47,16 @@ def digest(trace: Trace) -> bytes:
     for index in np.flatnonzero(carries & (events["size"] > INLINE_BYTES)).tolist():
         state.update(trace.data(index))
     if trace.recorder is Recorder.SYSCALLS:
-        for index in np.flatnonzero(np.isin(events["kind"], np.array(_OF_NAMES, dtype=np.uint8))).tolist():
-            event = events[index]
-            fields = (int(event[name]) for name in ("kind", "file", "folder", "offset", "aux", "payload"))
-            state.update(trace.data(index) or repr(tuple(fields)).encode())
+        for call in name_events(trace):
+            fields = (getattr(call, field.name) for field in dataclasses.fields(call) if field.name != "event")
+            seen = [type(call).__name__, *(shown(value) if isinstance(value, str) else value for value in fields)]
+            state.update(repr(seen).encode())
+        for one in allocations(trace):
+            state.update(repr((one.inode, one.offset, one.size, one.mode)).encode())
     for number in sorted(trace.files):
         file = trace.files[number]
-        state.update(f"{number}\0{file.path}\0{file.existed}\0{file.first_size}\n".encode("utf-8", "surrogateescape"))
+        path = shown(file.path)
+        state.update(f"{number}\0{path}\0{file.existed}\0{file.first_size}\n".encode("utf-8", "surrogateescape"))
     return state.digest()
 
 

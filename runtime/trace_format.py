@@ -175,6 +175,10 @@ PAYLOAD_KINDS = (
 )
 
 
+class CreateFlag(IntFlag):
+    EXCLUSIVE = 1
+
+
 class StoreFlag(IntFlag):
     NT = 1
     ATOMIC = 2

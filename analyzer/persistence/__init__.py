@@ -2,7 +2,8 @@
 
 A trace becomes a `PersistenceGraph`: the atomic pieces of updates, and which of them must persist before which.
 
-Other rooms import `graph`, `graph_files`, `names`, `page_cache`, `pieces`, `redundant_persists` and `sync_intervals`.
+Other rooms import `graph`, `graph_files`, `names`, `page_cache`, `pieces`, `redundant_persists`, `shown_names` and
+`sync_intervals`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+from crashcheck.analyzer.persistence.shown_names import ShownNames
 from crashcheck.analyzer.trace.calls import (
     Create,
     Exchange,
@@ -43,9 +44,18 @@ class NameTable:
     paths: dict[int, tuple[list[int], list[str]]] = field(
         default_factory=dict
     )  # of each inode: events, paths from then
+    shown: ShownNames | None = None  # what reports call each name
+
+    def shown_path(self, path: str) -> str:
+        """A path as reports show it."""
+        return self.shown.path(path) if self.shown is not None else path
 
     def path(self, inode: int, event: int) -> str:
-        """A path of an inode just after an event; of one without a name yet its first."""
+        """A path of an inode just after an event, as reports show it; of one without a name yet its first."""
+        return self.shown_path(self.true_path(inode, event))
+
+    def true_path(self, inode: int, event: int) -> str:
+        """The same, as the program has it."""
         events, paths = self.paths.get(inode, ([], []))
         return paths[max(bisect_right(events, event) - 1, 0)] if paths else f"file {inode} without a name"
 
@@ -72,13 +82,14 @@ def name_updates(trace: Trace) -> tuple[NameTable, list[NameUpdate]]:
         above = paths[folder][1][-1] if folder in paths else ""
         return f"{above}/{name}" if above else name
 
+    shown = ShownNames(trace)
     for call in name_events(trace):
         entries = _entries(call)
         if not entries:
             continue
         here = path_of(call.folder, call.name)
         there = path_of(call.to_folder, call.to_name) if isinstance(call, Rename | Exchange) else ""
-        updates.append(NameUpdate(call, NameChange(entries, _text(call, here, there))))
+        updates.append(NameUpdate(call, NameChange(entries, _text(call, shown.path(here), shown.path(there)))))
         if isinstance(call, Symlink):
             targets[call.inode] = call.target
         named = [(call.inode, there if there and call.to_folder else here)]  # type: ignore[attr-defined]
@@ -89,7 +100,7 @@ def name_updates(trace: Trace) -> tuple[NameTable, list[NameUpdate]]:
                 events, known = paths.setdefault(inode, ([], []))
                 events.append(call.event)
                 known.append(path)
-    return NameTable(first, (), targets, paths), updates
+    return NameTable(first, (), targets, paths, shown), updates
 
 
 def _entries(call: NameEvent) -> tuple[tuple[Slot, int], ...]:

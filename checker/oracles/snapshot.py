@@ -129,6 +129,7 @@ class SnapshotOracle:
         if not lost:
             distance = self._distance(self._counts_of(state, paths))
         if lost:
+            lost = sorted(map(self._graph.names.shown_path, lost))
             return _failed(DURABILITY, f"acknowledged, and lost: {_listed(lost)}", frozenset(lost))
         if distance < self._least:
             return _passed()

@@ -165,7 +165,7 @@ enum cc_event_kind {
                           * defined once for each of its names, before any other event; what came later has the path that it came with, or
                           * "" if it has no name (O_TMPFILE) */
     /* Updates of names. file: the inode that has the name; folder: the directory; payload: struct cc_names and the names. */
-    CC_NAME_CREATE = 31,     /* a file (or FIFO, socket, device) came into being with this name */
+    CC_NAME_CREATE = 31,     /* a file (or FIFO, socket, device) came into being with this name; flags: cc_create_flags */
     CC_NAME_LINK = 32,       /* an inode that exists gets another name, or, of O_TMPFILE, its first */
     CC_NAME_UNLINK = 33,
     CC_NAME_MKDIR = 34,
@@ -206,6 +206,10 @@ enum cc_write_flags {
     CC_WRITE_APPEND = 1,
     CC_WRITE_DIRECT = 2,
     CC_WRITE_JOINED = 4,     /* continues with the write that this thread's last write event began */
+};
+
+enum cc_create_flags {
+    CC_CREATE_EXCLUSIVE = 1, /* O_EXCL: the name may be random */
 };
 
 enum cc_flush_kind { CC_CLFLUSH = 1, CC_CLFLUSHOPT = 2, CC_CLWB = 3 };

@@ -18,20 +18,18 @@
 #endif
 
 /* `second` is the new name, or the target of a symbolic link. */
-static void name_event(struct tracee *thread, uint8_t kind, uint32_t inode, uint32_t folder, const char *name,
-                       struct cc_names names, const char *second)
+static void name_event(struct tracee *thread, struct cc_event event, const char *name, struct cc_names names, const char *second)
 {
     char head[sizeof names + NAME_MAX + 1];
     names.name_bytes = (uint32_t)strlen(name);
     memcpy(head, &names, sizeof names);
     memcpy(head + sizeof names, name, names.name_bytes);
-    struct cc_event event = {.kind = kind, .file = inode, .folder = folder};
     trace_bytes(thread, event, head, sizeof names + names.name_bytes, second, strlen(second));
 }
 
 static void named(struct tracee *thread, uint8_t kind, uint32_t inode, uint32_t folder, const char *name, const char *second)
 {
-    name_event(thread, kind, inode, folder, name, (struct cc_names){0}, second);
+    name_event(thread, (struct cc_event){.kind = kind, .file = inode, .folder = folder}, name, (struct cc_names){0}, second);
 }
 
 /* Something outside of the folder changed its name: the outside world sees it. */
@@ -153,7 +151,9 @@ static void created(struct tracee *thread, const struct stat *state)
         return;
     }
     struct inode *inode = inode_new(thread, state, false, inode_path(folder->id, name));
-    named(thread, CC_NAME_CREATE, inode->id, folder->id, name, "");
+    struct cc_event event = {.kind = CC_NAME_CREATE, .file = inode->id, .folder = folder->id};
+    event.flags = thread->call.flags & O_EXCL ? CC_CREATE_EXCLUSIVE : 0;
+    name_event(thread, event, name, (struct cc_names){0}, "");
     name_set(folder->id, name, inode->id);
 }
 
@@ -340,7 +340,9 @@ static void rename_leave(struct tracee *thread)
         return; /* two names of one file: rename does nothing */
     struct cc_names names = {.to_folder = to->folder, .replaced = replaced};
     const char *name = from->folder ? from->name : "", *second = to->folder ? to->name : "";
-    name_event(thread, exchange ? CC_NAME_EXCHANGE : CC_NAME_RENAME, moved, from->folder, name, names, second);
+    struct cc_event event = {.file = moved, .folder = from->folder};
+    event.kind = exchange ? CC_NAME_EXCHANGE : CC_NAME_RENAME;
+    name_event(thread, event, name, names, second);
     if (to->folder)
         name_set(to->folder, to->name, moved);
     if (exchange)

@@ -11,6 +11,7 @@ import numpy as np
 import crashcheck
 from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.persistence.redundant_persists import find_redundant_persists
+from crashcheck.analyzer.persistence.shown_names import shown_paths
 from crashcheck.analyzer.trace.completeness import Completeness, causes
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
@@ -203,7 +204,7 @@ def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:
         syncs=count(Kind.SYNC_END),
         threads=len(np.unique(trace.events["thread"])),
         processes=len(np.unique(trace.events["pid"])),
-        files=tuple(sorted(file.path for file in trace.files.values())),
+        files=tuple(sorted(map(shown_paths(trace), (file.path for file in trace.files.values())))),
         operations=ended_operations(trace),
         explained_bytes=completeness.explained_bytes,
         unexplained_bytes=completeness.unexplained_bytes,

@@ -72,6 +72,26 @@ def test_everyday_programs_lose_what_they_are_known_to_lose(
     assert tried.returncode == (1 if model in found else 0), tried.stdout + tried.stderr
 
 
+def test_two_runs_of_a_program_with_random_names_have_one_report(tmp_path: Path) -> None:
+    reports = []
+    for number in "12":
+        folder = tmp_path / number / "folder"
+        folder.mkdir(parents=True)
+        subprocess.run(["sh", "-c", NUMBERS], cwd=folder, check=True)
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "crashcheck", "try", "--states", STATES, "--format", f"markdown={number}.md"),
+                *("--", "sed", "-i", "s/1/2/", "f"),
+            ],
+            cwd=folder,
+            env={**os.environ, "CRASHCHECK_CACHE": str(tmp_path / number / "cache")},
+            capture_output=True,
+        )
+        reports.append((folder / f"{number}.md").read_text().replace(str(tmp_path / number), ""))
+    assert "sedXXXXXX" in reports[0]
+    assert reports[0] == reports[1]
+
+
 TRANSACTION = """
 n=$(sqlite3 "$1/db" "pragma integrity_check; select count(*) from t") || exit 1
 echo "$n"

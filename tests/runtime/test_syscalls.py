@@ -18,7 +18,7 @@ from crashcheck.analyzer.trace.reader import ROOT, Trace, read
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import build
 from crashcheck.runtime.record import Recording, Workload, record
-from crashcheck.runtime.trace_format import NAME_KINDS, Kind, OutputKind, StoreFlag, SyncKind
+from crashcheck.runtime.trace_format import NAME_KINDS, CreateFlag, Kind, OutputKind, StoreFlag, SyncKind
 from crashcheck.runtime.validate import read_notes
 from support import compilers
 
@@ -95,6 +95,12 @@ def test_names_are_followed_whatever_they_are(part: Part) -> None:
     folder = next(inode.id for inode in trace.inodes.values() if inode.paths == ("d",))
     syncs = trace.events[trace.events["kind"] == Kind.SYNC_BEGIN]
     assert syncs["file"].tolist() == [folder]
+
+
+def test_a_creation_shows_whether_its_name_had_to_be_new(tmp_path: Path) -> None:
+    trace, _ = traced(tmp_path, "/bin/sh", "-c", "mktemp -p {pool} fXXXXXX && echo > {pool}/g")
+    created = trace.events[trace.events["kind"] == Kind.NAME_CREATE]
+    assert created["flags"].tolist() == [CreateFlag.EXCLUSIVE, 0]
 
 
 def test_a_file_without_a_name_gets_one(part: Part) -> None:

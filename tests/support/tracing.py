@@ -24,6 +24,7 @@ from crashcheck.analyzer.trace.reader import Trace, read
 from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.trace_format import (
     ChunkKind,
+    CreateFlag,
     FenceKind,
     FlushKind,
     Kind,
@@ -337,10 +338,14 @@ class CallsBuilder(TraceBuilder):
         self._record(Kind.INODE_DEF, file=number, aux=mode, offset=size, flags=int(existed), data=data)
         return number
 
-    def open(self, path: str) -> int:
+    def open(self, path: str, mode: int = _FILE, exclusive: bool = False) -> int:
         """Creates a file."""
-        self.inode(path, _FILE)
-        return self._names(Kind.NAME_CREATE, path)
+        self.inode(path, mode)
+        return self._names(Kind.NAME_CREATE, path, flags=int(CreateFlag.EXCLUSIVE) * exclusive)
+
+    def temporary(self, path: str) -> int:
+        """Creates a file as mkstemp does."""
+        return self.open(path, 0o100600, exclusive=True)
 
     def tmpfile(self, handle: str) -> int:
         """O_TMPFILE: a file without a name, which `handle` finds until `link`."""
@@ -417,7 +422,7 @@ class CallsBuilder(TraceBuilder):
     def _file(self, file: str) -> int:
         return self.files[file]
 
-    def _names(self, kind: Kind, path: str, to: str = "", replaced: int = 0, second: str = "") -> int:
+    def _names(self, kind: Kind, path: str, to: str = "", replaced: int = 0, second: str = "", flags: int = 0) -> int:
         names = np.zeros((), dtype=fmt.NAMES)
         folder, _, name = path.rpartition("/")
         if to:
@@ -425,4 +430,4 @@ class CallsBuilder(TraceBuilder):
             names["to_folder"], names["replaced"] = self.files[to_folder], replaced
         names["name_bytes"] = len(os.fsencode(name))
         data = names.tobytes() + os.fsencode(name) + os.fsencode(second)
-        return self._record(kind, file=self.files[path], folder=self.files[folder], data=data)
+        return self._record(kind, file=self.files[path], folder=self.files[folder], data=data, flags=flags)

@@ -1,0 +1,77 @@
+"""Names as reports and ids have them: equal in each run of one program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crashcheck.analyzer.persistence.names import name_updates
+from crashcheck.checker.token import digest
+from support.tracing import CallsBuilder
+
+
+def builder(tmp_path: Path) -> CallsBuilder:
+    return CallsBuilder(tmp_path / "t.cct", {"d/": None, "important1": b"old"})
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("sedfGIJKP", "sedXXXXXX"),
+        ("sedabcdef", "sedXXXXXX"),
+        ("tmp_obj_a1B2c3", "tmp_obj_XXXXXX"),
+        ("tmpab_c9d12", "tmpXXXXXX"),
+        ("tmpab_c9d12.txt", "tmpXXXXXX.txt"),
+        (".tmpaB3dE9", ".tmpXXXXXX"),
+        ("data-1234567890", "data-XXXXXX"),
+        (".f.aB3dE9", ".f.XXXXXX"),
+        ("f.aB3dE9.txt", "f.XXXXXX.txt"),
+        ("temp-100.aof", "temp-PID.aof"),
+        ("temp-1001.aof", "temp-1001.aof"),
+        (".readable.swp", ".readable.swp"),
+        (".important1.swp", ".important1.swp"),
+        ("short", "short"),
+    ],
+)
+def test_what_is_random_in_an_exclusive_name_is_left_out(name: str, shown: str, tmp_path: Path) -> None:
+    t = builder(tmp_path)
+    t.temporary(f"d/{name}")
+    table, (update,) = name_updates(t.trace())
+    assert update.change.text == f"the creation of d/{shown}"
+    assert (table.shown_path(f"d/{name}"), table.true_path(3 + 1, 99)) == (f"d/{shown}", f"d/{name}")
+
+
+def test_names_that_a_program_chose_are_shown_as_they_are(tmp_path: Path) -> None:
+    t = builder(tmp_path)
+    t.open("index1.lockX9")
+    t.open("f.aB3dE9", 0o100600)
+    t.open("g.aB3dE9", 0o100644, exclusive=True)
+    _, updates = name_updates(t.trace())
+    assert [update.change.text[16:] for update in updates] == ["index1.lockX9", "f.aB3dE9", "g.aB3dE9"]
+
+
+def test_files_that_would_be_shown_as_the_same_are_numbered_as_they_were_created(tmp_path: Path) -> None:
+    t = builder(tmp_path)
+    t.temporary("d/o_a1B2c3")
+    t.temporary("d/o_Z9y8X7")
+    t.temporary("o_q1w2E3")
+    t.move("d/o_a1B2c3", "d/kept")
+    _, updates = name_updates(t.trace())
+    assert [update.change.text for update in updates] == [
+        "the creation of d/o_XXXXXX",
+        "the creation of d/o_XXXXXX (2)",
+        "the creation of o_XXXXXX",
+        "the rename of d/o_XXXXXX to d/kept",
+    ]
+
+
+def test_recordings_that_differ_in_random_names_alone_share_replay_tokens(tmp_path: Path) -> None:
+    def recorded(name: str) -> bytes:
+        t = builder(tmp_path)
+        t.temporary(name)
+        t.write(name, 0, b"new")
+        t.move(name, "important1")
+        return digest(t.trace())
+
+    assert recorded("f_a1B2c3") == recorded("f_Z9y8X7") != recorded("g_a1B2c3")
