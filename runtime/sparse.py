@@ -82,8 +82,12 @@ def copy_file(source: Path, target: Path) -> None:
             os.close(fd)
 
 
-def copy_tree(source: Path, target: Path) -> None:
-    """Copy a folder of regular files, folders and symbolic links; other kinds of files are left out."""
+def copy_tree(source: Path, target: Path, linked: dict[tuple[int, int], Path] | None = None) -> None:
+    """Copy a folder of regular files, folders and symbolic links; other kinds of files are left out.
+
+    Names of one file are names of one file in the copy. `linked`: the copies of such files so far.
+    """
+    linked = {} if linked is None else linked
     target.mkdir(parents=True, exist_ok=True)
     with os.scandir(source) as entries:
         for entry in sorted(entries, key=lambda e: e.name):
@@ -91,9 +95,16 @@ def copy_tree(source: Path, target: Path) -> None:
             if entry.is_symlink():
                 there.symlink_to(os.readlink(entry.path))
             elif entry.is_dir():
-                copy_tree(Path(entry.path), there)
+                copy_tree(Path(entry.path), there, linked)
             elif entry.is_file():
+                status = entry.stat()
+                file = status.st_dev, status.st_ino
+                if file in linked:
+                    os.link(linked[file], there)
+                    continue
                 copy_file(Path(entry.path), there)
+                if status.st_nlink > 1:
+                    linked[file] = there
     os.chmod(target, stat.S_IMODE(source.stat().st_mode))
 
 

@@ -1,7 +1,7 @@
 """Images of crash states as folders: names first, then the contents of the inodes that have them.
 
-Which names a state has follows from the pieces of kind NAME that persisted, in program order. A file with two names
-is written once for each: whether they are one inode does not show in an image.
+Which names a state has follows from the pieces of kind NAME that persisted, in program order. Names of one file are
+hard links in an image, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
 from crashcheck.analyzer.trace.calls import Names
 from crashcheck.checker.images.fingerprint import Row, packed
-from crashcheck.checker.images.image_folder import FOLDER, SYMLINK
+from crashcheck.checker.images.image_folder import FOLDER, LINK, SYMLINK
 from crashcheck.checker.images.piecewise import FilePatch, ImagePatch
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.states.space import CrashState, StateSpace
@@ -172,13 +172,18 @@ class FolderContent(Content):
         if before is not after:
             gone = [path for path, inode in before.items() if after.get(path) != inode]
             out += [FilePatch(path, False, 0, ()) for path in sorted(gone, reverse=True)]
+        main = _main_names(before, after)
+        again = []  # further names of files
         for path, inode in sorted(after.items()):
             stays = before.get(path) == inode
-            if inode in self._files:
+            if inode in self._files and main[inode] != path:
+                if not (stays and before.get(main[inode]) == inode):
+                    again.append(FilePatch(path, True, LINK, ((0, os.fsencode(main[inode])),)))
+            elif inode in self._files:
                 out += [replace(patch, path=path) for patch in (changed if stays else whole)(inode)]
             elif not stays:
                 out.append(self._no_file(path, inode))
-        return tuple(out)
+        return (*out, *again)
 
     def _no_file(self, path: str, inode: int) -> FilePatch:
         """A directory or a symbolic link; other kinds, as sockets, hold nothing that a crash could lose."""
@@ -241,7 +246,7 @@ class FolderContent(Content):
         if total is None:
             if len(self._sums) >= _KEPT:
                 self._sums.clear()
-            total = self._sums[key] = self._sum(paths.items(), base)
+            total = self._sums[key] = self._sum(paths.items(), base) + _links(paths)
         rows = prints.rows_of(state)
         touched = {table.number for table, row, was in zip(prints.files, rows, base, strict=True) if row is not was}
         some = [(path, inode) for path, inode in paths.items() if inode in touched] if touched else []
@@ -264,6 +269,25 @@ class FolderContent(Content):
             digest = hashlib.blake2b(os.fsencode(path) + b"\0" + held, digest_size=16).digest()
             total += int.from_bytes(digest, "little")
         return total & _MASK
+
+
+def _main_names(before: Paths, after: Paths) -> dict[int, str]:
+    """Of each inode the name that it is written under: one that it has already, else its first."""
+    main: dict[int, str] = {}
+    for path, inode in sorted(after.items(), key=lambda item: (before.get(item[0]) != item[1], item[0])):
+        main.setdefault(inode, path)
+    return main
+
+
+def _links(paths: Paths) -> int:
+    """A number for which paths are names of one file."""
+    names: dict[int, list[str]] = {}
+    for path, inode in paths.items():
+        names.setdefault(inode, []).append(path)
+    groups = ("\0".join(sorted(group)).encode("utf-8", "surrogateescape") for group in names.values() if len(group) > 1)
+    return sum(
+        int.from_bytes(hashlib.blake2b(group, digest_size=16, key=b"links").digest(), "little") for group in groups
+    )
 
 
 def _applied(patches: list[FilePatch]) -> bytes:

@@ -35,7 +35,9 @@ from crashcheck.runtime import sparse
 Patch = tuple[str, bool, int, tuple[tuple[int, bytes], ...]]
 Patches = Sequence[Patch]
 
-FOLDER, SYMLINK = -1, -2  # instead of a size: what the path becomes; a link's target is the bytes of its one write
+# Instead of a size, what the path becomes. The bytes of its one write are a symbolic link's target; of a LINK, which is
+# another name of a file, a path of that.
+FOLDER, SYMLINK, LINK = -1, -2, -3
 
 _SHARED_MEMORY = Path("/dev/shm")
 _PREFIX = "crashcheck-images-"
@@ -103,7 +105,7 @@ class ImageFolder:
             if not exists or (path in self._fds and os.fstat(self._fds[path]).st_size != size):
                 self._forget(path)
             for folder in (self.base, self.pool):
-                _put(folder / path, exists, size, writes)
+                _put(folder, path, exists, size, writes)
 
     # -- one state
 
@@ -111,7 +113,7 @@ class ImageFolder:
         """Turn the pool into a crash state: `patches` are relative to the base."""
         self._patches = patches
         for path, exists, size, writes in patches:
-            _put(self.pool / path, exists, size, writes)
+            _put(self.pool, path, exists, size, writes)
         if self._watch is not None:
             if any(not exists or not (self.base / path).exists() for path, exists, _, _ in patches):
                 self._rewatch()  # a patch may have made a folder
@@ -124,7 +126,7 @@ class ImageFolder:
             if (
                 changes.everything
                 or _change_names(self._patches)
-                or any(not (self.base / path).is_file() for path in changes.written)
+                or any(not self._is_single(path) for path in changes.written)
             ):
                 self._restore_everything()
             else:
@@ -171,7 +173,13 @@ class ImageFolder:
             finally:
                 os.close(fd)
 
-    def _restore_file(self, path: str) -> None:
+    def _is_single(self, path: str) -> bool:
+        """Whether it is a file with one name."""
+        base = self.base / path
+        return base.is_file() and base.stat().st_nlink == 1
+
+    def _restore_file(self, path: str, names: int = 1) -> None:
+        """`names`: how many the file has."""
         base, target = self.base / path, self.pool / path
         if not base.exists():
             target.unlink(missing_ok=True)
@@ -184,7 +192,7 @@ class ImageFolder:
             target.parent.mkdir(parents=True, exist_ok=True)
             sparse.copy_file(base, target)
             return
-        if not stat.S_ISREG(present.st_mode) or present.st_nlink != 1:
+        if not stat.S_ISREG(present.st_mode) or present.st_nlink != names:
             _remove(target)
             sparse.copy_file(base, target)
             return
@@ -201,10 +209,11 @@ class ImageFolder:
             os.close(fd)
 
     def _restore_everything(self) -> None:
-        self._restore_folder("")
+        self._restore_folder("", {})
         self._rewatch()
 
-    def _restore_folder(self, folder: str) -> None:
+    def _restore_folder(self, folder: str, linked: dict[int, Path]) -> None:
+        """`linked`: in the pool, the first name so far of each file of the base that has several."""
         base, pool = self.base / folder, self.pool / folder
         if pool.is_symlink() or not pool.is_dir():
             _remove(pool)
@@ -222,10 +231,24 @@ class ImageFolder:
                     _remove(target)
                     target.symlink_to(os.readlink(source))
             elif source.is_dir():
-                self._restore_folder(path)
+                self._restore_folder(path, linked)
             else:
-                self._restore_file(path)
+                self._restore_names(path, linked)
         os.chmod(pool, stat.S_IMODE(base.stat().st_mode))
+
+    def _restore_names(self, path: str, linked: dict[int, Path]) -> None:
+        """Restore a file that may have several names; at the first of them its content."""
+        wanted, target = os.stat(self.base / path), self.pool / path
+        if wanted.st_nlink == 1:
+            self._restore_file(path)
+        elif wanted.st_ino not in linked:
+            if any(target.exists() and target.samefile(other) for other in linked.values()):
+                _remove(target)
+            self._restore_file(path, wanted.st_nlink)
+            linked[wanted.st_ino] = target
+        elif target.is_symlink() or not target.exists() or not target.samefile(linked[wanted.st_ino]):
+            _remove(target)
+            os.link(linked[wanted.st_ino], target)
 
     def _copy_anew(self) -> None:
         for path in list(self._fds):
@@ -284,8 +307,9 @@ def _change_names(patches: Patches) -> bool:
     return len(set(paths)) < len(paths) or any(size < 0 for _, _, size, _ in patches)
 
 
-def _put(target: Path, exists: bool, size: int, writes: Sequence[tuple[int, bytes]]) -> None:
-    """Make a path what a patch describes: nothing, a directory, a symbolic link or a file."""
+def _put(folder: Path, path: str, exists: bool, size: int, writes: Sequence[tuple[int, bytes]]) -> None:
+    """Make a path what a patch describes: nothing, a directory, a link or a file."""
+    target = folder / path
     if not exists:
         if target.is_dir() and not target.is_symlink():
             _remove(target)
@@ -294,6 +318,9 @@ def _put(target: Path, exists: bool, size: int, writes: Sequence[tuple[int, byte
         target.mkdir(exist_ok=True)
     elif size == SYMLINK:
         target.symlink_to(os.fsdecode(writes[0][1]))
+    elif size == LINK:
+        target.unlink(missing_ok=True)
+        os.link(folder / os.fsdecode(writes[0][1]), target)
     else:
         _write_patch(target, size, writes)
 
@@ -344,7 +371,7 @@ def write_image(first: Path, patches: Patches, folder: Path) -> None:
 def patch_image(folder: Path, patches: Patches) -> None:
     """Apply patches to an image on its own."""
     for path, exists, size, writes in patches:
-        _put(folder / path, exists, size, writes)
+        _put(folder, path, exists, size, writes)
 
 
 def home(work: Path, image_bytes: int, workers: int, shared_memory: Path = _SHARED_MEMORY) -> Path:

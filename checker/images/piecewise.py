@@ -25,7 +25,7 @@ class FilePatch:
 
     path: str  # relative to the pool folder
     exists: bool
-    size: int  # FOLDER or SYMLINK instead of a file's; a symbolic link has its target in `writes`
+    size: int  # FOLDER, SYMLINK or LINK instead of a file's; links have their target in `writes`
     writes: tuple[tuple[int, bytes], ...]
 
 

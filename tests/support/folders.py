@@ -7,13 +7,14 @@ from pathlib import Path
 
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.images.folder_content import FolderContent
-from crashcheck.checker.images.image_folder import FOLDER, SYMLINK
+from crashcheck.checker.images.image_folder import FOLDER, LINK, SYMLINK
 from crashcheck.checker.images.piecewise import ImagePatch
 from crashcheck.checker.states.by_deviation import max_deviation, states_of_deviation
 from crashcheck.checker.states.space import StateSpace
 from support.tracing import CallsBuilder
 
 Folder = Mapping[str, bytes | None]  # contents by path; None of a directory
+Files = dict[str, bytearray | None]  # the names of one file have one array
 Program = Callable[[CallsBuilder], object]
 
 
@@ -37,25 +38,41 @@ class Recorded:
         return [self.folder(s) for s in self.states if self.space.points[s.point].outputs >= since]
 
     def folder(self, state) -> dict[str, bytes | None]:  # type: ignore[no-untyped-def]
-        out = dict(self.first)
+        return {path: None if data is None else bytes(data) for path, data in self._files(state).items()}
+
+    def links(self, state) -> set[tuple[str, ...]]:  # type: ignore[no-untyped-def]
+        """Paths that are names of one file."""
+        names: dict[int, list[str]] = {}
+        for path, data in self._files(state).items():
+            if data is not None:
+                names.setdefault(id(data), []).append(path)
+        return {tuple(sorted(group)) for group in names.values() if len(group) > 1}
+
+    def _files(self, state) -> Files:  # type: ignore[no-untyped-def]
+        out: Files = {path: None if data is None else bytearray(data) for path, data in self.first.items()}
         apply(out, self.content.durable(None, state.point))
         apply(out, self.content.patches(state))
         return out
 
 
-def apply(folder: dict[str, bytes | None], patches: ImagePatch) -> None:
+def apply(folder: Files, patches: ImagePatch) -> None:
     for patch in patches:
         if not patch.exists:
             folder.pop(patch.path, None)
         elif patch.size == FOLDER:
             folder[patch.path] = None
         elif patch.size == SYMLINK:
-            folder[patch.path] = b"-> " + patch.writes[0][1]
+            folder[patch.path] = bytearray(b"-> " + patch.writes[0][1])
+        elif patch.size == LINK:
+            folder[patch.path] = folder[patch.writes[0][1].decode()]
         else:
-            data = bytearray((folder.get(patch.path) or b"")[: patch.size].ljust(patch.size, b"\0"))
+            data = folder.get(patch.path)
+            if data is None:
+                data = folder[patch.path] = bytearray()
+            del data[patch.size :]
+            data.extend(bytes(patch.size - len(data)))
             for low, written in patch.writes:
                 data[low : low + len(written)] = written
-            folder[patch.path] = bytes(data)
 
 
 def write_folder(folder: Path, content: Folder) -> None:
