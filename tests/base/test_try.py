@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from crashcheck.cli import main
-from crashcheck.cli.try_command import MOST_FILES, apply_changes
+from crashcheck.cli.try_command import MOST_FILES
+from crashcheck.copied_folder import apply_changes
 from crashcheck.errors import EXIT_FAILED, EXIT_FINDINGS
+from crashcheck.runtime.record import Workload, record
 
 
 def test_an_unsynced_rename_is_found_and_the_folder_ends_as_the_command_leaves_it(
@@ -37,19 +41,70 @@ def test_a_large_folder_is_refused_until_it_is_named(
     assert "[try-folder]" in capsys.readouterr().err
 
 
-def test_changes_of_a_copy_are_applied_to_the_folder(tmp_path: Path) -> None:
-    first, final, folder = (tmp_path / name for name in ("first", "final", "folder"))
-    for root in (first, folder):
-        (root / "gone").mkdir(parents=True)
-        (root / "gone" / "a").write_bytes(b"a")
-        (root / "same").write_bytes(b"same")
-        (root / "link").symlink_to("same")
-    (final / "new").mkdir(parents=True)
-    (final / "new" / "b").write_bytes(b"b")
-    (final / "same").write_bytes(b"same")
-    (final / "link").symlink_to("new/b")
-    untouched = (folder / "same").stat().st_ino
-    apply_changes(first, final, folder)
-    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == ["link", "new", "new/b", "same"]
-    assert (folder / "link").read_bytes() == b"b"
-    assert (folder / "same").stat().st_ino == untouched
+SETUP = """
+echo gone > a; mkdir gone; echo x > gone/a; echo same > same; ln -s same link; echo one > h1; ln h1 h2; chmod 640 h1
+echo two > moved; mkdir d; echo in > d/in; echo long > kept; ln kept ../outside; echo s > swap; mkdir becomes
+"""
+COMMAND = """
+rm -r gone; mkdir new; echo b > new/b; ln -sfn new/b link; echo more >> h2; mv moved d/moved; ln d/moved again; mv d e
+echo longer > kept; rm swap; mkdir swap; echo i > swap/i; rmdir becomes; echo f > becomes
+echo p > p; chmod 604 p; ln p q
+rm a; echo again > a; mkfifo fifo
+"""
+
+
+def listed(folder: Path) -> dict[str, tuple[int, str]]:
+    """Of each path its mode and what it holds."""
+    out = {}
+    for path in sorted(folder.rglob("*")):
+        held = os.readlink(path) if path.is_symlink() else path.read_text() if path.is_file() else ""
+        out[str(path.relative_to(folder))] = (path.lstat().st_mode, held)
+    return out
+
+
+def numbers(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): path.lstat().st_ino for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("followed", [True, False])
+def test_a_folder_becomes_what_a_command_made_of_its_copy(followed: bool, tmp_path: Path) -> None:
+    """Without a trace, too; then files are recognised by their paths."""
+    folder, alone = tmp_path / "folder", tmp_path / "alone"
+    for place in (folder, alone):
+        place.mkdir()
+        subprocess.run(["sh", "-ec", SETUP], cwd=place, check=True)
+        (tmp_path / "outside").rename(tmp_path / f"outside-{place.name}")
+    workload = Workload(
+        ["sh", "-ec", f"cd {{pool}}; {COMMAND}"],
+        ["*"],
+        setup=["cp", "-a", f"{folder}/.", "{pool}"],
+        recorder="syscalls",
+    )
+    recording = record(workload, tmp_path / "run")
+    before = numbers(folder)
+    trace = recording.trace if followed else tmp_path / "none"
+    apply_changes(recording.first, recording.pool, folder, trace)
+    subprocess.run(["sh", "-ec", COMMAND], cwd=alone, check=True)
+    assert listed(folder) == listed(alone)
+    after = numbers(folder)
+    assert after["same"] == before["same"]
+    assert (after["h1"], after["p"]) == (after["h2"], after["q"])
+    if followed:
+        assert (after["h1"], after["again"], after["e/moved"]) == (before["h1"], before["moved"], before["moved"])
+        assert (tmp_path / "outside-folder").read_text() == "longer\n"
+        assert after["a"] != before["a"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_owners_are_those_that_the_command_leaves(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name, owner in (("a", 1234), ("b", 1234)):
+        (folder / name).write_text(name)
+        os.chown(folder / name, owner, owner)
+    command = "cd {pool}; echo more >> a; chown 77:78 b; echo c > c; chown 79:80 c"
+    copied = ["cp", "-a", f"{folder}/.", "{pool}"]
+    recording = record(Workload(["sh", "-ec", command], ["*"], setup=copied, recorder="syscalls"), tmp_path / "run")
+    apply_changes(recording.first, recording.pool, folder, recording.trace)
+    owners = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in folder.iterdir()}
+    assert owners == {"a": (1234, 1234), "b": (77, 78), "c": (79, 80)}

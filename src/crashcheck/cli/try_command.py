@@ -51,6 +51,7 @@ def main(args: argparse.Namespace) -> int:
     from crashcheck.checker import policy
     from crashcheck.checker.results import StopReason
     from crashcheck.checker.store import Store
+    from crashcheck.copied_folder import apply_changes
 
     words = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not words:
@@ -68,7 +69,7 @@ def main(args: argparse.Namespace) -> int:
         newest = next(iter(Store(config.folder).newest()), None)
         if newest is not None and (newest / "first").is_dir():
             _show_output(newest)
-            apply_changes(newest / "first", newest / "pool", folder)
+            apply_changes(newest / "first", newest / "pool", folder, newest / "trace.cct")
     write_reports(ran.result, config.folder, wanted or [("terminal", None)], None, ran.folder / "report.html")
     if policy.fails(ran.result, ran.result.fail_on):
         where = shlex.quote(str(config.folder))
@@ -139,39 +140,3 @@ def _show_output(run: Path) -> None:
         if path.is_file():
             stream.write(path.read_text(encoding="utf-8", errors="replace"))
             stream.flush()
-
-
-def apply_changes(first: Path, final: Path, folder: Path) -> None:
-    """Do to `folder`, which was like `first`, what the command did to its copy, which is now `final`."""
-    import os
-    import shutil
-
-    from crashcheck.runtime import sparse
-
-    def below(root: Path) -> dict[str, Path]:
-        return {str(path.relative_to(root)): path for path in sorted(root.rglob("*"))}
-
-    before, after = below(first), below(final)
-    for path in sorted(before.keys() - after.keys(), reverse=True):
-        target = folder / path
-        if target.is_dir() and not target.is_symlink():
-            target.rmdir()
-        else:
-            target.unlink(missing_ok=True)
-    for path, made in after.items():
-        old, target = before.get(path), folder / path
-        if made.is_symlink():
-            if old is None or not old.is_symlink() or os.readlink(old) != os.readlink(made):
-                target.unlink(missing_ok=True)
-                target.symlink_to(os.readlink(made))
-        elif made.is_dir():
-            target.mkdir(exist_ok=True)
-        elif made.is_file():
-            same = old is not None and old.is_file() and not old.is_symlink() and sparse.equal_files(old, made)
-            if not same:
-                beside = target.with_name(f".{target.name}.crashcheck")
-                sparse.copy_file(made, beside)
-                shutil.copystat(made, beside)
-                beside.replace(target)
-            elif old is not None and old.stat().st_mode != made.stat().st_mode:
-                target.chmod(made.stat().st_mode)
