@@ -7,7 +7,7 @@ Other rooms import `check_reads` and `ranking`.
 """
 
 from crashcheck.analyzer.invariants.inference import Inferred, infer
-from crashcheck.analyzer.invariants.queries import StateQuery
+from crashcheck.analyzer.invariants.queries import Queries, StateQuery
 from crashcheck.analyzer.invariants.ranking import RankedGroup, rank_groups
 from crashcheck.analyzer.invariants.rules import LikelyInvariant, ReadEvidence
 from crashcheck.analyzer.invariants.variables import Variable
@@ -15,6 +15,7 @@ from crashcheck.analyzer.invariants.variables import Variable
 __all__ = [
     "Inferred",
     "LikelyInvariant",
+    "Queries",
     "RankedGroup",
     "ReadEvidence",
     "StateQuery",

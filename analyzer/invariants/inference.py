@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from crashcheck.analyzer.invariants.ppdg import (
     find_edges,
     keep_informative,
 )
-from crashcheck.analyzer.invariants.queries import RunStores, StateQuery, guardians_together, order_queries
+from crashcheck.analyzer.invariants.queries import Queries, RunStores, StateQuery, guardians_together, order_queries
 from crashcheck.analyzer.invariants.rules import (
     RULES,
     Conditions,
@@ -55,7 +55,7 @@ class Inferred:
     """
 
     invariants: tuple[LikelyInvariant, ...]
-    queries: Iterable[StateQuery]
+    queries: Queries | Sequence[StateQuery]
     note: str
 
 

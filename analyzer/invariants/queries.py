@@ -8,7 +8,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import distinct_rows, occurrence_numbers, ranges, sort_rows, take_rows, unique
+from crashcheck.analyzer.arrays import (
+    distinct_rows,
+    number_rows,
+    occurrence_numbers,
+    ranges,
+    sort_rows,
+    take_rows,
+    unique,
+)
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
 from crashcheck.analyzer.invariants.variables import AccessedVariables
@@ -127,8 +135,8 @@ class RunStores:
         many = nodes.start[self._node[updates] + self._many[updates]] - begin
         return distinct_rows(np.repeat(np.arange(len(updates)), many), nodes.piece[ranges(begin, many)])  # type: ignore[return-value]
 
-    def states(self, rule: Sequence[str], first: Ints, then: Ints, invariant: Ints) -> Iterator[StateQuery]:
-        """The queries of pairs, in order; none where nothing of `first` can be missing."""
+    def states(self, rule: Sequence[str], first: Ints, then: Ints, invariant: Ints) -> Iterator[tuple[int, StateQuery]]:
+        """(place, query) of pairs, in order; none where nothing of `first` can be missing."""
         graph = self.found.graph
         at, kept = self.pieces(then)
         of, lost = self.pieces(first)
@@ -145,12 +153,11 @@ class RunStores:
         persisted, unpersisted = kept.tolist(), lost.tolist()
         ends = pairwise(keeps), pairwise(loses)
         labels = self.label[first].tolist(), self.label[then].tolist()
-        for name, event, number, one, other, (held, until), (low, high) in zip(
-            rule, now.tolist(), invariant.tolist(), *labels, *ends, strict=True
-        ):
+        columns = zip(rule, now.tolist(), invariant.tolist(), *labels, *ends, strict=True)
+        for place, (name, event, number, one, other, (held, until), (low, high)) in enumerate(columns):
             if low < high:
                 here, gone = tuple(persisted[held:until]), tuple(unpersisted[low:high])
-                yield StateQuery(here, gone, event, number, (name, one, other))
+                yield place, StateQuery(here, gone, event, number, (name, one, other))
 
 
 def _most(values: Ints, first: Ints, many: Ints) -> Ints:
@@ -223,9 +230,20 @@ class Queries:
 
     def __iter__(self) -> Iterator[StateQuery]:
         for low in range(0, len(self.first), _AT_ONCE):
-            some = slice(low, low + _AT_ONCE)
-            rules = [self.rules[number] for number in self.rule[some].tolist()]
-            yield from self.updates.states(rules, self.first[some], self.then[some], self.invariant[some])
+            rows = np.arange(low, min(low + _AT_ONCE, len(self.first)))
+            yield from (query for _, query in self.at(rows))
+
+    def at(self, rows: Ints) -> Iterator[tuple[int, StateQuery]]:
+        """(row, query) of some rows, below the length; not of those where nothing can be missing."""
+        rules = [self.rules[number] for number in self.rule[rows].tolist()]
+        places = rows.tolist()
+        for place, query in self.updates.states(rules, self.first[rows], self.then[rows], self.invariant[rows]):
+            yield places[place], query
+
+    def signatures(self) -> Ints:
+        """A number for the signature of each row, below the length: equal for equal signatures."""
+        label = self.updates.label
+        return number_rows(self.rule, label[self.first], label[self.then])[0]
 
 
 def order_queries(

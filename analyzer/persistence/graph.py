@@ -81,6 +81,21 @@ class _Layers:
         self._latest.append(piece)
 
 
+def _in_layers(ids: Sequence[int], granules: Sequence[int], events: Sequence[int]) -> list[tuple[int, ...]]:
+    """What each piece directly needs where all have the order of their granule: the ones of the event before its own
+    there."""
+    layers: dict[int, tuple[int, tuple[int, ...], list[int]]] = {}  # by granule: event, what it needs, its pieces
+    out = []
+    for id_, granule, event in zip(ids, granules, events, strict=True):
+        at, earlier, latest = layers.get(granule, (event, (), []))
+        if at != event:
+            earlier, latest = tuple(latest), []
+        latest.append(id_)
+        layers[granule] = event, earlier, latest
+        out.append(earlier)
+    return out
+
+
 @dataclass(frozen=True, eq=False)
 class PersistenceGraph:
     """Pieces as parallel arrays (a piece's id is its row), sorted by event.
@@ -277,27 +292,34 @@ class PersistenceGraph:
     def direct_before(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
         """For each of `ids` (ascending, of any granules): those among `ids` that must persist just before it,
         by the order within granules and by added obligations (not by durable_from)."""
+        rows = np.array(ids, dtype=np.int64)
+        granules, modes, events, kinds = (
+            column[rows].tolist() for column in (self.granule, self.mode, self.event, self.kind)
+        )
+        family = self.family
+        if not self.extra and not any(modes) and not (family.journal and any(kinds)):
+            return _in_layers(ids, granules, events)
         layers: dict[int, _Layers] = {}  # by granule
         last: dict[tuple[int, int], int] = {}  # of each word, the latest piece
         present = set(ids) if self.extra else set()
+        files, words = self.file[rows].tolist(), (self.offset[rows] // WORD_BYTES).tolist()
         out = []
-        for id_ in ids:
+        for id_, granule, mode, event, kind, file, word in zip(
+            ids, granules, modes, events, kinds, files, words, strict=True
+        ):
             before: list[int] = []
-            granule, mode, event = int(self.granule[id_]), int(self.mode[id_]), int(self.event[id_])
-            if self.family.journal and self.kind[id_] != DATA:
+            if family.journal and kind != DATA:
                 event = id_  # two changes of the journal by one call have an order, too
-                if mode != IN_ORDER and self.family.stops:  # the sizes of one file
-                    file = (int(self.file[id_]), -1)
-                    before = [last[file]] if file in last else []
-                    last[file] = id_
+                if mode != IN_ORDER and family.stops:  # the sizes of one file
+                    before = [last[file, -1]] if (file, -1) in last else []
+                    last[file, -1] = id_
             layer = layers.setdefault(granule, _Layers())
             before += list(layer.before(event)) if mode != LOOSE else []
-            if self.kind[id_] == DATA and self.unit_bytes == WORD_BYTES:
-                word = (int(self.file[id_]), int(self.offset[id_]) // WORD_BYTES)
-                previous = last.get(word)
+            if kind == DATA and self.unit_bytes == WORD_BYTES:
+                previous = last.get((file, word))
                 if previous is not None and (mode != IN_ORDER or int(self.mode[previous]) != IN_ORDER):
                     before.append(previous)
-                last[word] = id_
+                last[file, word] = id_
             if mode == IN_ORDER:
                 layer.add(id_, event)
             before += [u for u in self.extra_before.get(id_, ()) if u in present]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -36,20 +37,45 @@ class CanonicalStates:
 
     def state(self, point: int, kept: set[int]) -> CrashState:
         """The state that holds what is durable at a point and `kept`, pending pieces and parts that are an ideal."""
-        graph, events = self.space.graph, self.space.points.event
-        newest = max(int(self._newest[point]), max((graph.whole(id_)[0] for id_ in kept), default=-1))
-        first = int(np.searchsorted(events, graph.event[newest], side="right")) if newest >= 0 else 0
-        at = max(first, int(self._run[point]))
+        graph = self.space.graph
+        newest = max(kept, default=-1)
+        if newest >= len(graph):
+            newest = max(graph.whole(id_)[0] for id_ in kept)
+        at = self._first(point, newest)
         if at < point:
-            crash = int(events[point])
-            pending = self.space.pending(at)
-            held = graph.durable_from[list(pending)] <= crash
-            kept = kept | {id_ for id_, durable in zip(pending, held.tolist(), strict=True) if durable}
-        return self.space.with_(at, tuple(sorted(kept)))
+            pending = self.space.pending_rows(at)
+            durable = pending[graph.durable_from[pending] <= int(self.space.points.event[point])]
+            kept = kept.union(durable.tolist())
+        return self.space.with_(at, tuple(kept))
+
+    def lacking(self, point: int, lost: Collection[int]) -> CrashState:
+        """The state that holds what was issued by a point but `lost`, pending pieces and parts that some ideal lacks.
+
+        Takes as long as what is lost, however much is pending.
+        """
+        space = self.space
+        pending = space.pending(point)
+        gone = lost if isinstance(lost, set | frozenset) else set(lost)
+        newest = next((id_ for id_ in reversed(pending) if id_ not in gone), -1)
+        at = self._first(point, newest)
+        if at < point:  # what is lost and was not issued by then was not there to be lost
+            issued, graph = space.issued(at), space.graph
+            lost = [id_ for id_ in gone if graph.whole(id_)[0] < issued]
+        return space.without(at, tuple(lost))
+
+    def _first(self, point: int, newest: int) -> int:
+        """The point of the state that holds what is durable at `point` and up to the pending piece `newest`."""
+        newest = max(int(self._newest[point]), newest)
+        if newest < 0:
+            return int(self._run[point])
+        first = np.searchsorted(self.space.points.event, self.space.graph.event[newest], side="right")
+        return max(int(first), int(self._run[point]))
 
     def first(self, state: CrashState) -> CrashState:
         """A state that is feasible at its point, under the name that it has in the whole search."""
-        return self.state(state.point, set(self.space.persisted(state)))
+        if state.dropped:
+            return self.lacking(state.point, state.pieces)
+        return self.state(state.point, set(state.pieces))
 
     def without(self, point: int, pieces: Iterable[int]) -> CrashState:
         """Everything issued has persisted but these pieces and what needs them."""
@@ -57,7 +83,8 @@ class CanonicalStates:
 
     def with_only(self, point: int, pieces: Iterable[int], since: int) -> CrashState:
         """Nothing has persisted but these pieces, what they need, and what was issued before the event `since`."""
-        pending = self.space.pending(point)
-        events = self.space.graph.event[list(pending)].tolist()
-        older = [id_ for id_, event in zip(pending, events, strict=True) if event < since]
-        return self.first(self.space.keep(point, (*older, *pieces)))
+        whole = self.space.graph.whole
+        older = int(np.searchsorted(self.space.graph.event, since))  # ids below this; what they need is older as well
+        newer = self.space.keep(point, [id_ for id_ in pieces if whole(id_)[0] >= older])
+        lost = self.space.lost(newer)
+        return self.lacking(point, [id_ for id_ in lost[bisect_left(lost, older) :] if whole(id_)[0] >= older])

@@ -23,6 +23,8 @@ class SiteSignatures:
     def __init__(self, space: StateSpace, site: Callable[[], Ints]) -> None:
         self._space = space
         self._numbers = site
+        # a crash point, the sites of what is pending there, and the number of each pending piece's site
+        self._known: tuple[int, Ints, Ints] = -1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
 
     @cached_property
     def _site(self) -> Ints:
@@ -30,8 +32,23 @@ class SiteSignatures:
 
     def of(self, state: CrashState) -> bytes:
         """The signature of a state, hashed to 128 bits; equal hashes are taken for equal signatures."""
-        lost, kept = (self._sites(pieces(state)) for pieces in (self._space.lost, self._space.persisted))
+        if state.pieces and state.pieces[-1] >= len(self._site):
+            lost, kept = (self._sites(pieces(state)) for pieces in (self._space.lost, self._space.persisted))
+        else:
+            listed, others = self._sides(state)
+            lost, kept = (listed, others) if state.dropped else (others, listed)
         return blake2b(len(lost).to_bytes(8, "little") + lost.tobytes() + kept.tobytes(), digest_size=16).digest()
+
+    def _sides(self, state: CrashState) -> tuple[Ints, Ints]:
+        """The sites of the pieces that the state lists, and of the other pending ones: of a state without parts."""
+        pending = self._space.pending_rows(state.point)
+        if self._known[0] != state.point:
+            self._known = state.point, *np.unique(self._site[pending], return_inverse=True)
+        _, sites, number = self._known
+        many = np.bincount(number, minlength=len(sites))
+        listed = number[np.searchsorted(pending, np.array(state.pieces, dtype=np.int64))]
+        mine = np.bincount(listed, minlength=len(sites))
+        return sites[mine > 0], sites[mine < many]
 
     def pending(self, state: CrashState) -> int:
         """Count the pieces that the signature of a state covers."""

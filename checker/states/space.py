@@ -12,6 +12,10 @@ from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.points import CrashPoints
 
+_MOST_KEPT = 1 << 18  # pieces of crash points whose pending pieces are remembered
+_FEW_FACTORS = 8
+_FEW = 64  # so many are gone through faster one by one than as an array
+
 
 @dataclass(frozen=True, slots=True)
 class CrashState:
@@ -42,18 +46,33 @@ class StateSpace:
         self.finite = np.flatnonzero(graph.durable_from < NEVER)
         self.finite = self.finite[np.argsort(graph.durable_from[self.finite], kind="stable")]
         self._index = _Stab(graph.event, graph.durable_from)
-        self._pending: dict[int, Ids] = {}
+        self._pending: dict[int, tuple[Ids, Ints]] = {}  # by point, those used last at the end
+        self._kept = 0  # pieces in `_pending`, in sum
 
     # One crash point.
 
     def pending(self, point: int) -> Ids:
         """Pieces issued but not durable at a point, ascending; extensions as wholes, not in parts."""
-        known = self._pending.get(point)
+        return self._pending_at(point)[0]
+
+    def pending_rows(self, point: int) -> Ints:
+        """The same as an array, to be read only."""
+        return self._pending_at(point)[1]
+
+    def _pending_at(self, point: int) -> tuple[Ids, Ints]:
+        known = self._pending.pop(point, None)
         if known is None:
-            if len(self._pending) > 64:
-                self._pending.clear()
-            known = self._pending[point] = self._index.query(int(self.points.event[point]))
+            rows = self._index.query(int(self.points.event[point]))
+            known = tuple(rows.tolist()), rows
+            self._kept += len(rows)
+        self._pending[point] = known
+        while self._kept > _MOST_KEPT and len(self._pending) > 1:
+            self._kept -= len(self._pending.pop(next(iter(self._pending)))[0])
         return known
+
+    def issued(self, point: int) -> int:
+        """How many pieces were issued by a point: those with lower ids."""
+        return int(np.searchsorted(self.graph.event, self.points.event[point], side="left"))
 
     def durable(self, point: int) -> Ints:
         """Ids of the pieces that are durable at a point, ascending."""
@@ -65,7 +84,7 @@ class StateSpace:
 
     def empty(self, point: int) -> CrashState:
         """Nothing persisted but what had to."""
-        return self._state(point, ())
+        return self.with_(point, ())
 
     def persisted(self, state: CrashState) -> Ids:
         """Pending pieces that the state holds, ascending; an extension held in part appears as its part."""
@@ -77,12 +96,21 @@ class StateSpace:
 
     def _other(self, state: CrashState) -> Ids:
         many = len(self.graph)
+        pending, rows = self._pending_at(state.point)
+        if not state.pieces:
+            return pending
         listed = set(state.pieces)
         parts: Ids = ()
-        if state.pieces and state.pieces[-1] >= many:
+        if state.pieces[-1] >= many:
             parts = tuple(id_ for id_ in state.pieces if id_ >= many)
             listed.update(self.graph.whole(part)[0] for part in parts)
-        return tuple(id_ for id_ in self.pending(state.point) if id_ not in listed) + parts
+        if len(pending) <= _FEW:
+            return tuple(id_ for id_ in pending if id_ not in listed) + parts
+        given = np.fromiter(listed, dtype=np.int64, count=len(listed))
+        at = np.minimum(np.searchsorted(rows, given), len(rows) - 1)
+        left = np.ones(len(rows), dtype=np.bool_)
+        left[at[rows[at] == given]] = False
+        return tuple(rows[left].tolist()) + parts
 
     def state(self, point: int, persisted: Iterable[int]) -> CrashState:
         """The state that holds exactly the given pending pieces.
@@ -106,7 +134,7 @@ class StateSpace:
             missing = [b for b in befores if b not in whole_held]
             if missing:
                 raise ValueError(f"piece {id_} cannot persist without pieces {missing} at crash point {point}")
-        return self._state(point, given)
+        return self.with_(point, given)
 
     def drop(self, point: int, pieces: Iterable[int]) -> CrashState:
         """The largest state without the given pieces: all that depend on them are lost as well.
@@ -116,33 +144,47 @@ class StateSpace:
         given = set(pieces)
         parts = {self.graph.whole(p)[0]: p for p in given if p >= len(self.graph)}
         gone = {p for p in given if p < len(self.graph)}
+        lost = []
         for id_, befores in self._before(point, gone | set(parts)):
-            if any(b in gone or b in parts for b in befores):
+            if id_ in gone or any(b in gone or b in parts for b in befores):
                 gone.add(id_)
-        kept = [id_ for id_ in self.pending(point) if id_ not in gone and id_ not in parts]
-        return self._state(point, tuple(kept) + tuple(sorted(p for w, p in parts.items() if w not in gone)))
+                lost.append(id_)
+        return self.without(point, (*lost, *sorted(p for w, p in parts.items() if w not in gone)))
 
     def keep(self, point: int, pieces: Iterable[int]) -> CrashState:
         """The smallest state with the given pieces: all that they need persisted as well."""
         given = set(pieces)
         held = {p for p in given if p < len(self.graph)}
         parts = {self.graph.whole(p)[0]: p for p in given if p >= len(self.graph)}
+        kept, stopped = [], []
         for id_, befores in reversed(self._before(point, held | set(parts))):
             if id_ in held or id_ in parts:
                 held.update(befores)
-        pending = set(self.pending(point))
-        kept = tuple(sorted(held & pending)) + tuple(
-            sorted(p for w, p in parts.items() if w not in held and w in pending)
-        )
-        return self._state(point, kept)
+                if id_ in held:
+                    kept.append(id_)
+                else:
+                    stopped.append(parts[id_])
+        return self.with_(point, (*kept, *stopped))
 
     def _before(self, point: int, wanted: Iterable[int]) -> list[tuple[int, Ids]]:
         """(piece, what it directly needs) for the pending pieces of the factors that hold `wanted`, ascending."""
-        component = self.graph.component
-        rows = np.array(self.pending(point), dtype=np.int64)
-        some = np.unique(component[np.array(sorted(wanted), dtype=np.int64)])
-        chosen = tuple(rows[np.isin(component[rows], some)].tolist())
+        chosen = self.in_factors_of(point, wanted)
         return list(zip(chosen, self.graph.direct_before(chosen), strict=True))
+
+    def in_factors_of(self, point: int, pieces: Iterable[int]) -> Ids:
+        """What is pending at a point of the factors that hold some pieces, ascending."""
+        component, (pending, rows) = self.graph.component, self._pending_at(point)
+        some = set(component[list(pieces)].tolist())
+        factors = component[rows]
+        if len(pending) <= _FEW:
+            return tuple(id_ for id_, factor in zip(pending, factors.tolist(), strict=True) if factor in some)
+        if len(some) <= _FEW_FACTORS:
+            inside = np.zeros(len(rows), dtype=np.bool_)
+            for factor in some:
+                inside |= factors == factor
+        else:
+            inside = np.isin(factors, np.fromiter(some, dtype=np.int64, count=len(some)))
+        return tuple(rows[inside].tolist())
 
     def without(self, point: int, lost: Ids) -> CrashState:
         """The state that lacks exactly `lost`, which must be what some ideal lacks (not checked)."""
@@ -162,13 +204,6 @@ class StateSpace:
             return state
         return CrashState(point, True, self._other(state))
 
-    def _state(self, point: int, kept: Ids) -> CrashState:
-        """The canonical form: dropped if no more pieces were lost than persisted."""
-        dropped = self._other(CrashState(point, False, kept))
-        if len(dropped) <= len(kept):
-            return CrashState(point, True, dropped)
-        return CrashState(point, False, kept)
-
 
 class _Stab:
     """Which pieces are pending at an event index, without a scan of every piece of the trace."""
@@ -181,12 +216,12 @@ class _Stab:
         starts = range(0, len(event), self._BLOCK)
         self.latest = np.array([int(durable_from[s : s + self._BLOCK].max()) for s in starts], dtype=np.int64)
 
-    def query(self, event: int) -> Ids:
+    def query(self, event: int) -> Ints:
         issued = int(np.searchsorted(self.event, event, side="left"))
         blocks = -(-issued // self._BLOCK)
-        out: list[int] = []
+        out = [np.zeros(0, dtype=np.int64)]
         for block in np.flatnonzero(self.latest[:blocks] > event).tolist():
             low = block * self._BLOCK
             high = min(low + self._BLOCK, issued)
-            out += (np.flatnonzero(self.durable_from[low:high] > event) + low).tolist()
-        return tuple(out)
+            out.append(np.flatnonzero(self.durable_from[low:high] > event) + low)
+        return np.concatenate(out)

@@ -229,7 +229,7 @@ class RankedPlan:
     def _phases(self, rest: Iterator[CrashState]) -> dict[str, Iterator[Choice]]:
         assert self._found is not None
         found, representatives = self._found, [(planned.number, planned.representative) for planned in self._planned]
-        first, again = violating(self._canonical, _while(self._keep_on, self._evidence.queries))
+        first, again = violating(self._canonical, self._evidence.queries, self._keep_on)
         leftovers = Leftovers(self._canonical, found)
         return {
             "invariants": (Choice(state, 0, "invariant") for state in first),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 
@@ -19,22 +20,20 @@ class _Moment:
     Sets of pieces are bitmasks over the pending pieces of the granules that hold some of the behaviour's.
     """
 
-    def __init__(self, canonical: CanonicalStates, point: int, behaviour: Behaviour, pieces: frozenset[int]) -> None:
+    def __init__(self, canonical: CanonicalStates, point: int, behaviour: Behaviour, mine: Ids) -> None:
+        """`mine`: the behaviour's pieces that are pending, ascending."""
         space = canonical.space
-        graph = space.graph
         self._canonical = canonical
         self._point = point
         self._pending = space.pending(point)
-        self.mine = tuple(id_ for id_ in self._pending if id_ in pieces)
-        events = graph.event[list(self._pending)].tolist()
-        self._older = {id_ for id_, event in zip(self._pending, events, strict=True) if event < behaviour.first}
-        component = graph.component
-        touched = {int(component[id_]) for id_ in self.mine}
-        near = tuple(id_ for id_ in self._pending if int(component[id_]) in touched)
+        self.mine = mine
+        # ids below this one precede the behaviour
+        self._since = int(np.searchsorted(space.graph.event, behaviour.first, side="left"))
+        near = space.in_factors_of(point, self.mine)
         self._near = near
         place = {id_: at for at, id_ in enumerate(near)}
         below, above = [1 << at for at in range(len(near))], [1 << at for at in range(len(near))]
-        before = graph.direct_before(near)
+        before = space.graph.direct_before(near)
         for at, befores in enumerate(before):
             for id_ in befores:
                 below[at] |= below[place[id_]]
@@ -43,8 +42,8 @@ class _Moment:
                 above[place[id_]] |= above[at]
         self._place, self._below, self._above = place, below, above
         factors: dict[int, list[int]] = {}
-        for id_ in self.mine:
-            factors.setdefault(int(component[id_]), []).append(id_)
+        for id_, factor in zip(self.mine, space.graph.component[list(self.mine)].tolist(), strict=True):
+            factors.setdefault(factor, []).append(id_)
         self.granules = tuple(tuple(ids) for ids in factors.values())
 
     def kept(self, ids: Iterable[int], *, alone: bool = False) -> CrashState:
@@ -53,7 +52,11 @@ class _Moment:
         mask = 0
         for id_ in ids:
             mask |= self._below[self._place[id_]]
-        return self._canonical.state(self._point, self._names(mask) if alone else self._older | self._names(mask))
+        kept = self._names(mask)
+        if alone:
+            return self._canonical.state(self._point, kept)
+        newer = self._pending[bisect_left(self._pending, self._since) :]
+        return self._canonical.lacking(self._point, [id_ for id_ in newer if id_ not in kept])
 
     @property
     def pending(self) -> int:
@@ -62,14 +65,14 @@ class _Moment:
     @property
     def bare(self) -> bool:
         """Whether nothing that precedes the behaviour is pending."""
-        return not self._older
+        return not self._pending or self._pending[0] >= self._since
 
     def lost(self, ids: Iterable[int]) -> CrashState:
         """Everything has persisted but these pieces and what needs them."""
         mask = 0
         for id_ in ids:
             mask |= self._above[self._place[id_]]
-        return self._canonical.state(self._point, set(self._pending) - self._names(mask))
+        return self._canonical.lacking(self._point, self._names(mask))
 
     def ordered(self, one: int, other: int) -> bool:
         return bool(self._below[self._place[other]] >> self._place[one] & 1)
@@ -102,10 +105,9 @@ class Representative:
     def __init__(self, canonical: CanonicalStates, behaviour: Behaviour) -> None:
         self._canonical = canonical
         self._behaviour = behaviour
-        self._pieces = frozenset(behaviour.pieces)
         space = canonical.space
         events = space.points.event
-        rows = list(behaviour.pieces)
+        self._rows = rows = np.sort(np.array(behaviour.pieces, dtype=np.int64))
         until = int(space.graph.durable_from[rows].max())
         first = int(np.searchsorted(events, behaviour.first, side="right"))
         stop = int(np.searchsorted(events, until, side="left"))
@@ -117,9 +119,16 @@ class Representative:
 
     def _moments(self, points: Iterable[int]) -> Iterator[_Moment]:
         for point in points:
-            moment = _Moment(self._canonical, point, self._behaviour, self._pieces)
-            if moment.mine:
-                yield moment
+            mine = self._pending_at(point)
+            if mine:
+                yield _Moment(self._canonical, point, self._behaviour, mine)
+
+    def _pending_at(self, point: int) -> Ids:
+        """The behaviour's pieces that are pending at a point, ascending."""
+        space, rows = self._canonical.space, self._rows
+        event = int(space.points.event[point])
+        pending = (space.graph.event[rows] < event) & (space.graph.durable_from[rows] > event)
+        return tuple(rows[pending].tolist())
 
     def cheap(self) -> Iterator[tuple[str, CrashState]]:
         """What nearly every bug shows in (docs/search.md), each state with the name of its family."""
@@ -185,7 +194,7 @@ class Representative:
         for point in self.near:
             if most_steps is not None and steps > most_steps:
                 return total + ((self.near.stop - point) << len(self._behaviour.pieces)), False
-            moment = _Moment(self._canonical, point, self._behaviour, self._pieces)
+            moment = _Moment(self._canonical, point, self._behaviour, self._pending_at(point))
             steps += moment.pending + len(moment.mine) ** 2
             if not moment.mine:
                 continue

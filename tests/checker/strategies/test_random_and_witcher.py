@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -14,9 +13,10 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.invariants import StateQuery
 from crashcheck.checker.states.canonical import CanonicalStates
-from crashcheck.checker.strategies import Random, Witcher, strategy
+from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.strategies import Random, Witcher, strategy, violations
 from crashcheck.checker.strategies.plan import select_states
-from crashcheck.checker.strategies.violations import states_of, violating
+from crashcheck.checker.strategies.violations import Violation, states_of, violating
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import A, B, Script, Wanted, evidence, site, space_of
 from support.worlds import deviation
@@ -76,22 +76,59 @@ def test_witcher_without_invariants_tests_nothing(tmp_path: Path) -> None:
     assert list(select_states(space_of(script), strategy("witcher"))) == []
 
 
-def test_queries_whose_signatures_are_all_new_are_not_all_examined_before_the_next_state(tmp_path: Path) -> None:
-    script = Script(tmp_path, A, B)
-    for line in range(200):
+def queries_of(script: Script, many: int) -> list[StateQuery]:
+    """Of an update and the one after it, `many` of each signature in sequence."""
+    return [
+        StateQuery((number + 1,), (number,), 0, 1, ("order", number // many, 0)) for number in range(script.value - 1)
+    ]
+
+
+def lines(folder: Path, many: int) -> Script:
+    """Stores to as many lines, none of them durable."""
+    script = Script(folder, A, B)
+    for line in range(many):
         script.at(1, 64 * line, delta=0)
-    space = space_of(script)
-    asked: list[int] = []
+    return script
 
-    def queries() -> Iterator[StateQuery]:
-        for number in range(199):
-            asked.append(number)
-            yield StateQuery((number + 1,), (number,), 0, 1, ("order", number, number))
 
-    first, again = violating(CanonicalStates(space), queries())
+def test_queries_whose_signatures_are_all_new_are_not_all_examined_before_the_next_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = lines(tmp_path, 200)
+    space, queries = space_of(script), queries_of(script, 1)
+    asked: list[StateQuery] = []
+
+    def counted(canonical: CanonicalStates, query: StateQuery) -> Violation | tuple[()]:
+        asked.append(query)
+        return states_of(canonical, query)
+
+    monkeypatch.setattr(violations, "states_of", counted)
+    first, again = violating(CanonicalStates(space), queries)
     given_by = [next(again) for _ in range(3)]
     assert len(asked) < 70
     rest = [*first, *again]
     assert len({*given_by, *rest}) == len(
-        {state for one in queries() for state in states_of(CanonicalStates(space), one)}
+        {state for one in queries for state in states_of(CanonicalStates(space), one)}
     )
+
+
+@SETTINGS
+@given(many=st.integers(1, 5), turns=st.lists(st.booleans(), max_size=40), at_once=st.integers(1, 9))
+def test_the_first_query_of_a_signature_is_for_one_reader_and_the_others_for_the_other_whoever_is_ahead(
+    many: int, turns: list[bool], at_once: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(violations, "_AT_ONCE", at_once)
+        patch.setattr(violations, "_MADE", at_once)
+        script = lines(Path(folder), 20)
+        canonical, queries = CanonicalStates(space_of(script)), queries_of(script, many)
+        states = [states_of(canonical, query) for query in queries]
+        readers = dict(zip((True, False), violating(canonical, queries), strict=True))
+        got: dict[bool, list[CrashState]] = {True: [], False: []}
+        for which in turns:
+            got[which] += islice(readers[which], 1)
+        for which, reader in readers.items():
+            got[which] += reader
+    firsts = states[::many]
+    assert got[True] == [*(each[1] for each in firsts if each), *(each[0] for each in firsts if each)]
+    assert got[False] == [state for at, each in enumerate(states) if at % many for state in reversed(each)]
