@@ -2,10 +2,15 @@
 
 A log is recognised by what it does, not by names: the same thread, in the same operation, stores bytes elsewhere that
 are what the range and its neighbourhood held at that moment (`TX_ADD`, an undo log, a journal of old pages).
+
+What the log itself consists of is not logged, and need not be: a length or a checksum in a copy's cache line, or stored
+by the function that writes the copies and none of what they are copies of. What is copied into the same field of
+another object is no log either: it moves, as when a node of a tree is split.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +25,7 @@ _FEWEST_BYTES = 8  # that a copy holds; shorter ones are equal by chance
 _MOST_BYTES = 4096  # of a copy
 _MOST_EVENTS = 5000  # from the begin of an operation to an update
 _MOST_PLACES = 16  # of an operation
+_LINE_BYTES = 64
 
 Rows = NDArray[np.int64]
 
@@ -40,14 +46,36 @@ class UndoLogs:
         self._subject = subject
 
     def missing(self, row: int) -> Missing | None:
-        """What a store lacks that others of its operation have; None where it is logged too, or nothing is."""
+        """What a store lacks that others of its operation have; None where it is logged too, is a part of the log, or
+        nothing is logged."""
         if self._copy_of(row) is not None:
             return None
         for other in self._others(row):
             copy = self._copy_of(other)
-            if copy is not None:
-                return Missing(row, other, self._subject.provenance.of(copy))
+            if copy is not None and not self._moves(copy, other):
+                place = self._subject.provenance.of(copy)
+                return None if self._in_log(row, copy, other) else Missing(row, other, place)
         return None
+
+    def _moves(self, copy: int, stored: int) -> bool:
+        """Whether a copy is of the field that is stored over, or of an object around it, in another object."""
+        here, there = self._subject.provenance.of(copy), self._subject.provenance.of(stored)
+        if here is None or there is None or not here.variable:
+            return False
+        return re.match(rf"{re.escape(here.variable)}(?![\w])", there.variable) is not None
+
+    def _in_log(self, row: int, copy: int, logged: int) -> bool:
+        """Whether a store belongs to the log that has a copy of what another one stores over."""
+        own, other = self._subject.trace.events[row], self._subject.trace.events[copy]
+        low, begin = int(own["offset"]), int(other["offset"])
+        end = begin + max(int(other["size"]), 1)
+        if (
+            int(own["file"]) == int(other["file"])
+            and begin // _LINE_BYTES <= low // _LINE_BYTES <= (end - 1) // _LINE_BYTES
+        ):
+            return True
+        here, there, stored = (self._subject.provenance.of(one) for one in (row, copy, logged))
+        return here is not None and there is not None and here.owner == there.owner != (stored and stored.owner)
 
     def _others(self, row: int) -> list[int]:
         """One update of each place of the operation, in program order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,12 @@ from crashcheck.checker.findings.undo_logs import UndoLogs
 from support.checked_worlds import World, place, words
 from support.tracing import TraceBuilder
 
-SITES = {1: place(40, "node.left"), 2: place(41, "node.right"), 3: place(10, "log.data")}
+SITES = {
+    1: place(40, "node.left"),
+    2: place(41, "node.right"),
+    3: replace(place(10, "log.data"), function="log_range"),
+    4: replace(place(11, "log.checksum"), function="log_range"),
+}
 LEFT, RIGHT, LOG = 512, 1024, 2048
 OLD = bytes(range(1, 41))
 
@@ -61,3 +67,36 @@ def test_an_update_is_logged_if_its_old_bytes_were_copied_before(
     assert (missing is not None) is known
     if missing is not None:
         assert (missing.logged, missing.copied) == (left, SITES[3])
+
+
+@pytest.mark.parametrize(
+    ("site", "offset"), [(4, LOG + 4096), (2, LOG + 56)], ids=["of the function that logs", "beside a copy"]
+)
+def test_a_part_of_the_log_is_not_called_an_update_that_is_not_logged(site: int, offset: int, tmp_path: Path) -> None:
+    """`checksum` of an undo log was to be logged itself, in a bug of the recovery."""
+
+    def script(t: TraceBuilder) -> None:
+        transaction(OLD)(t)
+        t.begin(2)
+        t.site = 3
+        t.store("p", LOG, len(OLD) - 8, OLD[:16] + (7).to_bytes(8, "little") + OLD[24:32])
+        t.site = 4
+        t.store("p", offset, 8, 1234567)
+        t.site = 1
+        t.store("p", LEFT + 16, 8, 8)
+        t.end(2)
+
+    world = World(tmp_path / "world", words("true"), script, sites={**SITES, 4: replace(SITES[site], line=11)})
+    part = world.trace.events["site"].tolist().index(4)
+    assert UndoLogs(world.subject).missing(part) is None
+
+
+@pytest.mark.parametrize(("variable", "known"), [("node", False), ("node.left", False), ("node.le", True)])
+def test_what_moves_to_another_object_of_its_kind_is_not_called_logged(
+    variable: str, known: bool, tmp_path: Path
+) -> None:
+    """A split copies records to a new node, and then stores over the old ones."""
+    sites = {**SITES, 3: place(10, variable)}
+    world = World(tmp_path / "world", words("true"), transaction(OLD), sites=sites)
+    right = world.trace.events["site"].tolist().index(2)
+    assert (UndoLogs(world.subject).missing(right) is not None) is known
