@@ -5,12 +5,14 @@ are what the range and its neighbourhood held at that moment (`TX_ADD`, an undo 
 
 What the log itself consists of is not logged, and need not be: a length or a checksum in a copy's cache line, or stored
 by the function that writes the copies and none of what they are copies of. What is copied into the same field of
-another object is no log either: it moves, as when a node of a tree is split.
+another object is no log either: it moves, as when a node of a tree is split. Eight bytes that may be a link (an offset
+in a file, an address in a mapping) show no log: a list is linked and unlinked by the same copies.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,7 +54,7 @@ class UndoLogs:
             return None
         for other in self._others(row):
             copy = self._copy_of(other)
-            if copy is not None and not self._moves(copy, other):
+            if copy is not None and not self._moves(copy, other) and not self._links(copy):
                 place = self._subject.provenance.of(copy)
                 return None if self._in_log(row, copy, other) else Missing(row, other, place)
         return None
@@ -63,6 +65,23 @@ class UndoLogs:
         if here is None or there is None or not here.variable:
             return False
         return re.match(rf"{re.escape(here.variable)}(?![\w])", there.variable) is not None
+
+    def _links(self, copy: int) -> bool:
+        """Whether what is copied may be a link of a list or a tree, perhaps with flags in its lowest bits."""
+        data = self._subject.trace.data(copy)
+        if len(data) != 8:
+            return False
+        value = int.from_bytes(data, "little")
+        return any(low <= value < high for low, high in self._link_ranges)
+
+    @cached_property
+    def _link_ranges(self) -> list[tuple[int, int]]:
+        """What offsets in the files and addresses in their mappings are."""
+        trace = self._subject.trace
+        events = trace.events
+        ends = events["offset"][self._updates].astype(np.int64) + events["size"][self._updates]
+        mapped = (struct.unpack("<QQ", trace.data(row)) for row in np.flatnonzero(events["kind"] == Kind.MAP).tolist())
+        return [(1, int(ends.max(initial=0))), *((low, low + size) for low, size in mapped)]
 
     def _in_log(self, row: int, copy: int, logged: int) -> bool:
         """Whether a store belongs to the log that has a copy of what another one stores over."""

@@ -73,7 +73,7 @@ def test_an_update_is_logged_if_its_old_bytes_were_copied_before(
     ("site", "offset"), [(4, LOG + 4096), (2, LOG + 56)], ids=["of the function that logs", "beside a copy"]
 )
 def test_a_part_of_the_log_is_not_called_an_update_that_is_not_logged(site: int, offset: int, tmp_path: Path) -> None:
-    """`checksum` of an undo log was to be logged itself, in a bug of the recovery."""
+    """A fix of a bug in the recovery asked to log the `checksum` of an undo log."""
 
     def script(t: TraceBuilder) -> None:
         transaction(OLD)(t)
@@ -98,5 +98,24 @@ def test_what_moves_to_another_object_of_its_kind_is_not_called_logged(
     """A split copies records to a new node, and then stores over the old ones."""
     sites = {**SITES, 3: place(10, variable)}
     world = World(tmp_path / "world", words("true"), transaction(OLD), sites=sites)
+    right = world.trace.events["site"].tolist().index(2)
+    assert (UndoLogs(world.subject).missing(right) is not None) is known
+
+
+@pytest.mark.parametrize(
+    ("value", "known"), [(RIGHT, False), (RIGHT + 1, False), (99223, True)], ids=["offset", "with a flag", "number"]
+)
+def test_eight_bytes_that_may_be_a_link_show_no_log(value: int, known: bool, tmp_path: Path) -> None:
+    """`block->next = head; head = block` copies the old bytes of `head` as a log would."""
+
+    def script(t: TraceBuilder) -> None:
+        t.store("p", LEFT, 8, value)
+        t.begin(1)
+        for site, offset, stored in ((3, LOG, value), (1, LEFT, LOG), (2, RIGHT, 7)):
+            t.site = site
+            t.store("p", offset, 8, stored)
+        t.end(1)
+
+    world = World(tmp_path / "world", words("true"), script, sites=SITES)
     right = world.trace.events["site"].tolist().index(2)
     assert (UndoLogs(world.subject).missing(right) is not None) is known

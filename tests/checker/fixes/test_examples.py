@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.inference import Inferred
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import OutOfTime
+from crashcheck.checker.fixes import proposals
 from crashcheck.config import load
 from crashcheck.interruption import KeepOn, always
 from support.command_line import run_crashcheck
 from support.paths import EXAMPLES
+from support.report_runs import LEVEL_HASH
+from support.suggestions import accept, suggested
 
 # Each planted bug of kind ordering or unpersisted, and what its edit adds.
 MENDED = {
@@ -49,9 +53,19 @@ def crashcheck(folder: Path, environment: dict[str, str], *words: str) -> tuple[
 
 
 @pytest.mark.parametrize("name", MENDED)
-def test_the_edit_fixes_the_bug(name: str, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_the_edit_fixes_the_bug_and_is_what_the_suggestions_write(
+    name: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
     folder = copied(name, tmp_path)
     before = (folder / "buggy.c").read_text().split("\n")
+    crashcheck(folder, environment, "fix")
+    known = proposals.newest(folder / "buggy.toml")
+    assert known is not None
+    findings = (replace(LEVEL_HASH, id=one.id, fix=one.fix) for one in known.findings)
+    accepted = tmp_path / "accepted"
+    accepted.mkdir()
+    shutil.copy(folder / "buggy.c", accepted)
+    accept(accepted, suggested(accepted, *findings))
     code, printed, error = crashcheck(folder, environment, "fix", "--apply", "--verify")
     # an operation whose loss no output shows is named before each search; a slow machine's log has lines of progress
     usual = ("does not show whether operations were lost", " in this phase)")
@@ -65,6 +79,7 @@ def test_the_edit_fixes_the_bug(name: str, tmp_path: Path, environment: dict[str
     assert " with this change on the recorded run" in printed
     assert "after the edit: No findings in all " in printed
     assert "1 of 1 fixed" in printed
+    assert (accepted / "buggy.c").read_text() == (folder / "buggy.c").read_text()
 
 
 @pytest.mark.parametrize("in_time", [True, False])
