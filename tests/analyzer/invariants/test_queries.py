@@ -160,7 +160,7 @@ def test_queries_that_are_made_together_are_those_of_the_definition(steps: list[
         first, then = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         numbers = np.arange(len(pairs))
         made = list(updates.states(["RO2"] * len(pairs), first, then, numbers))
-        assert made == [one for number, pair in enumerate(pairs) for one in defined(updates, *pair, number)]
+        assert made == [(number, one) for number, pair in enumerate(pairs) for one in defined(updates, *pair, number)]
 
 
 def defined(updates: RunStores, first: int, then: int, number: int) -> Iterator[StateQuery]:
