@@ -110,25 +110,31 @@ class _Shrinking:
             self._write(row, event, offset // PAGE_BYTES)
 
     def _cut(self, row: int, event: int, new: int, old: int) -> None:
-        """The rest of the page in which the file ends is zeroed."""
+        """The rest of the page in which the file ends is zeroed; whole granules, where the page was cut off before."""
         page = -(-new // PAGE_BYTES)
-        self.cuts.append((page, row))
         low, high = new, min(page * PAGE_BYTES, old)
+        if low < high and self._begins_again(row, event, page - 1):
+            low, high = low // self.granule_bytes * self.granule_bytes, page * PAGE_BYTES
+        self.cuts.append((page, row))
         while low < high:
             stop = min((low // self.granule_bytes + 1) * self.granule_bytes, high)
             self.added.append((event, self.file, low, stop - low, event))
             low = stop
 
-    def _write(self, row: int, event: int, page: int) -> None:
-        """The first write to a page after it was cut off brings it back as zeros."""
+    def _begins_again(self, row: int, event: int, page: int) -> bool:
+        """Whether an update is the first to a page after it was cut off: then it brings the page back as zeros."""
         latest = max((cut_row for first, cut_row in self.cuts if first <= page), default=-1)
-        renewed, renewed_at = self.renewed.get(page, (-1, -1))
-        if latest > renewed:
-            self.renewed[page] = row, event
+        if latest <= self.renewed.get(page, (-1, -1))[0]:
+            return False
+        self.renewed[page] = row, event
+        return True
+
+    def _write(self, row: int, event: int, page: int) -> None:
+        if self._begins_again(row, event, page):
             for at in range(page * PAGE_BYTES, (page + 1) * PAGE_BYTES, self.granule_bytes):
                 self.added.append((event, self.file, at, self.granule_bytes, int(self.pieces.source[row])))
             self.renewing.add(row)
-        elif renewed_at == event:
+        elif self.renewed.get(page, (-1, -1))[1] == event:
             self.renewing.add(row)  # another sector of the page, in the same event
 
 

@@ -82,6 +82,13 @@ HERE void cc_explore_ends(int32_t status)
     cc_explore_leave();
 }
 
+HERE void cc_explore_signalled(int32_t number)
+{
+    if (cc_run.actions[number - 1].handler)
+        cc_explore_refuse(CC_EXPLORE_CALL, SYS_rt_sigaction);
+    cc_explore_ends(number);
+}
+
 /* Closes the pages of a mapping that hold something untouched, and opens the others. */
 HERE void cc_explore_close_pages(const struct mapping *in)
 {
@@ -93,11 +100,6 @@ HERE void cc_explore_close_pages(const struct mapping *in)
         uintptr_t first = at & ~(PAGE - 1), last = (at + cc_run.granules[i].length - 1) & ~(PAGE - 1);
         raw3(SYS_mprotect, (long)first, (long)(last - first + PAGE), PROT_NONE);
     }
-}
-
-INLINE const unsigned char *content_of(const struct cc_explore_granule *granule, uint32_t which)
-{
-    return (const unsigned char *)cc_run.table + granule->contents + (uint64_t)which * granule->length;
 }
 
 /* Bytes that all contents agree on are known. Those of `from`, a content, are put into memory where `at` is not NULL. */
@@ -207,14 +209,6 @@ HERE static void decide(const ucontext_t *context, const struct mapping *in, uin
     cc_explore_leave();
 }
 
-INLINE uint32_t first_alive(uint32_t number)
-{
-    uint32_t which = 0;
-    while (!BIT(cc_run.state_of[number].alive, which))
-        which++;
-    return which;
-}
-
 HERE void cc_explore_show_known(const struct mapping *in)
 {
     for (uint32_t i = 0; i < cc_run.table->granules; i++) {
@@ -235,13 +229,23 @@ HERE static const struct mapping *mapping_of(const struct file_range *range)
     const struct mapping *found = NULL;
     for (uint32_t i = 0; i < cc_run.mapped; i++) {
         const struct mapping *in = &cc_run.mappings[i];
-        if (in->device != range->device || in->inode != range->inode)
+        if (in->mirrors || in->device != range->device || in->inode != range->inode)
             continue;
         if (in->gone && in->protection & PROT_WRITE) /* what it wrote is in no file */
             cc_explore_refuse(CC_EXPLORE_FILE_READ, SYS_munmap);
         found = in->gone ? found : in;
     }
     return found;
+}
+
+HERE const struct mapping *cc_explore_first_mapping(const struct mapping *mirror)
+{
+    for (uint32_t i = 0; i < cc_run.mapped; i++) {
+        const struct mapping *in = &cc_run.mappings[i];
+        if (!in->gone && !in->mirrors && in->device == mirror->device && in->inode == mirror->inode)
+            return in;
+    }
+    return NULL;
 }
 
 /* Bytes of a file, of which `into` has those of the image, were read by a system call: they become those of this process. */

@@ -47,6 +47,21 @@ HERE static void foresee(const ucontext_t *context, const struct mapping *in, ui
     }
 }
 
+/* Before a page of a second mapping is read: it becomes a copy, for one instruction, of what the first one has there. */
+HERE static void mirror(const ucontext_t *context, const struct mapping *in, uintptr_t page)
+{
+    const struct mapping *first = cc_explore_first_mapping(in);
+    uint64_t offset = in->offset + (page - in->start);
+    if (!first || offset < first->offset || offset - first->offset >= first->end - first->start)
+        cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
+    uintptr_t from = first->start + (offset - first->offset);
+    cc_explore_accesses(context, first, from, from + PAGE, false);
+    raw3(SYS_mprotect, (long)from, PAGE, PROT_READ | PROT_WRITE);
+    raw3(SYS_mprotect, (long)page, PAGE, PROT_READ | PROT_WRITE);
+    raw_move((void *)page, (const void *)from, PAGE);
+    cc_explore_close_pages(first);
+}
+
 HERE void cc_explore_touched(int number, siginfo_t *info, void *given)
 {
     ucontext_t *context = given;
@@ -58,16 +73,21 @@ HERE void cc_explore_touched(int number, siginfo_t *info, void *given)
     for (uint32_t i = 0; i < cc_run.mapped; i++)
         if (!cc_run.mappings[i].gone && address >= cc_run.mappings[i].start && address < cc_run.mappings[i].end)
             in = &cc_run.mappings[i];
-    bool closed = in && !is_open(in, page);
+    bool closed = in && (in->mirrors || !is_open(in, page));
     for (uint32_t i = 0; i < cc_run.opens; i++)
         closed &= cc_run.opened[i] != page;
-    if (!closed || number != SIGSEGV)
-        cc_explore_ends(number);
     /* The stack of a handler of ours holds what it was called for, and is no part of a state. */
     if (*next >= (greg_t)__start_cc_explore && *next < (greg_t)__stop_cc_explore)
         cc_explore_refuse(CC_EXPLORE_PASSED, 0);
+    if (in && in->mirrors && !closed) /* it writes there */
+        cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
+    if (!closed || number != SIGSEGV)
+        cc_explore_signalled(number);
     struct instruction found = cc_explore_decode((const unsigned char *)*next);
-    foresee(context, in, address, &found);
+    if (in->mirrors)
+        mirror(context, in, page);
+    else
+        foresee(context, in, address, &found);
     if (cc_run.opens == OPENED)
         cc_explore_refuse(CC_EXPLORE_INSTRUCTION, 0);
     cc_run.opened_in[cc_run.opens] = in;
@@ -93,7 +113,7 @@ HERE void cc_explore_touched(int number, siginfo_t *info, void *given)
 HERE void cc_explore_close(void)
 {
     for (; cc_run.opens; cc_run.opens--)
-        if (!is_open(cc_run.opened_in[cc_run.opens - 1], cc_run.opened[cc_run.opens - 1]))
+        if (cc_run.opened_in[cc_run.opens - 1]->mirrors || !is_open(cc_run.opened_in[cc_run.opens - 1], cc_run.opened[cc_run.opens - 1]))
             raw3(SYS_mprotect, (long)cc_run.opened[cc_run.opens - 1], PAGE, PROT_NONE);
 }
 
@@ -114,7 +134,7 @@ HERE void cc_explore_stepped(int number, siginfo_t *info, void *given)
     (void)info;
     ucontext_t *context = given;
     if (!cc_run.opens)
-        cc_explore_ends(number);
+        cc_explore_signalled(number);
     context->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
     cc_explore_close();
 }

@@ -43,19 +43,26 @@ HERE static long read_from(const ucontext_t *context, long number, const long *a
     return got;
 }
 
-HERE static long read_at_place(const ucontext_t *context, long number, const long *a)
+/* Where this process is in a file: the kernel's own place is that of all processes. */
+HERE static uint64_t *place_of(long number, long fd)
 {
-    if (number == SYS_pread64)
-        return read_from(context, number, a, (uint64_t)a[3]);
-    if (a[0] < 0 || a[0] >= PLACES)
+    if (fd < 0 || fd >= PLACES)
         cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
-    uint64_t *place = &cc_run.places[a[0]];
+    uint64_t *place = &cc_run.places[fd];
     if (*place == NO_PLACE) {
-        long now = raw3(SYS_lseek, a[0], 0, SEEK_CUR);
+        long now = raw3(SYS_lseek, fd, 0, SEEK_CUR);
         if (raw_failed(now))
             cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
         *place = (uint64_t)now;
     }
+    return place;
+}
+
+HERE static long read_at_place(const ucontext_t *context, long number, const long *a)
+{
+    if (number == SYS_pread64)
+        return read_from(context, number, a, (uint64_t)a[3]);
+    uint64_t *place = place_of(number, a[0]);
     long got = read_from(context, number, a, *place);
     if (got > 0)
         *place += (uint64_t)got;
@@ -81,6 +88,19 @@ HERE static long seek(long number, const long *a)
         return -EINVAL;
     cc_run.places[a[0]] = (uint64_t)(base + a[1]);
     return base + a[1];
+}
+
+/* The names in a folder, from this process's place on: no process changes them. */
+HERE static long lists(long number, const long *a)
+{
+    if (lies_in_file((uintptr_t)a[1], (size_t)a[2]))
+        cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
+    uint64_t *place = place_of(number, a[0]);
+    if (raw_failed(raw3(SYS_lseek, a[0], (long)*place, SEEK_SET)))
+        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
+    long got = raw3(number, a[0], a[1], a[2]);
+    *place = (uint64_t)raw3(SYS_lseek, a[0], 0, SEEK_CUR);
+    return got;
 }
 
 HERE static long prints(long number, long fd, const void *from, size_t size)
@@ -114,15 +134,27 @@ HERE static bool crosses_an_end(const struct mapping *in)
     return false;
 }
 
-/* A private mapping shows what the file holds until it is written to, so no file may be mapped in both ways, or twice. */
-HERE static void refuse_if_mapped(const struct stat *state, bool followed)
+HERE static bool is_of(const struct mapping *in, const struct stat *state)
 {
-    for (uint32_t i = 0; i < cc_run.mapped; i++)
-        if (cc_run.mappings[i].device == state->st_dev && cc_run.mappings[i].inode == state->st_ino)
+    return in->device == state->st_dev && in->inode == state->st_ino;
+}
+
+/* A private mapping shows what the file holds until it is written to, so no file may be mapped in both ways, or again after
+ * it was changed. Of two mappings at once the second may only be read; returns whether this is one. */
+HERE static bool is_mapped_already(const struct stat *state, bool followed)
+{
+    bool already = false;
+    for (uint32_t i = 0; i < cc_run.mapped; i++) {
+        if (!is_of(&cc_run.mappings[i], state))
+            continue;
+        if (!followed || cc_run.mappings[i].gone)
             cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
+        already = true;
+    }
     for (uint32_t i = 0; i < cc_run.copies; i++)
         if (followed && cc_run.copy_of[i][0] == state->st_dev && cc_run.copy_of[i][1] == state->st_ino)
             cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
+    return already;
 }
 
 HERE static void note_copy(const struct stat *state)
@@ -134,7 +166,7 @@ HERE static void note_copy(const struct stat *state)
 }
 
 /* Follows a mapping from now on: its pages that hold granules are closed. */
-HERE static void follow(uintptr_t start, const long *a, const struct stat *state)
+HERE static void follow(uintptr_t start, const long *a, const struct stat *state, bool mirrors)
 {
     if (cc_run.mapped == MAPPINGS)
         cc_explore_refuse(CC_EXPLORE_ROOM, 5);
@@ -148,9 +180,16 @@ HERE static void follow(uintptr_t start, const long *a, const struct stat *state
     in->inode = state->st_ino;
     in->protection = (int)a[2];
     in->gone = false;
+    in->mirrors = mirrors;
+    if (mirrors) {
+        in->protection = PROT_READ;
+        in->end = start + (((uint64_t)a[1] + PAGE - 1) & ~(PAGE - 1));
+        raw3(SYS_mprotect, (long)start, a[1], PROT_NONE);
+        return;
+    }
     uint64_t all = 0;
     for (uint32_t i = 0; i < cc_run.mapped; i++)
-        all += cc_run.mappings[i].end - cc_run.mappings[i].start;
+        all += cc_run.mappings[i].mirrors ? 0 : cc_run.mappings[i].end - cc_run.mappings[i].start;
     if (all > MOST_MAPPED)
         cc_explore_refuse(CC_EXPLORE_LARGE, SYS_mmap);
     if (crosses_an_end(in))
@@ -188,23 +227,27 @@ HERE static long maps(long number, const long *a)
     struct stat state;
     if (raw_failed(raw3(SYS_fstat, a[4], (long)&state, 0)))
         cc_explore_refuse(CC_EXPLORE_SETUP, 3);
-    refuse_if_mapped(&state, followed);
+    bool already = is_mapped_already(&state, followed);
     if (followed)
-        follow((uintptr_t)result, a, &state);
+        follow((uintptr_t)result, a, &state, already);
     else
         note_copy(&state);
     return result;
 }
 
+/* A mapping that was only read is forgotten; of another one what was written is in no file. */
 HERE static long unmaps(long number, const long *a)
 {
-    for (uint32_t i = 0; i < cc_run.mapped; i++) {
+    for (uint32_t i = cc_run.mapped; i-- > 0;) {
         struct mapping *in = &cc_run.mappings[i];
         if (in->gone || (uintptr_t)a[0] >= in->end || (uintptr_t)(a[0] + a[1]) <= in->start)
             continue;
         if ((uintptr_t)a[0] > in->start || (uintptr_t)(a[0] + a[1]) < in->end)
             cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, (uint32_t)number);
-        in->gone = true;
+        if (in->mirrors || cc_explore_is_unchanged(in))
+            *in = cc_run.mappings[--cc_run.mapped];
+        else
+            in->gone = true;
     }
     return raw3(SYS_munmap, a[0], a[1], 0);
 }
@@ -215,7 +258,7 @@ HERE static long opens_file(long number, const long *a)
         cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
     const long *rest = number == SYS_openat ? a + 1 : a;
     long folder = number == SYS_openat ? a[0] : AT_FDCWD;
-    if (rest[1] & (O_TRUNC | __O_TMPFILE))
+    if ((rest[1] & O_TRUNC) || (rest[1] & __O_TMPFILE) == __O_TMPFILE) /* which has the bit of O_DIRECTORY, too */
         cc_explore_refuse(CC_EXPLORE_FILE_READ, (uint32_t)number);
     if ((rest[1] & O_CREAT) && raw_failed(raw4(SYS_faccessat, folder, rest[0], 0, 0)))
         cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
@@ -225,6 +268,17 @@ HERE static long opens_file(long number, const long *a)
     if (fd >= 0 && fd < (long)PLACES)
         cc_run.places[fd] = NO_PLACE;
     return fd;
+}
+
+HERE static long enters_folder(long number, const long *a)
+{
+    const char *path = (const char *)a[0];
+    if (is_mapped((uintptr_t)path))
+        cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
+    long result = raw3(number, a[0], 0, 0);
+    if (!raw_failed(result))
+        cc_explore_stir_bytes(cc_run.history, path, raw_length(path));
+    return result;
 }
 
 HERE static long syncs(long number, const long *a)
@@ -260,22 +314,25 @@ HERE static long kills(long number, const long *a)
     if (thread != cc_run.first_process || (number == SYS_tgkill && a[0] != cc_run.first_process) || signal < 0 || signal > 64)
         cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
     if (signal)
-        cc_explore_ends((int32_t)signal);
+        cc_explore_signalled((int32_t)signal);
     return 0; /* it was asked whether there is such a process */
 }
 
-/* No signal has a handler but ours, which the program does not see. */
+/* What the program wants done on a signal is kept here alone: if it comes, the exploration ends. */
 HERE static long acts(long number, const long *a)
 {
-    bool mine = a[0] == SIGSEGV || a[0] == SIGBUS || a[0] == SIGFPE || a[0] == SIGILL || a[0] == SIGTRAP || a[0] == SIGSYS;
-    if (lies_in_file((uintptr_t)a[1], sizeof(struct kernel_action)) || lies_in_file((uintptr_t)a[2], sizeof(struct kernel_action)))
+    size_t size = sizeof(struct kernel_action);
+    if (lies_in_file((uintptr_t)a[1], size) || lies_in_file((uintptr_t)a[2], size))
         cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
-    if (a[1] && ((const struct kernel_action *)a[1])->handler)
-        cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
-    if (!mine)
-        return raw4(SYS_rt_sigaction, a[0], a[1], a[2], a[3]);
+    if (a[0] < 1 || a[0] > SIGNALS || a[3] != 8 || (a[1] && (a[0] == SIGKILL || a[0] == SIGSTOP)))
+        return -EINVAL;
+    struct kernel_action *now = &cc_run.actions[a[0] - 1], was = *now;
+    if (a[1]) {
+        raw_move(now, (const void *)a[1], size);
+        cc_explore_stir_bytes(cc_run.history, now, size);
+    }
     if (a[2])
-        raw_fill((void *)a[2], 0, sizeof(struct kernel_action));
+        raw_move((void *)a[2], &was, size);
     return 0;
 }
 
@@ -308,11 +365,15 @@ HERE static long writes_parts(long number, const long *a)
     return all;
 }
 
+/* Memory that cannot be written to is no part of a state where a file is behind it: its bytes are, from here on. */
 HERE static long protects(long number, const long *a)
 {
-    if (!(a[2] & PROT_WRITE) || lies_in_file((uintptr_t)a[0], (size_t)a[1]))
+    if (!(a[2] & (PROT_READ | PROT_WRITE)) || lies_in_file((uintptr_t)a[0], (size_t)a[1]))
         cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
-    return raw3(SYS_mprotect, a[0], a[1], a[2]);
+    long result = raw3(SYS_mprotect, a[0], a[1], a[2]);
+    if (!raw_failed(result) && !(a[2] & PROT_WRITE))
+        cc_explore_stir_bytes(cc_run.history, (const void *)a[0], (size_t)a[1]);
+    return result;
 }
 
 /* Advice that concerns the memory of this process only. Others concern other memory in the children, or another time. */
@@ -370,23 +431,33 @@ HERE static bool is_lock(long command)
     return command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK || command == F_OFD_SETLKW;
 }
 
+HERE static bool asks_for_lock(long command)
+{
+    return command == F_GETLK || command == F_OFD_GETLK;
+}
+
 HERE static long locks(const long *a)
 {
+    struct flock *lock = (struct flock *)a[2];
     long mode = raw3(SYS_fcntl, a[0], F_GETFL, 0);
     if (raw_failed(mode))
         return mode;
     if (lies_in_file((uintptr_t)a[2], sizeof(struct flock)))
         cc_explore_refuse(CC_EXPLORE_PASSED, SYS_fcntl);
-    short type = ((const struct flock *)a[2])->l_type;
+    short type = lock->l_type;
+    if (asks_for_lock(a[1])) {
+        lock->l_type = F_UNLCK;
+        return type == F_RDLCK || type == F_WRLCK ? 0 : -EINVAL;
+    }
     bool may = type == F_UNLCK || (mode & O_ACCMODE) == O_RDWR || (mode & O_ACCMODE) == (type == F_WRLCK ? O_WRONLY : O_RDONLY);
     return may ? 0 : -EBADF;
 }
 
 HERE static long controls(long number, const long *a)
 {
-    if (number == SYS_fcntl && is_lock(a[1]))
+    if (number == SYS_fcntl && (is_lock(a[1]) || asks_for_lock(a[1])))
         return locks(a);
-    bool followed = number == SYS_ioctl ? a[1] == TCGETS : a[1] == F_GETFD || a[1] == F_SETFD || a[1] == F_GETFL;
+    bool followed = number == SYS_ioctl ? a[1] == TCGETS || a[1] == TIOCGWINSZ || a[1] == FIOCLEX : a[1] == F_GETFD || a[1] == F_SETFD || a[1] == F_GETFL;
     if (!followed)
         cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
     return raw3(number, a[0], a[1], a[2]);
@@ -405,6 +476,8 @@ static const struct followed followed[] = {
     [SYS_lseek] = {seek, 0},
     [SYS_write] = {writes, 0},
     [SYS_writev] = {writes_parts, 0},
+    [SYS_getdents64] = {lists, 0},
+    [SYS_chdir] = {enters_folder, 0},
     [SYS_open] = {opens_file, 0},
     [SYS_openat] = {opens_file, 0},
     [SYS_mmap] = {maps, 0},
@@ -425,6 +498,9 @@ static const struct followed followed[] = {
     [SYS_ioctl] = {controls, 0},
     [SYS_fcntl] = {controls, 0},
     [SYS_close] = {NULL, 1},
+    [SYS_fchdir] = {NULL, 1},
+    [SYS_umask] = {NULL, 1},
+    [SYS_times] = {NULL, 1},
     [SYS_brk] = {NULL, 1},
     [SYS_fsync] = {NULL, 1},
     [SYS_fdatasync] = {NULL, 1},
@@ -450,6 +526,11 @@ static const struct followed followed[] = {
     [SYS_clock_getres] = {NULL, 2},
     [SYS_set_robust_list] = {NULL, 2},
     [SYS_getrlimit] = {NULL, 2},
+    [SYS_getrusage] = {NULL, 2},
+    [SYS_getgroups] = {NULL, 2},
+    [SYS_readahead] = {NULL, 3},
+    [SYS_getresuid] = {NULL, 3},
+    [SYS_getresgid] = {NULL, 3},
     [SYS_readlink] = {NULL, 3},
     [SYS_getrandom] = {NULL, 3},
     [SYS_sched_getaffinity] = {NULL, 3},
@@ -458,6 +539,7 @@ static const struct followed followed[] = {
     [SYS_readlinkat] = {NULL, 4},
     [SYS_clock_nanosleep] = {NULL, 4},
     [SYS_fadvise64] = {NULL, 4},
+    [SYS_faccessat2] = {NULL, 4},
     [SYS_statx] = {NULL, 5},
 };
 

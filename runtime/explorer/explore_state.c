@@ -95,6 +95,50 @@ HERE static void stir_mapping(uint64_t hash[2], const struct mapping *in, long p
     cc_explore_close_pages(in);
 }
 
+/* Whether a page shows the file's bytes, and of granules what is known of them. What was written there is lost. */
+HERE static bool is_unchanged_page(const struct mapping *in, uintptr_t page)
+{
+    unsigned char *kept = (unsigned char *)cc_run.maps_text, *now = (unsigned char *)page;
+    raw_move(kept, now, PAGE);
+    raw3(SYS_madvise, (long)page, PAGE, MADV_DONTNEED);
+    for (uint32_t i = 0; i < cc_run.table->granules; i++) {
+        uintptr_t at = address_of(in, &cc_run.granules[i]);
+        if (!at)
+            continue;
+        const unsigned char *content = cc_run.granules[i].choices ? content_of(&cc_run.granules[i], first_alive(i)) : NULL;
+        for (uint32_t byte = 0; byte < cc_run.granules[i].length; byte++) {
+            if (at + byte < page || at + byte >= page + PAGE)
+                continue;
+            bool known = BIT(cc_run.state_of[i].known, byte);
+            if (known && (!content || content[byte] != kept[at + byte - page]))
+                return false;
+            kept[at + byte - page] = now[at + byte - page];
+        }
+    }
+    for (uint64_t at = 0; at < PAGE; at++)
+        if (kept[at] != now[at])
+            return false;
+    return true;
+}
+
+HERE bool cc_explore_is_unchanged(const struct mapping *in)
+{
+    if (!(in->protection & PROT_WRITE))
+        return true;
+    bool same = true;
+    long pagemap = raw3(SYS_open, (long)"/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+    raw3(SYS_mprotect, (long)in->start, (long)(in->end - in->start), PROT_READ | PROT_WRITE);
+    for (uintptr_t page = in->start; page < in->end && same; page += PAGE) {
+        uint64_t entry;
+        same = raw4(SYS_pread64, pagemap, (long)&entry, sizeof entry, (long)(page / PAGE * sizeof entry)) == sizeof entry;
+        if (same && entry & (PAGE_PRESENT | PAGE_SWAPPED) && !(entry & PAGE_OF_FILE))
+            same = is_unchanged_page(in, page);
+    }
+    if (!raw_failed(pagemap))
+        raw3(SYS_close, pagemap, 0, 0);
+    return same;
+}
+
 INLINE const char *hexadecimal(const char *text, uintptr_t *value)
 {
     *value = 0;
@@ -181,7 +225,7 @@ HERE static void stir_memory(uint64_t hash[2], uintptr_t stack)
             stir_private(hash, range.start, range.end, pagemap);
     }
     for (uint32_t i = 0; i < cc_run.mapped; i++)
-        if (!cc_run.mappings[i].gone)
+        if (!cc_run.mappings[i].gone && !cc_run.mappings[i].mirrors)
             stir_mapping(hash, &cc_run.mappings[i], pagemap);
     if (!raw_failed(pagemap))
         raw3(SYS_close, pagemap, 0, 0);
@@ -213,6 +257,18 @@ HERE static void stir_vectors(uint64_t hash[2], const unsigned char *state)
         cc_explore_refuse(CC_EXPLORE_INSTRUCTION, 0);
 }
 
+/* What may still be read of granules that are not mapped: by system calls, or by a mapping to come. */
+HERE static void stir_unmapped(uint64_t hash[2])
+{
+    for (uint32_t i = 0; i < cc_run.table->granules; i++) {
+        bool mapped = false;
+        for (uint32_t j = 0; j < cc_run.mapped; j++)
+            mapped |= address_of(&cc_run.mappings[j], &cc_run.granules[i]) != 0;
+        for (uint32_t word = 0; word < (cc_run.granules[i].choices + 63) / 64 && !mapped; word++)
+            stir(hash, cc_run.state_of[i].alive[word]);
+    }
+}
+
 HERE void cc_explore_hash_state(uint64_t hash[2], const ucontext_t *context, uint32_t granule)
 {
     const greg_t *registers = context->uc_mcontext.gregs;
@@ -226,6 +282,7 @@ HERE void cc_explore_hash_state(uint64_t hash[2], const ucontext_t *context, uin
     cc_explore_stir_bytes(hash, &context->uc_sigmask, 8);
     stir_vectors(hash, (const unsigned char *)context->uc_mcontext.fpregs);
     stir_memory(hash, (uintptr_t)registers[REG_RSP]);
+    stir_unmapped(hash);
     if (!hash[0] && !hash[1])
         hash[0] = 1;
 }

@@ -28,12 +28,14 @@
 #define MOST_MAPPED (512ul << 20)
 #define MOST_DEEP 1024u        /* processes at once: each waits for the one that it forked */
 #define NO_PLACE UINT64_MAX
+#define SIGNALS 64
 
 struct mapping {
     uintptr_t start, end;      /* of what the file has bytes for */
     uint64_t offset, device, inode;
     int protection;
     bool gone;
+    bool mirrors;              /* another mapping, which has the file's bytes */
 };
 
 struct file_range {
@@ -71,6 +73,7 @@ struct exploration {
     uint32_t opens;
     uint64_t places[PLACES];   /* in files, by descriptor */
     uint64_t history[2];       /* of system calls */
+    struct kernel_action actions[SIGNALS]; /* that the program asked for; part of `history` */
     char *output, *maps_text;
     uint64_t output_bytes;
     struct excluded ours[6];   /* memory that is not the program's */
@@ -88,14 +91,29 @@ HIDDEN void cc_explore_start(const char *path);                           /* `pa
 HIDDEN __attribute__((noreturn)) void cc_explore_leave(void);             /* ends this process, without a result */
 HIDDEN __attribute__((noreturn)) void cc_explore_refuse(uint32_t why, uint32_t detail); /* ends the exploration */
 HIDDEN __attribute__((noreturn)) void cc_explore_ends(int32_t status);    /* the check has ended like this */
+HIDDEN __attribute__((noreturn)) void cc_explore_signalled(int32_t number); /* a signal has ended it, unless it handles that */
 HIDDEN void cc_explore_accesses(const ucontext_t *context, const struct mapping *in, uintptr_t start, uintptr_t end, bool writes);
 HIDDEN void cc_explore_reads_file(const ucontext_t *context, const struct file_range *range, char *into);
 HIDDEN void cc_explore_close_pages(const struct mapping *in);
+HIDDEN const struct mapping *cc_explore_first_mapping(const struct mapping *mirror); /* of its file; NULL: it is gone */
 HIDDEN void cc_explore_show_known(const struct mapping *in); /* puts what is known of its granules into a new mapping */
+
+INLINE const unsigned char *content_of(const struct cc_explore_granule *granule, uint32_t which)
+{
+    return (const unsigned char *)cc_run.table + granule->contents + (uint64_t)which * granule->length;
+}
+
+INLINE uint32_t first_alive(uint32_t number)
+{
+    uint32_t which = 0;
+    while (!BIT(cc_run.state_of[number].alive, which))
+        which++;
+    return which;
+}
 
 INLINE uintptr_t address_of(const struct mapping *in, const struct cc_explore_granule *granule)
 {
-    if (in->gone || in->device != granule->device || in->inode != granule->inode)
+    if (in->gone || in->mirrors || in->device != granule->device || in->inode != granule->inode)
         return 0;
     if (granule->offset < in->offset || granule->offset - in->offset >= in->end - in->start)
         return 0;

@@ -6,6 +6,7 @@
 
 HIDDEN void cc_explore_stir_bytes(uint64_t hash[2], const void *from, size_t size);
 HIDDEN void cc_explore_hash_state(uint64_t hash[2], const ucontext_t *context, uint32_t granule);
+HIDDEN bool cc_explore_is_unchanged(const struct mapping *in); /* whether it shows the file's bytes still; it is lost by that */
 HIDDEN bool cc_explore_met(const uint64_t hash[2]); /* whether a process was in this state before; if not, it is now */
 
 INLINE void stir(uint64_t hash[2], uint64_t word)

@@ -274,8 +274,8 @@ def test_what_cannot_be_followed_is_refused(program: Callable[[str], Path], how:
     assert done.final == final
 
 
-@pytest.mark.parametrize("register", ["rdx", "flags", "xmm", "x87", "mxcsr", "ymm", "zmm", "zmm20", "k", "none"])
-def test_runs_that_differ_in_a_register_alone_do_not_continue_as_one(
+@pytest.mark.parametrize("register", ["rdx", "flags", "xmm", "x87", "mxcsr", "ymm", "zmm", "zmm20", "k", "read-only", "file", "none"])
+def test_runs_that_differ_in_one_place_alone_do_not_continue_as_one(
     program: Callable[[str], Path], register: str
 ) -> None:
     granules = [line(0, 0, 1), line(1, 0, 1)]
@@ -286,10 +286,11 @@ def test_runs_that_differ_in_a_register_alone_do_not_continue_as_one(
     assert ends == set(one_by_one(command, bytes(4096), granules)) == {(0, b""), (1, b"")}
 
 
-FOLLOWED = ["plain", "kill", "sync", "read-only", "action", "asked"]
+FOLLOWED = ["plain", "kill", "sync", "read-only", "action", "asked", "names", "folder", "handler", "early", "twice"]
+REFUSED = ["other", "copied", "mask", "wiped", "second-page", "first-page", "handled", "handled-fault", "early-write", "twice-written"]
 
 
-@pytest.mark.parametrize("how", [*FOLLOWED, "other", "copied", "mask", "wiped", "second-page", "first-page"])
+@pytest.mark.parametrize("how", [*FOLLOWED, *REFUSED])
 def test_what_the_kernel_does_is_followed_or_refused(program: Callable[[str], Path], how: str) -> None:
     across = how.endswith("page")  # the granule is in two pages, of which one is mapped
     granule = OpenGranule("a", 4032 if across else 0, 128, (bytes(128), bytes([1] * 128)))

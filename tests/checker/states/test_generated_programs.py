@@ -65,15 +65,18 @@ def crash_states(driver: Path, folder: Path, program: programs.Program, models: 
 
 
 def compare(driver: Path, tmp_path: Path, seed: int, models: tuple[Model, ...]) -> int:
-    """Compares the sets of states of one program; how many states they have."""
-    program = programs.generate(seed, models, programs.features())
-    folder = tmp_path / str(seed)
+    """Compares the sets of states of one generated program; how many states they have."""
+    return compare_program(driver, tmp_path, programs.generate(seed, models, programs.features()), models)
+
+
+def compare_program(driver: Path, tmp_path: Path, program: programs.Program, models: tuple[Model, ...]) -> int:
+    folder = tmp_path / str(program.seed)
     folder.mkdir()
     total = 0
     for model, found in zip(models, crash_states(driver, folder, program, models), strict=True):
         expected = programs.expected(program, model)
         counts = f"{len(expected - found)} missed, {len(found - expected)} too many"
-        assert found == expected, f"seed {seed}, {model}: {counts}\n{text(program.steps)}"
+        assert found == expected, f"seed {program.seed}, {model}: {counts}\n{text(program.steps)}"
         total += len(expected)
     shutil.rmtree(folder)
     return total
@@ -90,6 +93,12 @@ def test_programs_that_write_files_have_the_states_of_the_reference(driver: Path
         return (FILES[seed % len(FILES)],)
 
     assert sum(compare(driver, tmp_path, seed, model(seed)) for seed in seeds) > 100
+
+
+def test_a_store_that_begins_below_the_lowest_watched_mapping_is_recorded(driver: Path, tmp_path: Path) -> None:
+    maps = [(0, "open", 1, "a.db", ""), (0, "open", 2, "u", ""), (0, "map", 3, 2, 0, 1), (0, "map", 4, 1, 0, 1)]
+    program = programs.Program(0, {"a.db": bytes(4096), "u": bytes(4096)}, [*maps, (0, "store", 16376, b"\1" * 14)])
+    assert compare_program(driver, tmp_path, program, MEMORY) == 2 + 2
 
 
 @pytest.mark.slow

@@ -226,6 +226,13 @@ def rewritten_after_truncation(t: TraceBuilder) -> None:
     t.write("a", 0, b"\1" * 8)
 
 
+@litmus("page-cache", "5", ("size", 10, 4090), {(4096, 7, 7), (0, -1, -1), (4096, 0, 0), (4000, 0, -1)}, size=4096)
+def end_within_a_page_after_truncation(t: TraceBuilder) -> None:
+    """The page was cut off, so what zeroes its end brings it back as zeros, and not with what it held."""
+    for size in (0, 4096, 4000):
+        t.truncate("a", size)
+
+
 # Rule 6
 
 

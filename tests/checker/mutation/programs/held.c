@@ -1,11 +1,12 @@
-/* Keeps what it reads of the first line in one register alone, then reads the second: FILE REGISTER. Ends with 1 if both
- * were not 0. */
+/* Keeps what it reads of the first line (and overwrites) in one register alone, in a page that it makes read-only or in the
+ * file, then reads the second: FILE REGISTER. Ends with 1 if both were not 0. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define KEPT(in, out, ...)                                                                                                \
-    __asm__ volatile("movzbl (%1), %%eax\n" in "xorl %%eax, %%eax\n movzbl 64(%1), %%ecx\n" out                        \
+    __asm__ volatile("movzbl (%1), %%eax\n movb $0, (%1)\n" in "xorl %%eax, %%eax\n movzbl 64(%1), %%ecx\n" out                        \
                      "andl %%ecx, %%eax\n movl %%eax, %0"                                                               \
                      : "=r"(held)                                                                                      \
                      : "r"(base)                                                                                       \
@@ -20,7 +21,7 @@ int main(int count, char **arguments)
     if (!strcmp(name, "rdx"))
         KEPT("movl %%eax, %%edx\n", "movl %%edx, %%eax\n", "r8");
     else if (!strcmp(name, "flags"))
-        __asm__ volatile("movzbl (%1), %%eax\n addb $255, %%al\n movl $0, %%eax\n movzbl 64(%1), %%ecx\n adcl $0, %%eax\n"
+        __asm__ volatile("movzbl (%1), %%eax\n movb $0, (%1)\n addb $255, %%al\n movl $0, %%eax\n movzbl 64(%1), %%ecx\n adcl $0, %%eax\n"
                          "andl %%ecx, %%eax\n movl %%eax, %0" : "=r"(held) : "r"(base) : "eax", "ecx", "cc", "memory");
     else if (!strcmp(name, "xmm"))
         KEPT("movd %%eax, %%xmm5\n", "movd %%xmm5, %%eax\n", "xmm5");
@@ -41,7 +42,22 @@ int main(int count, char **arguments)
              "vmovdqa64 %%zmm20, %%zmm4\n vmovd %%xmm4, %%eax\n vzeroupper\n", "xmm4");
     else if (!strcmp(name, "k") && __builtin_cpu_supports("avx512f"))
         KEPT("kmovw %%eax, %%k3\n", "kmovw %%k3, %%eax\n", "r8");
-    else
+    else if (!strcmp(name, "read-only")) {
+        volatile unsigned char *own = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, open("/proc/self/exe", O_RDONLY), 0);
+        own[0] = base[0];
+        base[0] = 0;
+        mprotect((void *)own, 4096, PROT_READ);
+        return base[64] && own[0];
+    } else if (!strcmp(name, "file")) {
+        munmap(base, 4096);
+        volatile unsigned char first, second;
+        int fd = open(arguments[1], O_RDONLY);
+        pread(fd, (void *)&first, 1, 0);
+        first = 0;
+        pread(fd, (void *)&second, 1, 64);
+        pread(fd, (void *)&first, 1, 0);
+        return first && second;
+    } else
         return base[0] && base[64];
     return held & 1;
 }

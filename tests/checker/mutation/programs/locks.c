@@ -30,7 +30,7 @@ int main(int count, char **arguments)
     if (!strcmp(how, "fork"))
         return fork() < 0;
     if (!strcmp(how, "again"))
-        return mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED;
+        return *(volatile char *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) = 1;
     if (!strcmp(how, "spoil") && locks[0])
         *(volatile char *)8 = 1;
     if (!strcmp(how, "abort") && locks[0])
