@@ -274,7 +274,9 @@ def test_what_cannot_be_followed_is_refused(program: Callable[[str], Path], how:
     assert done.final == final
 
 
-@pytest.mark.parametrize("register", ["rdx", "flags", "xmm", "x87", "mxcsr", "ymm", "zmm", "zmm20", "k", "read-only", "file", "none"])
+@pytest.mark.parametrize(
+    "register", ["rdx", "flags", "xmm", "x87", "mxcsr", "ymm", "zmm", "zmm20", "k", "read-only", "file", "none"]
+)
 def test_runs_that_differ_in_one_place_alone_do_not_continue_as_one(
     program: Callable[[str], Path], register: str
 ) -> None:
@@ -287,7 +289,18 @@ def test_runs_that_differ_in_one_place_alone_do_not_continue_as_one(
 
 
 FOLLOWED = ["plain", "kill", "sync", "read-only", "action", "asked", "names", "folder", "handler", "early", "twice"]
-REFUSED = ["other", "copied", "mask", "wiped", "second-page", "first-page", "handled", "handled-fault", "early-write", "twice-written"]
+REFUSED = [
+    "other",
+    "copied",
+    "mask",
+    "wiped",
+    "second-page",
+    "first-page",
+    "handled",
+    "handled-fault",
+    "early-write",
+    "twice-written",
+]
 
 
 @pytest.mark.parametrize("how", [*FOLLOWED, *REFUSED])
