@@ -150,7 +150,7 @@ void cc_region_add(const struct region *region)
     widen(&cc_mapped_start, &cc_mapped_bytes, region->start, region->end);
     if (cc_all_memory)
         return;
-    /* A store may begin below, in a mapping that is not watched, and go on into this one. */
+    /* A store may begin below, in a mapping that is not watched, and continue in this one. */
     widen(&cc_window_start, &cc_window_bytes, region->start - PAGE, region->end);
     if (cc_loads) {
         widen(&cc_load_window_start, &cc_load_window_bytes, region->start, region->end);
