@@ -20,6 +20,7 @@ from crashcheck.reports.view.text import line
 ROWS_MAX = 200  # of the table
 STEPS_MAX = 40  # of a schedule
 OUTPUT_LINES = 15  # the last ones: a check prints at its end why it fails
+OPEN_MAX = 5  # findings that a reader sees without opening a fold
 LISTED_MAX = 20  # units not instrumented, warnings and so on
 
 
@@ -34,6 +35,8 @@ class Limit:
 
 COMMENT = Limit(65_000, 260_000, "a comment")  # GitHub: 65,536 characters, less what a caller puts around it
 SUMMARY = Limit(1_000_000, 1_000_000, "a job's summary")  # GitHub: 1 MiB a step
+
+_UNFOLD = "</details>"
 
 Link = Callable[[str, int], str]
 """The address of a line of a file, or "": see `github_links`."""
@@ -67,19 +70,26 @@ def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more
         settled=settled,
         link=link or _no_link,
         rows_max=ROWS_MAX,
+        open_max=OPEN_MAX,
         listed_max=LISTED_MAX,
     )
     foot = environment.get_template("foot.md.j2").render(view=view)
     parts = [head]
-    room = _Room(limit, head, foot)
+    others = len(counting) - OPEN_MAX
+    fold = f"<details><summary>Details of {others:,} more</summary>" if others > 0 else ""
+    room = _Room(limit, head, foot, fold, _UNFOLD)
     for number, finding in enumerate(counting):
+        if number == OPEN_MAX and fold:
+            parts.append(fold)
         part = template.render(finding=finding, link=link or _no_link, open=len(counting) == 1)
         left = len(counting) - number
         note = _cut(left, limit, more)
         if not room.takes(part, _cut(left - 1, limit, more) if left > 1 else ""):
-            parts.append(note)
+            parts += [_UNFOLD, note] if fold in parts else [note]
             break
         parts.append(part)
+    else:
+        parts += [_UNFOLD] if fold in parts else []
     text = "\n".join([*(part.strip("\n") + "\n" for part in parts), foot.strip("\n")]) + "\n"
     return text if _fits(text, limit) else _bare(view, limit, more)
 
@@ -138,6 +148,7 @@ def _environment() -> Environment:
         "prose": markup.prose,
         "prose_cell": markup.prose_cell,
         "html": markup.html,
+        "html_prose": markup.html_prose,
         "block": markup.block,
         "schedule": schedule_rows,
         "last_output": _last_output,

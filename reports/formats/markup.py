@@ -32,6 +32,13 @@ def html(text: str, limit: int = LINE_CHARS) -> Markup:
     return Markup(_html.escape(_inert(line(text, limit))).replace("$", "<span>$</span>"))
 
 
+def html_prose(text: str) -> Markup:
+    """As `prose`, within an element of HTML."""
+    parts = re.split(r"`([^`]*)`", line(text))
+    shown = (_html.escape(_inert(part)).replace("$", "<span>$</span>") for part in parts)
+    return Markup("").join(Markup(f"<code>{part}</code>" if odd % 2 else part) for odd, part in enumerate(shown))
+
+
 def code(text: str, limit: int = LINE_CHARS, cell: bool = False) -> Markup:
     """A code span; `cell`: within a table, where a bar ends the cell even in code."""
     shown = line(text, limit).strip()

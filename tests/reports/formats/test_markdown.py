@@ -90,6 +90,26 @@ def test_the_page_holds_the_elements_that_were_meant() -> None:
     assert "crashcheck replay cc1-aaaacmjrf2hqyq3wo5sgk3tfmq\n" in page.code
 
 
+def test_more_than_five_findings_are_folded_with_their_details() -> None:
+    five, seven = rendered(many(5)), rendered(many(7))
+    assert " more</summary>" not in five
+    table, _, rest = seven.partition("<details><summary>2 more</summary>")
+    assert [table.count(f"\n| {number} |") for number in range(1, 8)] == [1, 1, 1, 1, 1, 0, 0]
+    shown, _, folded = rest.partition("<details><summary>Details of 2 more</summary>")
+    assert (shown.count("Reproduce:"), folded.count("Reproduce:")) == (5, 2)
+    page = Page(seven)
+    assert page.open == []
+    assert page.tags.count("table") == 2
+    cut = markdown.render(build_view(many(7)), Limit(len(seven) - 300, 10**6, "a note"))
+    assert "Details of 2 more" in cut
+    assert "The details of 1 finding are" in Page(cut).plain
+    assert Page(cut).open == []
+
+
+def test_names_in_the_line_of_a_fold_are_set_as_code() -> None:
+    assert "<code>token.valid</code> at src/level_hash.c:9 may persist" in rendered(ONE)
+
+
 def test_what_was_not_covered_is_listed_before_the_findings() -> None:
     text = rendered(FULL)
     assert text.index("not instrumented") < text.index("| 1 | `src/level_hash.c:9`")
