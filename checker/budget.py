@@ -12,10 +12,11 @@ from crashcheck.interruption import KeepOn, always
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of one search; None: no limit."""
+    """Limits of one search; None: no limit. `fixes_s`: of the seconds, those kept for fixes once something is found."""
 
     seconds: float | None = None
     states: int | None = None
+    fixes_s: float = 0.0
 
 
 class OutOfTime(Exception):
@@ -77,6 +78,11 @@ class Meter:
         self._budget = budget
         self._clock = clock
         self._started = clock()
+        self._kept_s = 0.0  # for what follows the search
+
+    def keep_for_fixes(self) -> None:
+        """Something was found: the search ends so much earlier that fixes can be tried within the budget."""
+        self._kept_s = self._budget.fixes_s
 
     @property
     def elapsed_s(self) -> float:
@@ -84,7 +90,8 @@ class Meter:
 
     @property
     def left_s(self) -> float | None:
-        return None if self._budget.seconds is None else max(0.0, self._budget.seconds - self.elapsed_s)
+        seconds = self._budget.seconds
+        return None if seconds is None else max(0.0, seconds - self._kept_s - self.elapsed_s)
 
     @property
     def explaining_left_s(self) -> float | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.budget import Left, endless
+from crashcheck.checker.budget import Left, OutOfTime, endless
 from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.call_chains import CallChains
 from crashcheck.checker.findings.classify import Cause
@@ -94,7 +94,7 @@ class FixProposer:
         self._planned = PlannedStates(choice.state for choice in self._plan.choices())
         self._candidates = Candidates(self.subject, self.chain, self.facts)
         self._logs = UndoLogs(self.subject)
-        self._patience = Patience(self.executor, KnownTimeouts(by_call(self.subject.space)))
+        self._patience = Patience(self.executor, KnownTimeouts(by_call(self.subject.space)), self.left)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -309,7 +309,10 @@ class FixProposer:
         without = subject.prefix(event, after.point)
         if without.point != after.point or subject.space.lost(after) == subject.space.lost(without):
             return False
-        return not self._patience.run(after).passed and self._patience.run(without).passed
+        try:
+            return not self._patience.run(after).passed and self._patience.run(without).passed
+        except OutOfTime:
+            return False
 
     def _in_part(self, lost: int) -> Fix:
         """For an update that fails the check both when it is lost and when a crash right after it keeps it."""
@@ -348,7 +351,10 @@ class FixProposer:
         states = [state for state in (self._between(row, second) for row in first) if state is not None][:_MOST_SWAPPED]
         if not states or int(subject.graph.granule[cause.lost]) != int(subject.graph.granule[cause.kept]):
             return None
-        if not all(self._patience.run(state).passed for state in states):
+        try:
+            if not all(self._patience.run(state).passed for state in states):
+                return None
+        except OutOfTime:
             return None
         return Fix(
             "atomic",

@@ -6,6 +6,7 @@ order for the recorded trace, without the states that the edit makes impossible,
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -155,12 +156,15 @@ class Reexploration:
         """Wait for the check of an image and count its verdict; a state of the finding joins its `cases`."""
         if one.fingerprint in self.cases:
             return
-        fails = self._fails(one, ends)
-        if fails is None:
+        try:
+            fails = self._fails(one, ends)
+            mine = fails and self._is_mine(one)
+        except OutOfTime:
             found.whole = found.in_time = False
-        elif not fails:
+            return
+        if not fails:
             found.passing += 1
-        elif self._is_mine(one):
+        elif mine:
             self.cases[one.fingerprint] = one.state
             found.failing += 1
         else:
@@ -190,17 +194,18 @@ class Reexploration:
             if counterparts.feasible(state):
                 yield state
 
-    def _fails(self, one: _Submitted, ends: float) -> bool | None:
-        """Fails twice, if it had not been met; None where no time is left to find out whether it hangs or is slow."""
+    def _fails(self, one: _Submitted, ends: float) -> bool:
+        """Fails twice, if it had not been met. Raises OutOfTime where no time is left to find that out."""
         if one.ticket is None:
             return one.fingerprint in self.tried.failed
-        verdict = self.executor.result(one.ticket)
-        assert verdict is not None
+        verdict = self.executor.result(one.ticket, _left(ends))
+        if verdict is None:
+            raise OutOfTime
         if verdict.passed:
             raise_timeout(self.executor, verdict)
         elif self.patience.cut_short(one.state, verdict):
             if time.monotonic() > ends:
-                return None
+                raise OutOfTime
             verdict = self.patience.again(one.state)
         else:
             return not self.patience.run(one.state).passed
@@ -232,6 +237,10 @@ class Reexploration:
         pieces = [draft.cause.lost for draft in self.bug.drafts if draft.cause.lost is not None]
         places = (self.subject.provenance.of(self.subject.event_of(piece)) for piece in pieces)
         return {place.owner for place in places if place is not None}
+
+
+def _left(ends: float) -> float | None:
+    return None if math.isinf(ends) else max(0.0, ends - time.monotonic())
 
 
 def _until_out_of_time(states: Iterator[CrashState | None], found: Reexplored) -> Iterator[CrashState | None]:

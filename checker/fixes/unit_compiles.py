@@ -22,6 +22,7 @@ from pathlib import Path
 
 from crashcheck.analyzer.compile.driver.toolchain import runtime
 from crashcheck.analyzer.compile.facts import ProgramFacts, UnitFacts
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.fixes.patch import applied
 from crashcheck.checker.results import Edit
 from crashcheck.errors import CrashcheckError
@@ -61,11 +62,15 @@ class _Unknown(Exception):
 
 @dataclass(slots=True, eq=False)
 class UnitCompiles:
-    """Compiles the units of one program with edits in them. `seconds`: for all edits together."""
+    """Compiles the units of one program with edits in them.
+
+    `seconds`: for all edits together; `left`: what is left for them and for all else that tries fixes.
+    """
 
     facts: ProgramFacts
     folder: Path  # that the names of files in edits are relative to
     seconds: float = MOST_S
+    left: Left = endless
     _before: dict[int, _Diagnostics] = field(default_factory=dict)  # by key of the unit
     _answers: dict[tuple[Edit, ...], str] = field(default_factory=dict)
     _units_of: dict[str, list[tuple[UnitFacts, frozenset[str]]]] | None = None
@@ -153,7 +158,9 @@ class UnitCompiles:
     def _run(self, command: Sequence[str], directory: str) -> str:
         """What a compiler prints. Raises _Unknown when the time is spent, or it ends in another way than by itself."""
         began = time.monotonic()
-        if self.seconds <= 0:
+        left_s = self.left()
+        seconds = self.seconds if left_s is None else min(self.seconds, left_s)
+        if seconds <= 0:
             raise _Unknown("the time for compiling was spent")
         process = subprocess.Popen(
             command,
@@ -165,7 +172,7 @@ class UnitCompiles:
             start_new_session=True,
         )
         try:
-            _, printed = process.communicate(timeout=self.seconds)
+            _, printed = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             raise _Unknown("the time for compiling was spent") from None
         finally:

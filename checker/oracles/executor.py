@@ -103,9 +103,15 @@ class Executor:
         self.executed += 1
         return self._oracle.judge(run.ended, run.names, run.point)
 
-    def run(self, state: CrashState, *, patient: bool = False) -> Verdict:
-        """Execute one state now, before anything that waits; `patient`: with all the time that the limits allow."""
-        return self._now(self._submit(state, None if patient else self._short_s, urgent=True))
+    def run(self, state: CrashState, *, patient: bool = False, most_s: float | None = None) -> Verdict:
+        """Execute one state now, before anything that waits; `patient`: with all the time that the limits allow.
+
+        `most_s`: it times out after so many seconds, if not earlier.
+        """
+        timeout_s = None if patient else self._short_s
+        if most_s is not None:
+            timeout_s = min(most_s, self.workers.limits.timeout_s if timeout_s is None else timeout_s)
+        return self._now(self._submit(state, timeout_s, urgent=True))
 
     def run_first(self) -> Verdict:
         """Execute the check on the image before the workload: nothing acknowledged, nothing printed."""

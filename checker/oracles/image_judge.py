@@ -58,7 +58,7 @@ class ImageJudge(Executor):
         self.executed += 1
         return self._judge.judge_state(self._waiting.pop(ticket))
 
-    def run(self, state: CrashState, *, patient: bool = False) -> Verdict:
+    def run(self, state: CrashState, *, patient: bool = False, most_s: float | None = None) -> Verdict:
         self.executed += 1
         return self._judge.judge_state(state)
 

@@ -221,6 +221,7 @@ class Search:
             self._stats.same(candidate.place, candidate.choice, as_place)
 
     def _on_finding(self, draft: DraftFinding) -> None:
+        self._meter.keep_for_fixes()
         if draft.found == (0, 0.0):
             draft.found = self._loop.executed, self._meter.elapsed_s
         self._show(now=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from crashcheck.checker.budget import Left, OutOfTime, endless
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.strategies.plan import Choice
@@ -63,15 +64,19 @@ class KnownTimeouts:
 
 
 class Patience:
-    """Verdicts of which no time-out is due to the short limit, for when nothing else is under way."""
+    """Verdicts of which no time-out is due to the short limit, for when nothing else is under way.
 
-    def __init__(self, executor: Executor, known: KnownTimeouts) -> None:
+    No run takes longer than `left` gives: where that is too little for a verdict, OutOfTime is raised.
+    """
+
+    def __init__(self, executor: Executor, known: KnownTimeouts, left: Left = endless) -> None:
         self._executor = executor
         self._known = known
+        self._left = left
 
     def run(self, state: CrashState) -> Verdict:
         """Execute a state, once more with the full limit if the short one was not enough."""
-        verdict = self._executor.run(state)
+        verdict = self._executed(state)
         return self.again(state) if self.cut_short(state, verdict) else verdict
 
     def cut_short(self, state: CrashState, verdict: Verdict) -> bool:
@@ -84,9 +89,20 @@ class Patience:
 
     def again(self, state: CrashState) -> Verdict:
         """Execute a state with all the time that the limits allow, and learn from that."""
-        verdict = self._executor.run(state, patient=True)
+        verdict = self._executed(state, patient=True)
         if verdict.outcome is Outcome.TIMEOUT:
             self._known.learn(Choice(state))
         else:
             raise_timeout(self._executor, verdict)
+        return verdict
+
+    def _executed(self, state: CrashState, *, patient: bool = False) -> Verdict:
+        left_s = self._left()
+        if left_s is None:
+            return self._executor.run(state, patient=patient)
+        if left_s <= 0:
+            raise OutOfTime
+        verdict = self._executor.run(state, patient=patient, most_s=left_s)
+        if verdict.outcome is Outcome.TIMEOUT and self._left() == 0:
+            raise OutOfTime
         return verdict

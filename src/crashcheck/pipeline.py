@@ -15,7 +15,7 @@ from crashcheck import run_summary
 from crashcheck.change.code import ChangedCode
 from crashcheck.change.diff import Diff
 from crashcheck.checker.baseline import Known
-from crashcheck.checker.budget import Budget, Progress
+from crashcheck.checker.budget import Progress
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
@@ -29,6 +29,7 @@ from crashcheck.config import Config
 from crashcheck.recording import RecordedRun, built, record_check_reads_in_budget, record_run
 from crashcheck.search_setup import (
     InferOnce,
+    budget_of,
     check_uncrashed,
     early_states,
     executor_of,
@@ -154,7 +155,7 @@ def search(
     """
     subject = recorded.subject
     oracle = prepare.choose_oracle(config, subject, recorded.folder)
-    budget = Budget(config.budget.seconds, config.budget.states)
+    budget = budget_of(config)
     found: SearchResult | None = None
     exploring: Search | None = None
     warnings: tuple[str, ...] = ()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -277,6 +278,13 @@ def search_of(
     )
 
 
+def budget_of(config: Config) -> Budget:
+    """What a search may spend, of which a part is kept for fixes once something was found."""
+    seconds = config.budget.seconds
+    fixes_s = _FIXES_MOST_S if seconds is None else min(_FIXES_MOST_S, seconds * _FIXES_SHARE)
+    return Budget(seconds, config.budget.states, fixes_s if config.report.fixes else 0.0)
+
+
 def early_states(budget: Budget) -> int:
     """How many states are tested before the groups are ranked, at most: few, if the budget counts states."""
     return _EARLY if budget.states is None else min(_EARLY, budget.states // 8)
@@ -389,10 +397,15 @@ def with_fixes(
     if subject.graph.family.names:
         missing = {bug.finding.id: missing_call(subject, bug.drafts[0].cause) for bug in bugs}
         return replace(found, findings=tuple(replace(one, fix=missing.get(one.id)) for one in found.findings))
+    began, budget = time.monotonic(), budget_of(config)
+    over_s = math.inf if budget.seconds is None else budget.seconds - found.seconds
+    ends = began + max(0.0, min(budget.fixes_s, over_s))
+
+    def left_s() -> float:
+        return max(0.0, ends - time.monotonic())
+
     chain = call_chains(subject.trace, run.facts, SourceTree(config.folder).relative)
-    share_s = _FIXES_MOST_S if config.budget.seconds is None else config.budget.seconds * _FIXES_SHARE
-    ends = time.monotonic() + min(_FIXES_MOST_S, share_s)
-    writer = EditWriter(subject, chain, config.folder, UnitCompiles(run.facts, config.folder).why_not)
+    writer = EditWriter(subject, chain, config.folder, UnitCompiles(run.facts, config.folder, left=left_s).why_not)
     fixes = FixProposer(
         subject,
         executor,
@@ -402,7 +415,7 @@ def with_fixes(
         chain,
         writer.write,
         run.facts,
-        left=lambda: max(0.0, ends - time.monotonic()),
+        left=left_s,
         compiled=writer.compiled,
     )
     proposed = {}

@@ -116,6 +116,21 @@ def test_a_budget_of_seconds_ends_the_search_at_the_next_choice() -> None:
     assert (searched.taken, loop.left) == ([0, 1], [(2, 2)])
 
 
+def test_once_something_is_found_the_search_ends_earlier_by_what_fixes_may_take() -> None:
+    now = [0.0]
+    searched = Integers([0, 1, 2, 3, 4, 5])
+    meter = Meter(Budget(seconds=5, fixes_s=2), clock=lambda: now[0])
+
+    def take(candidate: Candidate[int], wrong: bool) -> None:
+        searched.take(candidate, wrong)
+        now[0] += 1
+        if candidate.choice == 1:
+            meter.keep_for_fixes()
+
+    assert Loop(searched, meter, ahead=0).run(take) is StopReason.BUDGET_SECONDS
+    assert (searched.taken, now[0], meter.left_s) == ([0, 1, 2], 3.0, 0.0)
+
+
 def test_no_choice_yet_is_a_moment_to_read_the_clock_and_is_not_left() -> None:
     now = iter([0.0, 0.0, 0.0, 9.0, 9.0])
     searched = Integers([None, None, None, 5])

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.budget import Budget, Meter
+from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import Outcome, StopReason
 from crashcheck.checker.search.crash_states import SearchResult
-from crashcheck.checker.search.timeouts import timeout_for
+from crashcheck.checker.search.timeouts import KnownTimeouts, Patience, timeout_for
 from crashcheck.checker.states.by_deviation import states_of_deviation
+from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.strategies import Ranked
 from crashcheck.search_setup import uncrashed
 from support.checked_worlds import VALID, VALUE, World, persist, place, put_flag_first, without_times, words
@@ -121,6 +122,24 @@ def test_what_explains_a_hang_has_its_share_of_the_seconds_and_the_last_word_is_
             verdicts.again(state)
         assert (verdicts.confirm(state, hang), verdicts.runs) == (True, 2)
         assert (verdicts.confirm(state, hang), verdicts.runs) == (True, 2)  # all the time once
+
+
+def test_no_run_for_a_fix_takes_longer_than_what_is_left_and_none_begins_when_nothing_is(hanging: World) -> None:
+    """A hang under the limit of what is left shows nothing; one under the check's own limit is a hang."""
+    left: list[float] = []
+    slow = replace(hanging, folder=hanging.folder / "again", limits=Limits(timeout_s=60))
+    with slow.executor() as executor:
+        state = next(s for s in states_of_deviation(slow.space, 1) if not executor.run(s, most_s=SHORT_S).passed)
+        patience = Patience(executor, KnownTimeouts(by_call(slow.space)), lambda: left.pop(0))
+        left = [SHORT_S, 0.0]
+        with pytest.raises(OutOfTime):
+            patience.run(state)
+        executed, left = executor.executed, [0.0]
+        with pytest.raises(OutOfTime):
+            patience.again(state)
+        assert executor.executed == executed
+        left = [SHORT_S, 1.0]
+        assert patience.again(state).outcome is Outcome.TIMEOUT
 
 
 def test_of_hangs_that_differ_the_first_is_explained_at_once_and_the_others_in_the_end(
