@@ -431,15 +431,13 @@ def hostile() -> RunResult:
 def many(count: int, steps: int = 60) -> RunResult:
     """`count` findings with long schedules over many lines."""
 
-    def long_schedule(number: int) -> tuple[ScheduleStep, ...]:
-        head = tuple(
-            step(i, "store", "durable", f"log.entries[{i}] = {i % 256:02x}", i % 9, (i % 9) * 64, 8, KEY)
-            for i in range(steps)
-        )
-        return head + tuple(replace(s, event=s.event + steps, durable_from=-1) for s in LEVEL_HASH.schedule)
-
+    head = tuple(
+        step(i, "store", "durable", f"log.entries[{i}] = {i % 256:02x}", i % 9, (i % 9) * 64, 8, KEY)
+        for i in range(steps)
+    )
+    schedule = head + tuple(replace(s, event=s.event + steps, durable_from=-1) for s in LEVEL_HASH.schedule)
     return run(
-        *(replace(LEVEL_HASH, id=f"ORD-{i:08x}", schedule=long_schedule(i)) for i in range(count)),
+        *(replace(LEVEL_HASH, id=f"ORD-{i:08x}", schedule=schedule) for i in range(count)),
         states=replace(SOME, failing=count),
     )
 
