@@ -1,14 +1,14 @@
 """`python -m bench.papers`: the tables of the papers, measured on the planted bugs of examples/structures.
 
-Writes build/bench/papers.json, and from it docs/evaluation.md. What was measured of a bug is kept: after a stop, a run
-continues there, and its parts can be run alone.
+Writes build/bench/papers.json, a copy of it as docs/evaluation.json, and from it docs/evaluation.md. What was measured
+of a bug is kept: after a stop, a run continues there, and its parts can be run alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+from pathlib import Path
 
 import msgspec
 
@@ -40,6 +40,7 @@ def main() -> int:
                 _show(known[bug.program, bug.number])
                 report.bugs = [known[key] for key in sorted(known)]
                 _keep(report)
+    _keep(report, PAGE.with_suffix(".json"))
     page.write(report, PAGE)
     print(f"Written to {OUTPUT} and {PAGE}.")
     return 0
@@ -48,16 +49,16 @@ def main() -> int:
 def _known(operations: int, seconds: float) -> page.Report:
     """What was measured before with the same operations and seconds."""
     if OUTPUT.exists():
-        kept = msgspec.json.decode(OUTPUT.read_bytes(), type=page.Report)
+        kept = page.read(OUTPUT)
         if (kept.operations, kept.seconds) == (operations, seconds):
             return kept
     return page.Report(operations, seconds, page.machine(), [])
 
 
-def _keep(report: page.Report) -> None:
-    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(msgspec.to_builtins(report), indent=1, ensure_ascii=False)
-    OUTPUT.write_text(text + "\n", encoding="utf-8")
+def _keep(report: page.Report, path: Path = OUTPUT) -> None:
+    """Write the figures, one bug a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.encode(report).replace(b'{"program"', b'\n{"program"') + b"\n")
 
 
 def _show(measured: Measured) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from statistics import median_high
 from xml.sax.saxutils import escape
 
 SPACES = {"yat": "all states", "pmreorder": "pmreorder", "pathfinder": "representatives", "witcher": "invariants"}
@@ -44,12 +46,12 @@ def bugs_over_states(found: Mapping[str, Sequence[int | None]]) -> str:
 
 
 def space_by_operation(spaces: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
-    """How many states each way would test in each operation: the median over the structures (log scale)."""
+    """How many states each way would test up to each operation: the median over the structures (log scale)."""
     many = min((len(counts["yat"]) for counts in spaces.values() if counts), default=2)
     lines = {}
     for name in SPACES:
-        by_operation = [sorted(int(one[name][at]) for one in spaces.values() if one) for at in range(many)]
-        lines[name] = [values[len(values) // 2] if values else 0 for values in by_operation]
+        sums = [list(accumulate(map(int, one[name][:many]))) for one in spaces.values() if one]
+        lines[name] = [int(median_high(values)) for values in zip(*sums, strict=True)] if sums else [0] * many
     decades = max(1, *(len(str(value)) for values in lines.values() for value in values))
 
     def x(operation: float) -> float:
@@ -67,7 +69,7 @@ def space_by_operation(spaces: Mapping[str, Mapping[str, Sequence[str]]]) -> str
         body.append(_line([(x(at), y(value)) for at, value in enumerate(values)], colour))
         ends.append((y(values[-1] if values else 0), SPACES[name], colour))
     body += _names(ends)
-    return _picture("Crash states by operation", body, "operation (median over the structures)", "states")
+    return _picture("Crash states by operation", body, "operations so far (median over the structures)", "states")
 
 
 def _picture(title: str, body: Sequence[str], below: str, left: str) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 import crashcheck
 from bench.papers import curves
 from bench.papers.collect import First, Measured
@@ -32,10 +34,15 @@ def machine() -> dict[str, str]:
     return {
         "crashcheck": crashcheck.__version__,
         "python": platform.python_version(),
-        "kernel": platform.release(),
+        "kernel": ".".join(platform.release().split(".")[:2]),
         "cores": str(len(os.sched_getaffinity(0))),
         "load": f"{os.getloadavg()[0]:.1f}",
     }
+
+
+def read(path: Path) -> Report:
+    """What a run has kept."""
+    return msgspec.json.decode(path.read_bytes(), type=Report)
 
 
 def write(report: Report, path: Path) -> None:
@@ -107,12 +114,10 @@ def _kinds(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     yield ""
     kinds = sorted({one.kind for one in planted})
     rows = []
-    for program in sorted({one.program for one in planted}):
-        mine = [one for one in planted if one.program == program]
+    for program, mine in [*_by_program(planted), ("all", planted)]:
         counts = (str(sum(one.kind == kind for one in mine)) for kind in kinds)
-        rows.append((program, *counts, str(len(mine)), *(str(_found_by(mine, name)) for name in STRATEGIES)))
-    counts = (str(sum(one.kind == kind for one in planted)) for kind in kinds)
-    rows.append(("all", *counts, str(len(planted)), *(str(_found_by(planted, name)) for name in STRATEGIES)))
+        found = (str(_found(one.strategies[name] for one in mine)) for name in STRATEGIES)
+        rows.append((program, *counts, str(len(mine)), *found))
     yield from _table(("structure", *kinds, "planted", *STRATEGIES), rows)
     yield ""
     yield "The last columns: how many each strategy found."
@@ -122,8 +127,8 @@ def _states(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     yield "## States until all are tested (Pathfinder, table 3)"
     yield ""
     rows = []
-    for program in sorted({one.program for one in planted}):
-        mine = [one.representatives for one in planted if one.program == program]
+    for program, bugs in _by_program(planted):
+        mine = [one.representatives for one in bugs]
         states, related = (sum(one[key] for one in mine) for key in ("states", "correlated"))
         total, total_related = (sum(int(one[key]) for one in mine) for key in ("exhaustive", "exhaustive_correlated"))
         more = "" if all(one["all"] for one in mine) else "≥ "
@@ -135,11 +140,11 @@ def _states(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
                 more + f"{states:,}",
                 bound + _scientific(total_related),
                 more + f"{related:,}",
-                f"{100 * (1 - states / total):.1f} %" if total else "",
+                _scientific(total // states) if states else "",
             )
         )
     header = ("structure", "exhaustive", "representatives", "exhaustive, correlated", "representatives, correlated")
-    yield from _table((*header, "fewer"), rows)
+    yield from _table((*header, "times fewer"), rows)
     yield ""
     yield (
         "Sums over the bugs of a structure. *Exhaustive*: all feasible crash states, counted exactly without listing "
@@ -180,10 +185,14 @@ def _ablations(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     yield ""
     areas = _seed_areas(planted)
     if len(areas) > 1:
+        spread = max(areas) - min(areas)
+        more = [row for row in rows if row[0] == titles["phase"] and abs(float(row[5])) > spread]
+        beyond = ", ".join(f"{name} ({against})" for _, name, _, _, _, against, _ in more)
         yield (
-            f"Five seeds give areas from {min(areas):.3f} to {max(areas):.3f}, median {statistics.median(areas):.3f}: "
-            "what differs by less than that spread is chance. Parts, phases and seeds were varied on every third bug "
-            "of a structure, weights on every ninth."
+            f"{len(areas)} seeds give areas from {min(areas):.3f} to {max(areas):.3f}, median "
+            f"{statistics.median(areas):.3f}: what differs by less than that spread is chance. Phases whose absence "
+            f"differs by more: {beyond or 'none'}. Parts, phases and seeds were varied on every third bug of a "
+            "structure, weights on every ninth."
         )
 
 
@@ -199,8 +208,8 @@ def _invariants(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     yield ""
     keys = ("ordering", "atomicity", "images", "mismatches", "clusters", "findings")
     rows = []
-    for program in sorted({one.program for one in planted}):
-        mine = [one.invariants for one in planted if one.program == program]
+    for program, bugs in _by_program(planted):
+        mine = [one.invariants for one in bugs]
         sums = (f"{sum(one[key] for one in mine):,}" for key in keys)
         seconds = (f"{sum(one[key] for one in mine):.0f}" for key in ("inference_seconds", "seconds"))
         ended = sum(one["ended"] != "exhausted" for one in mine)
@@ -243,13 +252,16 @@ def _missed(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     for name in STRATEGIES:
         for one in planted:
             if one.strategies[name].states is None:
-                rows.append((name, one.program, str(one.bug), one.kind, one.what))
+                seconds = f"{one.strategies[name].seconds:.0f}"
+                rows.append((name, one.program, str(one.bug), one.kind, one.what, seconds))
     if rows:
-        yield from _table(("strategy", "structure", "bug", "kind", "what is planted"), rows)
+        yield from _table(("strategy", "structure", "bug", "kind", "what is planted", "s"), rows)
         yield ""
         yield (
-            "`bounded`, `exhaustive` and `random` end by time. `witcher` tests only what violates an invariant that it "
-            "inferred. [Behaviours](behaviours.md) explains the bugs that no representative shows."
+            f"*s*: seconds until the search ended. With less than {report.seconds:g}, it had tested all that its "
+            "strategy selects: `witcher` selects only what violates an invariant that it inferred, `pathfinder` only "
+            "representatives ([behaviours](behaviours.md) explains the bugs that none of them shows). The others were "
+            "ended by time."
         )
     else:
         yield "Nothing."
@@ -266,12 +278,13 @@ def _not_here() -> Iterator[str]:
 # -- figures and Markdown
 
 
+def _by_program(planted: Sequence[Measured]) -> list[tuple[str, Sequence[Measured]]]:
+    programs = sorted({one.program for one in planted})
+    return [(program, [one for one in planted if one.program == program]) for program in programs]
+
+
 def _found(firsts: Iterable[First]) -> int:
     return sum(first.states is not None for first in firsts)
-
-
-def _found_by(bugs: Iterable[Measured], strategy: str) -> int:
-    return _found(one.strategies[strategy] for one in bugs)
 
 
 def _median(firsts: Sequence[First]) -> str:
