@@ -69,6 +69,10 @@ def _kept(was: Path, now: Path) -> bool:
     return same and (not was.is_symlink() or os.readlink(was) == os.readlink(now))
 
 
+def _changed(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_uid, one.st_gid, one.st_mtime_ns) != (other.st_uid, other.st_gid, other.st_mtime_ns)
+
+
 def _kind(path: Path) -> int:
     return stat.S_IFMT(path.lstat().st_mode) if path.is_symlink() or path.exists() else 0
 
@@ -126,10 +130,8 @@ class _Folder:
                 os.close(read)
                 os.close(write)
             self._attributes(now, target)
-        elif stat.S_IMODE(was.stat().st_mode) != mode:
-            target.chmod(mode)
-        elif target.stat().st_mtime_ns != now.stat().st_mtime_ns:
-            shutil.copystat(now, target)
+        elif stat.S_IMODE(was.stat().st_mode) != mode or _changed(target.stat(), now.stat()):
+            self._attributes(now, target)
 
     def _set_aside(self, kept: Path, old: list[str], new: list[str]) -> Path | None:
         """Take away the names that a file loses; if it gets others, it is at `kept` until then."""
