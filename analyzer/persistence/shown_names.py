@@ -65,7 +65,8 @@ class ShownNames:
             return name
         if word.end() < len(name) and not _is_mixed(word[0]):
             return name  # a word, as in .readme.swp
-        random = word[0] if word[0].isdigit() else word[0][-6:]
+        number = word[0][len(word[0].rstrip("0123456789")) :]  # Go's are of up to ten digits
+        random = number if len(number) >= len(_RANDOM) else word[0][-len(_RANDOM) :]
         return name[: word.end() - len(random)] + _RANDOM + name[word.end() :]
 
 

@@ -25,6 +25,7 @@ def builder(tmp_path: Path) -> CallsBuilder:
         ("tmpab_c9d12.txt", "tmpXXXXXX.txt"),
         (".tmpaB3dE9", ".tmpXXXXXX"),
         ("data-1234567890", "data-XXXXXX"),
+        ("cfg1234567890", "cfgXXXXXX"),
         (".f.aB3dE9", ".f.XXXXXX"),
         ("f.aB3dE9.txt", "f.XXXXXX.txt"),
         ("temp-100.aof", "temp-PID.aof"),
