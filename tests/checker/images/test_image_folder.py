@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.images import image_folder
-from crashcheck.checker.images.image_folder import ImageFolder, Patch, home, write_image
+from crashcheck.checker.images.image_folder import FOLDER, ImageFolder, Patch, home, write_image
 from crashcheck.checker.images.inotify import works
 from crashcheck.runtime import sparse
 
@@ -102,6 +102,17 @@ def test_the_base_moves_forward_and_starts_again(image: ImageFolder, first: Path
     assert described(image.pool) == moved
     image.reset()
     assert described(image.pool) == described(first) == described(image.base)
+
+
+@pytest.mark.parametrize("patches", [[("new/f", True, 1, ((0, b"f"),))], [("new", True, FOLDER, ())]])
+def test_what_a_check_does_in_a_folder_that_came_with_the_base_is_undone(
+    patches: list[Patch], image: ImageFolder
+) -> None:
+    image.advance(patches)
+    image.apply([])
+    (image.pool / "new" / "made by the check").touch()
+    image.restore()
+    assert described(image.pool) == described(image.base)
 
 
 def test_what_the_base_lost_is_restored_when_it_starts_again(image: ImageFolder, first: Path) -> None:
