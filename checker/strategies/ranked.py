@@ -31,8 +31,8 @@ from crashcheck.interruption import Background, KeepOn, always, both
 MOST = 1 << 20  # states that are remembered so that each appears once; beyond them only the exhaustive search continues
 _SHARE = 0.5  # of the seconds of a budget that likely invariants may take
 _FIRST_TURN = 32  # states of a group in its first turn of a phase; twice as many in each further one
-_LONG = 50_000  # events; the groups of a shorter trace are ranked at once
-_EVENTS_A_STATE = 1_000  # to rank so many takes about as long as to test a few states
+_LONG = 40_000  # events, loads, and sites of the program; with fewer the groups are ranked at once, in a second or two
+_EVENTS_A_STATE = 1_000  # or sites: to rank so many takes about as long as to test a few states
 _MOST_DECIDED = 64  # states in sequence that need not be run: then what is left is found faster without their order
 _PARTS = 4  # of one update that count as sites of their own
 
@@ -106,8 +106,10 @@ class RankedPlan:
         self._evidence: Inferred = _NOT_INFERRED
         self._planned: tuple[Planned, ...] = ()
         self._found: Behaviours | None = None
-        self._early = min(options.early, len(space.graph.trace.events) // _EVENTS_A_STATE)
-        if len(space.graph.trace.events) < _LONG:
+        trace = space.graph.trace
+        sites = sum(unit.sites for unit in trace.units)
+        self._early = min(options.early, (len(trace.events) + sites) // _EVENTS_A_STATE)
+        if len(trace.events) + len(trace.loads) + sites < _LONG:
             self._early = 0
 
     @property

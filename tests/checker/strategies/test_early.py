@@ -21,7 +21,7 @@ from crashcheck.checker.strategies.plan import Infer, select_states
 from crashcheck.interruption import KeepOn
 from crashcheck.search_setup import early_states
 from support.random_runs import SETTINGS, Step, runs, script_of
-from support.scripts import A, B, Inferred, Script, evidence, space_of
+from support.scripts import KEY, A, B, Inferred, Script, evidence, space_of
 
 
 @pytest.fixture(autouse=True)
@@ -123,3 +123,15 @@ def test_a_short_trace_has_no_early_states(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(ranked_module, "_LONG", 1000)
     space: StateSpace = space_of(two_operations(tmp_path))
     assert "early" not in {choice.family for choice in Ranked(early=3).plan(space).choices()}
+
+
+@pytest.mark.parametrize("sites", [100, 900])
+def test_a_short_trace_of_a_program_with_many_sites_has_early_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sites: int
+) -> None:
+    monkeypatch.setattr(ranked_module, "_LONG", 900)
+    monkeypatch.setattr(ranked_module, "_EVENTS_A_STATE", 300)
+    script = two_operations(tmp_path)
+    script.trace.unit(KEY + 1, sites, "/bin/library.so")
+    choices = Ranked(early=100).plan(space_of(script)).choices()
+    assert sum(choice.family == "early" for choice in choices) == (3 if sites == 900 else 0)
