@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from types import TracebackType
@@ -51,6 +52,11 @@ def log_line(phase: str, done: Progress | None, budget: BudgetConfig, rate: floa
     """One line of a log: the phase, how long it has taken so far, and how far the search is if one runs."""
     words = status_line(phase, done, budget, rate).plain if done is not None else line(phase, 40)
     return f"crashcheck: {words}  ({seconds_text(phase_s)} in this phase)"
+
+
+def progress_console() -> Console:
+    """Standard error. Its line is redrawn on a terminal only: FORCE_COLOR asks for colours, no more."""
+    return Console(stderr=True, highlight=False, force_terminal=None if sys.stderr.isatty() else False)
 
 
 class LiveProgress:

@@ -100,13 +100,12 @@ def _verify(config: Config, jobs: int, wanted: Sequence[Proposed]) -> int:
 
 def _run(config: Config, jobs: int) -> Proposals:
     """Run crashcheck, because no earlier run was kept."""
-    from rich.console import Console
 
     from crashcheck import pipeline
     from crashcheck.checker.fixes import proposals
-    from crashcheck.reports.progress import LiveProgress
+    from crashcheck.reports.progress import LiveProgress, progress_console
 
     wanted = dataclasses.replace(config, report=dataclasses.replace(config.report, fixes=True))
-    with LiveProgress(Console(stderr=True, highlight=False), config.budget) as live:
+    with LiveProgress(progress_console(), config.budget) as live:
         ran = pipeline.run(wanted, jobs=jobs, on_progress=live.update)
     return proposals.of(ran.result, config.folder)

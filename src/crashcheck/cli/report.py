@@ -152,11 +152,12 @@ def _to_output(rendering: Rendering, name: str) -> None:
     before, after = silence() if name != "github" and os.environ.get("GITHUB_ACTIONS") == "true" else ("", "")
     sys.stdout.write(before)
     if name == "terminal":
-        # A log in CI shows colours, and has no edge.
-        log = not sys.stdout.isatty() and (before or os.environ.get("FORCE_COLOR")) and not os.environ.get("NO_COLOR")
-        console = (
-            Console(highlight=False, force_terminal=True, color_system="standard") if log else Console(highlight=False)
-        )
+        # A log in CI shows colours, and has no edge. A file gets no escape at all, whatever rich makes of FORCE_COLOR.
+        log = not sys.stdout.isatty() and bool(before or os.environ.get("FORCE_COLOR"))
+        if log and not os.environ.get("NO_COLOR"):
+            console = Console(highlight=False, force_terminal=True, color_system="standard")
+        else:
+            console = Console(highlight=False, force_terminal=None if sys.stdout.isatty() else False)
         terminal.print_report(rendering.view, console, rendering.html_path, edge=False if log else None)
     else:
         sys.stdout.flush()

@@ -137,7 +137,6 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
-    from rich.console import Console
 
     from crashcheck import pipeline
     from crashcheck.change import base as change_base
@@ -145,7 +144,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     from crashcheck.checker import policy
     from crashcheck.checker.baseline import load_baseline
     from crashcheck.checker.results import StopReason
-    from crashcheck.reports.progress import LiveProgress
+    from crashcheck.reports.progress import LiveProgress, progress_console
 
     wanted = [parse_format(text) for text in args.format or ()]
     jobs = jobs_of(args)
@@ -172,7 +171,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     baseline_path = Path(args.baseline) if args.baseline is not None else None
     baseline = load_baseline(baseline_path, args.update_baseline) if baseline_path is not None else None
     change = git_diff(config.folder, since) if since is not None else None
-    console = Console(stderr=True, highlight=False)
+    console = progress_console()
     with LiveProgress(console, config.budget) as live:
         ran = pipeline.run(
             config, jobs=jobs, depth=args.depth, change=change, baseline=baseline, on_progress=live.update

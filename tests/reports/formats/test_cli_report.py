@@ -56,6 +56,30 @@ def test_the_report_may_be_read_from_standard_input(project: Path, environment: 
     assert out.count("::error ") == 1
 
 
+@pytest.mark.parametrize(
+    ("variables", "coloured"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        ({"NO_COLOR": "", "FORCE_COLOR": "1"}, True),
+        ({"NO_COLOR": "1", "GITHUB_ACTIONS": "true"}, False),
+        ({"TTY_COMPATIBLE": "1"}, False),
+        ({"GITHUB_ACTIONS": "true", "TERM": "dumb"}, True),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
+)
+def test_where_there_is_no_terminal_only_a_log_that_wants_colours_has_escapes(
+    project: Path, environment: dict[str, str], variables: dict[str, str], coloured: bool
+) -> None:
+    plain = {name: value for name, value in environment.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    done = run_crashcheck("report", "--from", "report.json", cwd=project, env={**plain, **variables})
+    assert done.returncode == 0
+    assert ("\x1b[" in done.stdout, "\x1b[31" in done.stdout or "\x1b[1;31" in done.stdout) == (coloured, coloured)
+    # what is redrawn in place would be unreadable there
+    assert not re.search(r"\x1b\[[0-9;?]*[A-HJKhl]", done.stdout)
+
+
 def test_on_github_no_line_of_the_terminals_report_acts(project: Path, environment: dict[str, str]) -> None:
     (project / "hostile.json").write_text(json_report.render(hostile()), encoding="utf-8")
     on_github = {**environment, "GITHUB_ACTIONS": "true"}

@@ -14,7 +14,7 @@ from crashcheck.checker.budget import Progress
 from crashcheck.checker.results import Frame, NotExplored, RunResult
 from crashcheck.config import BudgetConfig
 from crashcheck.reports.formats.terminal import print_report, render
-from crashcheck.reports.progress import LiveProgress, log_line, status_line, time_left
+from crashcheck.reports.progress import LiveProgress, log_line, progress_console, status_line, time_left
 from crashcheck.reports.view.run_view import build_view
 from support import golden
 from support.report_runs import CLEAN, FULL, ONE, SOURCES, hostile, many
@@ -124,6 +124,15 @@ def test_a_line_of_a_log_tells_the_search_and_the_time_of_its_phase() -> None:
     done = Progress(10.0, executed=400, pruned=12, failing=7, findings=1)
     words = "crashcheck: checking  412 states  41/s  7 failing  1 finding  50 s left  (10 s in this phase)"
     assert log_line("checking", done, BudgetConfig(60), 41.2, 10.0) == words
+
+
+def test_no_line_is_redrawn_in_a_log_that_wants_colours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with LiveProgress(progress_console(), BudgetConfig()) as progress:
+        progress.update("checking", Progress(1.0, executed=4))
+    assert capsys.readouterr().err == ""
 
 
 def test_progress_shows_on_a_terminal_and_is_gone_after() -> None:
