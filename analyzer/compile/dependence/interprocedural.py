@@ -6,7 +6,7 @@ all callers (the two phases of Horwitz, Reps and Binkley), so that two callers o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -97,6 +97,16 @@ class _Reads:
         return (self.value, self.address, self.control, self.on_value, self.on_address, self.on_control)
 
 
+@dataclass(frozen=True, slots=True)
+class _Formula:
+    """What some atoms of a function stand for: what never changes, and what regions and calls add to it."""
+
+    reads: int
+    parameters: int
+    regions: tuple[int, ...]
+    calls: tuple[tuple[int, int, int], ...]  # sort, number of the call, and of OUT the argument
+
+
 class _Function:
     """A function while the program is closed."""
 
@@ -112,6 +122,11 @@ class _Function:
         self.outs = {index: _Reads() for index in summary.outs}
         self.parameters: dict[int, _Reads] = {}  # what callers give, as reads
         self.entry = 0  # reads that decide whether it is called
+        # its unknowns: the regions, then its calls' arguments; for each its formula, and which unknowns depend on what
+        self.formulas: list[_Formula] = []
+        self.argument_at: list[tuple[int, int]] = []
+        self.of_region: dict[int, list[int]] = {}
+        self.of_call: dict[int, list[int]] = {}
 
 
 class Dependences:
@@ -222,23 +237,36 @@ class _Closure:
             self.reads.append(ref)
         return known
 
-    def _evaluate(self, function: _Function, atoms: Atoms) -> _Reads:
-        result = _Reads()
+    def _formula(self, function: _Function, atoms: Atoms) -> _Formula:
+        reads = parameters = 0
+        regions, calls = [], []
         for one in atoms:
             sort, number = one & _SORT, one >> SORT_BITS
             if sort == SITE:
-                result.value |= self._read(function.unit, number)
+                reads |= self._read(function.unit, number)
             elif sort == PARAMETER:
-                result.on_value |= 1 << number
+                parameters |= 1 << number
             elif sort == REGION:
-                result.add_control(function.regions[number])
+                regions.append(number)
             else:
-                self._from_call(function, sort, number, result)
+                calls.append((sort, *(divmod(number, MOST_ARGUMENTS) if sort == OUT else (number, 0))))
+        return _Formula(reads, parameters, tuple(regions), tuple(calls))
+
+    def _evaluate(self, function: _Function, atoms: Atoms) -> _Reads:
+        return self._value(function, self._formula(function, atoms))
+
+    def _value(self, function: _Function, formula: _Formula) -> _Reads:
+        result = _Reads()
+        result.value, result.on_value = formula.reads, formula.parameters
+        for region in formula.regions:
+            result.control |= function.regions[region].control
+            result.on_control |= function.regions[region].on_control
+        for sort, call, argument in formula.calls:
+            self._from_call(function, sort, call, argument, result)
         return result
 
-    def _from_call(self, function: _Function, sort: int, number: int, result: _Reads) -> None:
+    def _from_call(self, function: _Function, sort: int, call: int, argument: int, result: _Reads) -> None:
         """Add what a call returns, throws or leaves behind a pointer; without facts, what its arguments depend on."""
-        call, argument = divmod(number, MOST_ARGUMENTS) if sort == OUT else (number, 0)
         if not function.callees[call] and sort != THROWN:
             self._unknown(function, call, result)
         for callee in function.callees[call]:
@@ -270,29 +298,52 @@ class _Closure:
             if summary.on_control >> index & 1:
                 result.add_control(argument)
 
-    def _settle_inside(self, function: _Function) -> bool:
-        """Evaluate what its regions and its calls' arguments depend on once; whether any of it has changed."""
-        changed = False
-        for number, atoms in enumerate(function.summary.regions):
-            made = self._evaluate(function, atoms)
-            if made.key() != function.regions[number].key():
-                function.regions[number] = made
-                changed = True
-        for call, arguments in zip(function.summary.calls, function.arguments, strict=True):
-            for index, atoms in enumerate(call.arguments):
-                if not atoms:
-                    continue
-                made = self._evaluate(function, atoms)
-                if made.key() != arguments[index].key():
-                    arguments[index] = made
-                    changed = True
-        return changed
-
-    def _settle(self, function: _Function) -> bool:
-        """Evaluate all of a function's sets until they stay; whether what its callers see has changed."""
+    def _list_unknowns(self, function: _Function) -> None:
         summary = function.summary
-        while self._settle_inside(function):
-            pass
+        function.formulas = [self._formula(function, atoms) for atoms in summary.regions]
+        for number, call in enumerate(summary.calls):
+            for index, atoms in enumerate(call.arguments):
+                if atoms:
+                    function.formulas.append(self._formula(function, atoms))
+                    function.argument_at.append((number, index))
+        for at, formula in enumerate(function.formulas):
+            for region in set(formula.regions):
+                function.of_region.setdefault(region, []).append(at)
+            for number in {call for _, call, _ in formula.calls}:
+                function.of_call.setdefault(number, []).append(at)
+
+    def _update(self, function: _Function, at: int) -> Iterable[int]:
+        """Evaluate one unknown; those that have to be evaluated after it."""
+        made = self._value(function, function.formulas[at])
+        regions = len(function.regions)
+        if at < regions:
+            known, users = function.regions, function.of_region.get(at, ())
+            place, all_of_it = at, made
+            made = _Reads()  # a region only decides whether something is done
+            made.add_control(all_of_it)
+        else:
+            call, place = function.argument_at[at - regions]
+            known, users = function.arguments[call], function.of_call.get(call, ())
+        if made.key() == known[place].key():
+            return ()
+        known[place] = made
+        return users
+
+    def _settle(self, function: _Function, changed: Collection[int] | None) -> bool:
+        """Evaluate a function's sets until they stay; whether what its callers see has changed.
+
+        `changed`: the calls whose callees have changed since it was last done; None: it is the first time.
+        """
+        summary = function.summary
+        if changed is None:
+            self._list_unknowns(function)
+            todo = set(range(len(function.formulas)))
+        else:
+            todo = {at for call in changed for at in function.of_call.get(call, ())}
+        while todo:
+            for at in sorted(todo):
+                todo.discard(at)
+                todo.update(self._update(function, at))
         before = [function.returned.key(), function.thrown.key(), *(one.key() for one in function.outs.values())]
         function.returned = self._evaluate(function, summary.returned)
         function.thrown = self._evaluate(function, summary.thrown)
@@ -325,13 +376,16 @@ class _Closure:
         """Summaries from callees to callers, until none changes."""
         order = self._callees_first()
         place = {id(function): at for at, function in enumerate(order)}
-        waiting = set(range(len(order)))
+        waiting: dict[int, set[int] | None] = dict.fromkeys(range(len(order)))
         while waiting:
             for at in sorted(waiting):
                 keep_on()
-                waiting.discard(at)
-                if self._settle(order[at]):
-                    waiting.update(place[id(caller)] for caller, _, _ in order[at].callers)
+                if not self._settle(order[at], waiting.pop(at)):
+                    continue
+                for caller, _, number in order[at].callers:
+                    changed = waiting.setdefault(place[id(caller)], set())
+                    if changed is not None:
+                        changed.add(number)
 
     def _callees_first(self) -> list[_Function]:
         """Depth first; a function of a cycle may precede one of its callees."""
