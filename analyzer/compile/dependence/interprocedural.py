@@ -99,7 +99,7 @@ class _Reads:
 
 @dataclass(frozen=True, slots=True)
 class _Formula:
-    """What some atoms of a function stand for: what never changes, and what regions and calls add to it."""
+    """The value of some atoms of a function: what never changes, and what regions and calls add to it."""
 
     reads: int
     parameters: int
