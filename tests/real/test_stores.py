@@ -24,7 +24,8 @@ CALLS_OF_NODE = (
 )
 PROMISES_OF_NODE = (
     "const fs=require('fs/promises'); (async()=>{const d=await fs.open('t','w'); await d.writeFile('new');"
-    " await d.sync(); await d.close(); await fs.rename('t','f'); const p=await fs.open('.'); await p.sync(); console.log('done')})()"
+    " await d.sync(); await d.close(); await fs.rename('t','f'); const p=await fs.open('.');"
+    " await p.sync(); console.log('done')})()"
 )
 GDBM = (
     "gdbmtool -n {pool}/db store k0 v0",
