@@ -6,16 +6,22 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+import numpy as np
+
+from crashcheck.analyzer.persistence.pieces import SIZE
 from crashcheck.checker.results import Kind, Location
 from crashcheck.checker.subject import Subject
+from crashcheck.runtime.trace_format import Kind as EventKind
 
 # Where an update comes from: (AT, file, line, column, function, variable) in the source; where nothing is known of
-# that, ("offset", watched file, what of it, offset); _NOWHERE of no update.
+# that, ("offset", watched file, what of it, offset), and _END for the offset of what a call appends; _NOWHERE of no
+# update.
 Origin = tuple[str, ...]
 FindingKey = tuple[Kind, Origin, Origin]
 
 AT = "at"  # opens the origin of what has a place in the source
 _ID_DIGITS = 12
+_END = "end"  # instead of an offset
 _PARTS = 5  # of a stable place in the source
 _NOWHERE: Origin = ("",)
 # One section that is not atomic: how the check ends on it may change with the data, so that is not in the id.
@@ -89,10 +95,21 @@ class Identities:
         if described.kind == "name":
             graph = self.subject.graph
             return ("offset", graph.names.changes[described.offset].text, described.kind, "0")
+        if self._appends(described.event):
+            return ("offset", self.subject.path_of(piece), described.kind, _END)
         offset = described.offset
         if described.kind == "data":  # of the whole store: its pieces are one place
             offset = int(self.subject.trace.events["offset"][described.event])
         return ("offset", self.subject.path_of(piece), described.kind, str(offset))
+
+    def _appends(self, event: int) -> bool:
+        """Whether a recorded call writes at the end of a file: each record of a log is one place."""
+        graph = self.subject.graph
+        if not graph.family.names or int(self.subject.trace.events["kind"][event]) != EventKind.WRITE:
+            return False
+        low, high = np.searchsorted(graph.event, [event, event + 1]).tolist()
+        sizes = graph.old_size[low:high][graph.kind[low:high] == SIZE]
+        return bool((sizes == int(self.subject.trace.events["offset"][event])).any())
 
 
 def digest_of(parts: list[str]) -> str:

@@ -25,7 +25,9 @@ from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.strategies import strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
+from crashcheck.runtime.trace_format import OutputKind
 from support.folders import Program, Recorded
+from support.tracing import CallsBuilder
 
 
 def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, str]]:
@@ -98,6 +100,20 @@ def test_a_lost_update_is_one_finding_that_names_the_missing_call(
     program: Program, model: str, expected: tuple[Kind, str, str], tmp_path: Path
 ) -> None:
     assert searched(tmp_path, program, model) == [expected]
+
+
+def test_records_that_are_appended_to_a_log_are_one_place(tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        for number in range(4):
+            t.append("f", len(OLD) + 100 * number, bytes([7]) * 100)
+            t.acknowledge(OutputKind.PIPE, b"done")
+            t.fsync("f")
+
+    found = searched(tmp_path, program, "ext4")
+    assert [(kind, message) for kind, message, _ in found] == [
+        (Kind.UNPERSISTED, "the size 5420 of f can be lost after later output was printed"),
+        (Kind.UNPERSISTED, "100 bytes at offset 0x1400 of f can be lost after later output was printed"),
+    ]
 
 
 @pytest.mark.parametrize(
