@@ -75,6 +75,7 @@ class Explored:
     merged: int
     why: str
     final: bool = False  # another image of the same program would be refused as well
+    late: bool = False  # the reason is that its time was over
 
 
 TABLE = "CRASHCHECK_EXPLORE"  # the environment variable that names the table's file
@@ -128,4 +129,4 @@ def read_table(table: Path, granules: int, *, timed_out: bool) -> Explored:
     if not why and not done:
         why = "its time was over" if timed_out else "the recorder does not run in it"
     final = refusal not in (0, UNLISTED, ROOM) or (not done and not timed_out and not refusal)
-    return Explored(tuple(ends), states, merged, why, final)
+    return Explored(tuple(ends), states, merged, why, final, late=not refusal and not done and timed_out)

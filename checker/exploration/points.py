@@ -32,8 +32,10 @@ _FEW = 16  # new states of a stretch that are run rather than explored: that cos
 _BATCH = 4  # stretches explored before states are run again, whatever the number of workers
 _PASSES = 16  # through the run, each with other stretches: a budget that ends early has decided something everywhere
 _STRETCH_S = 20.0  # for the runs that decide one stretch
+_LONGER = 3  # times as long for a stretch that was not decided in that time, once all others were tried
 _COUNT_SHARE = 0.25  # of the seconds that are left when exploring begins: for counting the states of each stretch
 _REFUSED = 32  # stretches in sequence that were refused: no more are tried
+_TOO_LATE = "its time was over"
 _AFTERWARDS = "nothing was explored after that"
 _SAMPLES = 32  # stretches of which a decided state is run as well; afterwards ever fewer
 
@@ -86,6 +88,7 @@ class PointExploration:
         self._refused = 0  # in sequence
         self._images = [_Image(executor, number) for number in range(_BATCH)]
         self._todo = self._in_passes()
+        self._late: list[Stretch] = []  # not decided in _STRETCH_S: on a busy machine that may be little
 
     def close(self) -> None:
         """Remove the images."""
@@ -95,6 +98,9 @@ class PointExploration:
     def batch(self) -> list[CrashState]:
         """Explore some stretches, and give states that should fail, and some that should pass."""
         some = list(islice(self._todo, _BATCH))
+        longer = not some
+        if longer:
+            some, self._late = self._late[:_BATCH], self._late[_BATCH:]
         if not some:
             self.decided.settled = True
             return []
@@ -105,11 +111,13 @@ class PointExploration:
             (one if isinstance(one, Product) else None, image.folder)
             for one, image in zip(prepared, self._images, strict=False)
         ]
-        results = explored_runs(self._executor, products, _STRETCH_S, until_s)
+        results = explored_runs(self._executor, products, _STRETCH_S * (_LONGER if longer else 1), until_s)
         out: list[CrashState] = []
         for stretch, one, result, image in zip(some, prepared, results, self._images, strict=False):
-            out += self._taken(stretch, one, result, image.folder)
-        if self._refused >= _REFUSED:
+            out += self._taken(stretch, one, result, image.folder, again=not longer)
+        if longer and any(result is not None and result.late for result in results):
+            self._give_up(_TOO_LATE)
+        elif self._refused >= _REFUSED:
             self._give_up("similar to those that could not be explored")
         return out
 
@@ -135,8 +143,11 @@ class PointExploration:
 
     def tried(self) -> Tried:
         """The result so far."""
+        reasons = self._why.copy()
+        if self._late:
+            reasons[_TOO_LATE] += sum(stretch.states for stretch in self._late)
         left = tuple(
-            NotExplored(why, many) for why, many in sorted(self._why.items(), key=lambda each: (-each[1], each[0]))
+            NotExplored(why, many) for why, many in sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
         )
         return Tried(self._states, self._ends, left)
 
@@ -163,8 +174,10 @@ class PointExploration:
             whole = choices.same(next(ideals.lost(ideals.size)))
             yield Losses(((), *choices) if choices.listed else None, whole)
 
-    def _taken(self, stretch: Stretch, one: Product | str, result: Explored | None, folder: Path) -> list[CrashState]:
-        """Take the result of one stretch over; states of it to be run."""
+    def _taken(
+        self, stretch: Stretch, one: Product | str, result: Explored | None, folder: Path, *, again: bool
+    ) -> list[CrashState]:
+        """Take the result of one stretch over; states of it to be run. `again`: explore it again if it was late."""
         if self.contradiction:
             self._why[_AFTERWARDS] += stretch.states
             return []
@@ -172,7 +185,10 @@ class PointExploration:
             self._refuse(stretch, one if isinstance(one, str) else "")
             return []
         failing = failing_ends(self._executor, result, stretch.last, folder)
-        if result.why:
+        if result.late and again:
+            self._refused += 1
+            self._late.append(stretch)
+        elif result.why:
             self._refuse(stretch, result.why)
         elif failing:
             self._refused = 0
@@ -198,8 +214,9 @@ class PointExploration:
         self._why[why] += stretch.states
 
     def _give_up(self, why: str) -> None:
-        for stretch in self._todo:
+        for stretch in [*self._todo, *self._late]:
             self._why[why] += stretch.states
+        self._late = []
         self.decided.settled = True
 
     def _drawn(self, product: Product) -> CrashState:

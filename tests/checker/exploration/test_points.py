@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 from hypothesis import given
 
 from crashcheck.checker.budget import OutOfTime
+from crashcheck.checker.exploration import points
+from crashcheck.checker.exploration.product import Product
+from crashcheck.checker.exploration.runs import explored_runs
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import StopReason, Verdict
 from crashcheck.checker.search import crash_states
@@ -18,7 +22,7 @@ from crashcheck.checker.states.counting import StateCount
 from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
 from crashcheck.interruption import KeepOn, always
 from crashcheck.runtime.build import build_runtime
-from crashcheck.runtime.exploration import End
+from crashcheck.runtime.exploration import End, Explored
 from support.checked_worlds import VALID, VALUE, World, persist, words
 from support.random_programs import SETTINGS, memory_programs
 from support.reference import First, Program
@@ -27,6 +31,7 @@ from support.worlds import explored as explored_world
 from support.worlds import record
 
 LINES = 5
+Products = Sequence[tuple[Product | None, Path]]
 
 
 def fill(t: TraceBuilder, rounds: int = 3) -> None:
@@ -116,6 +121,31 @@ def test_a_state_that_fails_although_explored_runs_pass_switches_them_off_and_is
     assert [finding.id for finding in found.findings] == [finding.id for finding in plain.findings]
     assert found.states.executed == plain.states.executed
     assert any("explored runs do not count" in reason.why for reason in found.states.not_explored)
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_what_was_not_decided_in_time_is_explored_again_for_longer_once_all_others_were(
+    tmp_path: Path, mapped_clauses: Path, monkeypatch: pytest.MonkeyPatch, enough: bool
+) -> None:
+    """As on a busy machine: no stretch is decided within the first limit, each within the longer one, or none."""
+    world = world_of(tmp_path / "w", mapped_clauses, "0=0", "320=320")
+    monkeypatch.setattr(crash_states, "_FIRST", 4)
+    quick = search(world, explore=True)
+    limits: list[float] = []
+
+    def busy(executor: Executor, products: Products, timeout_s: float, until_s: float | None) -> list[Explored | None]:
+        limits.append(timeout_s)
+        results = explored_runs(executor, products, timeout_s, until_s)
+        if enough and timeout_s > limits[0]:
+            return results
+        return [each and replace(each, ends=(), why="its time was over", late=True) for each in results]
+
+    monkeypatch.setattr(points, "explored_runs", busy)
+    slow = search(world, explore=True)
+    assert counted(slow) == counted(quick) == slow.states.feasible
+    assert limits == [limits[0], 3 * limits[0]]
+    assert (slow.states.explored > 0) == enough
+    assert [each.why for each in slow.states.not_explored] == ([] if enough else ["its time was over"])
 
 
 def test_what_was_decided_does_not_depend_on_the_number_of_workers(tmp_path: Path, mapped_clauses: Path) -> None:
