@@ -142,6 +142,8 @@ def load_baseline(path: Path, may_be_missing: bool) -> tuple[Known, ...]:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise CrashcheckError("baseline-unreadable", f"{path} cannot be read: {error}.") from None
+    except MemoryError:  # a device that never ends
+        raise CrashcheckError("baseline-unreadable", f"{path} cannot be read: it is too large.") from None
     return read_baseline(text, str(path))
 
 

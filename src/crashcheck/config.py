@@ -178,9 +178,9 @@ def load(path: Path | str) -> Config:
     config-value, config-placeholder.
     """
     file = Path(path)
-    if file.is_dir():
-        file = file / FILE_NAME
     try:
+        if file.is_dir():
+            file = file / FILE_NAME
         text = file.read_bytes().decode("utf-8")
     except FileNotFoundError:
         hint = "`crashcheck init` writes one here; `-c PATH` names another."

@@ -215,6 +215,9 @@ def test_broken_toml_a_missing_file_and_bytes_that_are_not_utf8_are_different_er
     with pytest.raises(CrashcheckError, match=r"There is no .*crashcheck\.toml") as caught:
         config.load(tmp_path)
     assert caught.value.slug == "config-missing"
+    with pytest.raises(CrashcheckError, match="cannot be read: File name too long") as caught:
+        config.load(tmp_path / ("x" * 5000))
+    assert caught.value.slug == "config-missing"
     (tmp_path / "crashcheck.toml").write_bytes(b"# \xff\n")
     with pytest.raises(CrashcheckError, match="not UTF-8: byte 2 is 0xff") as caught:
         config.load(tmp_path)

@@ -206,6 +206,16 @@ def test_what_is_no_baseline_is_refused(text: str) -> None:
     assert caught.value.slug == "baseline-unreadable"
 
 
+def test_a_baseline_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_text(_: Path, encoding: str) -> str:
+        raise MemoryError
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    with pytest.raises(CrashcheckError, match="it is too large") as caught:
+        load_baseline(Path("/dev/zero"), may_be_missing=False)
+    assert caught.value.slug == "baseline-unreadable"
+
+
 # -- comments
 
 
