@@ -4,9 +4,9 @@ A log is recognised by what it does, not by names: the same thread, in the same 
 are what the range and its neighbourhood held at that moment (`TX_ADD`, an undo log, a journal of old pages).
 
 What the log itself consists of is not logged, and need not be: a length or a checksum in a copy's cache line, or stored
-by the function that writes the copies and none of what they are copies of. What is copied into the same field of
-another object is no log either: it moves, as when a node of a tree is split. Eight bytes that may be a link (an offset
-in a file, an address in a mapping) show no log: a list is linked and unlinked by the same copies.
+by the function that writes the copies and none of what they are copies of, or by one that it calls. What is copied into
+the same field of another object is no log either: it moves, as when a node of a tree is split. Eight bytes that may be
+a link (an offset in a file, an address in a mapping) show no log: a list is linked and unlinked by the same copies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.checker.results import Location, SourcePoint
+from crashcheck.checker.results import Location, SourceFunction, SourcePoint
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind
 
@@ -94,7 +94,10 @@ class UndoLogs:
         ):
             return True
         here, there, stored = (self._subject.provenance.of(one) for one in (row, copy, logged))
-        return here is not None and there is not None and here.owner == there.owner != (stored and stored.owner)
+        if here is None or there is None or there.owner == (stored and stored.owner):
+            return False
+        callers = {SourceFunction(frame.file, frame.function) for frame in here.stack}
+        return there.owner in {here.owner, *callers}
 
     def _others(self, row: int) -> list[int]:
         """One update of each place of the operation, in program order."""

@@ -334,10 +334,7 @@ class FixProposer:
         named = describe.named(subject, other) if other is not None else "another update"
         copied = missing.copied
         where = f" at {spoken(copied.file)}:{copied.line}" if copied is not None and copied.line else ""
-        return (
-            f"{describe.named(subject, piece)} is not logged; the old bytes of {named} are copied{where} before it is "
-            "stored: copy those of this range, too"
-        )
+        return unlogged_words(describe.named(subject, piece), named, where)
 
     def _swapped(self, bug: Bug, kept: str, lost: str) -> Fix | None:
         """Of two updates in one cache line: what if the program stored them in the other order? None if that fails too.
@@ -383,6 +380,16 @@ class FixProposer:
             return None  # a word's own updates cannot change places
         kept = [piece for piece, event in events_of.items() if event < row or event == others[at]]
         return subject.space.with_(point, tuple(kept))
+
+
+def unlogged_words(lost: str, logged: str, where: str) -> str:
+    """What to do about an update that is not logged where `logged` is, perhaps by the same statement."""
+    if lost == logged:
+        return f"{lost} is not logged each time: its old bytes are copied{where} before some of its stores, not all"
+    return (
+        f"{lost} is not logged; the old bytes of {logged} are copied{where} before it is stored: copy those of this "
+        "range, too"
+    )
 
 
 def _verified(failing: int, cases: int, found: Reexplored, strategy: str) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.findings.undo_logs import UndoLogs
+from crashcheck.checker.fixes.propose import unlogged_words
+from crashcheck.checker.results import Frame
 from support.checked_worlds import World, place, words
 from support.tracing import TraceBuilder
 
@@ -17,6 +19,7 @@ SITES = {
     2: place(41, "node.right"),
     3: replace(place(10, "log.data"), function="log_range"),
     4: replace(place(11, "log.checksum"), function="log_range"),
+    5: replace(place(12, "log.count"), function="set_count", stack=(Frame("log_range", "hash.c", 13),)),
 }
 LEFT, RIGHT, LOG = 512, 1024, 2048
 OLD = bytes(range(1, 41))
@@ -70,7 +73,9 @@ def test_an_update_is_logged_if_its_old_bytes_were_copied_before(
 
 
 @pytest.mark.parametrize(
-    ("site", "offset"), [(4, LOG + 4096), (2, LOG + 56)], ids=["of the function that logs", "beside a copy"]
+    ("site", "offset"),
+    [(4, LOG + 4096), (5, LOG + 4096), (2, LOG + 56)],
+    ids=["of the function that logs", "of one that it calls", "beside a copy"],
 )
 def test_a_part_of_the_log_is_not_called_an_update_that_is_not_logged(site: int, offset: int, tmp_path: Path) -> None:
     """A fix of a bug in the recovery asked to log the `checksum` of an undo log."""
@@ -119,3 +124,12 @@ def test_eight_bytes_that_may_be_a_link_show_no_log(value: int, known: bool, tmp
     world = World(tmp_path / "world", words("true"), script, sites=SITES)
     right = world.trace.events["site"].tolist().index(2)
     assert (UndoLogs(world.subject).missing(right) is not None) is known
+
+
+def test_a_statement_that_is_logged_in_one_call_only_is_not_compared_with_itself() -> None:
+    """One helper that two functions call, of which one logs: "`x` is not logged; the old bytes of `x` are copied"."""
+    one, other = "`node.value[]` at b.c:230", "`node.key[]` at b.c:229"
+    assert unlogged_words(one, one, " at b.c:94") == (
+        f"{one} is not logged each time: its old bytes are copied at b.c:94 before some of its stores, not all"
+    )
+    assert unlogged_words(one, other, "").startswith(f"{one} is not logged; the old bytes of {other} are copied before")
