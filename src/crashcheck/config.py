@@ -187,6 +187,8 @@ def load(path: Path | str) -> Config:
         raise CrashcheckError("config-missing", f"There is no {file}.", hint) from None
     except OSError as error:
         raise CrashcheckError("config-missing", f"{file} cannot be read: {error.strerror}.") from None
+    except MemoryError:  # a device that never ends
+        raise CrashcheckError("config-missing", f"{file} cannot be read: it is too large.") from None
     except UnicodeDecodeError as error:
         message = f"{file} is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}."
         raise CrashcheckError("config-syntax", message) from None

@@ -224,6 +224,15 @@ def test_broken_toml_a_missing_file_and_bytes_that_are_not_utf8_are_different_er
     assert caught.value.slug == "config-syntax"
 
 
+def test_a_configuration_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_bytes(_: Path) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    with pytest.raises(CrashcheckError, match="it is too large"):
+        config.load("/dev/zero")
+
+
 def test_a_plain_command_is_split_and_one_with_shell_syntax_goes_to_the_shell() -> None:
     def words(text: str) -> tuple[str, ...]:
         command = parse(LEAST + f"[build]\ncommand = {text!r}").build.command
