@@ -25,7 +25,7 @@ SANITIZE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefi
 STRICT = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{build.INCLUDE}"]
 
 
-@pytest.mark.parametrize("compiler", ["gcc", "clang-14", *(pytest.param(f"clang-{n}", marks=SLOW) for n in (16, 19))])
+@pytest.mark.parametrize("compiler", ["gcc", *(pytest.param(f"clang-{n}", marks=SLOW) for n in (14, 16, 19))])
 def test_processes_that_build_at_once_get_the_same_library_without_a_warning(
     compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,8 +35,8 @@ def test_processes_that_build_at_once_get_the_same_library_without_a_warning(
     command = [compiler, "-Wall", "-Wextra", "-Werror"]
     code = f"from crashcheck.runtime.build import build_runtime; print(build_runtime({command}).shared)"
     source = f"import sys; sys.path[:0] = {sys.path!r}; {code}"
-    with ThreadPoolExecutor(3) as pool:
-        done = list(pool.map(lambda _: subprocess.check_output([sys.executable, "-c", source], text=True), range(3)))
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda _: subprocess.check_output([sys.executable, "-c", source], text=True), range(2)))
     assert len(set(done)) == 1
     assert Path(done[0].strip()).is_file()
     assert [path.name for path in (tmp_path / "a cache").glob("[!.]*")] == [Path(done[0].strip()).parent.name]

@@ -13,7 +13,9 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#ifdef WITH_REGEX // two thirds of the time that compiling takes
 #include <regex>
+#endif
 #include <set>
 #include <shared_mutex>
 #include <sstream>
@@ -58,7 +60,11 @@ static std::string words()
         for (int place : places)
             out << place << ',';
     }
+#ifdef WITH_REGEX
     return std::regex_replace(out.str(), std::regex("([a-z]+):(\\d+)"), "$2=$1");
+#else
+    return out.str();
+#endif
 }
 
 static int nested(int depth)

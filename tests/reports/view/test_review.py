@@ -39,10 +39,11 @@ def main(arguments: list[str]) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def check(folder: Path, *options: str) -> tuple[int, dict]:  # type: ignore[type-arg]
+def check(folder: Path, *options: str, whole: bool = False) -> tuple[int, dict]:  # type: ignore[type-arg]
     """Exit code and JSON report."""
     report = folder / "report.json"
-    code = main(["run", "-c", str(folder / "buggy.toml"), "--format", f"json={report}", *options])[0]
+    bounds = ["--no-fixes", *([] if whole else ["--states", "60"])]
+    code = main(["run", "-c", str(folder / "buggy.toml"), "--format", f"json={report}", *bounds, *options])[0]
     return code, json.loads(report.read_text())
 
 
@@ -77,7 +78,7 @@ def test_comments_and_rules_suppress_with_a_reason_and_stale_ones_are_named(proj
     edit(project / "check.c", "int main", "// crashcheck: ignore[*] never needed\nint main")
     toml = project / "buggy.toml"
     toml.write_text(toml.read_text() + '\n[[suppress]]\nfile = "other/*"\nreason = "old"\n')
-    code, report = check(project)
+    code, report = check(project, whole=True)
     assert code == 0
     line = next(n for n, text in enumerate((project / "buggy.c").read_text().split("\n"), 1) if "scrubbed" in text)
     assert [finding["suppressed"] for finding in report["findings"]] == [f"scrubbed (buggy.c:{line})"]
@@ -107,6 +108,6 @@ def test_there_is_nothing_to_open_before_the_first_run(project: Path) -> None:
 
 def test_a_fence_that_is_removed_is_a_change_of_the_function_that_it_was_in(project: Path) -> None:
     edit(project / "buggy.c", "        fence();\n", "")
-    report = check(project, "--diff", "main", "--states", "40", "--no-fixes")[1]
+    report = check(project, "--diff", "main")[1]
     assert report["findings"]
     assert all(finding["in_diff"] for finding in report["findings"])
