@@ -11,7 +11,6 @@ from crashcheck.checker.strategies.ranked import WEIGHTS, Ranked
 
 # Phases whose states come from groups of behaviours; the others know none.
 OF_GROUPS = ("cheap", "members", "alone", "pairs", "all sets", "carry")
-OF_INVARIANTS = ("invariants", "invariants again")
 SEEDS = (2, 3, 4, 5)  # beside 1, which the search itself has
 
 

@@ -44,7 +44,6 @@ WEIGHTS = {
     "carry": 4,
     "members": 8,
     "alone": 3,
-    "invariants again": 2,
     "pairs": 2,
     "all sets": 1,
     "rest": 1,
@@ -231,11 +230,10 @@ class RankedPlan:
     def _phases(self, rest: Iterator[CrashState]) -> dict[str, Iterator[Choice]]:
         assert self._found is not None
         found, representatives = self._found, [(planned.number, planned.representative) for planned in self._planned]
-        first, again = violating(self._canonical, self._evidence.queries, self._keep_on)
+        violations = violating(self._canonical, self._evidence.queries, self._keep_on)
         leftovers = Leftovers(self._canonical, found)
         return {
-            "invariants": (Choice(state, 0, "invariant") for state in first),
-            "invariants again": (Choice(state, 0, "invariant") for state in again),
+            "invariants": (Choice(state, 0, "invariant") for state in violations),
             "random": (Choice(state, 0, "random") for state in Random(self._options.seed).drawn(self._space, Chosen())),
             "cheap": _in_turns([(number, one.cheap()) for number, one in representatives]),
             "carry": (Choice(state, 0, "carry") for state in leftovers.states()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -14,8 +13,6 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.interruption import KeepOn, always
 
 _AT_ONCE = 1024  # queries whose signatures are compared with the known ones at a time
-_MADE = 64  # queries of known signatures that are made at a time
-_LOOK_AHEAD = 64  # new signatures that are kept for the one reader while the other looks for known ones
 
 Violation = tuple[CrashState, CrashState]  # the smallest and the largest state
 
@@ -48,15 +45,29 @@ def states_of(canonical: CanonicalStates, query: StateQuery) -> Violation | tupl
 
 def violating(
     canonical: CanonicalStates, queries: Queries | Sequence[StateQuery], keep_on: KeepOn = always
-) -> tuple[Iterator[CrashState], Iterator[CrashState]]:
-    """Of the first feasible query of each signature, the largest states and then the smallest; those of all others.
+) -> Iterator[CrashState]:
+    """Of the first feasible query of each signature, the largest states and then the smallest.
 
-    The largest are first because they have found more planted bugs earlier. States are made when they are asked for:
-    looking for a new signature among many queries of known ones costs little. `keep_on` is called now and then; what
-    it raises ends the search.
+    The largest are first because they have found more planted bugs earlier. Further queries of a signature have found
+    none earlier than the other phases (docs/evaluation.md). `keep_on` is called now and then; what it raises ends the
+    search.
     """
-    both = _Both(canonical, queries if isinstance(queries, Queries) else _Listed(queries), keep_on)
-    return both.first(), both.again()
+    listed = queries if isinstance(queries, Queries) else _Listed(queries)
+    signature = listed.signatures()
+    seen = np.zeros(len(signature), dtype=np.bool_)  # that were feasible
+    small = []
+    for low in range(0, len(signature), _AT_ONCE):
+        keep_on()
+        high = min(low + _AT_ONCE, len(signature))
+        for row, query in listed.at(low + np.flatnonzero(~seen[signature[low:high]])):
+            if seen[signature[row]]:
+                continue
+            keep_on()
+            if states := states_of(canonical, query):
+                seen[signature[row]] = True
+                small.append(states[0])
+                yield states[1]
+    yield from small
 
 
 class _Listed:
@@ -71,67 +82,3 @@ class _Listed:
     def signatures(self) -> Ints:
         number: dict[object, int] = {}
         return np.array([number.setdefault(query.signature, len(number)) for query in self._queries], dtype=np.int64)
-
-
-class _Both:
-    """One pass over the queries for two readers; what one of them comes across is kept for the other.
-
-    Nearly all queries are of known signatures: they are kept as ranges of rows, and made when the second reader asks.
-    """
-
-    def __init__(self, canonical: CanonicalStates, queries: Queries | _Listed, keep_on: KeepOn) -> None:
-        self._canonical = canonical
-        self._queries = queries
-        self._keep_on = keep_on
-        self._fresh: deque[Violation] = deque()
-        self._known: deque[tuple[int, int]] = deque()  # ranges of rows whose signatures were feasible before
-        self._steps = self._examine()
-
-    def first(self) -> Iterator[CrashState]:
-        small = []
-        while self._fresh or self._advance():
-            while self._fresh:
-                smallest, largest = self._fresh.popleft()
-                small.append(smallest)
-                yield largest
-        yield from small
-
-    def again(self) -> Iterator[CrashState]:
-        while self._known or self._advance():
-            while self._known:
-                low, high = self._known.popleft()
-                if low + _MADE < high:
-                    self._known.appendleft((low + _MADE, high))
-                for _, query in self._queries.at(np.arange(low, min(low + _MADE, high))):
-                    self._keep_on()
-                    yield from reversed(states_of(self._canonical, query))
-            if len(self._fresh) > _LOOK_AHEAD:  # hardly any signature comes twice: do not examine all before the next
-                yield from reversed(self._fresh.popleft())
-
-    def _advance(self) -> bool:
-        """Examine one more query, or go past those of known signatures; False if there is none."""
-        return next(self._steps, False)
-
-    def _examine(self) -> Iterator[bool]:
-        """A step for each range of known signatures, and for each query of another one."""
-        signature = self._queries.signatures()
-        seen = np.zeros(len(signature), dtype=np.bool_)  # that were feasible
-        for low in range(0, len(signature), _AT_ONCE):
-            self._keep_on()
-            high = min(low + _AT_ONCE, len(signature))
-            done = low
-            for row, query in self._queries.at(low + np.flatnonzero(~seen[signature[low:high]])):
-                if seen[signature[row]]:
-                    continue
-                if done < row:
-                    self._known.append((done, row))
-                    yield True
-                self._keep_on()
-                if states := states_of(self._canonical, query):
-                    seen[signature[row]] = True
-                    self._fresh.append(states)
-                done = row + 1
-                yield True
-            if done < high:
-                self._known.append((done, high))
-                yield True

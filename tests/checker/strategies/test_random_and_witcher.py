@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.invariants import StateQuery
 from crashcheck.checker.states.canonical import CanonicalStates
-from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Random, Witcher, strategy, violations
 from crashcheck.checker.strategies.plan import select_states
-from crashcheck.checker.strategies.violations import Violation, states_of, violating
+from crashcheck.checker.strategies.violations import states_of, violating
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import A, B, Script, Wanted, evidence, site, space_of
 from support.worlds import deviation
@@ -91,44 +90,12 @@ def lines(folder: Path, many: int) -> Script:
     return script
 
 
-def test_queries_whose_signatures_are_all_new_are_not_all_examined_before_the_next_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = lines(tmp_path, 200)
-    space, queries = space_of(script), queries_of(script, 1)
-    asked: list[StateQuery] = []
-
-    def counted(canonical: CanonicalStates, query: StateQuery) -> Violation | tuple[()]:
-        asked.append(query)
-        return states_of(canonical, query)
-
-    monkeypatch.setattr(violations, "states_of", counted)
-    first, again = violating(CanonicalStates(space), queries)
-    given_by = [next(again) for _ in range(3)]
-    assert len(asked) < 70
-    rest = [*first, *again]
-    assert len({*given_by, *rest}) == len(
-        {state for one in queries for state in states_of(CanonicalStates(space), one)}
-    )
-
-
 @SETTINGS
-@given(many=st.integers(1, 5), turns=st.lists(st.booleans(), max_size=40), at_once=st.integers(1, 9))
-def test_the_first_query_of_a_signature_is_for_one_reader_and_the_others_for_the_other_whoever_is_ahead(
-    many: int, turns: list[bool], at_once: int
-) -> None:
+@given(many=st.integers(1, 5), at_once=st.integers(1, 9))
+def test_of_each_signature_the_first_query_is_tested_the_largest_states_first(many: int, at_once: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(violations, "_AT_ONCE", at_once)
-        patch.setattr(violations, "_MADE", at_once)
         script = lines(Path(folder), 20)
         canonical, queries = CanonicalStates(space_of(script)), queries_of(script, many)
-        states = [states_of(canonical, query) for query in queries]
-        readers = dict(zip((True, False), violating(canonical, queries), strict=True))
-        got: dict[bool, list[CrashState]] = {True: [], False: []}
-        for which in turns:
-            got[which] += islice(readers[which], 1)
-        for which, reader in readers.items():
-            got[which] += reader
-    firsts = states[::many]
-    assert got[True] == [*(each[1] for each in firsts if each), *(each[0] for each in firsts if each)]
-    assert got[False] == [state for at, each in enumerate(states) if at % many for state in reversed(each)]
+        firsts = [states for query in queries[::many] if (states := states_of(canonical, query))]
+        assert list(violating(canonical, queries)) == [*(each[1] for each in firsts), *(each[0] for each in firsts)]
