@@ -31,8 +31,9 @@ from crashcheck.runtime.exploration import End, Explored
 _FEW = 16  # new states of a stretch that are run rather than explored: that costs about as much
 _BATCH = 4  # stretches explored before states are run again, whatever the number of workers
 _PASSES = 16  # through the run, each with other stretches: a budget that ends early has decided something everywhere
-_STRETCH_S = 20.0  # for the runs that decide one stretch
-_LONGER = 3  # times as long for a stretch that was not decided in that time, once all others were tried
+# For the runs that decide one stretch, in seconds; a stretch that was not decided in one limit is explored with the
+# next one when all others were tried. The first one is short: states are not run meanwhile.
+_LIMITS_S = (2.0, 20.0, 60.0)
 _COUNT_SHARE = 0.25  # of the seconds that are left when exploring begins: for counting the states of each stretch
 _REFUSED = 32  # stretches in sequence that were refused: no more are tried
 _TOO_LATE = "its time was over"
@@ -88,7 +89,8 @@ class PointExploration:
         self._refused = 0  # in sequence
         self._images = [_Image(executor, number) for number in range(_BATCH)]
         self._todo = self._in_passes()
-        self._late: list[Stretch] = []  # not decided in _STRETCH_S: on a busy machine that may be little
+        self._limit = 0  # which of _LIMITS_S
+        self._late: list[Stretch] = []  # not decided in it
 
     def close(self) -> None:
         """Remove the images."""
@@ -98,9 +100,10 @@ class PointExploration:
     def batch(self) -> list[CrashState]:
         """Explore some stretches, and give states that should fail, and some that should pass."""
         some = list(islice(self._todo, _BATCH))
-        longer = not some
-        if longer:
-            some, self._late = self._late[:_BATCH], self._late[_BATCH:]
+        if not some and self._late:
+            self._limit += 1
+            self._todo, self._late = iter(self._late), []
+            some = list(islice(self._todo, _BATCH))
         if not some:
             self.decided.settled = True
             return []
@@ -111,12 +114,15 @@ class PointExploration:
             (one if isinstance(one, Product) else None, image.folder)
             for one, image in zip(prepared, self._images, strict=False)
         ]
-        results = explored_runs(self._executor, products, _STRETCH_S * (_LONGER if longer else 1), until_s)
+        results = explored_runs(self._executor, products, _LIMITS_S[self._limit], until_s)
         out: list[CrashState] = []
         for stretch, one, result, image in zip(some, prepared, results, self._images, strict=False):
-            out += self._taken(stretch, one, result, image.folder, again=not longer)
-        if longer and any(result is not None and result.late for result in results):
+            out += self._taken(stretch, one, result, image.folder)
+        last = self._limit == len(_LIMITS_S) - 1
+        if last and any(result is not None and result.late for result in results):
             self._give_up(_TOO_LATE)
+        elif self._refused >= _REFUSED and not self._limit and self._late:
+            self._limit, self._refused = 1, 0  # the check is slow
         elif self._refused >= _REFUSED:
             self._give_up("similar to those that could not be explored")
         return out
@@ -174,10 +180,8 @@ class PointExploration:
             whole = choices.same(next(ideals.lost(ideals.size)))
             yield Losses(((), *choices) if choices.listed else None, whole)
 
-    def _taken(
-        self, stretch: Stretch, one: Product | str, result: Explored | None, folder: Path, *, again: bool
-    ) -> list[CrashState]:
-        """Take the result of one stretch over; states of it to be run. `again`: explore it again if it was late."""
+    def _taken(self, stretch: Stretch, one: Product | str, result: Explored | None, folder: Path) -> list[CrashState]:
+        """Take the result of one stretch over; states of it to be run."""
         if self.contradiction:
             self._why[_AFTERWARDS] += stretch.states
             return []
@@ -185,7 +189,7 @@ class PointExploration:
             self._refuse(stretch, one if isinstance(one, str) else "")
             return []
         failing = failing_ends(self._executor, result, stretch.last, folder)
-        if result.late and again:
+        if result.late and self._limit < len(_LIMITS_S) - 1:
             self._refused += 1
             self._late.append(stretch)
         elif result.why:

@@ -123,29 +123,40 @@ def test_a_state_that_fails_although_explored_runs_pass_switches_them_off_and_is
     assert any("explored runs do not count" in reason.why for reason in found.states.not_explored)
 
 
-@pytest.mark.parametrize("enough", [True, False])
+@pytest.mark.parametrize(
+    ("enough", "in_sequence", "expected"), [(20, 32, [2, 20]), (99, 32, [2, 20, 60]), (60, 1, [2, 60])]
+)
 def test_what_was_not_decided_in_time_is_explored_again_for_longer_once_all_others_were(
-    tmp_path: Path, mapped_clauses: Path, monkeypatch: pytest.MonkeyPatch, enough: bool
+    tmp_path: Path,
+    mapped_clauses: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    enough: int,
+    in_sequence: int,
+    expected: list[int],
 ) -> None:
-    """As on a busy machine: no stretch is decided within the first limit, each within the longer one, or none."""
+    """As on a busy machine: no stretch is decided with a limit below `enough`.
+
+    Where so many `in_sequence` were not, the next limit is for all further ones, and those are explored with the last.
+    """
     world = world_of(tmp_path / "w", mapped_clauses, "0=0", "320=320")
     monkeypatch.setattr(crash_states, "_FIRST", 4)
+    monkeypatch.setattr(points, "_REFUSED", in_sequence)
     quick = search(world, explore=True)
     limits: list[float] = []
 
     def busy(executor: Executor, products: Products, timeout_s: float, until_s: float | None) -> list[Explored | None]:
         limits.append(timeout_s)
         results = explored_runs(executor, products, timeout_s, until_s)
-        if enough and timeout_s > limits[0]:
+        if timeout_s >= enough:
             return results
         return [each and replace(each, ends=(), why="its time was over", late=True) for each in results]
 
     monkeypatch.setattr(points, "explored_runs", busy)
     slow = search(world, explore=True)
     assert counted(slow) == counted(quick) == slow.states.feasible
-    assert limits == [limits[0], 3 * limits[0]]
-    assert (slow.states.explored > 0) == enough
-    assert [each.why for each in slow.states.not_explored] == ([] if enough else ["its time was over"])
+    assert limits == expected
+    assert (slow.states.explored > 0) == (enough <= 60)
+    assert [each.why for each in slow.states.not_explored] == ([] if enough <= 60 else ["its time was over"])
 
 
 def test_what_was_decided_does_not_depend_on_the_number_of_workers(tmp_path: Path, mapped_clauses: Path) -> None:
