@@ -7,7 +7,7 @@ Their `file` is an inode's id (`Trace.inodes`). A `folder` of 0 is outside of th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -153,6 +153,14 @@ def outputs(trace: Trace) -> Iterator[Output]:
     """All acknowledgements, in order."""
     for index in np.flatnonzero(trace.events["kind"] == Kind.OUTPUT).tolist():
         yield Output(index, OutputKind(int(trace.events["aux"][index])), trace.data(index))
+
+
+def paths_by_inode(paths: Mapping[str, int]) -> dict[int, list[str]]:
+    """The names of each file, in the order of `paths`."""
+    out: dict[int, list[str]] = {}
+    for path, inode in paths.items():
+        out.setdefault(inode, []).append(path)
+    return out
 
 
 @dataclass(slots=True)

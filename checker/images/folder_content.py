@@ -17,7 +17,7 @@ import numpy as np
 
 from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
-from crashcheck.analyzer.trace.calls import Names
+from crashcheck.analyzer.trace.calls import Names, paths_by_inode
 from crashcheck.checker.images.fingerprint import Row, packed
 from crashcheck.checker.images.image_folder import FOLDER, LINK, SYMLINK
 from crashcheck.checker.images.piecewise import FilePatch, ImagePatch
@@ -281,10 +281,8 @@ def _main_names(before: Paths, after: Paths) -> dict[int, str]:
 
 def _links(paths: Paths) -> int:
     """A number for which paths are names of one file."""
-    names: dict[int, list[str]] = {}
-    for path, inode in paths.items():
-        names.setdefault(inode, []).append(path)
-    groups = ("\0".join(sorted(group)).encode("utf-8", "surrogateescape") for group in names.values() if len(group) > 1)
+    several = (group for group in paths_by_inode(paths).values() if len(group) > 1)
+    groups = ("\0".join(sorted(group)).encode("utf-8", "surrogateescape") for group in several)
     return sum(
         int.from_bytes(hashlib.blake2b(group, digest_size=16, key=b"links").digest(), "little") for group in groups
     )

@@ -100,7 +100,9 @@ class ImageFolder:
     def advance(self, patches: Patches) -> None:
         """Make the base, and with it the pool, what is durable at a later crash point."""
         self._renamed |= _change_names(patches)
-        new_folder = any(size == FOLDER or not (self.pool / path).parent.is_dir() for path, _, size, _ in patches)
+        new_folder = self._watched and any(
+            size == FOLDER or not (self.pool / path).parent.is_dir() for path, _, size, _ in patches
+        )
         for path, exists, size, writes in patches:
             self._moved.add(path)
             if not exists or (path in self._fds and os.fstat(self._fds[path]).st_size != size):

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
-from crashcheck.analyzer.trace.calls import Exchange, Link, Names, Rename, name_events
+from crashcheck.analyzer.trace.calls import Exchange, Link, Names, Rename, name_events, paths_by_inode
 from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.worker_pool import FINAL
 from crashcheck.checker.images.folder_content import FolderContent, Paths
@@ -78,7 +78,7 @@ class SnapshotOracle:
             for inode in self._changed
             if many[inode] > _MOST_CUT and self._content.is_file(inode) and self._content.ever_cut(inode)
         )
-        self._never_synced = self._written_in_place() if self._some_synced() else frozenset()
+        self._never_synced = self._find_never_synced()
         self._history = dict(self._histories())
         self._lacking: dict[tuple[bytes, bytes], bool] = {}
 
@@ -98,17 +98,18 @@ class SnapshotOracle:
     def _paths_of(self, inodes: Iterable[int]) -> list[str]:
         return sorted(self._graph.names.path(inode, len(self._graph.trace.events)) for inode in inodes)
 
-    def _some_synced(self) -> bool:
-        return any(self._content.is_file(sync.file) for sync in find_syncs(self._graph.trace))
-
-    def _written_in_place(self) -> frozenset[int]:
-        """Changed files that no sync covers and no call renames or links."""
+    def _find_never_synced(self) -> frozenset[int]:
+        """Where the run syncs some file: changed files that no sync covers and no call renames or links."""
         trace = self._graph.trace
         synced = {sync.file for sync in find_syncs(trace)}
-        if 0 in synced:
+        if 0 in synced or not any(map(self._content.is_file, synced)):
             return frozenset()
-        named = {call.inode for call in name_events(trace) if isinstance(call, Rename | Link | Exchange)}
-        named |= {call.other for call in name_events(trace) if isinstance(call, Exchange)}
+        named = set()
+        for call in name_events(trace):
+            if isinstance(call, Rename | Link | Exchange):
+                named.add(call.inode)
+            if isinstance(call, Exchange):
+                named.add(call.other)
         return frozenset(i for i in self._changed - synced - named if self._content.is_file(i))
 
     def stages(self, point: int) -> tuple[bytes, ...]:
@@ -204,7 +205,7 @@ class SnapshotOracle:
             if self._versioned(inode):
                 histories[path] = _History([-1], [self._key_issued(inode, 0)], [inode])
         rows = np.unique(graph.event[np.isin(graph.kind, np.array([DATA, SIZE, NAME], dtype=np.uint8))]).tolist()
-        holders = _holders(paths)
+        holders = paths_by_inode(paths)
         for event in rows:
             call = calls.get(event)
             if call is not None:
@@ -215,7 +216,7 @@ class SnapshotOracle:
                 for path, inode in now.items():
                     if paths.get(path) != inode and self._versioned(inode):
                         note(path, event, inode)
-                paths, holders = now, _holders(now)
+                paths, holders = now, paths_by_inode(now)
             for path in holders.get(int(graph.trace.events["file"][event]), ()):
                 inode = paths[path]
                 if self._versioned(inode):
@@ -296,13 +297,6 @@ def lacks(held: bytes, wanted: bytes) -> bool:
     here, there = np.frombuffer(held, dtype=np.uint8), np.frombuffer(wanted, dtype=np.uint8)
     both = min(len(here), len(there))
     return bool(there[both:].any() or ((here[:both] != there[:both]) & (there[:both] != 0)).any())
-
-
-def _holders(paths: Mapping[str, int]) -> dict[int, list[str]]:
-    out: dict[int, list[str]] = {}
-    for path, inode in paths.items():
-        out.setdefault(inode, []).append(path)
-    return out
 
 
 def _listed(paths: list[str]) -> str:

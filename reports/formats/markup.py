@@ -21,6 +21,10 @@ def _inert(text: str) -> str:
     return _REFERENCE.sub(lambda match: match.group() + _GAP, text)
 
 
+def _escaped(text: str) -> str:
+    return _html.escape(_inert(text)).replace("$", "<span>$</span>")
+
+
 def inline(text: str, limit: int = LINE_CHARS) -> Markup:
     """Plain text within a line of Markdown, also within a cell of a table; never at the start of a line."""
     shown = _SPECIAL.sub(lambda match: "\\" + match.group(), _inert(" ".join(line(text, limit).split())))
@@ -29,13 +33,13 @@ def inline(text: str, limit: int = LINE_CHARS) -> Markup:
 
 def html(text: str, limit: int = LINE_CHARS) -> Markup:
     """Plain text within an element of HTML that Markdown leaves alone."""
-    return Markup(_html.escape(_inert(line(text, limit))).replace("$", "<span>$</span>"))
+    return Markup(_escaped(line(text, limit)))
 
 
 def html_prose(text: str) -> Markup:
     """As `prose`, within an element of HTML."""
     parts = re.split(r"`([^`]*)`", line(text))
-    shown = (_html.escape(_inert(part)).replace("$", "<span>$</span>") for part in parts)
+    shown = map(_escaped, parts)
     return Markup("").join(Markup(f"<code>{part}</code>" if odd % 2 else part) for odd, part in enumerate(shown))
 
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from crashcheck.analyzer.trace.calls import Names, name_events
+from crashcheck.analyzer.trace.calls import Names, name_events, paths_by_inode
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import sparse
@@ -84,7 +84,7 @@ class _Folder:
 
     def change(self) -> None:
         """Files first, each where it is; then names, by way of a folder of our own; then folders."""
-        old, new = _paths_of(self._before), _paths_of(self._after)
+        old, new = (paths_by_inode(dict(sorted(inodes.items()))) for inodes in (self._before, self._after))
         for inode, paths in new.items():
             if inode in old and stat.S_ISREG(_kind(self._final / paths[0])):
                 self._update(self._folder / old[inode][0], self._first / old[inode][0], self._final / paths[0])
@@ -175,10 +175,3 @@ class _Folder:
             with contextlib.suppress(PermissionError):  # only root gives files away
                 os.chown(target, wanted.st_uid, wanted.st_gid, follow_symlinks=False)
         shutil.copystat(source, target, follow_symlinks=False)
-
-
-def _paths_of(inodes: Inodes) -> dict[int, list[str]]:
-    out: dict[int, list[str]] = {}
-    for path, inode in sorted(inodes.items()):
-        out.setdefault(inode, []).append(path)
-    return out

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -19,9 +20,39 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent
+
+
+def run_with_check(folder: Path, setup: str, workload: str, check: str, model: str, states: int) -> dict[str, Any]:
+    """The report of a run in `folder` over shell commands whose system calls are recorded."""
+
+    def shell(text: str) -> str:
+        return json.dumps(["/bin/sh", "-c", text])
+
+    (folder / "crashcheck.toml").write_text(
+        f"""[setup]
+command = {shell(setup)}
+[workload]
+command = {shell(workload)}
+recorder = "syscalls"
+[pool]
+files = ["*"]
+[check]
+command = {shell(check)}
+[model]
+name = "{model}"
+[budget]
+states = {states}
+"""
+    )
+    run = [sys.executable, "-m", "crashcheck", "run", "--format", "json"]
+    ran = subprocess.run(run, cwd=folder, capture_output=True, text=True)
+    assert ran.returncode in (0, 1), ran.stdout + ran.stderr
+    report: dict[str, Any] = json.loads(ran.stdout)
+    return report
 
 
 class Unavailable(RuntimeError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from real_programs import run_with_check
 
 pytestmark = pytest.mark.slow
 
@@ -137,27 +137,6 @@ def test_programs_with_a_check_lose_what_they_are_known_to_lose_on_ext4(
         if shutil.which(name) is None:
             pytest.skip(f"{name} is not installed")
 
-    def shell(text: str) -> str:
-        return json.dumps(["/bin/sh", "-c", text])
-
-    (tmp_path / "crashcheck.toml").write_text(
-        f"""[setup]
-command = {shell(setup)}
-[workload]
-command = {shell(workload)}
-recorder = "syscalls"
-[pool]
-files = ["*"]
-[check]
-command = {shell(check)}
-[model]
-name = "ext4"
-[budget]
-states = {STATES}
-"""
-    )
-    ran = subprocess.run(
-        [sys.executable, "-m", "crashcheck", "run", "--format", "json"], cwd=tmp_path, capture_output=True, text=True
-    )
-    found = {finding["kind"] for finding in json.loads(ran.stdout)["findings"]}
-    assert (found & kinds, bool(found)) == (kinds, bool(kinds)), ran.stdout + ran.stderr
+    report = run_with_check(tmp_path, setup, workload, check, "ext4", int(STATES))
+    found = {finding["kind"] for finding in report["findings"]}
+    assert (found & kinds, bool(found)) == (kinds, bool(kinds)), report

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from real_programs import run_with_check
 
 pytestmark = pytest.mark.slow
 
@@ -43,30 +42,7 @@ def built(name: str, *libraries: str) -> str:
 
 def found(tmp_path: Path, setup: str, workload: str, check: str, model: str) -> list[str]:
     """The messages of the findings."""
-
-    def shell(text: str) -> str:
-        return json.dumps(["/bin/sh", "-c", text])
-
-    (tmp_path / "crashcheck.toml").write_text(
-        f"""[setup]
-command = {shell(setup)}
-[workload]
-command = {shell(workload)}
-recorder = "syscalls"
-[pool]
-files = ["*"]
-[check]
-command = {shell(check)}
-[model]
-name = "{model}"
-[budget]
-states = {STATES}
-"""
-    )
-    run = [sys.executable, "-m", "crashcheck", "run", "--format", "json"]
-    ran = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
-    assert ran.returncode in (0, 1), ran.stdout + ran.stderr
-    report = json.loads(ran.stdout)
+    report = run_with_check(tmp_path, setup, workload, check, model, STATES)
     assert not report["run"]["states"]["flaky"]
     return [finding["message"] for finding in report["findings"]]
 
