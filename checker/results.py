@@ -401,7 +401,7 @@ class Base:
 
     ref: str
     commit: str
-    note: str = ""  # why the base was not searched, else empty
+    note: str = ""  # why the base was not searched, or its recording not compared with, else empty
     earlier: tuple[Earlier, ...] = ()
     edits: tuple[str, ...] = ()  # what the change does to the baseline and to suppressions, in sentences
     documents: tuple[str, ...] = ()  # the files of a change that holds documents only: then nothing was searched

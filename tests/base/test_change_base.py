@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
+from crashcheck.cache import cache_folder
+from crashcheck.change import kept_results
 from crashcheck.change.base import documents_only
+from crashcheck.config import parse
+from crashcheck.runtime.build import build_runtime
 from support.command_line import run_crashcheck
 from support.ledger import APART, CONFIG, PERSISTED, SOURCE, files
 
@@ -22,9 +26,31 @@ class Project:
     """A repository with a ledger, and runs of it against its first commit."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self.folder = folder
-        self.environment = {**environment, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+        self.folder = folder / "project"
+        self.folder.mkdir()
+        self.origin = self.folder
+        self.cache = folder / "cache"  # its own for results; what is built once for all tests is in the user's
+        self.cache.mkdir()
+        for built in (build_runtime().include.parent, *cache_folder().glob("templates-*")):
+            (self.cache / built.name).symlink_to(built)
+        self.environment = {
+            **environment,
+            "CRASHCHECK_CACHE": str(self.cache),
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_SYSTEM": os.devnull,
+        }
         self.git("init", "-q", "-b", "main")
+
+    def checkout_elsewhere(self, name: str, commit: str) -> None:
+        """Continue in a fresh clone, with the cache alone, as a CI job does."""
+        self.folder = self.origin.parent / name
+        subprocess.run([*GIT, "clone", "-q", str(self.origin), str(self.folder)], env=self.environment, check=True)
+        self.git("checkout", "-q", "-B", "main", commit)
+
+    def bases(self) -> list[str]:
+        """How often each worktree of a base was built, in lines."""
+        trees = sorted((self.folder / ".crashcheck" / "base").glob("*/tree"))
+        return [(tree / "built").read_text(encoding="utf-8") for tree in trees]
 
     def git(self, *arguments: str) -> None:
         subprocess.run([*GIT, *arguments], cwd=self.folder, env=self.environment, check=True)
@@ -40,6 +66,11 @@ class Project:
         """The exit code of `crashcheck fix`, and what it prints."""
         done = run_crashcheck("fix", *options, cwd=self.folder, env=self.environment)
         return done.returncode, done.stdout + done.stderr
+
+    def search(self, *options: str) -> tuple[int, str]:
+        """The exit code of a run of the present commit alone, and what it prints on standard error."""
+        done = run_crashcheck("run", *options, cwd=self.folder, env=self.environment)
+        return done.returncode, done.stderr
 
     def run(self, *options: str) -> tuple[int, dict[str, Any]]:
         """The exit code of a run against the first commit, and its JSON report."""
@@ -89,7 +120,7 @@ def test_a_bug_that_the_search_of_the_base_missed_is_existing_because_its_state_
     project.write("")
     project.write("", more={"notes.c": "int unused;\n"})
     project.run()
-    (kept,) = (project.folder / ".crashcheck" / "base").glob("*/report.json")
+    (kept,) = (project.cache / "results").glob("*.json")
     missed = json.loads(kept.read_text(encoding="utf-8"))
     missed["findings"] = []
     kept.write_text(json.dumps(missed), encoding="utf-8")
@@ -138,14 +169,65 @@ def test_a_base_that_cannot_be_built_leaves_what_the_change_does_not_touch_uncom
     assert report["run"]["base"]["note"].startswith("the base was not searched: build-failed")
 
 
-def test_the_result_of_the_base_is_kept_by_commit(project: Project) -> None:
+def test_the_base_is_built_and_searched_once_in_a_folder(project: Project) -> None:
     project.write("")
     project.write("", more={"notes.c": "int unused;\n"})
     for _ in range(2):
         assert project.run()[0] == 0
     built = (project.folder / "built").read_text(encoding="utf-8").splitlines()
-    (there,) = (project.folder / ".crashcheck" / "base").glob("*/tree/built")
-    assert (len(built), len(there.read_text(encoding="utf-8").splitlines())) == (2, 1)
+    assert (len(built), project.bases()) == (2, ["built\n"])
+
+
+def test_a_kept_result_of_the_base_is_enough_where_all_findings_are_its(project: Project) -> None:
+    """As on a push to main and a pull request after it: other folders, and the cache that one left to the other."""
+    project.write("")
+    project.write("", more={"notes.c": "int unused;\n"})
+    project.checkout_elsewhere("push", "main~1")
+    assert project.search("--keep-for-base") == (1, "")
+    project.checkout_elsewhere("pull", "origin/main")
+    code, report = project.run()
+    assert (code, compared(report), project.bases()) == (0, ["existing"], [])
+
+
+def test_with_a_kept_result_the_base_is_recorded_but_not_searched_to_compare_states(project: Project) -> None:
+    project.write(PERSISTED)
+    project.write("")
+    project.checkout_elsewhere("push", "main~1")
+    assert project.search("--keep-for-base") == (0, "")
+    project.checkout_elsewhere("pull", "origin/main")
+    code, report = project.run()
+    assert (code, compared(report), project.bases()) == (1, ["introduced"], ["built\n"])
+    assert not list((project.folder / ".crashcheck" / "base").glob("*/tree/.crashcheck/*/fixes.json"))  # of a search
+
+
+def test_a_result_is_kept_only_of_what_the_commit_holds(project: Project) -> None:
+    project.write("")
+    (project.folder / "ledger").write_text("an ignored file that a build may take\n", encoding="utf-8")
+    code, printed = project.search("--keep-for-base")
+    assert (code, (project.cache / "results").exists()) == (1, False)
+    why = "the result is not kept for later runs with --base: ledger is not in the commit, or differs"
+    assert printed == f"crashcheck: {why}\n"
+
+
+@pytest.mark.parametrize("what", ["commit", "name", "model", "budget", "depth", "version", "sources", "flags"])
+def test_a_result_of_anything_else_is_not_taken(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(commit: str = "a" * 40, name: str = "crashcheck.toml", depth: int = 1, text: str = CONFIG) -> str:
+        return kept_results.key_of(commit, parse(text, tmp_path / "crashcheck.toml"), name, depth)
+
+    usual = key()
+    assert usual == key(text=CONFIG + '[report]\nfail_on = "none"\n')  # decides no search
+    monkeypatch.setattr(kept_results.crashcheck, "__version__", "0.0.1" if what == "version" else "0.1.0")
+    monkeypatch.setenv("CFLAGS", "-O2" if what == "flags" else os.environ.get("CFLAGS", ""))
+    if what == "sources":
+        monkeypatch.setattr(kept_results, "_own_sources", lambda: b"")
+    changed = {
+        "commit": {"commit": "b" * 40},
+        "name": {"name": "other.toml"},
+        "model": {"text": CONFIG.replace("px86", "eadr")},
+        "budget": {"text": CONFIG + "[budget]\nseconds = 9\n"},
+        "depth": {"depth": 2},
+    }
+    assert key(**changed.get(what, {})) != usual
 
 
 def test_edits_of_the_rules_are_shown(project: Project) -> None:

@@ -1,11 +1,10 @@
 """The base of a change: built and searched in a worktree of its own, and which of a run's findings it has already.
 
-`docs/policy.md` describes the rules. A result of the base is kept by commit beside the runs of the project.
+`docs/policy.md` describes the rules. Its result is kept in the cache, its recording beside the runs of the project.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crashcheck import pipeline
+from crashcheck.change import kept_results
 from crashcheck.change.diff import Diff, base_commit, changed_names, file_at, run_git
 from crashcheck.change.removed_persists import explaining, one_bug, removed_persists
 from crashcheck.checker.baseline import Known, matched, read_baseline
@@ -24,11 +24,10 @@ from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.policy import in_order
 from crashcheck.checker.results import Base, Compared, Earlier, Finding, RunResult, StopReason
 from crashcheck.checker.store import FOLDER
-from crashcheck.checker.token import Token
-from crashcheck.config import Config, load
+from crashcheck.checker.token import Token, digest
+from crashcheck.config import Config, parse
 from crashcheck.errors import CrashcheckError
-from crashcheck.recording import RecordedRun, earlier_recording, read_recording
-from crashcheck.reports.formats import json_report
+from crashcheck.recording import RecordedRun, built, earlier_recording, read_recording, record_run
 from crashcheck.search_setup import executor_of
 from crashcheck.source import repository_of
 
@@ -36,7 +35,7 @@ KEPT_BASES = 2
 MOST_COUNTERPARTS = 100  # findings of each side whose counterpart is run
 _DOCUMENTS = (".md", ".rst", ".adoc", ".png", ".svg", ".jpg", ".jpeg", ".gif", ".webp")
 _DOCUMENT_NAMES = ("LICENSE", "COPYING", "AUTHORS", "NOTICE", "CODEOWNERS")
-_TREE, _REPORT, _RUN = "tree", "report.json", "run"
+_TREE, _RUN = "tree", "run"
 
 Configure = Callable[[Config], Config]
 
@@ -50,11 +49,11 @@ def documents_only(names: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """The base as it was searched. `folder`: of its kept recording."""
+    """The base as it was searched."""
 
     config: Config
     result: RunResult
-    folder: Path
+    recording: Callable[[], Path]  # the folder that keeps one; with a result of another machine it is made now
 
 
 def compare(
@@ -82,10 +81,13 @@ def compare(
             raise CrashcheckError("base-skipped", "the run was interrupted")
         base = _searched(config, commit, configure, jobs, depth, on_phase)
     except CrashcheckError as error:
-        note = f"the base was not searched: {error.slug}: {error.message.splitlines()[0]}"
-        return _marked(result, {}, Base(ref, commit, note, (), edits))
+        return _marked(result, {}, Base(ref, commit, f"the base was not searched: {_reason(error)}", (), edits))
     on_phase("comparing with the base")
     return _compared(config, ran, base, Base(ref, commit, "", (), edits), jobs, change)
+
+
+def _reason(error: CrashcheckError) -> str:
+    return f"{error.slug}: {error.message.splitlines()[0]}"
 
 
 def _searched(
@@ -98,38 +100,47 @@ def _searched(
 ) -> _Searched:
     """The base's result: the kept one, or that of a new search. Raises CrashcheckError if there is none."""
     repository = repository_of(config.folder)
-    key = hashlib.sha256(repr((config.path.name, replace(config, path=Path(), folder=Path()), depth)).encode())
-    home = config.folder / FOLDER / "base" / f"{commit[:20]}-{key.hexdigest()[:12]}"
-    tree = home / _TREE
-    inside = tree / repository.prefix / config.path.name
+    name = repository.name(config.path.name)
+    text = file_at(repository.root, commit, name)
+    if not text:
+        raise CrashcheckError("base-unconfigured", f"the base has no {name}")
+    homes = config.folder / FOLDER / "base"
+    # Parsed twice: which folder it is depends on what the configuration holds.
+    key = kept_results.key_of(commit, configure(parse(text, config.path)), name, depth)
+    home = homes / f"{commit[:20]}-{key[:12]}"
+    there = configure(parse(text, home / _TREE / repository.prefix / config.path.name))
 
-    def base_config() -> Config:
-        if not inside.is_file():
-            raise CrashcheckError("base-unconfigured", f"the base has no {repository.name(config.path.name)}")
-        return configure(load(inside))
+    def in_new_tree() -> None:
+        _prune(repository.root, home)
+        home.mkdir(parents=True)
+        run_git(repository.root, "worktree", "add", "--detach", "--force", str(home / _TREE), commit)
 
-    if (home / _REPORT).is_file():
+    def recording() -> Path:
         try:
-            kept = json_report.load((home / _REPORT).read_text(encoding="utf-8"))
             folder = Path((home / _RUN).read_text(encoding="utf-8"))
             if folder.is_dir():
-                return _Searched(base_config(), kept, folder)
-        except (OSError, CrashcheckError):
+                return folder
+        except OSError:
             pass
-    _prune(repository.root, home)
-    home.mkdir(parents=True)
-    run_git(repository.root, "worktree", "add", "--detach", "--force", str(tree), commit)
-    there = base_config()
+        in_new_tree()
+        with built(there, lambda phase: on_phase(f"base: {phase}")) as run_folder:
+            record_run(there, run_folder.path, lambda phase: on_phase(f"base: {phase}"))
+        (home / _RUN).write_text(str(run_folder.path), encoding="utf-8")
+        return run_folder.path
+
+    kept = kept_results.load(key)
+    if kept is not None:
+        return _Searched(there, kept, recording)
+    in_new_tree()
     ran = pipeline.run(
         replace(there, report=replace(there.report, fixes=False)),
         jobs=jobs,
         depth=depth,
         on_progress=lambda phase, progress: on_phase(f"base: {phase}"),
     )
-    if ran.result.stop_reason is not StopReason.INTERRUPTED:
-        (home / _RUN).write_text(str(ran.folder), encoding="utf-8")
-        (home / _REPORT).write_text(json_report.render(ran.result), encoding="utf-8")
-    return _Searched(there, ran.result, ran.folder)
+    (home / _RUN).write_text(str(ran.folder), encoding="utf-8")
+    kept_results.save(key, ran.result)
+    return _Searched(there, ran.result, lambda: ran.folder)
 
 
 def _prune(root: Path, home: Path) -> None:
@@ -171,9 +182,14 @@ def _compared(config: Config, ran: pipeline.Ran, base: _Searched, what: Base, jo
     fixed: list[Earlier] = []
     bugs: dict[int, Finding | None] = {}
     if fresh or gone:
+        try:
+            folder = base.recording()
+        except CrashcheckError as error:
+            note = f"of the base, a kept result alone was compared: {_reason(error)}"
+            return _marked(result, verdicts, replace(what, note=note))
         with ExitStack() as stack:
             here = _Side(config, ran.folder, jobs, ran.folder / "compared", stack)
-            there = _Side(base.config, base.folder, jobs, base.folder / "compared", stack)
+            there = _Side(base.config, folder, jobs, folder / "compared", stack)
             impossible: list[int] = []
             for at in fresh:
                 found = _counterpart(every[at], here, there)
@@ -218,10 +234,12 @@ def _by_removed_persists(
 
 
 def _counterpart(finding: Finding, here: _Side, there: _Side) -> Counterpart:
+    """None where the finding's state is not one of `here`: a program that is recorded again may do other things."""
     token = Token.parse(finding.replay)
-    if len(token.levels) > 1:
+    trace = here.run.subject.trace
+    if len(token.levels) > 1 or token.levels[0].digest != digest(trace):
         return Counterpart()
-    return counterpart(finding, token.for_trace(here.run.subject.trace), here.signed, there.signed)
+    return counterpart(finding, token.for_trace(trace), here.signed, there.signed)
 
 
 def _marked(

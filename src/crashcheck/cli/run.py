@@ -69,6 +69,11 @@ def add_parser(subparsers: Any) -> None:
         help="build and search commit or branch BASE, too, and fail only on findings that it does not have; "
         "implies --diff BASE",
     )
+    parser.add_argument(
+        "--keep-for-base",
+        action="store_true",
+        help="keep the result in the cache folder for runs with --base of later commits; a fresh checkout only",
+    )
     parser.add_argument("--baseline", metavar="FILE", help="findings listed in FILE do not fail the run")
     parser.add_argument(
         "--update-baseline",
@@ -172,10 +177,12 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     baseline = load_baseline(baseline_path, args.update_baseline) if baseline_path is not None else None
     change = git_diff(config.folder, since) if since is not None else None
     console = progress_console()
+    keep = _keeper(config, args.depth, console) if args.keep_for_base else lambda result: None
     with LiveProgress(console, config.budget) as live:
         ran = pipeline.run(
             config, jobs=jobs, depth=args.depth, change=change, baseline=baseline, on_progress=live.update
         )
+        keep(ran.result)
         if args.base is not None and change is not None:
             compared = change_base.compare(
                 config,
@@ -208,6 +215,20 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
         return EXIT_FINDINGS
     broken_off = result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
     return EXIT_FAILED if broken_off or policy.undecided(result) else EXIT_CLEAN
+
+
+def _keeper(config: Config, depth: int, console: Console) -> Callable[[RunResult], None]:
+    """Keeps a result for the commit that is checked out now, as nothing is built yet; the console shows why not."""
+    from crashcheck.change import kept_results
+    from crashcheck.source import repository_of
+
+    try:
+        commit = kept_results.commit_of(config.folder)
+    except CrashcheckError as error:
+        console.print(f"crashcheck: {error.message}", markup=False, soft_wrap=True)
+        return lambda result: None
+    key = kept_results.key_of(commit, config, repository_of(config.folder).name(config.path.name), depth)
+    return partial(kept_results.save, key)
 
 
 def _update_baseline(path: Path, baseline: Sequence[Known], result: RunResult, console: Console) -> None:

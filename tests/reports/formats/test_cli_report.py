@@ -61,13 +61,16 @@ def test_the_report_may_be_read_from_standard_input(project: Path, environment: 
     [
         ({}, False),
         ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "0"}, True),  # force-color.org: any value that is not empty; NO_COLOR turns colours off
+        ({"FORCE_COLOR": ""}, False),
+        ({"NO_COLOR": "0", "FORCE_COLOR": "1"}, False),
         ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
         ({"NO_COLOR": "", "FORCE_COLOR": "1"}, True),
         ({"NO_COLOR": "1", "GITHUB_ACTIONS": "true"}, False),
         ({"TTY_COMPATIBLE": "1"}, False),
         ({"GITHUB_ACTIONS": "true", "TERM": "dumb"}, True),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
+    ids=lambda value: " ".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, dict) else None,
 )
 def test_where_there_is_no_terminal_only_a_log_that_wants_colours_has_escapes(
     project: Path, environment: dict[str, str], variables: dict[str, str], coloured: bool

@@ -188,3 +188,17 @@ def test_a_header_that_parts_two_fields_fails_and_the_two_cache_lines_are_shown(
     assert error.startswith(f"::error file={LEDGER}/ledger.c,line=18,title=crashcheck")
     assert f"It changes {LEDGER}/ledger.h, which may have moved a field to another cache line" in error
     assert "`account.owner` is in cache line 0 and `account.used` in cache line 1" in log
+
+
+def test_a_pull_request_takes_the_result_that_a_push_to_main_kept_of_its_base(act: Act, github: FakeGitHub) -> None:
+    act.push(BUGGY)
+    log = act.run(TRY, github, event_name="push")
+    assert (act.outputs()["new-findings"], github.comments) == ("1", [])
+    (saved,) = re.findall(r"cache saved (\S+-results-\S+)", log)
+
+    act.commit({**BUGGY, "notes.c": "int unused;\n"})
+    log = act.run(TRY, github)
+    assert f"cache looked up {saved}" in log
+    assert "base: " not in log
+    assert "0 introduced, 1 existing" in log
+    assert "cache saved" not in log

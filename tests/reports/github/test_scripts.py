@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support.paths import ROOT
 
@@ -138,17 +139,9 @@ def test_pull_request_target_is_refused_before_anything_is_built(step: dict[str,
     assert "started" not in printed
 
 
-@pytest.mark.parametrize(
-    ("depth", "base", "option"),
-    [(2, "auto", "--base HEAD^1 "), (2, "none", "--diff HEAD^1 "), (1, "auto", "")],
-)
-def test_a_pull_request_is_compared_with_its_base_and_a_checkout_without_it_warns(
-    step: dict[str, str], tmp_path: Path, depth: int, base: str, option: str
-) -> None:
-    crashcheck = tmp_path / "crashcheck"
-    crashcheck.write_text('#!/bin/sh\necho "asked: $*"\n', encoding="utf-8")
-    crashcheck.chmod(0o755)
-    origin = tmp_path / "origin"
+def merged(folder: Path, depth: int) -> Path:
+    """A clone as GitHub's checkout makes it: the merge of a change into main, with `depth` commits."""
+    origin = folder / "origin"
     who = ("-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
     for command in (
         ("init", "-q", "-b", "main", str(origin)),
@@ -163,12 +156,64 @@ def test_a_pull_request_is_compared_with_its_base_and_a_checkout_without_it_warn
                 ("branch", "merged"),
             )
         ),
-        ("clone", "-q", "--depth", str(depth), "--branch", "merged", f"file://{origin}", str(tmp_path / "clone")),
+        ("clone", "-q", "--depth", str(depth), "--branch", "merged", f"file://{origin}", str(folder / "clone")),
     ):
         subprocess.run(["git", *command], check=True)
-    clone = str(tmp_path / "clone")
+    return folder / "clone"
+
+
+@pytest.mark.parametrize(
+    ("depth", "base", "option"),
+    [(2, "auto", "--base HEAD^1 "), (2, "none", "--diff HEAD^1 "), (1, "auto", "")],
+)
+def test_a_pull_request_is_compared_with_its_base_and_a_checkout_without_it_warns(
+    step: dict[str, str], tmp_path: Path, depth: int, base: str, option: str
+) -> None:
+    crashcheck = tmp_path / "crashcheck"
+    crashcheck.write_text('#!/bin/sh\necho "asked: $*"\n', encoding="utf-8")
+    crashcheck.chmod(0o755)
+    clone = str(merged(tmp_path, depth))
     environment = {**step, "GITHUB_BASE_REF": "main", "BASE": base, "CRASHCHECK": str(crashcheck)}
     _, printed, _ = run("action-run", {**environment, "GITHUB_WORKSPACE": clone, "WORKING_DIRECTORY": clone})
     assert option in printed
     assert ("--base" in printed, "--diff" in printed) == (option.startswith("--base"), option.startswith("--diff"))
     assert ("::warning title=crashcheck::The checkout holds no commit of the base" in printed) == (depth == 1)
+
+
+def test_a_pull_request_looks_for_the_result_of_its_base_where_the_push_of_that_commit_kept_it(
+    step: dict[str, str], tmp_path: Path
+) -> None:
+    clone = merged(tmp_path, 2)
+    outputs = Path(step["GITHUB_OUTPUT"])
+
+    def kept_under(folder: Path, event: str, **more: str) -> str:
+        outputs.write_text("", encoding="utf-8")
+        environment = {**step, "KEY": "k", "GITHUB_EVENT_NAME": event, "WORKING_DIRECTORY": ".", **more}
+        environment["GITHUB_WORKSPACE"] = str(folder)
+        if event == "pull_request":
+            environment["GITHUB_BASE_REF"] = "main"
+        _, _, found = run("action-results", environment)
+        return found.get("key", "")
+
+    subprocess.run(["git", "-C", str(tmp_path / "origin"), "checkout", "-q", "main"], check=True)
+    pushed = kept_under(tmp_path / "origin", "push")
+    assert pushed.startswith("k-results-")
+    in_pull_request = kept_under(clone, "pull_request")
+    assert in_pull_request == pushed
+    assert kept_under(clone, "push") != in_pull_request
+    assert kept_under(clone, "pull_request", MODEL="eadr") != in_pull_request
+    assert kept_under(clone, "pull_request", BASE="none") == ""
+    assert kept_under(clone, "schedule") == ""
+
+
+@pytest.mark.parametrize("event", ["push", "pull_request", "schedule"])
+def test_only_a_push_keeps_its_result_for_later_pull_requests(step: dict[str, str], tmp_path: Path, event: str) -> None:
+    crashcheck = tmp_path / "crashcheck"
+    crashcheck.write_text('#!/bin/sh\necho "asked: $*"\n', encoding="utf-8")
+    crashcheck.chmod(0o755)
+    _, printed, _ = run("action-run", {**step, "GITHUB_EVENT_NAME": event, "CRASHCHECK": str(crashcheck)})
+    assert ("--keep-for-base" in printed) == (event == "push")
+    steps = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
+    after = [one.get("id") for one in steps].index("run")
+    saved = [one for one in steps[after:] if "cache/save" in one.get("uses", "")]
+    assert [one["if"].split(" && ")[0] for one in saved] == ["github.event_name == 'push'"]

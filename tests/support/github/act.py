@@ -18,7 +18,7 @@ from support.github.tools import python_tool
 from support.paths import ROOT
 
 _WORKFLOW = """
-on: pull_request
+on: [pull_request, push]
 jobs:
   check:
     runs-on: ubuntu-latest
@@ -168,20 +168,29 @@ class Act:
         """The checkout knows no commit of the base, as one of depth 1."""
         self.git("update-ref", "-d", "refs/remotes/origin/main")
 
-    def run(self, workflow: str, github: FakeGitHub, head: str = REPOSITORY) -> str:
-        """Act's log of the workflow file `workflow` on pull request 7 from repository `head`."""
+    def push(self, files: Mapping[str, str]) -> None:
+        """A version of the ledger as main has it; the next run is of it."""
+        self.commit(files)
+        self.git("update-ref", "refs/remotes/origin/main", "HEAD")
+
+    def run(self, workflow: str, github: FakeGitHub, head: str = REPOSITORY, event_name: str = "pull_request") -> str:
+        """Act's log of the workflow file `workflow` on pull request 7 from repository `head`, or on a push."""
         for old in self.seen.iterdir():
             old.unlink()
-        self.git("add", "-A")
-        self.git("commit", "-q", "--allow-empty", "-m", "A change")
+        shutil.rmtree(self.checkout / LEDGER / ".crashcheck", ignore_errors=True)  # a job has a fresh checkout
+        subprocess.run(["git", "clean", "-xfdq", LEDGER], cwd=self.checkout, check=True)
+        if event_name == "pull_request":
+            self.git("add", "-A")
+            self.git("commit", "-q", "--allow-empty", "-m", "A change")
         sides = {
             "head": {"sha": HEAD, "ref": "change", "repo": {"full_name": head}},
             "base": {"sha": "d" * 40, "ref": "main", "repo": {"full_name": REPOSITORY}},
         }
         event = self.folder / "event.json"
-        event.write_text(json.dumps({"number": 7, "pull_request": {"number": 7, **sides}}), encoding="utf-8")
+        told = {"number": 7, "pull_request": {"number": 7, **sides}} if event_name == "pull_request" else {}
+        event.write_text(json.dumps(told), encoding="utf-8")
         environment = {"GITHUB_API_URL": github.url, "GITHUB_REPOSITORY": REPOSITORY, "SEEN": str(self.seen)}
-        command = [str(python_tool("act")), "pull_request", "-W", workflow, "-e", str(event), *self.options]
+        command = [str(python_tool("act")), event_name, "-W", workflow, "-e", str(event), *self.options]
         command += ["-P", "ubuntu-latest=-self-hosted", "--no-cache-server", "--pull=false", "-s", "GITHUB_TOKEN=ghs_x"]
         for name, value in environment.items():
             command += ["--env", f"{name}={value}"]
