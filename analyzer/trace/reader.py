@@ -64,10 +64,14 @@ ROOT = 1  # id of the watched folder in a trace of system calls
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """A place in machine code: the instruction after a call, as an offset in the file of its program or library."""
+    """A place in machine code: the instruction after a call, as an offset in the file of its program or library.
+
+    `function` is where its function begins in that file, 0 if unknown. Code that no file holds has the module "".
+    """
 
     module: str
     offset: int
+    function: int = 0
 
 
 class Facts(Protocol):
@@ -256,7 +260,9 @@ def _call_sites(trace: Trace) -> dict[int, CallSite]:
         for index in np.flatnonzero(events["kind"] == Kind.MODULE_DEF).tolist()
     }
     sites = events[events["kind"] == Kind.SITE_DEF]
-    return {int(e["site"]): CallSite(modules.get(int(e["aux"]), ""), int(e["offset"])) for e in sites}
+    return {
+        int(e["site"]): CallSite(modules.get(int(e["aux"]), ""), int(e["offset"]), int(e["payload"])) for e in sites
+    }
 
 
 def _check_name(path: Path, name: str) -> None:

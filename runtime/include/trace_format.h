@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #define CC_TRACE_MAGIC "CRSHTRC\n"
-#define CC_TRACE_VERSION 5u
+#define CC_TRACE_VERSION 6u
 #define CC_HEADER_BYTES 4096u
 #define CC_CHUNK_BYTES (256u * 1024u)
 #define CC_CHUNK_HEADER_BYTES 64u
@@ -176,7 +176,8 @@ enum cc_event_kind {
     CC_ALLOCATE = 39,        /* fallocate, an update; aux: its mode (FALLOC_FL_*); offset; payload: length in bytes. Zeros appear where it
                               * punches or zeroes; a size that it changes is a CC_TRUNCATE of the same call, the next event */
     CC_MODULE_DEF = 40,      /* aux: a number; payload: path of an executable file or library */
-    CC_SITE_DEF = 41,        /* site: id; aux: its module; offset: in the module's file, of the instruction after the call */
+    CC_SITE_DEF = 41,        /* site: id; aux: its module, 0: code that no file holds; offset: in the module's file, of the instruction
+                              * after the call; payload: in the file, where its function begins, 0 if unknown */
 };
 
 #define CC_OUTPUT_BYTES 256u

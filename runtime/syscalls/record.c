@@ -56,8 +56,8 @@ static void enter(struct tracee *thread)
         return;
     }
     memcpy(call->argument, (uint64_t[]){now.rdi, now.rsi, now.rdx, now.r10, now.r8, now.r9}, sizeof call->argument);
-    thread->ip = now.rip;
-    thread->sp = now.rsp;
+    memcpy(thread->registers, (uint64_t[]){now.rbx, now.rbp, now.rsp, now.r12, now.r13, now.r14, now.r15, now.rip},
+           sizeof thread->registers);
     thread->located = false;
     thread->in_call = true; /* what is recorded now belongs to the call */
     enum then then = handler->enter(thread);

@@ -1,28 +1,37 @@
-/* Where a call was made. The top of the stack is searched for return addresses: words that point into executable code of a
- * file, just behind a call instruction. What an earlier call left there may be among them; the same place of a program gives
- * the same list nearly always, and that is what grouping needs. */
+/* Where a call was made: the chain of its callers, from the stack of its thread. Frames are left as .eh_frame describes them
+ * (unwind.c); of code without it, by the frame pointer. What is known of an address is kept, so that a frame costs a few
+ * nanoseconds after its first time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "syscalls/recorder.h"
 
-#define TOP 2048u    /* bytes of the stack that are searched */
-#define DEEPEST 24u
-#define KNOWN 4096u  /* addresses of a process whose site is known */
+#define DEEPEST 256u        /* frames; of deeper stacks the outermost are missing */
+#define WINDOW 512u         /* words of the stack that are read at a time */
+#define KNOWN 2048u         /* addresses of a process that are known */
+#define LARGEST (1u << 20)  /* bytes of a frame that a frame pointer may span */
 #define LONGEST_CALL 7u
+#define NO_MODULE UINT32_MAX
 
 struct range {
     uint64_t start, end, offset;
+    uint64_t base;          /* where the module's file begins, 0 if it is not mapped */
+    struct frame_entries frames; /* once `prepared` */
     uint32_t module;
+    bool prepared;
+};
+struct known {
+    uint64_t address;
+    uint32_t site;
+    bool called;            /* behind a call */
+    bool described;         /* `rule` is set */
+    struct frame_rule rule;
 };
 struct code {
     struct range *ranges;
     size_t count;
-    struct {
-        uint64_t address;
-        uint32_t site;
-    } known[KNOWN];
+    struct known known[KNOWN];
 };
 struct pair {       /* (module, offset) of a site; (parent, site) of a stack */
     uint64_t first, second;
@@ -32,6 +41,11 @@ struct table {
     struct pair *slots;
     size_t room, used;
 };
+static struct {             /* the part of the thread's stack that was read last */
+    uint64_t start;
+    size_t words;
+    uint64_t word[WINDOW];
+} window;
 
 static struct table sites, stacks;
 static char **modules;
@@ -88,19 +102,27 @@ static struct code *code_of(struct tracee *thread)
     if (process->code)
         return process->code;
     struct code *code = process->code = calloc(1, sizeof *code);
-    char name[64], line[PATH_ROOM + 128];
+    char name[64], line[PATH_ROOM + 128], latest[PATH_ROOM] = "";
+    uint64_t base = 0;
     snprintf(name, sizeof name, "/proc/%d/maps", thread->tid);
     FILE *maps = fopen(name, "re");
     if (!code)
         die("no memory");
     while (maps && fgets(line, sizeof line, maps)) {
-        struct range range;
+        struct range range = {0};
         char access[8];
         int path = 0;
         if (sscanf(line, "%lx-%lx %7s %lx %*s %*s %n", &range.start, &range.end, access, &range.offset, &path) != 4 ||
-            access[2] != 'x' || line[path] != '/')
+            line[path] != '/')
             continue;
         line[strcspn(line, "\n")] = '\0';
+        if (range.offset == 0 || strcmp(latest, line + path) != 0) {
+            base = range.offset == 0 ? range.start : 0;
+            snprintf(latest, sizeof latest, "%s", line + path);
+        }
+        if (access[2] != 'x')
+            continue;
+        range.base = base;
         range.module = module_of(thread, line + path);
         struct range *wider = realloc(code->ranges, (code->count + 1) * sizeof *wider);
         if (!wider)
@@ -115,13 +137,16 @@ static struct code *code_of(struct tracee *thread)
 
 void stack_forget(struct process *process)
 {
-    if (process->code)
-        free(process->code->ranges);
-    free(process->code);
+    struct code *code = process->code;
+    for (size_t i = 0; code && i < code->count; i++)
+        free(code->ranges[i].frames.own);
+    if (code)
+        free(code->ranges);
+    free(code);
     process->code = NULL;
 }
 
-static const struct range *range_of(const struct code *code, uint64_t address)
+static struct range *range_of(struct code *code, uint64_t address)
 {
     for (size_t i = 0; i < code->count; i++)
         if (address - code->ranges[i].start < code->ranges[i].end - code->ranges[i].start)
@@ -149,30 +174,92 @@ static bool behind_call(struct tracee *thread, uint64_t address)
     return false;
 }
 
-static uint32_t site_of(struct tracee *thread, const struct range *range, uint64_t address)
+/* Code that no file holds (compiled at run time) is one site: where it is differs from run to run. */
+static uint32_t site_of(struct tracee *thread, const struct range *range, uint64_t address, uint64_t function)
 {
-    uint64_t offset = range->offset + (address - range->start);
-    struct pair *pair = found(&sites, range->module, offset);
+    uint64_t offset = range ? range->offset + (address - range->start) : 0;
+    struct pair *pair = found(&sites, range ? range->module : NO_MODULE, offset);
     if (!pair->id) {
-        pair->id = trace_header()->next_site++;
-        trace_event(thread, (struct cc_event){
-                                .kind = CC_SITE_DEF, .site = pair->id, .aux = range->module, .offset = offset});
+        struct cc_event event = {.kind = CC_SITE_DEF, .site = pair->id = trace_header()->next_site++, .offset = offset};
+        event.aux = range ? range->module : 0;
+        event.payload = range && function ? range->offset + (function - range->start) : 0;
+        trace_event(thread, event);
     }
     return pair->id;
 }
 
-/* The site of a word of the stack, 0 if it is no return address. */
-static uint32_t site_of_word(struct tracee *thread, struct code *code, uint64_t word)
+/* What is known of an address of code. `exact`: the instruction there is next; else the one before it was a call, perhaps the
+ * last of its function. */
+static const struct known *known_of(struct tracee *thread, struct code *code, uint64_t address, bool exact)
 {
-    const struct range *range = range_of(code, word);
-    if (!range)
-        return 0;
-    size_t at = (size_t)(word * 0x9e3779b97f4a7c15u >> 52) % KNOWN;
-    if (code->known[at].address != word) {
-        code->known[at].site = behind_call(thread, word) ? site_of(thread, range, word) : 0;
-        code->known[at].address = word;
+    struct known *known = &code->known[(size_t)(address * 0x9e3779b97f4a7c15u >> 53) % KNOWN];
+    if (known->address == address && !exact)
+        return known;
+    struct range *range = range_of(code, address);
+    if (range && !range->prepared) {
+        unwind_prepare(thread, range->base, &range->frames);
+        range->prepared = true;
     }
-    return code->known[at].site;
+    *known = (struct known){.address = exact ? 0 : address, .called = behind_call(thread, address)};
+    known->described = range && unwind_rule(thread, &range->frames, exact ? address : address - 1, &known->rule);
+    known->site = site_of(thread, range, address, known->described ? known->rule.start : 0);
+    return known;
+}
+
+static bool word_at(struct tracee *thread, uint64_t address, uint64_t *word)
+{
+    if (address % sizeof *word)
+        return false;
+    if (address - window.start >= window.words * sizeof *word) {
+        window.start = address;
+        window.words = memory_read(thread, address, window.word, sizeof window.word) / sizeof *word;
+        if (!window.words)
+            return false;
+    }
+    *word = window.word[(address - window.start) / sizeof *word];
+    return true;
+}
+
+/* The registers of the caller by the rule of a frame; false at the outermost frame, and where the stack makes no sense. */
+static bool leave_described(struct tracee *thread, const struct frame_rule *rule, uint64_t *registers)
+{
+    uint64_t former[KEPT_REGISTERS], end = registers[rule->base] + (uint64_t)(int64_t)rule->offset;
+    memcpy(former, registers, sizeof former);
+    if ((rule->loaded && !word_at(thread, end, &end)) || end <= former[KEPT_RSP])
+        return false;
+    if (rule->kept[KEPT_RIP].how == FRAME_SAME)
+        return false;
+    for (unsigned i = 0; i < KEPT_REGISTERS; i++) {
+        const struct frame_place *kept = &rule->kept[i];
+        uint64_t place = kept->how == FRAME_STORED ? end : former[kept->base];
+        if (kept->how == FRAME_SAME)
+            continue;
+        if (kept->how == FRAME_LOST)
+            registers[i] = 0;
+        else if (!word_at(thread, place + (uint64_t)(int64_t)kept->offset, &registers[i]))
+            return false;
+    }
+    if (rule->kept[KEPT_RSP].how == FRAME_SAME)
+        registers[KEPT_RSP] = end;
+    return registers[KEPT_RIP] != 0;
+}
+
+/* The same by the frame pointer. A function that calls nothing may have no frame (`innermost`): its return address is on top. */
+static bool leave_by_pointer(struct tracee *thread, struct code *code, bool innermost, uint64_t *registers)
+{
+    uint64_t top = registers[KEPT_RSP], frame = registers[KEPT_RBP], caller, outer;
+    if (innermost && word_at(thread, top, &caller) && range_of(code, caller) && behind_call(thread, caller)) {
+        registers[KEPT_RIP] = caller;
+        registers[KEPT_RSP] = top + sizeof caller;
+        return true;
+    }
+    if (frame < top || frame - top > LARGEST || !word_at(thread, frame, &outer) ||
+        !word_at(thread, frame + sizeof outer, &caller) || !behind_call(thread, caller))
+        return false;
+    registers[KEPT_RIP] = caller;
+    registers[KEPT_RBP] = outer;
+    registers[KEPT_RSP] = frame + 2 * sizeof outer;
+    return true;
 }
 
 void stack_locate(struct tracee *thread)
@@ -180,26 +267,28 @@ void stack_locate(struct tracee *thread)
     if (thread->located)
         return;
     struct code *code = code_of(thread);
-    const struct range *here = range_of(code, thread->ip);
-    uint64_t top[TOP / sizeof(uint64_t)];
-    uint32_t callers[DEEPEST], many = 0;
-    size_t words = memory_read(thread, thread->sp, top, sizeof top) / sizeof *top;
-    thread->site = here ? site_of(thread, here, thread->ip) : 0;
-    for (size_t i = 0; i < words && many < DEEPEST; i++) {
-        uint32_t site = site_of_word(thread, code, top[i]);
-        if (site)
-            callers[many++] = site;
+    uint64_t registers[KEPT_REGISTERS];
+    uint32_t frames[DEEPEST], many = 0;
+    memcpy(registers, thread->registers, sizeof registers);
+    window.start = window.words = 0;
+    for (bool exact = false, more = true; more && many < DEEPEST;) {
+        const struct known *here = known_of(thread, code, registers[KEPT_RIP], exact);
+        frames[many++] = here->site;
+        exact = here->described && here->rule.is_signal;
+        more = here->described ? leave_described(thread, &here->rule, registers)
+                               : leave_by_pointer(thread, code, many == 1, registers);
     }
     uint32_t stack = 0;
-    while (many-- > 0) {
-        struct pair *pair = found(&stacks, stack, callers[many]);
+    while (many > 1) {
+        uint32_t site = frames[--many];
+        struct pair *pair = found(&stacks, stack, site);
         if (!pair->id) {
             pair->id = trace_header()->next_stack++;
-            trace_event(thread, (struct cc_event){
-                                    .kind = CC_STACK_DEF, .stack = pair->id, .aux = stack, .site = callers[many]});
+            trace_event(thread, (struct cc_event){.kind = CC_STACK_DEF, .stack = pair->id, .aux = stack, .site = site});
         }
         stack = pair->id;
     }
+    thread->site = frames[0];
     thread->stack = stack;
     thread->located = true;
 }

@@ -5,6 +5,7 @@
  *   trace_file    chunks and records
  *   inodes        ids of inodes, and the names of the watched folder
  *   tracees       threads and processes, their memory, descriptors and paths
+ *   unwind        how to leave a stack frame
  *   stacks        where a call was made
  *   mappings      shared mappings of watched files, and what was stored through them
  *   outputs       what the outside world sees
@@ -98,6 +99,8 @@ struct call {
     uint64_t size;
     struct place from, to;
 };
+/* Registers that a function keeps for its caller; KEPT_RIP: where it continues. */
+enum frame_register { KEPT_RBX, KEPT_RBP, KEPT_RSP, KEPT_R12, KEPT_R13, KEPT_R14, KEPT_R15, KEPT_RIP, KEPT_REGISTERS };
 struct tracee {
     pid_t tid;
     uint32_t thread;    /* in the trace; 0: it has recorded nothing */
@@ -106,7 +109,7 @@ struct tracee {
     bool waiting;       /* for another thread's update to end */
     bool located;       /* site and stack are those of this call */
     uint32_t site, stack;
-    uint64_t ip, sp, bp;
+    uint64_t registers[KEPT_REGISTERS];
     struct call call;
     struct tracee *next, *next_waiting;
 };
@@ -121,6 +124,30 @@ bool place_of(struct tracee *thread, int folder, uint64_t address, struct place 
 bool place_stat(const struct place *place, struct stat *state, bool follow);
 void place_end(struct place *place);
 void call_end(struct tracee *thread);                                               /* closes what the call keeps open */
+
+/* unwind.c */
+enum frame_saved { FRAME_SAME, FRAME_STORED, FRAME_STORED_AT, FRAME_LOST }; /* at the frame's end + offset; at a register + offset */
+struct frame_place {
+    unsigned char how, base;
+    int32_t offset;
+};
+struct frame_rule {         /* the frame's end is a register + offset or, if `loaded`, what is stored there */
+    uint64_t start;         /* of the function's code */
+    unsigned char base;
+    bool loaded, is_signal; /* is_signal: it interrupted its caller, which is not behind a call */
+    int32_t offset;
+    struct frame_place kept[KEPT_REGISTERS];
+};
+struct frame_entry {
+    uint64_t code, entry;   /* addresses of a function and of its description */
+};
+struct frame_entries {      /* of a module: a table in the program's memory, or, where it has none, one of ours */
+    uint64_t table;
+    struct frame_entry *own;
+    size_t count;
+};
+void unwind_prepare(struct tracee *thread, uint64_t base, struct frame_entries *entries); /* base: where the module's file begins */
+bool unwind_rule(struct tracee *thread, const struct frame_entries *entries, uint64_t address, struct frame_rule *rule);
 
 /* stacks.c */
 void stack_locate(struct tracee *thread);

@@ -1,0 +1,116 @@
+"""Names of functions in executable files, for call sites of programs that no crashcheck-cc built.
+
+A name is for people: which function a call site is in, the recorder knows from the frames' descriptions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.trace.reader import CallSite
+
+_SYMBOL = np.dtype(
+    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
+)
+_FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
+
+
+@dataclass(frozen=True, eq=False)
+class _Symbols:
+    """Functions of one file, sorted by where they begin in it."""
+
+    start: NDArray[np.int64]
+    size: NDArray[np.int64]
+    names: tuple[bytes, ...]
+
+
+_NONE = _Symbols(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), ())
+
+
+@dataclass(slots=True)
+class FunctionNames:
+    """Finds the names; each file is read once."""
+
+    _files: dict[str, _Symbols] = field(default_factory=dict)
+
+    def name(self, site: CallSite) -> str:
+        """The function that holds a call site: its name, else "program+0x1234"; "" for code that no file holds."""
+        if not site.module:
+            return ""
+        symbols = self._files.get(site.module)
+        if symbols is None:
+            symbols = self._files[site.module] = _read(site.module)
+        inside = site.function or site.offset - 1
+        at = int(np.searchsorted(symbols.start, inside, side="right")) - 1
+        if at >= 0 and inside < symbols.start[at] + max(int(symbols.size[at]), 1):
+            return demangled(symbols.names[at].decode("utf-8", "replace"))
+        return f"{os.path.basename(site.module)}+{site.function or site.offset:#x}"
+
+
+def _read(path: str) -> _Symbols:
+    """The symbols of a file; none of one that is gone, or is no ELF file."""
+    try:
+        with open(path, "rb") as file:
+            return _symbols(ELFFile(file))
+    except (OSError, ELFError, ValueError, KeyError, TypeError, AttributeError, AssertionError, UnicodeDecodeError):
+        return _NONE  # pyelftools raises whatever a damaged file leads it to
+
+
+def _symbols(elf: ELFFile) -> _Symbols:
+    loads = [each for each in elf.iter_segments() if each["p_type"] == "PT_LOAD"]
+    starts, sizes, names = [], [], []
+    for name in (".symtab", ".dynsym"):
+        section = elf.get_section_by_name(name)
+        if section is None:
+            continue
+        data = section.data()
+        rows = np.frombuffer(data[: len(data) // _SYMBOL.itemsize * _SYMBOL.itemsize], _SYMBOL)
+        rows = rows[np.isin(rows["info"] & 15, _FUNCTIONS) & (rows["section"] != 0)]
+        text = elf.get_section(section["sh_link"]).data()
+        value = rows["value"].astype(np.int64)
+        start = np.full(len(rows), -1, dtype=np.int64)
+        for load in loads:
+            inside = (value >= load["p_vaddr"]) & (value < load["p_vaddr"] + load["p_filesz"])
+            start[inside] = value[inside] - load["p_vaddr"] + load["p_offset"]
+        starts.append(start)
+        sizes.append(rows["size"].astype(np.int64))
+        names += [text[at : text.find(b"\0", at)] for at in rows["name"].tolist()]
+    if not starts:
+        return _NONE
+    start, size = np.concatenate(starts), np.concatenate(sizes)
+    order = np.argsort(start, kind="stable")
+    return _Symbols(start[order], size[order], tuple(names[at] for at in order.tolist()))
+
+
+@cache
+def _demangler() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        library.__cxa_demangle.restype = ctypes.c_void_p
+        library.__cxa_demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    except (OSError, AttributeError):
+        return None
+    return library
+
+
+def demangled(name: str) -> str:
+    """A C++ function as its source has it, without its parameters; any other name as it is."""
+    library = _demangler() if name.startswith("_Z") else None
+    if library is None:
+        return name
+    found = library.__cxa_demangle(name.encode(), None, None, None)
+    if not found:
+        return name
+    text = ctypes.string_at(found).decode("utf-8", "replace")
+    free = ctypes.CDLL(None).free
+    free.argtypes = [ctypes.c_void_p]
+    free(found)
+    return text.removesuffix(" const").partition("(")[0] or text
