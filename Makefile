@@ -13,10 +13,10 @@ READY_DEV := $(READY)-dev
 IN := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crashcheck test test-slow lint bench bench-recall bench-papers clean
+.PHONY: help setup crashcheck test test-slow validate-ext4 lint bench bench-recall bench-papers clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
 
 setup: $(READY) ## make .venv with crashcheck in it, and a clang if the system has none
 
@@ -32,6 +32,9 @@ test: $(READY_DEV) ## the tests, under 10 minutes; PYTEST_ARGS="-k name" picks s
 
 test-slow: $(READY_DEV) ## the tests that build other people's programs: see tests/real/README.md
 	$(IN) $(PY) -m pytest -m slow $(PYTEST_ARGS)
+
+validate-ext4: $(READY_DEV) ## boot Debian's kernel in QEMU, and compare the models of ext4 with what real crashes leave
+	$(IN) PYTHONPATH=tests:tests/real $(PY) -m kernel $(VALIDATE_ARGS)
 
 lint: $(READY_DEV) ## ruff, mypy --strict, the words of documents and templates, the C under gcc and clang with -Werror
 	$(IN) ruff check .

@@ -209,12 +209,12 @@ def build(name: str, tools: Tools, jobs: int | None = None) -> Path:
     origin = source(program.package)
     tree = cache() / f"{origin.name}-{tools.label}"
     stamp = tree / ".crashcheck-stamp"
-    with _lock(tree.name):
+    with lock(tree.name):
         if stamp.exists() and stamp.read_text() == tools.stamp and (tree / program.result).exists():
             return tree
         copy_source(origin, tree)
         for step in build_steps(name, tools, jobs):
-            _run(step, tree, f"building {origin.name} with {tools.cc}")
+            run(step, tree, f"building {origin.name} with {tools.cc}")
         stamp.write_text(tools.stamp)
     return tree
 
@@ -247,7 +247,7 @@ def link(name: str, tools: Tools, tree: Path, role: str, output: Path) -> None:
     suffix, compiler, standard = ("c", tools.cc, "gnu11") if program.language == "c" else ("cc", tools.cxx, "gnu++17")
     store = HERE / name / "store.c"
     sources = [HERE / f"{role}.c", store] if store.exists() else [HERE / name / f"{role}.{suffix}"]
-    _run(
+    run(
         [
             *(compiler, f"-std={standard}", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"),
             *(f"-I{CHECKOUT / 'runtime' / 'include'}", f"-I{HERE}", "-isystem", str(tree / program.include)),
@@ -271,7 +271,7 @@ def lay_out(name: str, folder: Path, workload: Tools, check: Tools) -> Path:
 def source(package: str) -> Path:
     """The unpacked source of `package` in the version of this machine's distribution. Raises Unavailable."""
     sources = cache() / "sources"
-    with _lock("apt"):
+    with lock("apt"):
         found = sorted(sources.glob(f"{package}-[0-9]*/debian"))
         if found:
             return found[-1].parent
@@ -284,8 +284,8 @@ def source(package: str) -> Path:
         partial.mkdir()
         environment = _apt_environment()
         if not list((cache() / "apt/lists").glob("*Sources*")):
-            _run(["apt-get", "update"], partial, "fetching the lists of source packages", environment)
-        _run(["apt-get", "source", "--only-source", package], partial, f"fetching {package}", environment)
+            run(["apt-get", "update"], partial, "fetching the lists of source packages", environment)
+        run(["apt-get", "source", "--only-source", package], partial, f"fetching {package}", environment)
         tree = next(partial.glob(f"{package}-[0-9]*/debian")).parent
         sources.mkdir(exist_ok=True)
         tree.rename(sources / tree.name)
@@ -359,13 +359,13 @@ def _one_line(etc: Path) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def _lock(name: str) -> Iterator[None]:
+def lock(name: str) -> Iterator[None]:
     with open(cache() / f"{name}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _run(words: list[str], folder: Path, purpose: str, environment: dict[str, str] | None = None) -> None:
+def run(words: list[str], folder: Path, purpose: str, environment: dict[str, str] | None = None) -> None:
     result = subprocess.run(
         words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

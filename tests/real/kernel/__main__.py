@@ -1,0 +1,98 @@
+"""`make validate-ext4`: boots Debian's kernel in QEMU and compares the models of ext4 with what real crashes leave.
+
+Ends with 1 if a state was reached that a model forbids. VALIDATE_ARGS="--write" writes docs/compared-with-a-kernel.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from kernel.comparison import MOUNTS, Compared, Comparison, compare, kept_by
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "compared-with-a-kernel.md"
+_ABOUT = """# Compared with a real kernel
+
+This page shows which crash states a real ext4 left of each litmus test, and which more the models allow.
+`make validate-ext4 VALIDATE_ARGS=--write` measures it and writes this page.
+
+Debian's kernel runs in QEMU, without root. Each litmus test of `tests/support/litmus/file_systems.py` is run under many
+schedules: between its calls, chosen pages are written back, the journal is committed by an fsync of another file, or
+another process commits it all the time. QEMU logs the disk's writes. At each flush the log is cut: any subset of the
+blocks written since the flush before may have survived (at most 256 subsets a cut). The journal is replayed, and the
+folder is read. A state that the model forbids fails the command. A state that was not seen forbids nothing: the last
+column names what keeps it, with the rules of [system-calls.md](system-calls.md#what-may-survive).
+
+`o` is old content, `n` new, `0` zeros, `E` an empty file, `/` a directory; `4096*n` is a content of 4,096 bytes `n`.
+
+What keeps states that no run showed:
+
+* *seen on another kernel or mount*: by the same method on kernels 6.12 and 6.18; the litmus test lists it;
+* *zeros in a block*: a size may persist before the data. Its blocks are unwritten extents until their data are on the
+  disk (`ext4_convert_unwritten_extents`, fs/ext4/extents.c), or holes (rules 2 and 3);
+* *a size at a block boundary*: write-back maps a range in parts, and sets the size for each
+  (`mpage_map_and_submit_extent`, fs/ext4/inode.c; rule 2);
+* *a size that joins the journal late*: blocks are allocated when pages are written back, at any time after the write
+  (delayed allocation, fs/ext4/inode.c; rule 2);
+* other rules: their sources are in system-calls.md.
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make validate-ext4", description=__doc__)
+    parser.add_argument("--model", action="append", choices=sorted(MOUNTS), help="compare only this model")
+    parser.add_argument("--schedules", type=int, default=25, help="of each litmus test (default: 25)")
+    parser.add_argument("--seed", type=int, default=1, help="of the schedules and the cuts (default: 1)")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    args = parser.parse_args()
+    done = []
+    for model in args.model or MOUNTS:
+        with tempfile.TemporaryDirectory(prefix="crashcheck-kernel-") as folder:
+            done.append(compare(model, args.schedules, args.seed, Path(folder)))
+        print("\n".join(section(done[-1])), flush=True)
+    if args.write:
+        PAGE.write_text("\n".join([_ABOUT, *(line for one in done for line in section(one))]), encoding="utf-8")
+    forbidden = [(one.model, program) for one in done for program in one.programs if program.forbidden]
+    for model, program in forbidden:
+        print(f"{model}: {program.litmus.name} reached {program.forbidden}", file=sys.stderr)
+    return 1 if forbidden else 0
+
+
+def section(one: Comparison) -> Iterator[str]:
+    """The table of one model."""
+    images = sum(program.images for program in one.programs)
+    options = f"mounted with `{MOUNTS[one.model]}`" if MOUNTS[one.model] else "mounted with the defaults"
+    yield f"## `{one.model}`\n"
+    runs, forbidden = one.schedules * len(one.programs), sum(len(program.forbidden) for program in one.programs)
+    yield f"Kernel {one.kernel}, {options}: {len(one.programs)} tests, {runs} schedules, {images:,} crash images,"
+    yield f"{forbidden} forbidden states.\n"
+    yield "| litmus test | rule | images | seen | allowed, not seen |"
+    yield "| --- | --- | --- | --- | --- |"
+    for program in one.programs:
+        seen = [f"**forbidden: `{state}`**" for state in program.forbidden]
+        seen += [f"`{state}`" for state in sorted(program.seen) if state in program.allowed]
+        cells = (
+            program.litmus.name,
+            program.litmus.rule,
+            f"{program.images:,}",
+            ", ".join(seen),
+            _unseen(program, one),
+        )
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+def _unseen(program: Compared, one: Comparison) -> str:
+    reasons = sorted((kept_by(program.litmus, one.model, state), state) for state in program.unseen)
+    return "; ".join(
+        f"{reason}: {', '.join(f'`{state}`' for _, state in states)}"
+        for reason, states in groupby(reasons, key=lambda pair: pair[0])
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

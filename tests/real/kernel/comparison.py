@@ -1,0 +1,98 @@
+"""What real crashes left of each litmus program, held to what a model allows."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernel import machine
+from kernel.disk_log import Disk, crashes
+from kernel.ext4_image import Folder
+from kernel.schedules import script
+from support.folders import Recorded
+from support.litmus.file_systems import LITMUS, Litmus
+
+# How ext4 is mounted, and the model of that.
+MOUNTS = {"ext4": "", "ext4-strict": "dioread_lock"}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One litmus program under one model."""
+
+    litmus: Litmus
+    images: int  # crash images, also equal ones
+    seen: Counter[str]
+    allowed: frozenset[str]
+
+    @property
+    def forbidden(self) -> list[str]:
+        """States that were reached although the model has none of them."""
+        return sorted(set(self.seen) - self.allowed)
+
+    @property
+    def unseen(self) -> list[str]:
+        """States that the model allows and no run showed."""
+        return sorted(self.allowed - set(self.seen))
+
+
+@dataclass(slots=True)
+class Comparison:
+    model: str
+    kernel: str
+    schedules: int
+    programs: list[Compared] = field(default_factory=list)
+
+
+def compare(model: str, schedules: int, seed: int, folder: Path, programs: list[Litmus] | None = None) -> Comparison:
+    """Boot once, run each program under so many schedules, and read every crash image. Raises Unavailable."""
+    programs = list(LITMUS) if programs is None else programs
+    folder.mkdir(parents=True, exist_ok=True)
+    machine.make_disk(folder / "disk.img")
+    disk = Disk.of(bytearray((folder / "disk.img").read_bytes()))
+    runs, lines = script(programs, schedules, seed)
+    log = machine.boot(folder, lines, MOUNTS[model])
+    by_folder = {run.folder: run.litmus for run in runs}
+    seen: dict[str, Counter[str]] = {litmus.name: Counter() for litmus in programs}
+    for crash in crashes(disk, log, machine.DISK_BYTES // machine.BLOCK - 1, seed):
+        litmus = by_folder[crash.folder]
+        if crash.acknowledged or not litmus.since:
+            seen[litmus.name][text(litmus, disk.layout.folder(crash.view, crash.folder))] += 1
+    compared = [
+        Compared(litmus, seen[litmus.name].total(), seen[litmus.name], allowed(litmus, model)) for litmus in programs
+    ]
+    return Comparison(model, machine.version(machine.kernel()), schedules, compared)
+
+
+def allowed(litmus: Litmus, model: str) -> frozenset[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        run = Recorded(Path(folder), litmus.program, litmus.first, model)
+        return frozenset(text(litmus, found) for found in run.folders(litmus.since))
+
+
+def text(litmus: Litmus, folder: Folder) -> str:
+    """A state as the litmus test names it; a content that it has no name for by the lengths of equal bytes."""
+    names = {content: name for name, content in litmus.contents.items()} | {b"": "E"}
+    shown = {path: "/" if data is None else names.get(data) or _lengths(data) for path, data in folder.items()}
+    return " ".join(f"{path}={shown[path]}" for path in sorted(shown)) or "nothing"
+
+
+def _lengths(data: bytes) -> str:
+    lengths = ((byte, len(list(equal))) for byte, equal in itertools.groupby(data))
+    return "+".join(f"{many}*{chr(byte) if byte else '0'}" for byte, many in lengths)
+
+
+def kept_by(litmus: Litmus, model: str, state: str) -> str:
+    """Why a model allows a state that no run showed: seen elsewhere, or the rule of docs/system-calls.md."""
+    seen = litmus.strict if model == "ext4-strict" else litmus.default
+    if state in seen or (state == "nothing" and "" in seen):
+        return "seen on another kernel or mount"
+    contents = [part.partition("=")[2] for part in state.split()]
+    if any(part == "0" or part.endswith("*0") for content in contents for part in content.split("+")):
+        return "zeros in a block: rules 2, 3"
+    if any("*" in content for content in contents):
+        return "a size at a block boundary: rule 2"
+    return "a size that joins the journal late: rule 2" if "E" in contents else f"rule {litmus.rule}"
