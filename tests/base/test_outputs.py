@@ -97,3 +97,11 @@ def test_reports_that_can_be_written_are_although_another_cannot(
     assert caught.value.slug == "report-unwritable"
     assert (tmp_path / "fine").stat().st_size > 0
     assert LEVEL_HASH.message in capsys.readouterr().out
+    assert not caught.value.hint
+
+
+def test_findings_that_no_file_can_take_are_listed_on_standard_error(tmp_path: Path) -> None:
+    (tmp_path / "full").symlink_to("/dev/full")
+    with pytest.raises(CrashcheckError) as caught:
+        write_reports(ONE, tmp_path, [("html", tmp_path / "full")])
+    assert f"{LEVEL_HASH.id}  {LEVEL_HASH.message}" in str(caught.value)

@@ -116,6 +116,8 @@ def write_reports(
         refusals.append(unwritable(error, _briefly(view, rendering.html_path)))
     for refusal in refusals[:-1]:
         print(f"crashcheck: {refusal}", file=sys.stderr)
+    if refusals and all(path is not None for _, path in wanted):
+        refusals[-1].hint = _briefly(view, rendering.html_path)  # what was found is printed nowhere else
     if refusals:
         raise refusals[-1]
 

@@ -169,8 +169,11 @@ def test_uncrashed_images_that_pass_let_the_search_begin(buggy: World) -> None:
         ("echo broken; test $(od -An -tu8 -N8 {pool}/p) != 0", "check-rejects-first"),
     ],
 )
-def test_a_check_that_rejects_an_uncrashed_image_is_shown(tmp_path: Path, command: str, slug: str) -> None:
-    world = World(tmp_path / "world", words(command), two_steps)
+@pytest.mark.parametrize("memory", [None, 1 << 30])
+def test_a_check_that_rejects_an_uncrashed_image_is_shown(
+    tmp_path: Path, command: str, slug: str, memory: int | None
+) -> None:
+    world = World(tmp_path / "world", words(command), two_steps, limits=Limits(memory_bytes=memory))
     with world.executor() as executor:
         with pytest.raises(CrashcheckError) as caught:
             uncrashed(executor, first=True, shown_pools=("/run/pool", "/run/first"))
@@ -181,6 +184,7 @@ def test_a_check_that_rejects_an_uncrashed_image_is_shown(tmp_path: Path, comman
     assert "  | broken" in caught.value.message
     assert ": exit status 1\n" in caught.value.message
     assert ("/run/pool/p" if slug == "check-rejects-final" else "/run/first/p") in caught.value.hint
+    assert ("may map no more than" in caught.value.hint) == bool(memory)
 
 
 def shown_again(world: World, finding: Finding, image: Path) -> Verdict:
