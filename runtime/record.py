@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from crashcheck.errors import CrashcheckError
+from crashcheck.faults import Fault, arguments
 from crashcheck.runtime import validate
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.seal import seal
@@ -65,6 +66,7 @@ class Workload:
     memory: str = "persistent"  # "all": record loads and stores of volatile memory, too ([record] memory)
     descriptors: tuple[int, ...] = ()  # that the command finds open; what it writes there is dropped
     recorder: str = "linked"  # in programs that crashcheck-cc built; "syscalls": traces the calls of any program
+    faults: tuple[Fault, ...] = ()  # calls that fail, with recorder "syscalls"; how the command ends then is up to it
     must_succeed: bool = True  # an exit status other than 0 is an error; off to record a check
     must_update: bool = True  # a run that updates no watched file is an error; off to record a check
 
@@ -117,7 +119,7 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
 
     Raises CrashcheckError: `workload-failed`, `workload-timeout`, `setup-failed`, `record-folder`, `record-failed`,
     `record-disk-full`, `record-limit`, `hooks-version`, `no-trace`, `not-instrumented`, `nothing-persistent`,
-    `ptrace-not-permitted`, and those of build_runtime.
+    `ptrace-not-permitted`, `fault-not-met`, and those of build_runtime.
     """
     library = runtime or build_runtime()
     work = folder.resolve()
@@ -136,7 +138,8 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
             variables = _recording_variables(workload, work)
             command = _fill(workload.command, work / "pool")
             if traces_calls:
-                command = [str(library.syscalls), str(work / "trace.cct"), str(work / "pool"), *command]
+                recorder = [str(library.syscalls), *arguments(workload.faults)]
+                command = [*recorder, str(work / "trace.cct"), str(work / "pool"), *command]
             else:
                 environment |= variables
             end = supervise(
@@ -149,8 +152,10 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
     recording = Recording(work, end)
     if traces_calls:
         validate.check_permitted(recording, workload.command)
-    if workload.must_succeed:
+    missed = validate.unmet_faults(recording, workload.faults)
+    if workload.must_succeed and (missed or recording.end.timed_out or not workload.faults):
         _require_success(recording, workload)
+    validate.check_faults(recording, missed)
     if traces_calls:
         validate.check_calls(recording, workload.command, workload.must_update)
     else:

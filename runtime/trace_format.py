@@ -143,6 +143,7 @@ class Kind(IntEnum):
     ALLOCATE = 39
     MODULE_DEF = 40
     SITE_DEF = 41
+    FAULT = 42
 
 
 NAME_KINDS = (
@@ -171,6 +172,7 @@ PAYLOAD_KINDS = (
     Kind.OUTPUT,
     Kind.INODE_DEF,
     Kind.MODULE_DEF,
+    Kind.FAULT,
     *NAME_KINDS,
 )
 

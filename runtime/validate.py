@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crashcheck.errors import CrashcheckError
+from crashcheck.faults import Fault
 from crashcheck.runtime.patterns import regular_files
 from crashcheck.runtime.trace_format import (
     CHUNK_BYTES,
@@ -85,6 +86,25 @@ def check_permitted(recording: Recording, command: Sequence[str]) -> None:
             raise CrashcheckError(
                 "record-failed", f"the recorder of system calls failed: {text}", "Check that the folder can be read."
             )
+
+
+def unmet_faults(recording: Recording, faults: Sequence[Fault]) -> list[tuple[Fault, int]]:
+    """The faults that were never injected, each with how many calls it met."""
+    counts = [text.split() for reason, text in read_notes(recording.trace) if reason == "fault"]
+    met = {int(number): int(count) for number, count in counts}
+    return [(fault, met.get(at, 0)) for at, fault in enumerate(faults, 1) if met.get(at, 0) < fault.nth]
+
+
+def check_faults(recording: Recording, unmet: Sequence[tuple[Fault, int]]) -> None:
+    """Raise a CrashcheckError if a fault was never injected: the run would show nothing of it."""
+    for fault, met in unmet:
+        files = f" on a file that {fault.file!r} matches" if fault.file else ""
+        raise CrashcheckError(
+            "fault-not-met",
+            f"the fault {fault.text} was never injected: the workload made "
+            f"{met or 'no'} {fault.call} call{'s' * (met != 1)}{files} in the folder",
+            f"`crashcheck trace dump {recording.trace}` shows its calls.",
+        )
 
 
 def check_calls(recording: Recording, command: Sequence[str], must_update: bool) -> None:

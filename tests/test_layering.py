@@ -19,6 +19,7 @@ BASE = {
     "config",
     "config_values",
     "errors",
+    "faults",
     "interruption",
     "models",
     "source",

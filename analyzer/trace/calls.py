@@ -6,6 +6,7 @@ Their `file` is an inode's id (`Trace.inodes`). A `folder` of 0 is outside of th
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -111,6 +112,16 @@ class Output:
     data: bytes  # its first bytes, none for standard output; for OutputKind.NAME a path
 
 
+@dataclass(frozen=True, slots=True)
+class InjectedFault:
+    """A call that was made to fail: it did nothing."""
+
+    event: int
+    call: str  # as [[faults]] has it: "write" for pwrite64, too
+    path: str  # of the file that it concerns; "" if it has no name
+    error: str  # "EIO"
+
+
 _PLAIN: dict[int, type[NameEvent]] = {
     Kind.NAME_CREATE: Create,
     Kind.NAME_LINK: Link,
@@ -153,6 +164,14 @@ def outputs(trace: Trace) -> Iterator[Output]:
     """All acknowledgements, in order."""
     for index in np.flatnonzero(trace.events["kind"] == Kind.OUTPUT).tolist():
         yield Output(index, OutputKind(int(trace.events["aux"][index])), trace.data(index))
+
+
+def injected_faults(trace: Trace) -> Iterator[InjectedFault]:
+    """All calls that were made to fail, in order."""
+    for index in np.flatnonzero(trace.events["kind"] == Kind.FAULT).tolist():
+        call, _, path = trace.data(index).partition(b"\0")
+        number = int(trace.events["aux"][index])
+        yield InjectedFault(index, call.decode(), os.fsdecode(path), errno.errorcode.get(number, str(number)))
 
 
 def paths_by_inode(paths: Mapping[str, int]) -> dict[int, list[str]]:

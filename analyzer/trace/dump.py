@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -162,6 +163,13 @@ def _names(trace: Trace, index: int, event: np.void) -> str:
     return what
 
 
+def _fault(trace: Trace, index: int) -> str:
+    call, _, path = trace.data(index).partition(b"\0")
+    number = int(trace.events["aux"][index])
+    name = _quoted(path.decode("utf-8", "surrogateescape"))
+    return f"{call.decode()} {name} is made to fail with {errno.errorcode.get(number, number)}"
+
+
 def _output(trace: Trace, index: int, event: np.void) -> str:
     kind = int(event["aux"])
     if kind == OutputKind.STDOUT:
@@ -271,5 +279,6 @@ _WORDS: dict[Kind, Callable[[Trace, int, Any], str]] = {
         f"module {int(e['aux'])} is {_quoted(trace.data(index).decode('utf-8', 'surrogateescape'))}"
     ),
     Kind.SITE_DEF: lambda _, __, e: f"site {int(e['site'])} = module {int(e['aux'])}+{int(e['offset']):#x}",
+    Kind.FAULT: lambda trace, index, _: _fault(trace, index),
     **dict.fromkeys(fmt.NAME_KINDS, _names),
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from crashcheck.analyzer.persistence.pieces import DATA
+from crashcheck.analyzer.persistence.shown_names import shown_paths
+from crashcheck.analyzer.trace.calls import injected_faults
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.results import Kind as FindingKind
 from crashcheck.checker.results import Location
@@ -81,6 +83,23 @@ def _lines_of(subject: Subject, *pieces: int | None) -> str:
 
 def message(subject: Subject, cause: Cause) -> str:
     """The bug in one sentence, with the lines of the updates that it names: the one to annotate is first."""
+    return _harmful(subject, cause) + _after_faults(subject, cause)
+
+
+def _after_faults(subject: Subject, cause: Cause) -> str:
+    """What had been made to fail by then: ", after fsync of a.db was made to fail with EIO"."""
+    event = int(subject.space.points[cause.state.point].event)
+    faults = [fault for fault in injected_faults(subject.trace) if fault.event < event]
+    if not faults:
+        return ""
+    show = shown_paths(subject.trace)
+    first = faults[0]
+    more = f" and {count(len(faults) - 1, 'other call')}" if len(faults) > 1 else ""
+    of = f" of {show(first.path)}" if first.path else ""
+    return f", after {first.call}{of}{more} was made to fail with {first.error}"
+
+
+def _harmful(subject: Subject, cause: Cause) -> str:
     if cause.kind is FindingKind.UNPERSISTED:
         return _loss_after_promise(subject, cause)
     if cause.kind is FindingKind.ORDERING and cause.kept is not None and cause.lost is not None:
@@ -191,6 +210,7 @@ def event_words(subject: Subject, event: int) -> str:
         Kind.RENAME: "the file is renamed",
         Kind.OUTPUT: "output is printed",
         Kind.ALLOCATE: "the allocation",
+        Kind.FAULT: "a call is made to fail",
         **dict.fromkeys(NAME_KINDS, "a name changes"),
     }
     return names.get(Kind(kind), "the next event")

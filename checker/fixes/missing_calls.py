@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from crashcheck.analyzer.persistence.pieces import NAME
+from crashcheck.analyzer.persistence.pieces import DATA, NAME
+from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.describe import name_of
 from crashcheck.checker.results import Fix
@@ -19,8 +20,24 @@ def missing_call(subject: Subject, cause: Cause) -> Fix:
         lost = subject.path_of(cause.lost)
         text = f"no sync can help: {lost} changes in parts; write a new file, sync it, and rename it over the old one"
         return Fix("atomic", text)
+    if _dropped(subject, cause.lost):
+        path = subject.path_of(cause.lost)
+        text = (
+            f"stop where the sync of {path} fails, or write its data again: the kernel may have dropped them, and a "
+            "later sync does not bring them back"
+        )
+        return Fix("sync", text, no_edit=_NO_EDIT)
     until = f"before {name_of(subject, cause.kept)}" if cause.kept is not None else "before the acknowledgement"
     return Fix("sync", f"add {_sync_of(subject, cause.lost)} {until}", no_edit=_NO_EDIT)
+
+
+def _dropped(subject: Subject, lost: int) -> bool:
+    """Whether a sync that failed covers a lost update of data."""
+    graph = subject.graph
+    row = graph.whole(lost)[0]
+    file, offset, event = int(graph.file[row]), int(graph.offset[row]), int(graph.event[row])
+    failed = (sync for sync in find_syncs(subject.trace) if sync.failed and event < sync.end)
+    return graph.kind[row] == DATA and any(sync.covers(file, offset) for sync in failed)
 
 
 def _sync_of(subject: Subject, lost: int) -> str:

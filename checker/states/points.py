@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
-from crashcheck.runtime.trace_format import Kind
+from crashcheck.runtime.trace_format import Kind, OutputKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,12 @@ class CrashPoints(Sequence[CrashPoint]):
         kinds = events["kind"]
         marks = np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
         outputs = kinds == Kind.OUTPUT
-        if exits and (kinds == Kind.EXIT).any():
-            outputs[np.flatnonzero(kinds == Kind.EXIT)[-1]] = True  # the command's own is the last one
+        faults = np.flatnonzero(kinds == Kind.FAULT)
+        if len(faults):  # from then on standard error reports a failure, and no success
+            outputs[faults[0] :] &= events["aux"][faults[0] :] != OutputKind.STDERR
+        exit_ = np.flatnonzero(kinds == Kind.EXIT)[-1:]  # the command's own is the last one
+        if exits and len(exit_):
+            outputs[exit_] = events["offset"][exit_] == 0  # its status
         marks |= outputs
         # events by which the world outside of the folder learned something
         self.acknowledging: Ints = np.flatnonzero(outputs | (kinds == Kind.MARK_END))

@@ -178,6 +178,8 @@ enum cc_event_kind {
     CC_MODULE_DEF = 40,      /* aux: a number; payload: path of an executable file or library */
     CC_SITE_DEF = 41,        /* site: id; aux: its module, 0: code that no file holds; offset: in the module's file, of the instruction
                               * after the call; payload: in the file, where its function begins, 0 if unknown */
+    CC_FAULT = 42,           /* the call was made to fail, and did nothing; aux: errno; file: what it concerns, or 0; offset: number of the
+                              * fault; payload: the call's name, a zero byte, the file's path. Of a sync: between its begin and its end */
 };
 
 #define CC_OUTPUT_BYTES 256u

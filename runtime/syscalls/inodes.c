@@ -186,6 +186,11 @@ const char *inode_path(uint32_t folder, const char *name)
     return at;
 }
 
+const char *inode_shown(const struct inode *inode)
+{
+    return inode->id == 1 ? "." : inode->own ? inode_path(inode->own->folder, inode->own->text) : "";
+}
+
 static int by_bytes(const struct dirent **left, const struct dirent **right)
 {
     return strcmp((*left)->d_name, (*right)->d_name);

@@ -347,6 +347,7 @@ static void msync_events(struct tracee *thread, bool begins)
                                  .offset = mapping.offset + (start - mapping.start),
                                  .size = end - start > UINT32_MAX ? 0 : (uint32_t)(end - start)};
         if (begins) {
+            call->inode = mapping.inode;
             call->offset = trace_event(thread, event);
             call->size++;
         } else {

@@ -1,4 +1,6 @@
-/* Runs a command and records what its system calls do to the files of a folder: record TRACE FOLDER COMMAND [ARGUMENT...]
+/* Runs a command and records what its system calls do to the files of a folder:
+ *
+ *   record [--fault CALL ERROR NTH TIMES PATTERN]... TRACE FOLDER COMMAND [ARGUMENT...]
  *
  * Exit status: the command's; 125 if it cannot be recorded. What a user should know is written to TRACE.notes. */
 #include <errno.h>
@@ -60,7 +62,15 @@ static void enter(struct tracee *thread)
            sizeof thread->registers);
     thread->located = false;
     thread->in_call = true; /* what is recorded now belongs to the call */
+    call->inode = call->from.folder = call->to.folder = 0;
     enum then then = handler->enter(thread);
+    thread->failing = then == SKIP ? 0 : fault_of(thread);
+    if (thread->failing) { /* no such call: the kernel makes none */
+        now.orig_rax = UINT64_MAX;
+        now.rax = (uint64_t)-thread->failing;
+        if (ptrace(PTRACE_SETREGS, thread->tid, NULL, &now) != 0)
+            thread->failing = 0;
+    }
     thread->in_call = then != SKIP;
     if (then == UPDATE)
         updating = thread;
@@ -246,8 +256,11 @@ int main(int count, char **words)
 {
     char notes[PATH_ROOM];
     int ready[2];
-    if (count < 4) {
-        fprintf(stderr, "usage: %s TRACE FOLDER COMMAND [ARGUMENT...]\n", words[0]);
+    bool usable = true;
+    for (; count > FAULT_WORDS + 1 && strcmp(words[1], "--fault") == 0; count -= FAULT_WORDS + 1, words += FAULT_WORDS + 1)
+        usable = usable && fault_add(words + 2);
+    if (count < 4 || !usable) {
+        fprintf(stderr, "usage: record [--fault CALL ERROR NTH TIMES PATTERN]... TRACE FOLDER COMMAND [ARGUMENT...]\n");
         return 125;
     }
     snprintf(notes, sizeof notes, "%s.notes", words[1]);
@@ -280,6 +293,7 @@ int main(int count, char **words)
     close(ready[0]);
     close(ready[1]);
     int status = follow(command);
+    faults_end();
     trace_close();
     if (WIFSIGNALED(status)) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});

@@ -23,6 +23,7 @@ from crashcheck.config_values import (
     without_null,
 )
 from crashcheck.errors import CrashcheckError
+from crashcheck.faults import CALLS, ERRORS, Fault
 from crashcheck.models import FAMILIES
 
 FILE_NAME = "crashcheck.toml"
@@ -39,6 +40,7 @@ RECORDERS = ("linked", "syscalls")
 FAIL_ON = ("none", "note", "warning", "error")
 FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "reopen", "*")
 DEFAULT_SECONDS = 300.0
+MOST_FAULTS = 60
 _NO_CHECK = Command("true", ("true",))  # of an oracle that judges the files itself
 
 
@@ -169,6 +171,7 @@ class Config:
     record: RecordConfig
     report: ReportConfig
     suppress: tuple[SuppressConfig, ...] = ()
+    faults: tuple[Fault, ...] = ()  # [[faults]]: calls of the workload that fail
 
 
 def load(path: Path | str) -> Config:
@@ -210,7 +213,7 @@ def parse(text: str, path: Path) -> Config:
     without_null(path, document)
     sections = (
         *("build", "setup", "workload", "pool", "check", "model", "strategy", "budget", "record", "report"),
-        "suppress",
+        *("suppress", "faults"),
     )
     known_only(path, "", document, sections)
 
@@ -283,7 +286,11 @@ def parse(text: str, path: Path) -> Config:
             report.flag("notes"), report.flag("fixes", True), report.choice("fail_on", FAIL_ON, "warning")
         ),
         suppress=_suppressions(path, document.get("suppress", [])),
+        faults=_faults(path, document.get("faults", [])),
     )
+    if config.faults and config.workload.recorder != "syscalls":
+        message = f"{path}: [[faults]] are injected where system calls are recorded."
+        raise CrashcheckError("config-value", message, 'Add to [workload]:\n    recorder = "syscalls"')
     _check_operations(config)
     return config
 
@@ -389,6 +396,40 @@ def _suppressions(path: Path, tables: object) -> tuple[SuppressConfig, ...]:
                 )
         out.append(SuppressConfig(reason, id_, file, kinds))
     return tuple(out)
+
+
+def _faults(path: Path, tables: object) -> tuple[Fault, ...]:
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise type_error(path, "faults", tables, "tables, each headed [[faults]]")
+    if len(tables) > MOST_FAULTS:
+        message = f"{path}: [[faults]] has {len(tables)} tables; the most is {MOST_FAULTS}."
+        raise CrashcheckError("config-value", message)
+    return tuple(_fault(Section(path, "[faults]", table)) for table in tables)
+
+
+def _fault(section: Section) -> Fault:
+    known_only(section.path, section.name, section.values, ("call", "error", "file", "nth", "times"))
+    if "call" not in section.values:
+        raise section.missing("call", 'call = "fsync"')
+    return Fault(
+        section.choice("call", CALLS, ""),
+        section.choice("error", ERRORS, "EIO", "the name of an error, as 'EIO' or 'ENOSPC'"),
+        section.pattern("file"),
+        section.whole("nth", 1, least=1),
+        section.whole("times", 1, least=0),
+    )
+
+
+def parse_fault(text: str) -> Fault:
+    """`--fault CALL=ERROR[,file=PATTERN][,nth=N][,times=N]`. Raises CrashcheckError as `load` does."""
+    head, *rest = text.split(",")
+    values: dict[str, str | int] = {}
+    call, equals, error = head.partition("=")
+    values["call"], values["error"] = call, error if equals else "EIO"
+    for part in rest:
+        key, _, value = part.partition("=")
+        values[key] = int(value) if key != "file" and re.fullmatch("[0-9]{1,18}", value) else value
+    return _fault(Section(Path("--fault"), "", values))
 
 
 def _check_operations(config: Config) -> None:

@@ -72,6 +72,11 @@ class Section:
                 )
         return tuple(value)
 
+    def pattern(self, key: str) -> str:
+        """One file name pattern; "" where none is given."""
+        text = self.text(key)
+        return Section(self.path, self.name, {key: [text]}).patterns(key)[0] if text else ""
+
     def env(self) -> Mapping[str, str]:
         value = self.values.get("env", {})
         if not isinstance(value, dict):
@@ -167,12 +172,13 @@ class Section:
             )
         return value
 
-    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
+    def choice(self, key: str, choices: tuple[str, ...], default: str, expected: str = "") -> str:
+        """One of the choices, or an error that lists them, or `expected` where they are very many."""
         value = self.values.get(key, default)
         if not isinstance(value, str):
-            raise type_error(self.path, self.label(key), value, one_of(choices))
+            raise type_error(self.path, self.label(key), value, expected or one_of(choices))
         if value not in choices:
-            message = f"{self.path}: {self.label(key)} is {shown(value)}; it must be {one_of(choices)}."
+            message = f"{self.path}: {self.label(key)} is {shown(value)}; it must be {expected or one_of(choices)}."
             raise CrashcheckError("config-value", message, _did_you_mean(value, choices))
         return value
 

@@ -155,6 +155,7 @@ def workload_in(config: Config, folder: Path, number: int = 1) -> Workload:
         memory=config.record.memory,
         descriptors=config.check.descriptors,
         recorder=config.workload.recorder,
+        faults=config.faults,
     )
 
 

@@ -12,6 +12,7 @@ import crashcheck
 from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.persistence.redundant_persists import find_redundant_persists
 from crashcheck.analyzer.persistence.shown_names import shown_paths
+from crashcheck.analyzer.trace.calls import injected_faults
 from crashcheck.analyzer.trace.completeness import Completeness, causes
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
@@ -33,6 +34,7 @@ _KNOWN_LIBRARIES = (
     *("libstdc++.", "libc++", "libgcc_s.", "libunwind", "libatomic.", "libcrashcheck.", "libpmem."),
 )
 
+_MOST_FAULTS = 5  # shown
 _PMEM_API = {"pmem_persist", "pmem_flush"}  # of one unit: that of libpmem
 
 _SYSTEM = tuple(
@@ -157,6 +159,11 @@ def _functions(facts: ProgramFacts, key: int) -> Iterable[str]:
 def trace_warnings(trace: Trace, run: RecordedRun) -> tuple[str, ...]:
     """What the trace does not account for, by file, and what crash states leave out of it."""
     lines = list(causes(trace, run.completeness, read_notes(run.recording.trace)))
+    failed = [f"{one.call} of {shown_paths(trace)(one.path)} with {one.error}" for one in injected_faults(trace)]
+    if failed:
+        more = f" and {len(failed) - _MOST_FAULTS} more" if len(failed) > _MOST_FAULTS else ""
+        calls = ", ".join(failed[:_MOST_FAULTS]) + more
+        lines.append(f"made to fail ([[faults]]): {calls}; then the workload {run.recording.end.text(None)}")
     changes = int(np.isin(trace.events["kind"], np.array([Kind.UNLINK, Kind.RENAME], dtype=np.uint8)).sum())
     if changes:
         lines.append(

@@ -10,6 +10,7 @@
  *   mappings      shared mappings of watched files, and what was stored through them
  *   outputs       what the outside world sees
  *   content, names, syncs   one function per group of calls, before it and after it
+ *   faults        calls that are made to fail
  *   filter        which calls stop
  *   calls         the table of calls
  *   record        main
@@ -60,6 +61,7 @@ struct inode *inode_of(const struct stat *state);               /* NULL: not wat
 struct inode *inode_at(uint32_t id);
 struct inode *inode_new(struct tracee *thread, const struct stat *state, bool existed, const char *path);
 const char *inode_path(uint32_t folder, const char *name);      /* relative to the watched folder; in a static buffer */
+const char *inode_shown(const struct inode *inode);             /* its latest path; "." is the folder, "" has no name */
 uint32_t name_get(uint32_t folder, const char *name);           /* 0: none */
 void name_set(uint32_t folder, const char *name, uint32_t inode);
 void name_remove(uint32_t folder, const char *name);
@@ -108,6 +110,7 @@ struct tracee {
     bool in_call;       /* it will stop when the call returns */
     bool waiting;       /* for another thread's update to end */
     bool located;       /* site and stack are those of this call */
+    int failing;        /* the error that this call returns instead of being made, or 0 */
     uint32_t site, stack;
     uint64_t registers[KEPT_REGISTERS];
     struct call call;
@@ -187,6 +190,12 @@ void write_synced(struct tracee *thread, uint32_t inode, uint64_t offset, uint64
 
 /* calls.c */
 const struct handler *handler_of(long number);
+
+/* faults.c */
+#define FAULT_WORDS 5
+bool fault_add(char **words);           /* CALL ERROR NTH TIMES PATTERN; whether they are a fault */
+int fault_of(struct tracee *thread);    /* the error with which the call that begins has to fail, or 0 */
+void faults_end(void);                  /* notes how many calls each fault met */
 
 /* filter.c */
 #define FILTER_FOREIGN 1 /* data of a stop: the call is not one of x86-64 */

@@ -6,13 +6,15 @@ import argparse
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from crashcheck.cli.options import add_jobs, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
-from crashcheck.config import FILE_NAME, Config, load, override
+from crashcheck.config import FILE_NAME, Config, load, override, parse_fault
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
+from crashcheck.faults import Fault
 
 MOST_FILES = 2_000
 MOST_BYTES = 256 << 20
@@ -40,6 +42,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--exit", action="store_true", help="a command that ended well has acknowledged all that it did"
     )
+    parser.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        metavar="CALL=ERROR",
+        help="make a call fail, for example fsync=EIO or write=ENOSPC,file=*.db,nth=3; may be repeated",
+    )
     parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states")
     add_jobs(parser)
     add_format(parser, "terminal")
@@ -61,7 +70,10 @@ def main(args: argparse.Namespace) -> int:
     folder = (args.folder or Path.cwd()).resolve()
     if args.folder is None:
         _refuse_much(folder)
-    config = override(_config(folder, words, exits=args.exit), model=args.model, budget=args.budget, states=args.states)
+    faults = [parse_fault(text) for text in args.fault]
+    config = override(
+        _config(folder, words, faults, exits=args.exit), model=args.model, budget=args.budget, states=args.states
+    )
     wanted = [parse_format(text) for text in args.format or ()]
     try:
         ran = pipeline.run(config, jobs=jobs_of(args))
@@ -93,7 +105,7 @@ def _refuse_much(folder: Path) -> None:
             )
 
 
-def _config(folder: Path, words: list[str], *, exits: bool) -> Config:
+def _config(folder: Path, words: list[str], faults: Sequence[Fault], *, exits: bool) -> Config:
     """A configuration for one command, kept with its recordings in the user's cache."""
     from crashcheck.cache import cache_folder
     from crashcheck.checker.findings.identity import digest_of
@@ -129,6 +141,9 @@ name = "ext4"
 [budget]
 seconds = {_SECONDS:g}
 """
+    for fault in faults:
+        keys = ("call", "error", "file", "nth", "times")
+        toml += "\n[[faults]]\n" + "".join(f"{key} = {json.dumps(getattr(fault, key))}\n" for key in keys)
     (project / FILE_NAME).write_text(toml, encoding="utf-8", errors="surrogateescape")
     return load(project)
 

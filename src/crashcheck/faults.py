@@ -1,0 +1,42 @@
+"""Faults: calls of the workload that are made to fail, as [[faults]] and `--fault` choose them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# As runtime/syscalls/faults.c has them: the variants of a call, such as pwrite and writev, are one.
+CALLS = (
+    *("fsync", "fdatasync", "msync", "syncfs", "sync_file_range", "write", "copy_file_range", "sendfile", "splice"),
+    *("truncate", "fallocate", "open", "mkdir", "rmdir", "link", "symlink", "unlink", "rename"),
+)
+ERRORS = tuple(errno.errorcode.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The `nth` call of a name on a matching file fails, and the next ones: `times` in all, 0: all of them."""
+
+    call: str
+    error: str = "EIO"
+    file: str = ""  # a pattern as in [pool] files; "": any file of the folder
+    nth: int = 1
+    times: int = 1
+
+    @property
+    def text(self) -> str:
+        """As `--fault` takes it."""
+        extra = (("file", self.file, ""), ("nth", self.nth, 1), ("times", self.times, 1))
+        parts = [f"{self.call}={self.error}", *(f"{key}={value}" for key, value, usual in extra if value != usual)]
+        return ",".join(parts)
+
+    def words(self) -> tuple[str, ...]:
+        """The recorder's arguments for it."""
+        number = getattr(errno, self.error)
+        return "--fault", self.call, str(number), str(self.nth), str(self.times), self.file
+
+
+def arguments(faults: Sequence[Fault]) -> list[str]:
+    """The recorder's arguments for all of them."""
+    return [word for fault in faults for word in fault.words()]
