@@ -84,6 +84,7 @@ LOST_NAME = "the directory db can be lost after later output was printed"
         ("lmdb.c", ["lmdb"], 0, "ext4", NEW_LMDB),
         ("lmdb.c", ["lmdb"], 3, "ext4", ""),
         ("lmdb.c", ["lmdb"], 3, "posix", ""),
+        ("xapian.cc", ["xapian"], 3, "ext4", "the rename of db/v.tmp to db/iamglass can be lost"),
     ],
 )
 def test_libraries_lose_what_they_are_known_to_lose(
