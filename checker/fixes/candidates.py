@@ -20,7 +20,8 @@ from crashcheck.runtime.trace_format import Kind as Event
 from crashcheck.runtime.trace_format import SyncKind
 from crashcheck.source import spoken
 
-_MOST_TOGETHER = 8  # stores of one function that are flushed together
+_MOST_TOGETHER = 8  # stores of one function that are flushed one by one
+_MOST_NAMED = 3  # of more, flushed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ class Candidates:
             yield from self._syncs(list(whole.places))
         elif whole is not None:
             yield from self._at_once(whole, kept if all_kept else [])
-            yield from self._flushes((), list(whole.places), kept if all_kept else [])
+            if len(whole.places) <= _MOST_TOGETHER:
+                yield from self._flushes((), list(whole.places), kept if all_kept else [])
         if self._subject.graph.family.by_sync:
             yield from self._syncs(lost)
         else:
@@ -111,7 +113,7 @@ class Candidates:
             yield from self._flushes((), wider, kept if all_kept else [])
 
     def whole(self, causes: Sequence[Cause]) -> Whole | None:
-        """What should be persisted with the lost updates; None if that is nothing else, or too much."""
+        """What should be persisted with the lost updates; None if that is nothing else."""
         causes = [cause for cause in causes if lacks_persist(cause)]
         pieces = [piece for cause in causes for piece in self._lost(cause)]
         lost = self._places(pieces)
@@ -120,24 +122,35 @@ class Candidates:
         stored = [one for cause in causes for one in self._objects.stored_before(cause, functions)]
         places = self._places([*pieces, *(piece for one in stored for piece in one.pieces)])
         places = [place for place in places if place.point not in kept]
-        if len(places) > _MOST_TOGETHER or {place.point for place in places} <= {place.point for place in lost}:
+        if {place.point for place in places} <= {place.point for place in lost}:
             return None
         return Whole(tuple(places), tuple(stored))
 
     def still_open(self, whole: Whole, candidate: Candidate, edit: Edited) -> list[int]:
-        """The pieces of the `whole` that are still not durable in time with a candidate, or only by the layout of this
-        run: where a flush of one part covers another one that elsewhere is in another cache line."""
+        """The pieces of the `whole` that are still not durable in time with a candidate."""
+        pieces = ((one, piece) for one in whole.stored for piece in one.pieces)
+        return self._not_durable(pieces, candidate, edit)
+
+    def open_elsewhere(self, causes: Sequence[Cause], candidate: Candidate, edit: Edited) -> list[int]:
+        """The same of what other functions had stored to the objects of the lost updates."""
+        causes = [cause for cause in causes if lacks_persist(cause)]
+        functions = frozenset(place.owner for cause in causes for place in self._places(self._lost(cause)))
+        stored = (one for cause in causes for one in self._objects.stored_before(cause, functions))
+        return self._not_durable(((one, piece) for one in stored for piece in one.elsewhere), candidate, edit)
+
+    def _not_durable(self, pieces: Iterable[tuple[Stored, int]], candidate: Candidate, edit: Edited) -> list[int]:
+        """Those that are not durable in time, or only by the layout of this run: where a flush of one part covers
+        another one that elsewhere is in another cache line."""
         at, durable, subject = edit.at, edit.graph.durable_from, self._subject
         flushed = {place.point for step in candidate.steps if step.flush for place in (step.place, *step.together)}
         by_line = candidate.kind in ("flush", "flush-fence")
         found = []
-        for one in whole.stored:
+        for one, piece in pieces:
             until = int(at[one.until]) if one.until < len(at) else len(edit.graph.trace.events)
-            for piece in one.pieces:
-                here = subject.provenance.of(subject.event_of(piece))
-                by_luck = one.torn and by_line and here is not None and here.point not in flushed
-                if by_luck or int(durable[piece]) > until:
-                    found.append(piece)
+            here = subject.provenance.of(subject.event_of(piece))
+            by_luck = one.torn and by_line and here is not None and here.point not in flushed
+            if by_luck or int(durable[piece]) > until:
+                found.append(piece)
         return found
 
     # -- with caches
@@ -168,6 +181,8 @@ class Candidates:
         )
         where = f"before {in_words(kept)}" if before else "once each is stored"
         names = in_words(places)
+        if len(places) > _MOST_TOGETHER:
+            names = f"{in_words(places[:_MOST_NAMED])} and {len(places) - _MOST_NAMED} more stores"
         if not before:
             words = f"one flush of {names}, in one object, {where}: a fence follows already"
             yield Candidate("flush", words, (replace(step, fence=False),))

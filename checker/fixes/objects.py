@@ -50,6 +50,7 @@ class Stored:
     pieces: tuple[int, ...]
     until: int
     torn: bool
+    elsewhere: tuple[int, ...] = ()  # what other functions stored to it in the same operation, and did not persist
 
 
 class Objects:
@@ -64,12 +65,14 @@ class Objects:
     def stored_before(self, cause: Cause, functions: frozenset[SourceFunction]) -> list[Stored]:
         """At the instances of a cause: what `functions` had stored to the object that the lost update is a part of."""
         out = []
-        for lost, kept, until in self._instances(cause):
-            object_ = self._common(lost, kept)
+        instances = list(self._instances(cause))
+        several = self._is_one_of_several([lost for lost, _, _ in instances])
+        for lost, kept, until in instances:
+            object_ = self._common(lost, kept, several)
             if object_ is not None:
                 out.append((object_, kept, until))
         torn = self._lies_over_lines(cause, [object_ for object_, _, _ in out])
-        return [self._stored(object_, kept, until, functions, torn) for object_, kept, until in out]
+        return [self._stored(object_, kept, until, functions, torn, several) for object_, kept, until in out]
 
     def around(self, row: int, type_: str) -> Extent | None:
         """The object of a type that an update is a part of; None if that is not known."""
@@ -101,21 +104,33 @@ class Objects:
                 yield row, None, int(mine[0])
 
     def _stored(
-        self, object_: Extent, kept: int | None, until: int, functions: frozenset[SourceFunction], torn: bool
+        self,
+        object_: Extent,
+        kept: int | None,
+        until: int,
+        functions: frozenset[SourceFunction],
+        torn: bool,
+        several: bool,
     ) -> Stored:
         subject, graph = self._subject, self._subject.graph
-        found = []
-        for piece in subject.space.pending(subject.point_at(until)):
+        point = subject.point_at(until)
+        found, elsewhere = [], []
+        for piece in subject.space.pending(point):
             event = subject.event_of(piece)
             here = subject.provenance.of(event)
-            if event >= until or here is None or here.owner not in functions or int(graph.kind[piece]) != DATA:
+            if event >= until or here is None or int(graph.kind[piece]) != DATA:
                 continue
             if not object_.holds(int(graph.file[piece]), int(graph.offset[piece])):
+                continue
+            if here.owner not in functions:
+                # Of an object that there is once, such as the root of a file, other parts may be nobody's concern.
+                if several and not subject.acknowledged_between(event, point):
+                    elsewhere.append(piece)
                 continue
             # Of the other update's line, it persists first in any case, as long as they share one.
             if torn or kept is None or self._line(piece) != self._line_of_row(kept):
                 found.append(piece)
-        return Stored(object_, tuple(found), until, torn)
+        return Stored(object_, tuple(found), until, torn, tuple(elsewhere))
 
     def _line(self, piece: int) -> tuple[int, int]:
         return int(self._subject.graph.file[piece]), int(self._subject.graph.offset[piece]) // LINE_BYTES
@@ -142,15 +157,29 @@ class Objects:
 
     # -- objects
 
-    def _common(self, lost: int, kept: int | None) -> Extent | None:
-        """The innermost object that holds both updates; else the one that the lost one is a part of."""
+    def _is_one_of_several(self, rows: Sequence[int]) -> bool:
+        """Whether updates at one place are parts of an object that there may be several of."""
+        outermost = [around[-1] for around in map(self._around, rows) if around]
+        if not outermost:
+            return False
+        return outermost[0].type in self._layout(rows[0])[1] or len({one.low for one in outermost}) > 1
+
+    def _common(self, lost: int, kept: int | None, several: bool) -> Extent | None:
+        """The innermost object that holds both updates; else the one that the lost one is a part of.
+
+        One of `several` objects is a whole of its own where the other update is outside of it, as a count beside an
+        array is: the next one is in other cache lines.
+        """
         events = self._subject.trace.events
-        if kept is not None:
-            for row, other in ((kept, lost), (lost, kept)):
-                for extent in self._around(row):
-                    if extent.holds(int(events["file"][other]), int(events["offset"][other])):
-                        return extent
-        return next(iter(self._around(lost)), None)
+        own = self._around(lost)
+        if kept is None:
+            return next(iter(own), None)
+        element = own[-1] if own and several else None
+        for extents, other in ((self._around(kept), lost), (own, kept)):
+            for extent in extents:
+                if extent.holds(int(events["file"][other]), int(events["offset"][other])):
+                    return extent if element is None or extent in own else element
+        return element or next(iter(own), None)
 
     def _around(self, row: int) -> list[Extent]:
         """The objects that an update is a part of, innermost first, as far out as where they begin is known."""

@@ -121,7 +121,8 @@ class Primitives:
         """The function that all these calls name, with arguments as they give them; None where that is not settled."""
         declared = self._program.declared(file, calls[0].name)
         primitive = _by_parameters(calls, declared[1]) if declared is not None and does != {"fence"} else None
-        primitive = primitive or _pattern(calls, does)
+        if primitive is None and (declared is None or does == {"fence"} or "&" not in declared[1]):
+            primitive = _pattern(calls, does)  # what takes a reference would flush the pointer that it is given
         unclear = primitive is not None and primitive.ranged and self._ends_in_address(file, calls[0].name)
         return None if unclear else primitive
 

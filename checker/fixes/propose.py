@@ -132,7 +132,8 @@ class FixProposer:
                 break
             lost, about = self._about(bug, offer.candidate, whole)
             found = reexploration.explore(counterparts, lost, about, ends)
-            fix = self._fix(offer, left + found.failing, cases, counterparts, found, whole)
+            causes = [draft.cause for draft in bug.drafts]
+            fix = self._fix(offer, left + found.failing, cases, counterparts, found, whole, causes)
             if best is None or fix.after_failing < best.after_failing:
                 best = fix
             if not best.after_failing:
@@ -220,12 +221,16 @@ class FixProposer:
         counterparts: Counterparts,
         found: Reexplored,
         whole: Whole | None,
+        causes: Sequence[Cause],
     ) -> Fix:
         verified = _verified(failing, len(cases), found, self.strategy.name)
         if failing:
             verified += self._remaining(cases, counterparts)
-        elif whole is not None and (still := self._open(whole, offer, counterparts)):
-            verified += f"; {self._names(still)}, stored to the same object, can still be lost before that"
+        else:
+            still = self._open(whole, offer, counterparts) if whole is not None else []
+            still += self._candidates.open_elsewhere(causes, offer.candidate, counterparts.edit)
+            if still:
+                verified += f"; {self._names(still)}, stored to the same object, can still be lost before that"
         return Fix(
             kind=offer.candidate.kind,
             words=offer.candidate.words,

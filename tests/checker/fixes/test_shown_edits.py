@@ -174,6 +174,73 @@ def test_where_the_object_has_no_one_name_each_field_is_persisted(tmp_path: Path
     ]
 
 
+JOURNAL = """#include <fcntl.h>
+#include <immintrin.h>
+#include <sys/mman.h>
+#include <unistd.h>
+struct entry { long slot; long old; long sum; };
+struct journal { long count; long unused[2]; struct entry entries[16]; };
+static void persist(const void *at, unsigned long bytes) {
+    for (unsigned long i = 0; i < bytes + 63; i += 64)
+        _mm_clflush((const char *)at + (i < bytes ? i : bytes - 1));
+    _mm_sfence();
+}
+static void put(struct journal *journal, long slot) {
+    struct entry *entry = &journal->entries[journal->count];
+    entry->slot = slot;
+    entry->old = 3;
+    entry->sum = slot ^ 3;
+    journal->count++;
+    persist(&journal->count, sizeof journal->count);
+}
+int main(int argc, char **argv) {
+    (void)argc;
+    int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
+    if (ftruncate(fd, 4096) != 0)
+        return 1;
+    struct journal *journal = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    put(journal, 8);
+    put(journal, 9);
+    return 0;
+}
+"""
+SUMS = """import struct, sys
+data = open(sys.argv[1], "rb").read() + bytes(4096)
+for number in range(struct.unpack_from("q", data)[0]):
+    slot, old, total = struct.unpack_from("qqq", data, 24 + 24 * number)
+    if slot ^ old != total:
+        sys.exit(1)
+"""
+
+
+def test_an_element_of_an_array_is_persisted_whole_although_its_first_part_shared_a_line_with_what_counts_them(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """Of the two entries recorded, slot and old value are in the count's cache line; of the third they are not."""
+    (fix,) = fixes_of(tmp_path, environment, JOURNAL, SUMS)
+    assert texts(fix) == ["persist(entry, sizeof *entry);"]
+
+
+def test_a_fix_names_what_other_functions_stored_to_the_object_and_can_still_be_lost(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """With setters, each field has a function of its own."""
+    setters = """static void set_slot(struct entry *entry, long slot) {
+    entry->slot = slot;
+}
+static void set_sum(struct entry *entry, long sum) {
+    entry->sum = sum;
+}
+static void put("""
+    program = JOURNAL.replace("static void put(", setters)
+    program = program.replace("entry->slot = slot;\n    entry->old", "set_slot(entry, slot);\n    entry->old")
+    program = program.replace("entry->sum = slot ^ 3;\n    journal", "set_sum(entry, slot ^ 3);\n    journal")
+    (fix,) = fixes_of(tmp_path, environment, program, SUMS)
+    assert texts(fix) == ["persist(&entry->sum, sizeof entry->sum);"]
+    left = "`entry.slot` at prog.c:13 and `journal.entries[].old` at prog.c:21"
+    assert fix["verified"].endswith(f"; {left}, stored to the same object, can still be lost before that")
+
+
 BANK = """#include <fcntl.h>
 #include <immintrin.h>
 #include <sys/mman.h>

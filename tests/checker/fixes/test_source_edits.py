@@ -387,6 +387,15 @@ def test_what_a_function_takes_is_read_off_its_parameters(
     assert f"    {call}\n" in written(program, tmp_path, Step(Location("f.c", 4, 10, "f", "p.x", ()), (1,), flush=True))
 
 
+def test_a_function_that_takes_a_reference_is_not_given_an_address(tmp_path: Path) -> None:
+    """It would compile, and flush the pointer."""
+    text = "#include <immintrin.h>\ntemplate <class T> void save(const T &what);\nvoid f() {\n    p->x = 1;\n}\n"
+    program = writer(tmp_path, text, "f.cpp")
+    program._primitives.__dict__["calls"] = [Called("f.cpp", "save", ("p->y",), frozenset({"flush"}), 0)]
+    step = Step(Location("f.cpp", 4, 10, "f", "p.x", ()), (1,), flush=True)
+    assert "    _mm_clflush(&p->x);\n" in written(program, tmp_path, step)
+
+
 def test_where_a_call_does_not_compile_the_next_is_tried_and_at_last_words(tmp_path: Path) -> None:
     declared = "#include <immintrin.h>\nvoid wb(void *h, void *at, long n);\nvoid wx(void *at);\n"
     text = declared + "void f(void) {\n    p->x = 1;\n}\n"
