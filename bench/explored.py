@@ -52,7 +52,7 @@ class Row:
         return bool(self.ordinary) and not self.explored and not self.left and self.stop == "exhausted"
 
 
-class _Nothing:
+class LeftToExploredRuns:
     """A strategy that leaves every state to explored runs."""
 
     name = "nothing"
@@ -60,7 +60,7 @@ class _Nothing:
     groups: tuple[Planned, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def plan(self, space: StateSpace, left: Left = endless, decided: Decided = NOTHING) -> _Nothing:
+    def plan(self, space: StateSpace, left: Left = endless, decided: Decided = NOTHING) -> LeftToExploredRuns:
         return self
 
     def choices(self) -> Iterator[Choice]:
@@ -100,7 +100,7 @@ def measure(bug: Bug, folder: Path, args: argparse.Namespace) -> Row:
         began = time.perf_counter()
         with patch.object(points, "_FEW", 0):
             budget, own = Budget(args.seconds), folder / "explored"
-            search = search_of(config, run, executor, _Nothing(), budget, jobs, folder=own, explore=True)
+            search = search_of(config, run, executor, LeftToExploredRuns(), budget, jobs, folder=own, explore=True)
             explored = search.run()
         executor.settle()
         assert search._exploration is not None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAGIC = 0x45524F4C50584343
-VERSION = 2
+VERSION = 3
 MOST_GRANULES = 64
 MOST_BYTES = 4096  # of a granule
 UNTOUCHED = 0xFFFF
@@ -82,12 +82,19 @@ TABLE = "CRASHCHECK_EXPLORE"  # the environment variable that names the table's 
 
 
 def write_table(
-    table: Path, pool: Path, granules: Sequence[OpenGranule], *, apart: bool, memory_bytes: int | None
+    table: Path,
+    pool: Path,
+    granules: Sequence[OpenGranule],
+    *,
+    apart: bool,
+    memory_bytes: int | None,
+    merging: bool = True,
 ) -> None:
     """Write the table of a check that runs on the image in `pool` with each combination of contents.
 
     At most MOST_GRANULES, ascending in each file and apart. The check's environment has to preload the runtime and to
     name the table. `memory_bytes`: of address space, for each run. `apart`: standard error is no part of the output.
+    `merging`: else two runs that reach the same state are followed apart, which only counts them.
     """
     if len(granules) > MOST_GRANULES:
         raise ValueError(f"{len(granules)} granules")
@@ -105,7 +112,7 @@ def write_table(
     output = first_end + _END.size * _END_ROOM
     size = output + _OUTPUT_ROOM
     head = _TABLE.pack(
-        *(MAGIC, VERSION, len(granules), apart, 0, 0, 0, 0, 0, 0, _NODE_ROOM, _END_ROOM, 0),
+        *(MAGIC, VERSION, len(granules), apart, 0, 0, 0, 0, 0, 0, _NODE_ROOM, _END_ROOM, not merging),
         *(first_granule, first_node, first_end, output, size, size, memory_bytes or 0),
     )
     with table.open("wb") as file:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from bench.papers import page
+from bench.measure import CannotMeasure
+from bench.papers import page, parts
 from bench.papers.collect import Measured, measure
+from bench.papers.parts.every import PARTS
 from bench.programs import CHECKOUT
 from bench.recall import planted
 
 OUTPUT = CHECKOUT / "build" / "bench" / "papers.json"
 PAGE = CHECKOUT / "docs" / "evaluation.md"
+PARTS_FILE = PAGE.with_name("evaluation-parts.json")
 
 
 def main() -> int:
@@ -28,9 +32,14 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=200, help="of each run (default: 200)")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each search (default: 10)")
     parser.add_argument("--again", action="store_true", help="measure what is known already once more")
-    parser.add_argument("--page", action="store_true", help="only write the page again from what is known")
+    parser.add_argument("--page", action="store_true", help="only write the page again from docs/evaluation.json")
+    parser.add_argument(
+        "--part", action="append", default=[], choices=[part.name for part in PARTS], help="only this table"
+    )
     args = parser.parse_args()
-    report = _known(args.operations, args.seconds)
+    if args.part:
+        return _measure_parts(args.part)
+    report = page.read(PAGE.with_suffix(".json")) if args.page else _known(args.operations, args.seconds)
     known = {(one.program, one.bug): one for one in report.bugs}
     if not args.page:
         for bug in planted():
@@ -40,9 +49,27 @@ def main() -> int:
                 _show(known[bug.program, bug.number])
                 report.bugs = [known[key] for key in sorted(known)]
                 _keep(report)
-    _keep(report, PAGE.with_suffix(".json"))
-    page.write(report, PAGE)
+        _keep(report, PAGE.with_suffix(".json"))
+    page.write(report, parts.read(PARTS_FILE), PAGE)
     print(f"Written to {OUTPUT} and {PAGE}.")
+    return 0
+
+
+def _measure_parts(names: Sequence[str]) -> int:
+    """Measure some of the parts, and write the page again with them."""
+    for part in PARTS:
+        if part.name in names:
+            machine, rows = page.machine(), []
+            try:
+                for row in part.measure():
+                    rows.append(row)
+                    print(row, flush=True)
+            except CannotMeasure as missing:
+                print(f"{part.name} was not measured: {missing}")
+                continue
+            parts.keep(PARTS_FILE, part.name, machine, rows)
+    page.write(page.read(PAGE.with_suffix(".json")), parts.read(PARTS_FILE), PAGE)
+    print(f"Written to {PARTS_FILE} and {PAGE}.")
     return 0
 
 

@@ -72,6 +72,53 @@ def space_by_operation(spaces: Mapping[str, Mapping[str, Sequence[str]]]) -> str
     return _picture("Crash states by operation", body, "operations so far (median over the structures)", "states")
 
 
+def coverage_over_states(panels: Mapping[str, tuple[Sequence[int], float, Mapping[str, Sequence[float]]]]) -> str:
+    """One panel for each program: the share of lines reached after so many states, and without a crash (dashed).
+
+    Of each program: the numbers of states, the share that the workload reaches, and that of each strategy.
+    """
+    least = math.floor(min((base for _, base, _ in panels.values()), default=0.0) * 10) / 10
+    most = max((steps[-1] for steps, _, _ in panels.values()), default=10)
+    decades, gap = max(1, math.ceil(math.log10(most))), 20
+    wide = (_WIDTH - _LEFT - 6 - gap * max(0, len(panels) - 1)) / max(1, len(panels))
+    bottom = _HEIGHT - _BOTTOM - 24  # the names are below
+
+    def y(share: float) -> float:
+        return bottom - (bottom - _TOP - 16) * (share - least) / (1 - least)
+
+    marks = [least + tenth / 10 for tenth in range(round((1 - least) * 10) + 1)]
+    body, names = [], list(dict.fromkeys(name for _, _, lines in panels.values() for name in lines))
+    for number, (program, (steps, base, lines)) in enumerate(panels.items()):
+        left = _LEFT + number * (wide + gap)
+        right = left + wide
+
+        def x(states: float, left: float = left) -> float:
+            return left + wide * math.log10(max(states, 1)) / decades
+
+        body.append(f'<text x="{(left + right) / 2:.1f}" y="{_TOP + 6}" text-anchor="middle">{escape(program)}</text>')
+        body.append(f'<path class="axis" fill="none" d="M{left:.1f} {y(1):.1f}V{bottom}H{right:.1f}"/>')
+        for mark in marks:
+            body.append(f'<path class="grid" d="M{left:.1f} {y(mark):.1f}H{right:.1f}"/>')
+            if not number:
+                body.append(f'<text x="{_LEFT - 6}" y="{y(mark) + 4:.1f}" text-anchor="end">{mark:.0%}</text>')
+        for power in range(decades + 1):
+            end = "end" if power == decades else "middle"
+            body.append(f'<text x="{x(10**power):.1f}" y="{bottom + 16}" text-anchor="{end}">{10**power:,}</text>')
+        dashed = 'stroke="#767676" stroke-width="1.5" stroke-dasharray="4 3"'
+        body.append(f'<path {dashed} d="M{left:.1f} {y(base):.1f}H{right:.1f}"/>')
+        for name, values in lines.items():
+            points = [(x(at), y(value)) for at, value in zip(steps, values, strict=True)]
+            body.append(_line(points, _COLOURS[names.index(name)]))
+    legend = _LEFT
+    for name, colour in [*zip(names, _COLOURS, strict=False), ("workload without a crash (dashed)", "#767676")]:
+        body.append(f'<text x="{legend}" y="{_HEIGHT - 6}" style="fill:{colour}">{escape(name)}</text>')
+        legend += 8 * len(name) + 16
+    body.append(f'<text x="{_WIDTH - 6}" y="{_HEIGHT - 6}" text-anchor="end">executed crash states</text>')
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">'
+    title = "<title>Lines reached over executed crash states</title>"
+    return "\n".join([head, title, f"<style>{_STYLE}</style>", *body, "</svg>", ""])
+
+
 def _picture(title: str, body: Sequence[str], below: str, left: str) -> str:
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     axes = (

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 import crashcheck
 from bench.papers import curves
 from bench.papers.collect import First, Measured
+from bench.papers.markdown import scientific, table
+from bench.papers.parts import Part
+from bench.papers.parts.every import PARTS
 from bench.recall import STRATEGIES
 
 _MOST = 1000  # executed states: the areas under the curves end there
@@ -45,17 +49,21 @@ def read(path: Path) -> Report:
     return msgspec.json.decode(path.read_bytes(), type=Report)
 
 
-def write(report: Report, path: Path) -> None:
-    """The page, and its pictures beside it."""
+def write(report: Report, parts: Mapping[str, Any], path: Path) -> None:
+    """The page, and its pictures beside it. `parts`: what was measured of the tables that are measured alone."""
     planted = [one for one in report.bugs if one.bug]
-    path.write_text("\n".join(_page(report, planted)) + "\n", encoding="utf-8")
+    path.write_text("\n".join(_page(report, planted, parts)) + "\n", encoding="utf-8")
+    for part in PARTS:
+        if part.name in parts:
+            for name, picture in part.pictures(part.rows(parts[part.name])).items():
+                path.with_name(name).write_text(picture, encoding="utf-8")
     by_states = {name: [one.strategies[name].states for one in planted] for name in STRATEGIES}
     path.with_name("evaluation-bugs.svg").write_text(curves.bugs_over_states(by_states), encoding="utf-8")
     spaces = {one.program: one.operations for one in report.bugs if not one.bug}
     path.with_name("evaluation-space.svg").write_text(curves.space_by_operation(spaces), encoding="utf-8")
 
 
-def _page(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
+def _page(report: Report, planted: Sequence[Measured], parts: Mapping[str, Any]) -> Iterator[str]:
     on = report.machine
     yield "# Evaluation"
     yield ""
@@ -74,6 +82,9 @@ def _page(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     for section in (_curves, _kinds, _states, _ablations, _invariants, _spaces, _missed):
         yield ""
         yield from section(report, planted)
+    for part in PARTS:
+        yield ""
+        yield from _part(part, parts.get(part.name))
     yield ""
     yield from _not_here()
 
@@ -98,7 +109,7 @@ def _curves(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
                 f"{sum(first.seconds for first in firsts):.0f}",
             )
         )
-    yield from _table(
+    yield from table(
         ("strategy", f"found ({len(planted)} planted)", "median states", "area to 1,000", "seconds in all"), rows
     )
     yield ""
@@ -118,7 +129,7 @@ def _kinds(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
         counts = (str(sum(one.kind == kind for one in mine)) for kind in kinds)
         found = (str(_found(one.strategies[name] for one in mine)) for name in STRATEGIES)
         rows.append((program, *counts, str(len(mine)), *found))
-    yield from _table(("structure", *kinds, "planted", *STRATEGIES), rows)
+    yield from table(("structure", *kinds, "planted", *STRATEGIES), rows)
     yield ""
     yield "The last columns: how many each strategy found."
 
@@ -136,15 +147,15 @@ def _states(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
         rows.append(
             (
                 program,
-                bound + _scientific(total),
+                bound + scientific(total),
                 more + f"{states:,}",
-                bound + _scientific(total_related),
+                bound + scientific(total_related),
                 more + f"{related:,}",
-                _scientific(total // states) if states else "",
+                scientific(total // states) if states else "",
             )
         )
     header = ("structure", "exhaustive", "representatives", "exhaustive, correlated", "representatives, correlated")
-    yield from _table((*header, "times fewer"), rows)
+    yield from table((*header, "times fewer"), rows)
     yield ""
     yield (
         "Sums over the bugs of a structure. *Exhaustive*: all feasible crash states, counted exactly without listing "
@@ -181,7 +192,7 @@ def _ablations(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
                     ", ".join(f"{one.program} {one.bug}" for one in lost[:6]) + (" …" if len(lost) > 6 else ""),
                 )
             )
-    yield from _table(("", "variant", "found", "median states (ranked)", "area", "against ranked", "not found"), rows)
+    yield from table(("", "variant", "found", "median states (ranked)", "area", "against ranked", "not found"), rows)
     yield ""
     areas = _seed_areas(planted)
     if len(areas) > 1:
@@ -215,7 +226,7 @@ def _invariants(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
         ended = sum(one["ended"] != "exhausted" for one in mine)
         rows.append((program, str(len(mine)), *sums, *seconds, str(ended)))
     header = ("structure", "bugs", "ordering", "atomicity", "images", "mismatches", "clusters", "findings")
-    yield from _table((*header, "inference s", "search s", "cut by time"), rows)
+    yield from table((*header, "inference s", "search s", "cut by time"), rows)
     yield ""
     yield (
         "Strategy `witcher`: crash images that violate a likely invariant, with output equivalence; sums over a "
@@ -235,8 +246,8 @@ def _spaces(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
             continue
         sums = {name: sum(map(int, counts)) for name, counts in one.operations.items()}
         most = max(map(int, one.operations["yat"]))
-        rows.append((one.program, *(_scientific(sums[name]) for name in curves.SPACES), _scientific(most)))
-    yield from _table(("structure", *curves.SPACES.values(), "most in one operation (all states)"), rows)
+        rows.append((one.program, *(scientific(sums[name]) for name in curves.SPACES), scientific(most)))
+    yield from table(("structure", *curves.SPACES.values(), "most in one operation (all states)"), rows)
     yield ""
     yield (
         "Builds without a bug. *All states* is what Yat tests. *pmreorder*: all orders of all subsets of the stores "
@@ -255,7 +266,7 @@ def _missed(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
                 seconds = f"{one.strategies[name].seconds:.0f}"
                 rows.append((name, one.program, str(one.bug), one.kind, one.what, seconds))
     if rows:
-        yield from _table(("strategy", "structure", "bug", "kind", "what is planted", "s"), rows)
+        yield from table(("strategy", "structure", "bug", "kind", "what is planted", "s"), rows)
         yield ""
         yield (
             f"*s*: seconds until the search ended. With less than {report.seconds:g}, it had tested all that its "
@@ -267,12 +278,22 @@ def _missed(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
         yield "Nothing."
 
 
+def _part(part: Part[Any], kept: Mapping[str, Any] | None) -> Iterator[str]:
+    yield f"## {part.title}"
+    yield ""
+    if kept is None:
+        yield f"Not measured. `make bench-papers PAPERS_ARGS='--part {part.name}'` measures it; it needs {part.needs}."
+        return
+    yield from part.section(part.rows(kept))
+    on = kept["machine"]
+    yield ""
+    yield f"Measured with crashcheck {on['crashcheck']} on {on['cores']} cores, load {on['load']} at the beginning."
+
+
 def _not_here() -> Iterator[str]:
     yield "## Not measured here"
     yield ""
-    yield "* Code coverage over time (Pathfinder, figure 10)."
-    yield "* pmemcheck with pmreorder, Jaaru and ALICE run side by side: only their test spaces are counted."
-    yield "* Programs of others: [found.md](found.md)."
+    yield "Programs of others: [found.md](found.md)."
 
 
 # -- figures and Markdown
@@ -294,17 +315,3 @@ def _median(firsts: Sequence[First]) -> str:
 
 def _area(firsts: Sequence[First]) -> float:
     return statistics.mean(0.0 if one.states is None else max(0.0, 1 - one.states / _MOST) for one in firsts)
-
-
-def _scientific(value: int) -> str:
-    if value < 1_000_000:
-        return f"{value:,}"
-    digits = str(value)
-    return f"{digits[0]}.{digits[1]}×10^{len(digits) - 1}"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    cells: Callable[[Sequence[str]], str] = lambda row: "| " + " | ".join(row) + " |"  # noqa: E731
-    yield cells(header)
-    yield cells(["---"] * len(header))
-    yield from map(cells, rows)

@@ -172,16 +172,22 @@ HERE static bool still_differs(uint32_t number, uint32_t low, uint32_t high)
     return false;
 }
 
+/* Whether a process was in this state before, about to read the same bytes. */
+HERE static bool came_again(const ucontext_t *context, uint32_t number, uint32_t low, uint32_t high)
+{
+    uint64_t hash[2];
+    cc_explore_hash_state(hash, context, number);
+    stir(hash, (uint64_t)low << 32 | high);
+    return cc_explore_met(hash);
+}
+
 /* Before bytes of a granule are read: returns in children alone, in each with other bytes there. */
 HERE static void decide(const ucontext_t *context, const struct mapping *in, uint32_t number, uint32_t low, uint32_t high)
 {
     const struct cc_explore_granule *granule = &cc_run.granules[number];
     uint64_t seen[MOST_CONTENTS / 64];
     raw_fill(seen, 0, sizeof seen);
-    uint64_t hash[2];
-    cc_explore_hash_state(hash, context, number);
-    stir(hash, (uint64_t)low << 32 | high);
-    if (cc_explore_met(hash)) {
+    if (!cc_run.table->unmerged && came_again(context, number, low, high)) {
         cc_run.table->merged++;
         first_is_done();
         cc_explore_leave();

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define CC_EXPLORE_MAGIC 0x45524f4c50584343ull
-#define CC_EXPLORE_VERSION 2u
+#define CC_EXPLORE_VERSION 3u
 #define CC_EXPLORE_GRANULES 64u
 
 enum cc_explore_refusal {
@@ -53,7 +53,8 @@ struct cc_explore_table {
     uint32_t refusal, detail;
     uint32_t nodes, merged;    /* process states met for the first time, and again */
     uint32_t ends, node_room;
-    uint32_t end_room, reserved;
+    uint32_t end_room;
+    uint32_t unmerged;         /* runs that reach the same state are followed apart: they are being counted */
     uint64_t first_granule, first_node, first_end; /* from the table's start */
     uint64_t output_used, output_end;
     uint64_t bytes;

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
 import tempfile
 from collections import Counter
 from itertools import permutations
 from pathlib import Path
 
 import pytest
-from bench.papers import correlated, curves, page, reorderings
-from bench.papers.__main__ import PAGE
+from bench.papers import correlated, curves, page, parts, reorderings
+from bench.papers.__main__ import PAGE, PARTS_FILE
 from bench.papers.collect import First, Measured
+from bench.papers.parts import calls, coverage, executions, pmreorder
+from bench.papers.parts.calls import STRATEGIES as WAYS
+from bench.papers.parts.every import PARTS
+from bench.papers.parts.executions import Executions
 from bench.papers.variants import variants
 from bench.programs import CHECKOUT
-from bench.recall import STRATEGIES
+from bench.recall import STRATEGIES, planted
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.strategies import Ranked, strategy
 from crashcheck.checker.strategies.plan import select_states
@@ -63,8 +70,10 @@ def test_only_what_was_flushed_before_a_fence_is_reordered(tmp_path: Path) -> No
 
 
 def test_the_page_is_what_its_figures_give(tmp_path: Path) -> None:
-    page.write(page.read(PAGE.with_suffix(".json")), tmp_path / PAGE.name)
-    for name in (PAGE.name, "evaluation-bugs.svg", "evaluation-space.svg"):
+    page.write(page.read(PAGE.with_suffix(".json")), parts.read(PARTS_FILE), tmp_path / PAGE.name)
+    written = sorted(path.name for path in tmp_path.iterdir())
+    assert written == sorted([PAGE.name, *(path.name for path in PAGE.parent.glob("evaluation-*.svg"))])
+    for name in written:
         assert (tmp_path / name).read_text() == PAGE.with_name(name).read_text()
 
 
@@ -104,7 +113,7 @@ def measured(bug: int, found: int | None) -> Measured:
 
 def test_the_page_shows_what_was_measured_and_names_what_was_missed(tmp_path: Path) -> None:
     report = page.Report(200, 10.0, page.machine(), [measured(0, None), measured(1, 7), measured(2, None)])
-    page.write(report, tmp_path / "evaluation.md")
+    page.write(report, {}, tmp_path / "evaluation.md")
     text = (tmp_path / "evaluation.md").read_text()
     assert "| ranked | 1 of 2" not in text  # the number alone, the header has the total
     assert "| ranked | 1 | – | 0.496 | 2 |" in text
@@ -115,3 +124,103 @@ def test_the_page_shows_what_was_measured_and_names_what_was_missed(tmp_path: Pa
     for picture in ("evaluation-bugs.svg", "evaluation-space.svg"):
         assert picture in text
         assert (tmp_path / picture).read_text().startswith("<svg")
+    for part in PARTS:
+        assert f"## {part.title}\n\nNot measured." in text
+
+
+def test_a_part_is_kept_beside_the_others_and_measured_again_alone(tmp_path: Path) -> None:
+    file, machine = tmp_path / "parts.json", page.machine()
+    first = Executions("tree", 1, str(10**20), 7, 5, "2", 9, 1, "0")
+    parts.keep(file, "executions", machine, [first])
+    parts.keep(file, "calls", machine, [])
+    again = Executions("tree", 1, "30", 7, 5, "2", 9, 1, "0")
+    parts.keep(file, "executions", machine, [first, again])
+    known = parts.read(file)
+    assert sorted(known) == ["calls", "executions"]
+    (part,) = (part for part in PARTS if part.name == "executions")
+    assert part.rows(known["executions"]) == [first, again]
+    assert "| tree | 1.0×10^20 · 30 | 7 · 7 | 5 · 5 | 9 · 9 |" in list(part.section([first, again]))
+
+
+def test_executions_are_runs_that_never_continue_as_one(tmp_path: Path) -> None:
+    (bug,) = (bug for bug in planted() if (bug.program, bug.number) == ("red-black-tree", 0))
+    row = executions.measured(bug, tmp_path, 1)
+    assert 0 < row.merged <= row.jaaru < int(row.feasible)
+    assert row.left == "0"
+    assert 0 < row.explored < row.ours
+
+
+def test_checks_of_crash_states_reach_lines_that_no_workload_reaches(tmp_path: Path) -> None:
+    (bug,) = (bug for bug in planted() if (bug.program, bug.number) == ("red-black-tree", 0))
+    row = coverage.measured(bug, tmp_path, 1, (1, 10))
+    for first, last in row.reached.values():
+        assert 0 < row.workload <= first <= last < row.lines
+    assert row.workload < row.reached["ranked"][-1]
+    assert len(row.missing) <= row.lines - row.reached["ranked"][-1]
+    page_of = "\n".join(coverage.PART.section([row]))
+    assert f"| red-black-tree | {row.lines} | {row.workload} | ranked |" in page_of
+    assert "red-black-tree" in coverage.pictures([row])[coverage.PICTURE]
+
+
+def test_findings_that_differ_in_sizes_alone_are_one_bug_of_a_store() -> None:
+    text = "the size {} of a can survive a crash without {} bytes at offset {} of a"
+    ways = {name: calls.Way(10, 10, 3, {text.format(5, 5, "0x0"): 7, text.format(9, 4, "0x5"): 3}) for name in WAYS}
+    lines = list(calls.PART.section([calls.Searched("a store", "ext4", 4, "30", ways)]))
+    assert "| a store | ext4 | 4 | 30 | 10 | 10 | 3 | 3 | 3 | 3 |" in lines
+    bug = "the size of a can survive a crash without bytes of a"
+    assert f"| a store | ext4 | {bug} | 3 | 3 | 3 | 3 |" in lines
+
+
+def test_a_line_has_a_later_store_only_with_the_earlier_ones() -> None:
+    log = pmreorder.stores_of(
+        "==1== START|REGISTER_FILE;/pool;0x1000;0x40000;0x0|STORE;0x1000;0x1;0x8|STORE;0x1008;0x2;0x8"
+        "|STORE;0x1040;0x3;0x8|FLUSH;0x1000;0x40|FENCE|operation.BEGIN|operation.END"
+        "|STORE;0x1000;0x5;0x8\n==1== |STOP\n==1== Number of stores not made persistent: 2"
+    )
+    possible = pmreorder.Possible(log)
+
+    def image(**words: int) -> bytes:
+        pool = bytearray(256 << 10)
+        for at, value in words.items():
+            pool[int(at[1:])] = value
+        return bytes(pool)
+
+    assert possible.holds(image(), 0)
+    assert possible.holds(image(a0=1), 0)
+    assert possible.holds(image(a0=1, a8=2, a64=3), 0)
+    assert not possible.holds(image(a8=2), 0)
+    assert possible.holds(image(a0=1, a8=2), 1)  # its flush and fence were before the operation's end
+    assert possible.holds(image(a0=5, a8=2, a64=3), 1)
+    assert not possible.holds(image(a0=1), 1)
+
+
+def test_pmreorders_check_takes_what_was_done_or_not_and_keeps_what_fails(tmp_path: Path) -> None:
+    pmreorder.compile_check(tmp_path / "check")
+    driver, pool = tmp_path / "driver", tmp_path / "pool"
+    driver.write_text('#!/bin/sh\ncat "$1" "$2"\n')
+    driver.chmod(0o755)
+    for name, text in {"1.rest": "rest", "1.done": "newrest", "1.undone": "oldrest"}.items():
+        (tmp_path / name).write_text(text)
+    for content, status in (("old", 0), ("torn", 1), ("new", 0)):
+        pool.write_text(content)
+        env = {**os.environ, "PMREORDER_MARKERS": "operation.BEGIN|operation.END|operation.BEGIN"}
+        assert subprocess.run([tmp_path / "check", driver, tmp_path, pool], env=env).returncode == status
+    assert (tmp_path / "checked").read_text() == ".x."
+    assert (tmp_path / "1-1.failed").read_text() == "torn"
+
+
+@SETTINGS
+@given(steps=runs())
+def test_alice_tries_each_prefix_and_each_prefix_without_one_update(steps: list[Step]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        space = space_of(script_of(Path(folder), steps))
+        tried = list(calls.alice_states(space))
+        assert len(set(tried)) == len(tried)
+        images = {(space.points[state.point].acked, frozenset(space.lost(state))) for state in tried}
+        for point in range(len(space.points)):
+            acked, pending = space.points[point].acked, space.pending(point)
+            for one in pending:
+                alone = space.lost(space.drop(point, [one])) == (one,)
+                named = CanonicalStates(space).without(point, [one])
+                assert ((space.points[named.point].acked, frozenset(space.lost(named))) in images) >= alone
+            assert (acked, frozenset()) in images or not pending

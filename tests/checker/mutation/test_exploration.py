@@ -94,6 +94,7 @@ def explored_runs(
     granules: list[OpenGranule],
     library: RuntimeLibrary | None = None,
     timeout_s: float = 60,
+    merging: bool = True,
 ) -> Explored:
     """`library`: the runtime, compiled in another way."""
     with tempfile.TemporaryDirectory() as name:
@@ -109,7 +110,7 @@ def explored_runs(
         }
         words = [command[0], str(folder / "pool" / "a"), *command[1:]]
         table = folder / "table"
-        write_table(table, folder / "pool", granules, apart=True, memory_bytes=None)
+        write_table(table, folder / "pool", granules, apart=True, memory_bytes=None, merging=merging)
         end = supervise(words, folder, folder, {**env, TABLE: str(table)}, timeout_s, "out", "err")
         done = read_table(table, len(granules), timed_out=end.timed_out)
         assert (folder / "pool" / "a").read_bytes() == image, "the image itself is left alone"
@@ -250,6 +251,13 @@ def test_what_is_read_and_made_good_multiplies_nothing(program: Callable[[str], 
     assert not done.why
     assert {(end.status, end.output) for end in done.ends} == {(0, b"sound\n")}
     assert len(done.ends) + done.states < 200, "of 65,536 images"
+
+
+def test_runs_that_are_being_counted_are_followed_apart(program: Callable[[str], Path]) -> None:
+    command, granules = [str(program("locks")), "release"], [line(at, 0, 1) for at in range(4)]
+    apart = explored_runs(command, bytes(4096), granules, merging=False)
+    assert (apart.why, len(apart.ends), apart.merged) == ("", 16, 0)
+    assert len(explored_runs(command, bytes(4096), granules).ends) < 16
 
 
 def test_an_end_lists_which_contents_lead_to_it(program: Callable[[str], Path]) -> None:

@@ -1,0 +1,9 @@
+"""All parts, in the order of the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.papers.parts import Part, calls, coverage, executions, pmreorder
+
+PARTS: tuple[Part[Any], ...] = (coverage.PART, executions.PART, pmreorder.PART, calls.PART)
