@@ -36,7 +36,7 @@ FIRST = ("check", "skip")
 FILE_SYSTEMS = ("ext4", "posix")
 MAPPINGS = ("fixed",)
 MEMORIES = ("persistent", "all")
-RECORDERS = ("linked", "syscalls")
+RECORDERS = ("linked", "syscalls", "strace")
 FAIL_ON = ("none", "note", "warning", "error")
 FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "reopen", "*")
 DEFAULT_SECONDS = 300.0
@@ -69,7 +69,7 @@ class WorkloadConfig:
     operations_file: str = ""  # one operation per line; {ops} in commands
     operations: tuple[str, ...] = ()  # functions whose outermost calls are operations
     operation_pairs: tuple[tuple[str, str], ...] = ()  # functions that begin an operation, and those that end it
-    recorder: str = "linked"  # in the program, by crashcheck-cc; "syscalls": traces the calls of any program
+    recorder: str = "linked"  # in the program, by crashcheck-cc; "syscalls", "strace": from outside, of any program
 
 
 @dataclass(frozen=True, slots=True)

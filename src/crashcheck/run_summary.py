@@ -43,6 +43,7 @@ _SYSTEM = tuple(
 _UNSEEN = "built without crashcheck-cc: its own stores are not seen"
 _REMARKS = {
     "pattern": "{}: no pattern of [pool] files matches it; in every crash image it is as before the workload",
+    "strace": "recorded by strace ({}): stores through mappings and call stacks are not known",
     "private": "{}: mapped with MAP_PRIVATE; stores to that mapping never reach the file",
 }
 
