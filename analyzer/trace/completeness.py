@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crashcheck.analyzer.trace.calls import Allocate, allocations
 from crashcheck.analyzer.trace.reader import Trace, WatchedFile
@@ -157,7 +158,7 @@ def check(trace: Trace, first: Path, final: Path) -> Completeness:
 class FileReplay:
     """A file as the trace makes it: the first image, cut at `kept`, with changed blocks on top."""
 
-    def __init__(self, file: WatchedFile, first: Path) -> None:
+    def __init__(self, file: WatchedFile, first: Path | None) -> None:
         self.file = file
         self.exists = file.existed
         self.ended = False  # it was deleted, and not created again
@@ -179,20 +180,22 @@ class FileReplay:
     def _block(self, number: int) -> bytearray:
         block = self.blocks.get(number)
         if block is None:
-            block = self.blocks[number] = bytearray(self.original(number))
+            block = self.blocks[number] = bytearray(self._original(number))
         return block
 
-    def original(self, number: int) -> bytes:
+    def _original(self, number: int) -> bytes:
         low = number * _BLOCK
-        high = min(low + _BLOCK, self.kept)
-        return self.first.read(low, high).ljust(_BLOCK, b"\0") if high > low else bytes(_BLOCK)
+        return self.first.read(low, min(low + _BLOCK, self.kept))
 
     def write(self, offset: int, data: bytes) -> None:
         at = 0
         while at < len(data):
             number, within = divmod(offset + at, _BLOCK)
             many = min(_BLOCK - within, len(data) - at)
-            self._block(number)[within : within + many] = data[at : at + many]
+            block = self._block(number)
+            if len(block) < within:
+                block.extend(bytes(within - len(block)))
+            block[within : within + many] = data[at : at + many]
             at += many
 
     def truncate(self, size: int) -> None:
@@ -200,7 +203,7 @@ class FileReplay:
             for number in [n for n in self.blocks if (n + 1) * _BLOCK > size]:
                 within = max(size - number * _BLOCK, 0)
                 if within:
-                    self.blocks[number][within:] = bytes(_BLOCK - within)
+                    del self.blocks[number][within:]
                 else:
                     del self.blocks[number]
             self.kept = min(self.kept, size)
@@ -210,17 +213,31 @@ class FileReplay:
         """Turn a range into zeros; what holds no data is zeros already."""
         for number in self._with_data(low, high):
             start = number * _BLOCK
-            within, end = max(low - start, 0), min(high - start, _BLOCK)
+            block = self._block(number)
+            within, end = max(low - start, 0), min(high - start, len(block))
             if within < end:
-                self._block(number)[within:end] = bytes(end - within)
+                block[within:end] = bytes(end - within)
 
     def _with_data(self, low: int, high: int) -> list[int]:
         """The blocks of a range that may hold other bytes than zeros."""
-        numbers = {number for number in self.blocks if number * _BLOCK < high and (number + 1) * _BLOCK > low}
-        for start, end in self.first.extents():
+        wanted = range(low // _BLOCK, -(-high // _BLOCK))
+        numbers = {number for number in wanted if number in self.blocks}
+        if len(wanted) > len(self.blocks):
+            numbers = {number for number in self.blocks if number in wanted}
+        for start, end in self.first.extents() if low < self.kept else ():
             start, end = max(start, low), min(end, high, self.kept)
             numbers.update(range(start // _BLOCK, -(-end // _BLOCK)) if start < end else ())
         return sorted(numbers)
+
+    def counted(self, low: int, high: int) -> NDArray[np.int64]:
+        """(256,): how often each byte value occurs in a range; bytes that nothing wrote are zeros."""
+        out = np.zeros(256, dtype=np.int64)
+        for number in self._with_data(low, high):
+            start = number * _BLOCK
+            block = self.blocks[number] if number in self.blocks else self._original(number)
+            out += np.bincount(np.frombuffer(block, np.uint8)[max(low - start, 0) : high - start], minlength=256)
+        out[0] += max(high - low, 0) - int(out.sum())
+        return out
 
     def compare(self, final: Path, path: str = "") -> FileCompleteness:
         """With the file `final`, which is called `path` in the result (default: as when it was first seen)."""
@@ -235,7 +252,8 @@ class FileReplay:
             became = np.frombuffer(after.read(low, low + _BLOCK).ljust(_BLOCK, b"\0"), dtype=np.uint8)
             was = np.frombuffer(self.first.read(low, low + _BLOCK).ljust(_BLOCK, b"\0"), dtype=np.uint8)
             block = self.blocks.get(number)
-            said = np.frombuffer(bytes(block) if block is not None else self.original(number), dtype=np.uint8)
+            replayed = bytes(block) if block is not None else self._original(number)
+            said = np.frombuffer(replayed.ljust(_BLOCK, b"\0"), dtype=np.uint8)
             # bytes beyond the end of the replayed file are not part of it
             said = np.where(np.arange(low, low + _BLOCK) < self.size, said, 0) if low + _BLOCK > self.size else said
             wrong = said != became
@@ -266,6 +284,7 @@ class _Image:
         self.exists = path is not None and path.is_file()
         self.path = path if self.exists else None
         self.size = path.stat().st_size if path is not None and self.exists else 0
+        self._extents: list[tuple[int, int]] | None = None
 
     def read(self, low: int, high: int) -> bytes:
         if self.path is None or high <= low:
@@ -277,5 +296,7 @@ class _Image:
         """Ranges that are not holes."""
         if self.path is None:
             return []
-        with self.path.open("rb", buffering=0) as file:
-            return extents(file.fileno(), 0, self.size)
+        if self._extents is None:
+            with self.path.open("rb", buffering=0) as file:
+                self._extents = extents(file.fileno(), 0, self.size)
+        return self._extents

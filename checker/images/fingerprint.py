@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +59,9 @@ class _Entries:
     value: Words
     before: Words  # what the word is before the piece
     lanes: tuple[Words, Words]
+
+
+_MOST_KNOWN = 32  # rows of one file
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +123,17 @@ class Fingerprints:
             if int(self.graph.kind[whole]) != NAME:
                 touched.setdefault(int(self.graph.file[whole]), []).append(id_)
         if touched:
-            rows = list(rows)
+            rows, kept = list(rows), cache(partial(self._persisted_by_file, state))
             for number, ids in touched.items():
                 at = self.place[number]
-                rows[at] = self.files[at].row(state, rows[at], ids)
+                rows[at] = self.files[at].row(state, rows[at], ids, kept)
         return rows
+
+    def _persisted_by_file(self, state: CrashState) -> dict[int, list[int]]:
+        out: dict[int, list[int]] = {}
+        for id_ in self.space.persisted(state):
+            out.setdefault(int(self.graph.file[self.graph.whole(id_)[0]]), []).append(id_)
+        return out
 
     def plain_loss(self, state: CrashState) -> bool:
         """Whether a state lost only data, and no size hides any data of the files that it lost them from."""
@@ -220,6 +231,8 @@ class _FileTable:
         self.shrinks = shrinks.tolist()
         # words from this one on may be cut off by a step in the middle of the trace
         self.floor = int(graph.offset[shrinks].min()) // WORD_BYTES if len(shrinks) else -1
+        self._persist_at = [np.sort(graph.durable_from[ids]) for ids in (self.data, self.steps, self.names)]
+        self._exact: dict[tuple[int, ...], Row] = {}
 
     def durable(self, event: int) -> Row:
         """What is durable at an event, if nothing of it is hidden."""
@@ -247,13 +260,22 @@ class _FileTable:
 
     def exact(self, state: CrashState, kept: list[int]) -> Row:
         """The row of the state that holds the pending pieces `kept` of this file, whatever it hides."""
-        base = self.durable(int(self.owner.space.points.event[state.point]))
-        low, high = self.owner.sums(kept)
-        row = Row(base.exists, base.size, (base.low + low) & _MASK, (base.high + high) & _MASK)
-        return self.finish(state, row, kept)
+        event = int(self.owner.space.points.event[state.point])
+        durable = (int(np.searchsorted(at, event, side="right")) for at in self._persist_at)
+        persisted = (*durable, *kept)  # all that the row depends on
+        known = self._exact.get(persisted)
+        if known is None:
+            base = self.durable(event)
+            low, high = self.owner.sums(kept)
+            row = Row(base.exists, base.size, (base.low + low) & _MASK, (base.high + high) & _MASK)
+            known = self.finish(state, row, kept)
+            if len(self._exact) >= _MOST_KNOWN:
+                self._exact.clear()
+            self._exact[persisted] = known
+        return known
 
-    def row(self, state: CrashState, base: Row, ids: list[int]) -> Row:
-        """`base` without (state.dropped) or with the pieces `ids` of this file."""
+    def row(self, state: CrashState, base: Row, ids: list[int], kept: Callable[[], dict[int, list[int]]]) -> Row:
+        """`base` without (state.dropped) or with the pieces `ids` of this file. `kept`: the state's pieces by file."""
         graph = self.graph
         plain = all(id_ < len(graph) and graph.kind[id_] == DATA for id_ in ids)
         if plain and self.plain(state, base):
@@ -261,8 +283,7 @@ class _FileTable:
             if state.dropped:
                 return Row(base.exists, base.size, (base.low - low) & _MASK, (base.high - high) & _MASK)
             return Row(base.exists, base.size, (base.low + low) & _MASK, (base.high + high) & _MASK)
-        kept = [id_ for id_ in self.owner.space.persisted(state) if graph.file[graph.whole(id_)[0]] == self.number]
-        return self.exact(state, kept)
+        return self.exact(state, kept().get(self.number, []))
 
     def plain(self, state: CrashState, base: Row) -> bool:
         """Nothing that may have persisted by now is hidden in an image of the base's size."""
@@ -290,6 +311,8 @@ class _FileTable:
             last = max(steps, key=lambda id_: graph.whole(id_)[0])
             if not len(durable) or graph.whole(last)[0] > int(durable[-1]):
                 size = graph.size_after(last)
+        if not size:
+            return Row(True, 0, 0, 0)
         if self.floor < 0 and self._reach(event) <= size:
             return Row(True, size, row.low, row.high)
         held = {id_ for id_ in kept if id_ < len(graph)}

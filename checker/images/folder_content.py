@@ -37,11 +37,12 @@ class FolderContent(Content):
     def __init__(self, space: StateSpace, first: Path | None = None) -> None:
         super().__init__(space, first)
         graph = self.graph
-        self._folder = first
+        self.folder = first
         self._named: Ints = np.flatnonzero(graph.kind == NAME)
         self._named_durable = graph.durable_from[self._named]
         self._named_events = graph.event[self._named]
         self._paths_of = lru_cache(maxsize=_KEPT)(self._paths)
+        self._wholes = lru_cache(maxsize=1)(self._whole_of)  # a state's files are asked for one after another
         self._hashes: dict[tuple[int, Row], bytes] = {}  # of the contents of files that are ever cut
         self._sums: dict[tuple[int, bool, tuple[int, ...]], int] = {}
 
@@ -196,7 +197,7 @@ class FolderContent(Content):
         table = self.graph.names
         if inode in table.targets:
             return table.targets[inode]
-        places = (self._folder / path for path in self.graph.trace.inodes[inode].paths) if self._folder else ()
+        places = (self.folder / path for path in self.graph.trace.inodes[inode].paths) if self.folder else ()
         return next((os.readlink(place) for place in places if place.is_symlink()), "")
 
     # -- contents
@@ -226,9 +227,11 @@ class FolderContent(Content):
 
     def bytes_of(self, state: CrashState, inode: int) -> bytes:
         """The content of a file in a state."""
+        return _applied(self._wholes(state)(inode))
+
+    def _whole_of(self, state: CrashState) -> Contents:
         event = int(self.space.points.event[state.point])
-        added = np.array(self.space.persisted(state), dtype=np.int64)
-        return _applied(self._whole(event, added)(inode))
+        return self._whole(event, np.array(self.space.persisted(state), dtype=np.int64))
 
     def bytes_issued(self, event: int, inode: int) -> bytes:
         """The content of a file where everything issued before an event has persisted."""

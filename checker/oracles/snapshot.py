@@ -18,26 +18,24 @@ Only files that the run changes count.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.names import REMOVED
-from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
-from crashcheck.analyzer.trace.calls import Exchange, Link, Names, Rename, name_events, paths_by_inode
+from crashcheck.analyzer.trace.calls import Exchange, Link, Rename, name_events
 from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.worker_pool import FINAL
 from crashcheck.checker.images.folder_content import FolderContent, Paths
+from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 
-Counts = NDArray[np.int64]  # of each byte value
 LEAST_DISTANCE = 1  # bytes; C3 needs more, because its snapshots come from another run
 ATOMICITY, DURABILITY = "atomicity", "durability"
 _SHOWN = 3
@@ -52,6 +50,13 @@ class _History:
     events: list[int]
     keys: list[bytes]
     inodes: list[int]  # REMOVED where it is not there
+
+    def note(self, event: int, key: bytes, inode: int) -> None:
+        """What it holds after an event, if that is another content."""
+        if self.keys[-1] != key:
+            self.events.append(event)
+            self.keys.append(key)
+            self.inodes.append(inode)
 
 
 class SnapshotOracle:
@@ -69,9 +74,7 @@ class SnapshotOracle:
         replaced = {self._graph.names.first.get(slot, REMOVED) for slot, _ in slots}
         self._changed = replaced | {inode for _, inode in slots} | set(np.unique(self._graph.file).tolist())
         self._counts: dict[tuple[int, bytes], Counts] = {}  # of an inode's content
-        events = subject.trace.events
         self._told = self._space.points.acknowledging
-        self._expected = self._snapshots(events["kind"])
         many = np.bincount(self._graph.file)
         self._skipped = frozenset(
             inode
@@ -79,7 +82,7 @@ class SnapshotOracle:
             if many[inode] > _MOST_CUT and self._content.is_file(inode) and self._content.ever_cut(inode)
         )
         self._never_synced = self._find_never_synced()
-        self._history = dict(self._histories())
+        self._expected, self._history = self._read()
         self._lacking: dict[tuple[bytes, bytes], bool] = {}
 
     @property
@@ -112,6 +115,37 @@ class SnapshotOracle:
                 named.add(call.other)
         return frozenset(i for i in self._changed - synced - named if self._content.is_file(i))
 
+    def _read(self) -> tuple[Counts, dict[str, _History]]:
+        """One row for each distinct expected snapshot, the count of each byte value; and the versions of each path."""
+        graph, kinds = self._graph, self._graph.trace.events["kind"]
+        folder = IssuedFolder(graph, self._content.folder, frozenset(filter(self._content.is_file, self._changed)))
+        snapshots = {folder.counts.tobytes(): None}
+        histories = {
+            path: _History([-1], [self._key_issued(inode, 0)], [inode])
+            for path, inode in folder.paths.items()
+            if self._versioned(inode)
+        }
+        renames = np.isin(kinds, np.array(NAME_KINDS, dtype=np.uint8))
+        moments = np.flatnonzero(renames | (kinds == Kind.SYNC_END))
+        for event in np.union1d(graph.event, moments).tolist():
+            if renames[event] or kinds[event] == Kind.SYNC_END:
+                snapshots[folder.counts.tobytes()] = None
+            first, last = np.searchsorted(graph.event, [event, event + 1]).tolist()
+            changed = folder.step(range(first, last))
+            if renames[event]:
+                snapshots[folder.counts.tobytes()] = None
+            changed |= {path for inode in set(graph.file[first:last].tolist()) for path in folder.names.get(inode, ())}
+            for path in changed:
+                inode = folder.paths.get(path, REMOVED)
+                if inode == REMOVED or self._versioned(inode):
+                    history = histories.setdefault(path, _History([-1], [b""], [REMOVED]))
+                    history.note(event, self._key_issued(inode, event + 1) if inode != REMOVED else b"", inode)
+        snapshots[folder.counts.tobytes()] = None
+        rows = np.array([np.frombuffer(row, dtype=np.int64) for row in snapshots])
+        holding = rows[rows.any(axis=1)] if rows[0].any() else rows[:1]
+        several = {path: history for path, history in histories.items() if len(history.events) > 1}
+        return np.unique(holding, axis=0), several
+
     def stages(self, point: int) -> tuple[bytes, ...]:
         """None: nothing is run."""
         return ()
@@ -139,28 +173,8 @@ class SnapshotOracle:
 
     # -- atomicity
 
-    def _snapshots(self, kinds: NDArray[np.uint8]) -> Counts:
-        """One row per distinct expected snapshot, the count of each byte value."""
-        names = np.flatnonzero(np.isin(kinds, np.array(NAME_KINDS, dtype=np.uint8)))
-        syncs = np.flatnonzero(kinds == Kind.SYNC_END)
-        moments = np.unique(np.concatenate([np.array([0, len(kinds)]), names, names + 1, syncs])).tolist()
-        rows = [self._counts_issued(int(moment)) for moment in moments]
-        holding = [row for row in rows if row.any()]
-        first = rows[0]
-        return np.unique(np.array(holding if first.any() else [first], dtype=np.int64), axis=0)
-
     def _distance(self, counts: Counts) -> int:
         return int(np.maximum(self._expected - counts, 0).sum(axis=1).min())
-
-    def _counts_issued(self, event: int) -> Counts:
-        total = np.zeros(256, dtype=np.int64)
-        for inode in self._files(self._content.paths_issued(event)):
-            total += self._counted(
-                inode,
-                self._content.key_issued(inode, event),
-                partial(self._content.bytes_issued, event, inode),
-            )
-        return total
 
     def _counts_of(self, state: CrashState, paths: Paths) -> Counts:
         total = np.zeros(256, dtype=np.int64)
@@ -184,44 +198,6 @@ class SnapshotOracle:
         return sorted({inode for inode in paths.values() if inode in self._changed and self._content.is_file(inode)})
 
     # -- durability
-
-    def _histories(self) -> Iterator[tuple[str, _History]]:
-        """Of each path that the run changes, its versions."""
-        graph = self._graph
-        names = Names.first(graph.trace)
-        calls = {call.event: call for call in name_events(graph.trace)}
-        histories: dict[str, _History] = {}
-
-        def note(path: str, event: int, inode: int) -> None:
-            history = histories.setdefault(path, _History([-1], [b""], [REMOVED]))
-            key = self._key_issued(inode, event + 1) if inode != REMOVED else b""
-            if history.keys[-1] != key:
-                history.events.append(event)
-                history.keys.append(key)
-                history.inodes.append(inode)
-
-        paths = names.paths()
-        for path, inode in paths.items():
-            if self._versioned(inode):
-                histories[path] = _History([-1], [self._key_issued(inode, 0)], [inode])
-        rows = np.unique(graph.event[np.isin(graph.kind, np.array([DATA, SIZE, NAME], dtype=np.uint8))]).tolist()
-        holders = paths_by_inode(paths)
-        for event in rows:
-            call = calls.get(event)
-            if call is not None:
-                names.apply(call)
-                now = names.paths()
-                for path in paths.keys() - now.keys():
-                    note(path, event, REMOVED)
-                for path, inode in now.items():
-                    if paths.get(path) != inode and self._versioned(inode):
-                        note(path, event, inode)
-                paths, holders = now, paths_by_inode(now)
-            for path in holders.get(int(graph.trace.events["file"][event]), ()):
-                inode = paths[path]
-                if self._versioned(inode):
-                    note(path, event, inode)
-        yield from ((path, history) for path, history in histories.items() if len(history.events) > 1)
 
     def _versioned(self, inode: int) -> bool:
         return self._content.is_file(inode) and inode not in self._skipped

@@ -155,7 +155,7 @@ class Rooted:
     here is quadratic in the number of pieces, as the masks of Order are.
     """
 
-    __slots__ = ("_events", "chains", "layers", "size", "spine")
+    __slots__ = ("_events", "_whole", "chains", "layers", "size", "spine")
 
     @property
     def parted(self) -> bool:
@@ -163,6 +163,7 @@ class Rooted:
 
     def __init__(self, layers: Sequence[tuple[int, Ids]], chains: Sequence[Sequence[tuple[int, int]]]) -> None:
         self.layers = layers
+        self._whole = [*accumulate(len(ids) for _, ids in layers)]  # pieces up to each layer
         self.spine = Layers([ids for _, ids in layers])
         self.chains = chains
         self._events = sorted(event for chain in chains for event, _ in chain)
@@ -170,11 +171,8 @@ class Rooted:
 
     def _reach(self, kept: int) -> int:
         """The event up to which loose pieces may have persisted, where `kept` pieces of the layers have."""
-        for event, ids in self.layers:
-            if kept < len(ids):
-                return event
-            kept -= len(ids)
-        return 1 << 62
+        at = bisect_right(self._whole, kept)
+        return self.layers[at][0] if at < len(self.layers) else 1 << 62
 
     def _free(self, reach: int) -> int:
         """How many loose pieces may have persisted."""

@@ -69,7 +69,7 @@ def _any(ideals: Ideals, sweep: Sweep, chance: random.Random) -> Ids:
             at -= (1 << len(layer)) - 1
             below += layer
         return below + tuple(id_ for place, id_ in enumerate(layer) if at >> place & 1)
-    ids = tuple(sorted(next(ideals.kept(ideals.size))))
+    ids = tuple(sorted(ideals.newer(0)))
     before = dict(zip(ids, sweep.graph.direct_before(ids), strict=True))
     after: dict[int, list[int]] = {id_: [] for id_ in ids}
     for id_, befores in before.items():

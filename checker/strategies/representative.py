@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import combinations
 
 import numpy as np
 
@@ -74,8 +73,14 @@ class _Moment:
             mask |= self._above[self._place[id_]]
         return self._canonical.lacking(self._point, self._names(mask))
 
-    def ordered(self, one: int, other: int) -> bool:
-        return bool(self._below[self._place[other]] >> self._place[one] & 1)
+    def unordered(self) -> Iterator[tuple[int, int]]:
+        """Pairs of the behaviour's pieces neither of which needs the other, ascending."""
+        later = sum(1 << self._place[id_] for id_ in self.mine)
+        for one in self.mine:
+            at = self._place[one]
+            later &= ~(1 << at)
+            for other in sorted(self._names(later & ~self._above[at])):
+                yield one, other
 
     def orders(self) -> list[Order]:
         """The persist order of the behaviour's pending pieces alone, by granule."""
@@ -173,9 +178,8 @@ class Representative:
         """Two unordered pieces persisted alone; everything persisted but two."""
         for moment in self._moments(self.near):
             for alone in (True, False):
-                for one, other in combinations(moment.mine, 2):
-                    if not moment.ordered(one, other):
-                        yield moment.kept((one, other)) if alone else moment.lost((one, other))
+                for pair in moment.unordered():
+                    yield moment.kept(pair) if alone else moment.lost(pair)
 
     def ideals(self) -> Iterator[CrashState]:
         """Every set of the behaviour's updates that may have persisted."""
@@ -192,10 +196,12 @@ class Representative:
         space = self._canonical.space
         total, exact, steps = 0, True, 0
         for point in self.near:
+            mine = self._pending_at(point)
+            steps += len(mine) ** 2
             if most_steps is not None and steps > most_steps:
                 return total + ((self.near.stop - point) << len(self._behaviour.pieces)), False
-            moment = _Moment(self._canonical, point, self._behaviour, self._pending_at(point))
-            steps += moment.pending + len(moment.mine) ** 2
+            moment = _Moment(self._canonical, point, self._behaviour, mine)
+            steps += moment.pending
             if not moment.mine:
                 continue
             new, sure = _count(moment.orders())
