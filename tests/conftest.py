@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from support.examples import BuiltExamples
 
@@ -18,6 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # outside the source tree.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".pytest_cache" / "bytecode")
+
+# How long an example takes is the machine's affair.
+settings.register_profile("crashcheck", deadline=None)
+settings.load_profile("crashcheck")
 
 COMMANDS = {
     "crashcheck": ("crashcheck.cli", "main"),
