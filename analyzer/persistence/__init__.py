@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from crashcheck.analyzer.persistence import eadr, page_cache, px86
-from crashcheck.analyzer.persistence.filesystem import ext4, ext4_strict, posix
+from crashcheck.analyzer.persistence.filesystem import btrfs, ext4, ext4_strict, ext4_writeback, posix, xfs
 from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, Piece
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.errors import CrashcheckError
@@ -25,6 +25,9 @@ MODELS: dict[str, Callable[[Trace, Options], PersistenceGraph]] = {
     "ext4": ext4.build,
     "ext4-strict": ext4_strict.build,
     "posix": posix.build,
+    "ext4-writeback": ext4_writeback.build,
+    "xfs": xfs.build,
+    "btrfs": btrfs.build,
 }
 
 __all__ = ["MODELS", "NEVER", "Options", "PersistenceGraph", "Piece", "build"]

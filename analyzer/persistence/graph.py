@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # importing it takes as long as all else that a run imports, 
     import networkx as nx
 
 NEVER = 1 << 62  # durable_from of a piece that nothing makes durable
+STALE_BYTE = 0xA5  # for bytes of which only the disk knows; no text holds it
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,7 @@ class PersistenceGraph:
     durable_from: Ints
     mode: NDArray[np.uint8]  # pieces.IN_ORDER, LOOSE, LOOSE_AFTER
     fresh: NDArray[np.bool_]  # the piece's bytes are zeros except where its event wrote
+    stale: NDArray[np.bool_]  # the piece's bytes are what the disk held before
     unit_bytes: int  # pieces of data never cross a multiple of this
     source: Ints  # the event that carries the bytes of a piece of data; mostly its own
     continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # as in pieces.Pieces
@@ -161,7 +163,7 @@ class PersistenceGraph:
     def granule_bytes(self) -> int:
         """Bytes of data that persist in order."""
         family = self.family
-        return (self.options.tear if family.by_sync else 0) or family.granule_bytes
+        return (self.options.tear if family.by_sync and family.tears else 0) or family.granule_bytes
 
     # Parts of extensions.
 
@@ -218,6 +220,8 @@ class PersistenceGraph:
     def runs(self, piece: int) -> list[tuple[int, bytes]]:
         """The bytes that a data piece leaves, with their offsets: nearly always one run, all of its range."""
         low, high = int(self.offset[piece]), int(self.offset[piece] + self.size[piece])
+        if self.stale[piece]:
+            return [(low, bytes([STALE_BYTE]) * (high - low))]
         source = int(self.source[piece])
         written = [
             run for event in (source, *self.continued.get(source, ())) if (run := self._carried(event, low, high))
@@ -258,6 +262,16 @@ class PersistenceGraph:
     # Structure.
 
     @cached_property
+    def one_journal(self) -> bool:
+        """Whether names and sizes have no order but their journal's."""
+        return self.family.journal and not self.extra and not bool((self.mode == LOOSE).any())
+
+    @cached_property
+    def layer(self) -> Ints:
+        """What is one layer of its granule: the pieces of one event, those of what the disk held before apart."""
+        return self.event * 2 + ~self.stale
+
+    @cached_property
     def component(self) -> Ints:
         """Granules, merged where an added obligation crosses them: the independent factors of a state."""
         if not self.extra:
@@ -294,7 +308,7 @@ class PersistenceGraph:
         by the order within granules and by added obligations (not by durable_from)."""
         rows = np.array(ids, dtype=np.int64)
         granules, modes, events, kinds = (
-            column[rows].tolist() for column in (self.granule, self.mode, self.event, self.kind)
+            column[rows].tolist() for column in (self.granule, self.mode, self.layer, self.kind)
         )
         family = self.family
         if not self.extra and not any(modes) and not (family.journal and any(kinds)):
@@ -462,6 +476,7 @@ def assemble(
     unit_bytes: int,
     fresh: NDArray[np.bool_] | None = None,
     names: NameTable | None = None,
+    stale: NDArray[np.bool_] | None = None,
 ) -> PersistenceGraph:
     """A graph from the arrays that a model computed."""
     return PersistenceGraph(
@@ -478,6 +493,7 @@ def assemble(
         durable_from,
         mode,
         np.zeros(len(pieces), dtype=np.bool_) if fresh is None else fresh,
+        np.zeros(len(pieces), dtype=np.bool_) if stale is None else stale,
         unit_bytes,
         pieces.source,
         pieces.continued,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import ranges
-from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
+from crashcheck.analyzer.persistence.graph import NEVER, STALE_BYTE, PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, NAME, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.images.first_image import FirstImage
 from crashcheck.checker.states.space import CrashState, StateSpace
@@ -478,6 +478,8 @@ def _words_of(graph: PersistenceGraph, piece: Ints, word: Ints) -> tuple[Words, 
                 mask[one] |= where
     fresh = graph.fresh[piece]
     mask[fresh] = _in_piece(graph, piece[fresh], word[fresh])
+    stale = graph.stale[piece]
+    data[stale] = mask[stale] & np.uint64(STALE_BYTE * 0x0101010101010101)
     return data, mask
 
 

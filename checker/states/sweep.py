@@ -124,13 +124,13 @@ class Sweep:
         if shape == _LAYERS:
             layers: list[list[int]] = []
             last = -1
-            for id_, event in zip(ids, self.graph.event[list(ids)].tolist(), strict=True):
+            for id_, event in zip(ids, self.graph.layer[list(ids)].tolist(), strict=True):
                 if event != last:
                     layers.append([])
                 layers[-1].append(id_)
                 last = event
             return Layers([tuple(layer) for layer in layers])
-        if self.graph.family.journal and not self.graph.extra:
+        if self.graph.one_journal:
             return Journal(self.graph, ids)
         if self.graph.model == "eadr" and not self.graph.extra:
             rooted = self._rooted(ids)
@@ -168,7 +168,7 @@ def _shapes(graph: PersistenceGraph) -> list[int]:
     many = int(component.max()) + 1
     shape = np.full(many, _CHAIN)
     order = np.argsort(component, kind="stable")
-    same = (component[order][1:] == component[order][:-1]) & (graph.event[order][1:] == graph.event[order][:-1])
+    same = (component[order][1:] == component[order][:-1]) & (graph.layer[order][1:] == graph.layer[order][:-1])
     shape[component[order][1:][same]] = _LAYERS
     shape[component[(graph.kind == SIZE) & (graph.parts > 0)]] = _SIZES
     shape[component[graph.mode != IN_ORDER]] = _ORDER

@@ -15,6 +15,7 @@ class Family:
     stops: bool  # extensions of a file persist one after the other, and each up to any block boundary
     names: bool = False  # names are updates of their own, and a file is an inode: of traces of system calls
     journal: bool = False  # names and sizes persist in one order
+    tears: bool = True  # `tear` may make what persists in order smaller; not where a block is never overwritten
 
 
 _MEMORY = Family(by_sync=False, granule="line", granule_bytes=64, stops=False)
@@ -29,6 +30,9 @@ FAMILIES = {
     "ext4": _JOURNALED,
     "ext4-strict": replace(_JOURNALED, stops=False),
     "posix": _FOLDERS,
+    "ext4-writeback": _JOURNALED,
+    "xfs": replace(_JOURNALED, stops=False),
+    "btrfs": replace(_JOURNALED, stops=False, tears=False),
 }
 
 

@@ -159,7 +159,8 @@ def test_a_wrong_type_names_the_key_the_value_and_what_is_expected(text: str, me
     [
         (
             LEAST + "[model]\nname = 'px68'",
-            "[model] name is 'px68'; it must be 'px86', 'eadr', 'page-cache', 'ext4', 'ext4-strict' or 'posix'.",
+            "[model] name is 'px68'; it must be 'px86', 'eadr', 'page-cache', 'ext4', 'ext4-strict', 'posix', "
+            "'ext4-writeback', 'xfs' or 'btrfs'.",
             "'px86'",
         ),
         (LEAST + "[model]\nname = 'page_cache'", "[model] name is 'page_cache'", "Did you mean 'page-cache'?"),

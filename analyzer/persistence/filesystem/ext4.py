@@ -45,6 +45,7 @@ def journaled(model: str, updates: Updates, options: Options) -> PersistenceGrap
         updates.granule_bytes,
         updates.fresh,
         updates.names,
+        updates.stale,
     )
 
 

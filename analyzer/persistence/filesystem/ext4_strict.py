@@ -19,20 +19,27 @@ from crashcheck.analyzer.trace.reader import Trace
 def build(trace: Trace, options: Options) -> PersistenceGraph:
     """The ext4-strict persistence graph of a trace of system calls."""
     updates = updates_of(trace, options, replacing=True, by_block=True)
-    return journaled("ext4-strict", updates, options).with_order(_data_first(updates))
+    return journaled("ext4-strict", updates, options).with_order(data_first(updates))
 
 
-def _data_first(updates: Updates) -> Iterator[tuple[int, int]]:
-    """(data, size): the data persist before the size."""
+def data_first(updates: Updates, *, appended: bool = False) -> Iterator[tuple[int, int]]:
+    """(data, size): the data persist before the size.
+
+    `appended`: those inside the last block, too, and before a size the earlier ones of its file.
+    """
     pieces = updates.pieces
     latest: dict[tuple[int, int], int] = {}  # of each file and granule, the last data so far
+    grown: dict[int, int] = {}  # of each file, the last size that a write left
     for row in range(len(pieces)):
         file, offset = int(pieces.file[row]), int(pieces.offset[row])
         if pieces.kind[row] == DATA:
             latest[file, offset // updates.granule_bytes] = row
         elif pieces.kind[row] == SIZE and updates.grows[row]:
             old, block = int(pieces.old_size[row]), (offset - 1) // PAGE_BYTES
-            if old <= block * PAGE_BYTES:
+            if appended and file in grown:
+                yield grown[file], row
+            grown[file] = row
+            if appended or old <= block * PAGE_BYTES:
                 yield from ((latest[key], row) for key in _granules(updates, file, block) if key in latest)
         elif pieces.kind[row] == SIZE and offset == int(pieces.old_size[row]):  # of a rename over a file
             yield from ((data, row) for (of, _), data in latest.items() if of == file)

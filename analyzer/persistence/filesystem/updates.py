@@ -37,6 +37,7 @@ class Updates:
     granule_bytes: int
     grows: NDArray[np.bool_]  # sizes that a write beyond the end leaves; others a call sets
     durable_from: Ints  # by syncs of their own file: data and sizes
+    stale: NDArray[np.bool_]  # as PersistenceGraph has it
 
     @property
     def granule(self) -> Ints:
@@ -57,12 +58,19 @@ class Extra:
 
 
 def updates_of(
-    trace: Trace, options: Options, *, split: bool = False, replacing: bool = False, by_block: bool = False
+    trace: Trace,
+    options: Options,
+    *,
+    split: bool = False,
+    replacing: bool = False,
+    by_block: bool = False,
+    stale: bool = False,
 ) -> Updates:
     """All updates. `split`: a change of several entries of directories is a piece for each of them.
 
     `replacing`: a rename over a file includes the size of what it renames (rule 5). `by_block`: a size that a write
-    leaves is a piece for each block, after the data of its call.
+    leaves is a piece for each block, after the data of its call. `stale`: a new block may hold what the disk
+    held there.
     """
     granule_bytes = options.tear or PAGE_BYTES
     pieces, fresh = with_zeroed_pages(cut(trace, granule_bytes), granule_bytes)
@@ -84,13 +92,52 @@ def updates_of(
         rows += steps
     pieces, fresh = _joined(pieces, fresh, [*rows, *zeros, *brought], trace.events["kind"], by_block)
     kinds = trace.events["kind"]
+    old = np.zeros(len(pieces), dtype=np.bool_)
+    if stale:
+        pieces, fresh, old = _with_stale(trace, pieces, fresh, granule_bytes)
     grows = (pieces.kind == SIZE) & np.isin(kinds[pieces.event], np.array([Kind.WRITE], dtype=np.uint8))
     durable_from = DirtyPages(trace, pieces, options).run()
     durable_from[pieces.kind == NAME] = NEVER
     outside = np.isin(pieces.event, contents)
     durable_from[outside] = pieces.event[outside] + 1
     table = replace(table, changes=tuple(changes))
-    return Updates(trace, pieces, fresh, table, tuple(calls), granule_bytes, grows, durable_from)
+    return Updates(trace, pieces, fresh, table, tuple(calls), granule_bytes, grows, durable_from, old)
+
+
+def _with_stale(
+    trace: Trace, pieces: Pieces, fresh: NDArray[np.bool_], granule_bytes: int
+) -> tuple[Pieces, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Before the first data of each new block, what the disk held there: (pieces, fresh, stale)."""
+    written = (pieces.kind == DATA) & (trace.events["kind"][pieces.source] != Kind.CONTENT)
+    written &= np.isin(trace.events["kind"][pieces.source], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
+    known: set[tuple[int, int]] = set()
+    first = []
+    for row in np.flatnonzero(written).tolist():
+        file, place = int(pieces.file[row]), int(pieces.offset[row]) // granule_bytes
+        there = -(-trace.files[file].first_size // PAGE_BYTES) * PAGE_BYTES > place * granule_bytes
+        if (fresh[row] or not there) and (fresh[row] or (file, place) not in known):
+            first.append(row)
+        known.add((file, place))
+    rows = np.array(first, dtype=np.int64)
+    low = pieces.offset[rows] // granule_bytes * granule_bytes
+    offset, size, zeroed = pieces.offset.copy(), pieces.size.copy(), fresh.copy()
+    offset[rows], size[rows], zeroed[rows] = low, granule_bytes, True  # a new block is written as a whole
+
+    def twice(column: Ints) -> Ints:
+        return np.insert(column, rows, column[rows])
+
+    whole = Pieces(
+        twice(pieces.event),
+        twice(pieces.file),
+        np.insert(pieces.kind, rows, pieces.kind[rows]),
+        twice(offset),
+        twice(size),
+        twice(pieces.old_size),
+        twice(pieces.source),
+        pieces.continued,
+    )
+    none = np.zeros(len(pieces), dtype=np.bool_)
+    return whole, np.insert(zeroed, rows, True), np.insert(none, rows, True)
 
 
 def _zeroed(allocate: Allocate, granule_bytes: int) -> Iterator[Extra]:

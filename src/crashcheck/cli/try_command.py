@@ -15,12 +15,13 @@ from crashcheck.cli.report import add_format, parse_format, write_reports
 from crashcheck.config import FILE_NAME, Config, load, override, parse_fault
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
 from crashcheck.faults import Fault
+from crashcheck.models import FAMILIES
 
 MOST_FILES = 2_000
 MOST_BYTES = 256 << 20
 _SCRIPT = "command.sh"
 _SECONDS = 20.0
-_MODELS = ("ext4", "ext4-strict", "posix")
+_MODELS = tuple(name for name, family in FAMILIES.items() if family.names)
 _DESCRIPTION = (
     "Runs COMMAND in a copy of the working folder and records its system calls. Then looks for crashes after which the "
     "files hold less than before, or lack what was reported as done. The folder ends as COMMAND alone would leave it."

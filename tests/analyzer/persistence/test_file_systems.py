@@ -10,6 +10,8 @@ from crashcheck.checker.states.counting import count_states
 from support.folders import Recorded
 from support.litmus.file_systems import ALL, LITMUS, Litmus
 
+SEEN = ("ext4", "ext4-strict", "ext4-writeback", "posix")  # a real xfs or btrfs was not examined
+
 
 @pytest.mark.parametrize("model", ALL)
 @pytest.mark.parametrize("litmus", LITMUS, ids=lambda litmus: litmus.name)
@@ -18,8 +20,9 @@ def test_every_state_seen_on_real_ext4_is_allowed_and_no_impossible_one(
 ) -> None:
     run = Recorded(tmp_path, litmus.program, litmus.first, model)
     allowed = {litmus.text(folder) for folder in run.folders(litmus.since)}
-    seen = litmus.strict if model == "ext4-strict" else litmus.default
-    assert set(seen) <= allowed
+    if model in SEEN:
+        seen = litmus.strict if model == "ext4-strict" else litmus.default
+        assert set(seen) <= allowed
     impossible = [never for models, never in litmus.never.items() if model in models]
     assert [text for text in sorted(allowed) if any(never(text) for never in impossible)] == []
 

@@ -39,6 +39,6 @@ def test_a_folder_is_named_by_fnv_1a() -> None:
 
 
 def test_an_unknown_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CrashcheckError, match="expected one of eadr, ext4, ext4-strict, page-cache, posix") as caught:
+    with pytest.raises(CrashcheckError, match="expected one of btrfs, eadr, ext4, ext4-strict, ext4-w") as caught:
         build(TraceBuilder(tmp_path / "t").trace(), "arm")
     assert caught.value.slug == "unknown-model"

@@ -118,7 +118,7 @@ def test_records_that_are_appended_to_a_log_are_one_place(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("program", "model"),
-    [(gzip_synchronous, "posix"), (dpkg_status, "posix"), (sed_in_place, "ext4-strict")],
+    [(gzip_synchronous, "posix"), (dpkg_status, "posix"), (sed_in_place, "ext4-strict"), (sed_in_place, "xfs")],
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_programs_that_sync_in_order_are_clean(program: Program, model: str, tmp_path: Path) -> None:

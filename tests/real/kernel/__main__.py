@@ -27,7 +27,8 @@ blocks written since the flush before may have survived (at most 256 subsets a c
 folder is read. A state that the model forbids fails the command. A state that was not seen forbids nothing: the last
 column names what keeps it, with the rules of [system-calls.md](system-calls.md#what-may-survive).
 
-`o` is old content, `n` new, `0` zeros, `E` an empty file, `/` a directory; `4096*n` is a content of 4,096 bytes `n`.
+`o` is old content, `n` new, `0` zeros, `E` an empty file, `/` a directory, `x` what the disk held before;
+`4096*n` is a content of 4,096 bytes `n`.
 
 What keeps states that no run showed:
 
@@ -38,6 +39,7 @@ What keeps states that no run showed:
   (`mpage_map_and_submit_extent`, fs/ext4/inode.c; rule 2);
 * *a size that joins the journal late*: blocks are allocated when pages are written back, at any time after the write
   (delayed allocation, fs/ext4/inode.c; rule 2);
+* *old bytes of the disk*: Documentation/admin-guide/ext4.rst on `data=writeback` (rule 8);
 * other rules: their sources are in system-calls.md.
 """
 

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crashcheck.analyzer.persistence.graph import STALE_BYTE
 from kernel import machine
 from kernel.disk_log import Disk, crashes
 from kernel.ext4_image import Folder
@@ -16,7 +17,7 @@ from support.folders import Recorded
 from support.litmus.file_systems import LITMUS, Litmus
 
 # How ext4 is mounted, and the model of that.
-MOUNTS = {"ext4": "", "ext4-strict": "dioread_lock"}
+MOUNTS = {"ext4": "", "ext4-strict": "dioread_lock", "ext4-writeback": "data=writeback"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +83,16 @@ def text(litmus: Litmus, folder: Folder) -> str:
 
 def _lengths(data: bytes) -> str:
     lengths = ((byte, len(list(equal))) for byte, equal in itertools.groupby(data))
-    return "+".join(f"{many}*{chr(byte) if byte else '0'}" for byte, many in lengths)
+    return "+".join(f"{many}*{_SHOWN.get(byte, chr(byte))}" for byte, many in lengths)
+
+
+_SHOWN = {0: "0", STALE_BYTE: "x"}
 
 
 def kept_by(litmus: Litmus, model: str, state: str) -> str:
     """Why a model allows a state that no run showed: seen elsewhere, or the rule of docs/system-calls.md."""
+    if "*x" in state:
+        return "old bytes of the disk: rule 8"
     seen = litmus.strict if model == "ext4-strict" else litmus.default
     if state in seen or (state == "nothing" and "" in seen):
         return "seen on another kernel or mount"

@@ -15,9 +15,11 @@ from pathlib import Path
 import real_programs
 from real_programs import Unavailable
 
+from crashcheck.analyzer.persistence.graph import STALE_BYTE
+
 HERE = Path(__file__).resolve().parent
 DISK_BYTES = 64 << 20
-STALE = b"S"  # what free blocks hold
+STALE = bytes([STALE_BYTE])  # what free blocks hold
 BLOCK = 4096
 _MODULES = ("virtio_pci", "virtio_blk")
 _KERNEL, _QEMU = "linux-image-cloud-amd64", "qemu-system-x86"

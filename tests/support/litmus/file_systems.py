@@ -15,8 +15,8 @@ from support.tracing import CallsBuilder
 
 B = 4096
 O1, O2, O4, N2 = b"o" * B, b"o" * 2 * B, b"o" * 4 * B, b"n" * 2 * B
-JOURNALED = ("ext4", "ext4-strict")
-ALL = ("ext4", "ext4-strict", "posix")
+JOURNALED = ("ext4", "ext4-strict", "ext4-writeback", "xfs")
+ALL = ("ext4", "ext4-strict", "posix", "ext4-writeback", "xfs", "btrfs")
 
 Never = Callable[[str], bool]  # whether a state is one that never survives
 
@@ -77,7 +77,7 @@ ONO = {"o": O1, "n": N2, "0": bytes(2 * B)}
     ONO,
     ("f=o", "f=n", "f=0", "f=o tmp=E", "f=o tmp=n", "f=o tmp=0"),
     ("f=o", "f=n", "f=o tmp=E", "f=o tmp=n"),
-    never={JOURNALED: lambda s: s.startswith("f=E"), ("ext4-strict",): lambda s: "f=0" in s},
+    never={JOURNALED: lambda s: s.startswith("f=E"), ("ext4-strict", "xfs"): lambda s: "f=0" in s},
 )
 def unsynced_rename_over_a_file(t: CallsBuilder) -> None:
     t.open("tmp")
