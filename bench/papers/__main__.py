@@ -1,15 +1,16 @@
 """`python -m bench.papers`: the tables of the papers, measured on the planted bugs of examples/structures.
 
 Writes build/bench/papers.json, a copy of it as docs/evaluation.json, and from it docs/evaluation.md. What was measured
-of a bug is kept: after a stop, a run continues there, and its parts can be run alone.
+of a bug is kept: after a stop, a run continues there. Then the tables of bench/papers/parts, each of which can be
+measured alone as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -37,11 +38,10 @@ def main() -> int:
         "--part", action="append", default=[], choices=[part.name for part in PARTS], help="only this table"
     )
     args = parser.parse_args()
-    if args.part:
-        return _measure_parts(args.part)
-    report = page.read(PAGE.with_suffix(".json")) if args.page else _known(args.operations, args.seconds)
-    known = {(one.program, one.bug): one for one in report.bugs}
-    if not args.page:
+    fresh = not (args.page or args.part)
+    report = _known(args.operations, args.seconds) if fresh else page.read(PAGE.with_suffix(".json"))
+    if fresh:
+        known = {(one.program, one.bug): one for one in report.bugs}
         for bug in planted():
             wanted = (not args.program or bug.program in args.program) and (not args.bug or bug.number in args.bug)
             if wanted and (args.again or (bug.program, bug.number) not in known):
@@ -50,27 +50,26 @@ def main() -> int:
                 report.bugs = [known[key] for key in sorted(known)]
                 _keep(report)
         _keep(report, PAGE.with_suffix(".json"))
-    page.write(report, parts.read(PARTS_FILE), PAGE)
-    print(f"Written to {OUTPUT} and {PAGE}.")
-    return 0
-
-
-def _measure_parts(names: Sequence[str]) -> int:
-    """Measure some of the parts, and write the page again with them."""
+    whole = fresh and not (args.program or args.bug)
     for part in PARTS:
-        if part.name in names:
-            machine, rows = page.machine(), []
-            try:
-                for row in part.measure():
-                    rows.append(row)
-                    print(row, flush=True)
-            except CannotMeasure as missing:
-                print(f"{part.name} was not measured: {missing}")
-                continue
-            parts.keep(PARTS_FILE, part.name, machine, rows)
-    page.write(page.read(PAGE.with_suffix(".json")), parts.read(PARTS_FILE), PAGE)
-    print(f"Written to {PARTS_FILE} and {PAGE}.")
+        if whole or part.name in args.part:
+            _measure_part(part)
+    page.write(report, parts.read(PARTS_FILE), PAGE)
+    print(f"Written to {PAGE}.")
     return 0
+
+
+def _measure_part(part: parts.Part[Any]) -> None:
+    """Measure one of the tables that are measured alone; without what it needs, what was known of it is kept."""
+    machine, rows = page.machine(), []
+    try:
+        for row in part.measure():
+            rows.append(row)
+            print(row, flush=True)
+    except CannotMeasure as missing:
+        print(f"{part.name} was not measured: {missing}")
+    else:
+        parts.keep(PARTS_FILE, part.name, machine, rows)
 
 
 def _known(operations: int, seconds: float) -> page.Report:

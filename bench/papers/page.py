@@ -293,7 +293,14 @@ def _part(part: Part[Any], kept: Mapping[str, Any] | None) -> Iterator[str]:
 def _not_here() -> Iterator[str]:
     yield "## Not measured here"
     yield ""
-    yield "Programs of others: [found.md](found.md)."
+    yield (
+        "* The programs of Pathfinder, Witcher, Jaaru and ALICE themselves. Their methods are implemented from the "
+        "papers and run on our traces with one check, so that only the methods differ: the strategies `pathfinder` and "
+        "`witcher`, Jaaru's executions, ALICE's states. Pathfinder's authors report that Jaaru does not run with newer "
+        "versions of PMDK (their §6.2)."
+    )
+    yield "* RocksDB and WiredTiger, which Pathfinder's authors tested: they were not built here."
+    yield "* Programs of others, mapped files: [found.md](found.md)."
 
 
 # -- figures and Markdown
