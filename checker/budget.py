@@ -66,7 +66,7 @@ class Progress:
     elapsed_s: float = 0.0
     executed: int = 0
     pruned: int = 0
-    explored: int = 0  # states that explored runs decided
+    explored: int = 0  # states that explored runs decided, or earlier runs
     failing: int = 0
     findings: int = 0
 

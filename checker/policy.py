@@ -205,7 +205,7 @@ def counts(finding: Finding) -> bool:
 def checked_nothing(result: RunResult) -> bool:
     """Whether there were crash states to check, and the search ended without a verdict on any of them."""
     states = result.states
-    return bool(states.feasible) and not states.executed + states.pruned + states.explored
+    return bool(states.feasible) and not states.executed + states.pruned + states.explored + states.reused
 
 
 def undecided(result: RunResult) -> bool:

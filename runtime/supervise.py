@@ -41,8 +41,10 @@ def turn_randomisation_off() -> None:
     _libc.personality(_libc.personality(PERSONALITY_QUERY) | ADDR_NO_RANDOMIZE)
 
 
-def end_all(leader: int) -> tuple[int, resource.struct_rusage]:
-    """Kill `leader`, a child not yet reaped, and all descendants; return the leader's wait status and its usage.
+def end_all(leader: int, spare: int | None = None) -> tuple[int, resource.struct_rusage]:
+    """Kill `leader`, a child not yet reaped, and all descendants but the child `spare`.
+
+    Returns the leader's wait status and its usage.
 
     The group is killed before the leader is reaped, so that its number cannot belong to others by then. A descendant
     with a group or session of its own is handed to us when its parent dies, and is killed then.
@@ -51,12 +53,12 @@ def end_all(leader: int) -> tuple[int, resource.struct_rusage]:
         os.killpg(leader, signal.SIGKILL)
     os.kill(leader, signal.SIGKILL)  # it may have joined another group; a zombie takes no notice
     _, status, usage = os.wait4(leader, 0)
-    _reap_rest()
+    _reap_rest(spare)
     return status, usage
 
 
-def _reap_rest() -> None:
-    """Kill and reap every child that is left: killing one hands us its children."""
+def _reap_rest(spare: int | None) -> None:
+    """Kill and reap every child that is left but `spare`: killing one hands us its children."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -64,15 +66,18 @@ def _reap_rest() -> None:
             return
         if pid:
             continue
-        children = _children()
+        children = own_children()
+        if spare is not None and children == [spare]:
+            return
         for child in children or ():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+            if child != spare:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
         if children is None or children:  # an empty list is a child that arrived while the kernel wrote the list
             os.waitpid(-1, 0)
 
 
-def _children() -> list[int] | None:
+def own_children() -> list[int] | None:
     """Return the children of this single-threaded process, or None where the kernel does not list them."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:

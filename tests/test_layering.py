@@ -125,6 +125,7 @@ CHECKER_ROOMS = (
     ("states",),
     ("token", "images"),
     ("execution", "subject"),
+    ("kept",),
     ("oracles", "strategies"),
     ("findings", "exploration"),
     ("search",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -11,6 +12,13 @@ from pathlib import Path
 
 from crashcheck.command import Command
 from crashcheck.errors import CrashcheckError
+
+# Variables that a shell, or a run of GitHub Actions, sets to something else each time.
+_DIFFERENT = re.compile(
+    r"_|SHLVL|OLDPWD|PYTEST_CURRENT_TEST|"
+    r"GITHUB_(RUN_ID|RUN_NUMBER|RUN_ATTEMPT|SHA|REF\w*|HEAD_REF|BASE_REF|ACTOR\w*|TRIGGERING_ACTOR|EVENT_\w+|JOB|ACTION\w*|"
+    r"ENV|PATH|OUTPUT|STATE|STEP_SUMMARY|WORKFLOW_\w+)|RUNNER_(NAME|TRACKING_ID)|INPUT_\w+"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +70,20 @@ class CheckSetup:
     addresses: Path | None = None  # where files were mapped; CRASHCHECK_ADDRESSES
     preload: Path | None = None  # the runtime, which maps files at the `addresses`
     patterns: tuple[str, ...] = ()  # CRASHCHECK_FILES
+    inputs: Path | None = None  # the program that lists what a followed run depends on (runtime/inputs)
     env: Mapping[str, str] = field(default_factory=dict)  # added to our own environment; {pool} is filled in
+
+    def inherited(self) -> dict[str, str]:
+        """What checks get of our own environment: nothing that is meant for us, or that differs from run to run where
+        verdicts are kept."""
+        known = {name: value for name, value in os.environ.items() if not name.startswith("CRASHCHECK_")}
+        if self.inputs is not None:
+            known = {name: value for name, value in known.items() if not _DIFFERENT.fullmatch(name)}
+        return known
 
     def environment(self, pool: Path) -> dict[str, str]:
         """Of one worker's checks. Never asks the runtime to record."""
-        env = {name: value for name, value in os.environ.items() if not name.startswith("CRASHCHECK_")}
+        env = self.inherited()
         env.update({name: value.replace("{pool}", str(pool)) for name, value in self.env.items()})
         env["CRASHCHECK_POOL"] = str(pool)
         env["CRASHCHECK_FILES"] = "\n".join(self.patterns)

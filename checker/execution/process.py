@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from crashcheck.checker.execution.followed import Follower
 from crashcheck.config_values import descriptor
-from crashcheck.runtime.supervise import become_subreaper, end_all, turn_randomisation_off
+from crashcheck.runtime.supervise import become_subreaper, end_all, own_children, turn_randomisation_off
 
 # Python ignores these; a program expects them at their defaults.
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
@@ -65,6 +66,7 @@ class Ended:
     stage: int = 0  # which run of several on one image this was
     before_bytes: int = 0  # of output, by the runs before it
     compared: tuple[Output, ...] = ()  # what an oracle compares, where that is not the output alone
+    inputs: bytes | None = None  # what it depended on, as execution/followed.py lists it; None: not known
 
     def by_output(self) -> tuple[Ended, ...]:
         """The same run for each output that is compared, with that as its output."""
@@ -103,6 +105,7 @@ class Runner:
     def __init__(self, limits: Limits, folder: Path) -> None:
         """`folder`: where commands run. Turns address space randomisation and core dumps off for all children."""
         self.limits = limits
+        self._follower: Follower | None = None
         os.chdir(folder)
         become_subreaper()
         turn_randomisation_off()
@@ -129,11 +132,12 @@ class Runner:
         pool: str = "",
         *,
         limits_itself: bool = False,
+        followed: bool = False,
     ) -> Ended:
         """Run `program`, a path, to its end, or until `abandon_fd` hangs up. Raises CheckNotStarted, Abandoned.
 
         `kept_bytes`, `timeout_s`: instead of those of the limits. `pool`: where {pool} is, in the limits' outputs.
-        `limits_itself`: its memory, and its files.
+        `limits_itself`: its memory, and its files. `followed`: with what it depends on, where `follow_by` was called.
         """
         kept = self.limits.kept_bytes if kept_bytes is None else kept_bytes
         streams = {fd: _Capture(kept) for fd in (self._read, *(read for read, _ in self._more.values()))}
@@ -144,7 +148,8 @@ class Runner:
             with contextlib.suppress(OSError):
                 os.unlink(path)
         started = time.monotonic()
-        pid = self._start(program, argv, env)
+        follower = self._follower if followed else None
+        pid = self._start(program, argv, env) if follower is None else follower.start(program, argv, env)
         if not limits_itself:
             # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would have refused.
             _limit(pid, resource.RLIMIT_AS, self.limits.memory_bytes)
@@ -154,8 +159,10 @@ class Runner:
             limit_s = self.limits.timeout_s if timeout_s is None else timeout_s
             reason = self._wait(pidfd, abandon_fd, streams, started + limit_s)
         finally:
-            status, usage = end_all(pid)
+            status, usage = end_all(pid, None if self._follower is None else self._follower.pid)
             os.close(pidfd)
+        if follower is not None and follower.error:
+            raise CheckNotStarted(f"{program}: {os.strerror(follower.error)}")
         seconds = time.monotonic() - started
         for fd, capture in streams.items():
             _drain(fd, capture)
@@ -179,7 +186,14 @@ class Runner:
             errors,
             output.total,
             compared=tuple(Output(each.bytes(), each.truncated, each.digest(), each.total) for each in captures),
+            inputs=None if follower is None else follower.inputs(),
         )
+
+    def follow_by(self, program: Path, folder: Path, work: Path) -> None:
+        """From now on, list what followed runs depend on besides `folder`; `work`: where the list is kept."""
+        if own_children() is None:
+            return  # its process could not be told from those that a check leaves behind
+        self._follower = Follower(program, folder, work, self._actions(), _DEFAULT_SIGNALS)
 
     def _end_of(self, output: str) -> int:
         """Where we read what the check writes to one of its descriptors."""
@@ -189,6 +203,8 @@ class Runner:
         return self._read if number == 1 else self._read_errors
 
     def close(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
         pipes = [fd for ends in self._more.values() for fd in ends]
         for fd in (self._null, self._read, self._write, self._read_errors, self._write_errors, *pipes):
             os.close(fd)
@@ -199,18 +215,22 @@ class Runner:
                 program,
                 list(argv),
                 env,
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, self._null, 0),
-                    (os.POSIX_SPAWN_DUP2, self._write, 1),
-                    (os.POSIX_SPAWN_DUP2, self._write_errors if self.limits.apart else self._write, 2),
-                    *((os.POSIX_SPAWN_DUP2, write, number) for number, (_, write) in self._more.items()),
-                ],
+                file_actions=self._actions(),
                 setpgroup=0,
                 setsigmask=[],
                 setsigdef=_DEFAULT_SIGNALS,
             )
         except OSError as error:
             raise CheckNotStarted(f"{program}: {error.strerror}") from error
+
+    def _actions(self) -> list[tuple[int, int, int]]:
+        """The descriptors of a command."""
+        return [
+            (os.POSIX_SPAWN_DUP2, self._null, 0),
+            (os.POSIX_SPAWN_DUP2, self._write, 1),
+            (os.POSIX_SPAWN_DUP2, self._write_errors if self.limits.apart else self._write, 2),
+            *((os.POSIX_SPAWN_DUP2, write, number) for number, (_, write) in self._more.items()),
+        ]
 
     def _wait(self, pidfd: int, abandon_fd: int | None, streams: dict[int, _Capture], deadline: float) -> str:
         poll = select.poll()

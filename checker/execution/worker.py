@@ -42,6 +42,7 @@ class Task:
     stages: tuple[bytes, ...] = ()  # files of operations for {ops}: one run per file, in this order, on the same image
     kept_bytes: int | None = None  # of the output, instead of the limits' value
     timeout_s: float | None = None  # of each run, instead of the limits' value
+    followed: bool = False  # list what it depends on
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Exploration:
     env: dict[str, str]
     timeout_s: float
     until_s: float | None  # by the monotonic clock: its time is over then, however late it begins
+    followed: bool = False
 
     @property
     def left_s(self) -> float:
@@ -81,6 +83,8 @@ class Worker:
         self._setup = setup
         self._root = root
         self._runner = Runner(limits, setup.folder)
+        if setup.inputs is not None:
+            self._runner.follow_by(setup.inputs, root.parent, root)
         self._images: dict[int, ImageFolder] = {}
         self._image_of(DURABLE)
         self._stdout = root / "stdout"
@@ -91,8 +95,15 @@ class Worker:
 
     def run(self, task: Task | Exploration, abandon_fd: int) -> Ended:
         if isinstance(task, Exploration):
-            program, timeout_s = self._setup.command.program, task.left_s
-            return self._runner.run(program, task.argv, task.env, abandon_fd, timeout_s=timeout_s, limits_itself=True)
+            return self._runner.run(
+                self._setup.command.program,
+                task.argv,
+                task.env,
+                abandon_fd,
+                timeout_s=task.left_s,
+                limits_itself=True,
+                followed=task.followed,
+            )
         image = self._image_of(task.image)
         if task.reset:
             image.reset()
@@ -112,19 +123,27 @@ class Worker:
         command, env = self._setup.command, self._env[task.image]
         if not task.stages:
             argv = command.argv(pool, task.acked, str(self._stdout))
-            return self._runner.run(command.program, argv, env, abandon_fd, timeout_s=task.timeout_s)
+            return self._runner.run(
+                command.program, argv, env, abandon_fd, timeout_s=task.timeout_s, followed=task.followed
+            )
         argv = command.argv(pool, task.acked, str(self._stdout), str(self._ops))
         before: tuple[int, ...] = (0,)
+        inputs: bytes | None = b""
         for number, operations in enumerate(task.stages):
             self._ops.unlink(missing_ok=True)
             self._ops.write_bytes(operations)
-            ended = self._runner.run(command.program, argv, env, abandon_fd, task.kept_bytes, task.timeout_s, pool)
+            ended = self._runner.run(
+                *(command.program, argv, env, abandon_fd, task.kept_bytes, task.timeout_s, pool),
+                followed=task.followed,
+            )
+            inputs = None if inputs is None or ended.inputs is None else inputs + ended.inputs
             before = before if number else (0,) * len(ended.by_output())
             compared = zip(ended.compared, before, strict=False)
             ended = replace(
                 ended,
                 stage=number,
                 before_bytes=before[0],
+                inputs=inputs,
                 compared=tuple(replace(each, before_bytes=size) for each, size in compared),
             )
             if ended.status != 0 or ended.timed_out or ended.limit:

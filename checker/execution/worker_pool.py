@@ -72,6 +72,7 @@ class _Ticket:
     # of an exploration: its words, its environment, and when its time is over
     explored: tuple[tuple[str, ...], dict[str, str], float | None] | None = None
     run: Run | None = None  # once it has ended
+    followed: bool = False  # with what it depends on
 
 
 @dataclass(slots=True)
@@ -123,6 +124,7 @@ class WorkerPool:
         self._content = content
         self._points = points
         self._jobs = max(1, jobs)
+        self._follows = setup.inputs is not None  # runs that verdicts rest on
         self._always = acknowledged  # by every crash point, if given
         self._whole = acknowledged or (operations, stdout_bytes)  # by the end of the workload
         # the workers, while the pool is open
@@ -135,6 +137,7 @@ class WorkerPool:
         self._urgent: deque[int] = deque()  # those that go first
         self._arrived: deque[Run] = deque()  # on crash states, ended since `arrivals` was last asked
         self._next = 0  # the next ticket
+        self._bare_inputs: dict[bytes | None, None] = {}  # what runs on the first image depended on, each once
         self._aside = False  # whether the first worker takes urgent tickets alone
 
     # -- life
@@ -231,7 +234,7 @@ class WorkerPool:
         number = self._next
         self._next += 1
         explored = tuple(argv), dict(env), until_s
-        self._tickets[number] = _Ticket(number, point, None, (), False, None, timeout_s, explored)
+        self._tickets[number] = _Ticket(number, point, None, (), False, None, timeout_s, explored, None, self._follows)
         self._urgent.append(number)
         self._dispatch()
         return number
@@ -265,6 +268,11 @@ class WorkerPool:
         """The runs on crash states and uncrashed images that have ended since this was last asked, each once."""
         while self._arrived:
             yield self._arrived.popleft()
+
+    @property
+    def bare_inputs(self) -> tuple[bytes | None, ...]:
+        """What followed runs on the first image depended on, each once, in the order in which they ended."""
+        return tuple(self._bare_inputs)
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -312,7 +320,8 @@ class WorkerPool:
     ) -> int:
         number = self._next
         self._next += 1
-        self._tickets[number] = _Ticket(number, point, state, stages, bare, kept_bytes, timeout_s)
+        followed = self._follows and (bare or (state is not None and not urgent))
+        self._tickets[number] = _Ticket(number, point, state, stages, bare, kept_bytes, timeout_s, followed=followed)
         (self._urgent if urgent else self._queue).append(number)
         self._dispatch()
         return number
@@ -348,10 +357,14 @@ class WorkerPool:
         """What a worker has to do for a ticket. Notes where the worker's base will be after that."""
         if ticket.explored is not None:
             argv, env, until_s = ticket.explored
-            return Exploration(ticket.number, argv, env, ticket.timeout_s or self.limits.timeout_s, until_s)
+            timeout_s = ticket.timeout_s or self.limits.timeout_s
+            return Exploration(ticket.number, argv, env, timeout_s, until_s, ticket.followed)
         acked, printed = self.acknowledged(ticket.point)
         if ticket.bare:
-            return Task(ticket.number, INITIAL, False, (), (), 0, 0, ticket.stages, ticket.kept_bytes)
+            return Task(
+                *(ticket.number, INITIAL, False, (), (), 0, 0, ticket.stages, ticket.kept_bytes),
+                followed=ticket.followed,
+            )
         if ticket.state is None:
             moved = worker.bases[DURABLE] is not None
             worker.bases[DURABLE] = None
@@ -363,7 +376,9 @@ class WorkerPool:
         worker.bases[image] = ticket.point
         patches = _plain(self._content.lost(ticket.state) if near_full else self._content.patches(ticket.state))
         return Task(
-            ticket.number, image, reset, advance, patches, acked, printed, ticket.stages, timeout_s=ticket.timeout_s
+            *(ticket.number, image, reset, advance, patches, acked, printed, ticket.stages),
+            timeout_s=ticket.timeout_s,
+            followed=ticket.followed,
         )
 
     def _move(self, image: int, base: int | None, point: int) -> tuple[bool, image_folder.Patches]:
@@ -398,6 +413,8 @@ class WorkerPool:
             worker.busy.remove(number)
             ticket = self._tickets[number]
             ticket.run = Run(ticket.point, ended, worker.names)
+            if ticket.bare and ticket.followed:
+                self._bare_inputs[ended.inputs] = None
             if not ticket.bare and ticket.explored is None:
                 self._arrived.append(ticket.run)
 

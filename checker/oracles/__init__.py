@@ -30,6 +30,10 @@ class Oracle(Protocol):
         """Files of operations that the check must run at a crash point (FIRST, FINAL: uncrashed), one run per file."""
         ...
 
+    def context(self, point: int) -> bytes:
+        """What judging a run at a crash point depends on besides the run and its stages; empty if on nothing."""
+        ...
+
     def arrived(self, ended: Ended, names: Mapping[str, str], point: int) -> None:
         """A run has ended and will be judged later: start other runs that this judgement needs."""
         ...

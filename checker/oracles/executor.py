@@ -64,6 +64,7 @@ class Executor:
         # change while states are executed
         self._short_s: float | None = None  # the limit of crash states, where it is less than what the limits allow
         self.executed = 0  # states whose verdicts were asked for
+        self.inputs: bytes | None = None  # what the last of these runs depended on, as runtime/inputs lists it
 
     def __enter__(self) -> Executor:
         self.workers.__enter__()
@@ -101,6 +102,7 @@ class Executor:
                 return None
         self._begin_what_judging_needs()
         self.executed += 1
+        self.inputs = run.ended.inputs
         return self._oracle.judge(run.ended, run.names, run.point)
 
     def run(self, state: CrashState, *, patient: bool = False, most_s: float | None = None) -> Verdict:
@@ -184,6 +186,10 @@ class Executor:
         """The files of operations that the check is given at a crash point, one run per file."""
         return self._oracle.stages(point)
 
+    def context(self, point: int) -> bytes:
+        """What a verdict at a crash point depends on besides its image: equal for equal expectations."""
+        return self._oracle.context(point)
+
     def shown_command(self, state: CrashState, pool: str) -> str:
         """The check as a person would type it for an image of this state at `pool`."""
         return self._shown(state.point, pool)
@@ -232,6 +238,7 @@ class Executor:
         if isinstance(begun, str):
             return Explored((), 0, 0, begun, final=True)
         run = self.workers.ended(begun)
+        self.inputs = run.ended.inputs
         return read_table(folder / "table", granules, timed_out=run.ended.timed_out)
 
     def judged(self, end: End, point: int, folder: Path) -> Verdict:

@@ -20,6 +20,9 @@ class ExitStatus:
     def stages(self, point: int) -> tuple[bytes, ...]:
         return ()
 
+    def context(self, point: int) -> bytes:
+        return b""
+
     def arrived(self, ended: Ended, names: Mapping[str, str], point: int) -> None:
         pass
 

@@ -67,6 +67,11 @@ class OutputEquivalence:
             self._stages[marks] = (self.operations.text(self.operations.rest(self._standing(point))),)
         return self._stages[marks]
 
+    def context(self, point: int) -> bytes:
+        standing = self._standing(point)
+        begun = (standing.done, standing.open, standing.recent, sorted(standing.before))
+        return repr((begun, self.operations.rest(standing))).encode()
+
     def arrived(self, ended: Ended, names: Mapping[str, str], point: int) -> None:
         standing = self._standing(point)
         if standing.unsettled == 1 and not self._as_if_nothing_crashed(standing, Printed.of(ended, names)):

@@ -15,9 +15,10 @@ from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress, for_se
 from crashcheck.checker.exploration.points import NOT_TRIED, DecidedPoints, PointExploration
 from crashcheck.checker.findings.register import DraftFinding, Register
 from crashcheck.checker.images.real_files import Snapshot
+from crashcheck.checker.kept.verdicts import KeptVerdicts, image_key
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
-from crashcheck.checker.results import Discovery, Finding, GroupRow, StateCounts, StopReason, Verdict
+from crashcheck.checker.results import Discovery, Finding, GroupRow, Outcome, StateCounts, StopReason, Verdict
 from crashcheck.checker.search.failures import Failures
 from crashcheck.checker.search.group_stats import GroupStats
 from crashcheck.checker.search.loop import Loop
@@ -37,6 +38,7 @@ _FIRST = 64  # choices of the strategy before anything is explored: most bugs ar
 _BETWEEN = 16  # of its choices between two batches of explored stretches, and two turns of counting
 _COUNT_TURN_S = 0.05  # for counting feasible states, so that a budget of seconds does not end before it
 _COUNT_AT_END_S = 1.0
+_REUSED = Verdict(Outcome.PASS, 0, None, "", False, 0.0)  # of an image that passed in an earlier run
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +81,12 @@ class Search:
         depth: int = 1,
         outer: tuple[Level, ...] = (),
         explore: bool = False,
+        kept: KeptVerdicts | None = None,
     ) -> None:
         """`depth`, `outer`: of a search over crashes of a recovery, how deep it is, and the crashes before it.
 
         `explore`: decide whole crash points by explored runs, if the strategy is one that gives all states.
+        `kept`: verdicts of earlier searches; closed when this one ends.
         """
         # constant
         self._subject = subject
@@ -94,6 +98,7 @@ class Search:
         self._depth = depth
         self._outer = outer
         self._strategy = strategy
+        self._kept = kept
         # changing
         self._stats = GroupStats()
         self._passed: set[bytes] = set()  # fingerprints of states that passed
@@ -113,7 +118,9 @@ class Search:
             put_off=self._failures.wait,
             put_aside=self._failures.explain_last,
             pruned=self._is_same,
+            cost=lambda verdict: verdict is not _REUSED,
         )
+        self._reused = 0  # choices that were not executed: they passed in an earlier run
         self._last_shown = 0.0  # by the monotonic clock
         self._count = StateCount(subject.space)
         self._given: set[CrashState] = set()  # chosen for what explored runs showed: the strategy's turn is over
@@ -132,6 +139,8 @@ class Search:
         finally:
             if self._exploration is not None:
                 self._exploration.close()
+            if self._kept is not None:
+                self._kept.close()
         for place, choice in self._loop.left:
             self._stats.left(place, choice)
         return self.result(stop)
@@ -189,8 +198,23 @@ class Search:
         known = self._verdicts.known(fingerprint)
         if known is not None:
             return lambda left_s: self._verdicts.known(fingerprint) or known
+        if self._kept is None:
+            ticket = self._executor.submit(candidate.choice.state)
+            return lambda left_s: self._executor.result(ticket, left_s)
+        image = image_key(fingerprint, self._executor.context(candidate.choice.state.point))
+        if self._kept.passed(image):
+            return lambda left_s: _REUSED
         ticket = self._executor.submit(candidate.choice.state)
-        return lambda left_s: self._executor.result(ticket, left_s)
+        return lambda left_s: self._executed(ticket, image, left_s)
+
+    def _executed(self, ticket: int, image: bytes, left_s: float | None) -> Verdict | None:
+        """The verdict on a state, which is kept if it passed."""
+        verdict = self._executor.result(ticket, left_s)
+        if self._kept is not None and verdict is not None and verdict.passed:
+            for records in self._executor.workers.bare_inputs:
+                self._kept.rests_on(records)
+            self._kept.keep(image, self._executor.inputs)
+        return verdict
 
     def describe(self, choice: Choice) -> str:
         return self.token(choice.state)
@@ -199,6 +223,7 @@ class Search:
 
     def _take(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
         self._stats.executed(candidate.place, candidate.choice)
+        self._reused += verdict is _REUSED
         if self._exploration is not None:
             self._exploration.executed(candidate.choice.state)
         if verdict.passed:
@@ -223,7 +248,7 @@ class Search:
     def _on_finding(self, draft: DraftFinding) -> None:
         self._meter.keep_for_fixes()
         if draft.found == (0, 0.0):
-            draft.found = self._loop.executed, self._meter.elapsed_s
+            draft.found = self._loop.executed - self._reused, self._meter.elapsed_s
         self._show(now=True)
 
     # -- reporting
@@ -239,9 +264,9 @@ class Search:
     def standing(self) -> Progress:
         return Progress(
             self._meter.elapsed_s,
-            self._loop.executed,
+            self._loop.executed - self._reused,
             max(0, self._loop.pruned - self._repeated),
-            0 if self._exploration is None else self._exploration.tried().states,
+            self._reused + (0 if self._exploration is None else self._exploration.tried().states),
             self._failures.failing,
             len(self.register.drafts),
         )
@@ -251,6 +276,12 @@ class Search:
         with suppress(OutOfTime):
             self._count.advance(always if seconds is None else for_seconds(seconds))
         return self._count.feasible()
+
+    def _notes(self) -> list[str]:
+        """Why verdicts are not kept."""
+        if self._kept is None or not self._kept.why:
+            return []
+        return [f"verdicts on crash states are not kept for the next run: {self._kept.why}"]
 
     def result(self, stop: StopReason) -> SearchResult:
         """What was found so far, by a search that ended for this reason."""
@@ -267,7 +298,7 @@ class Search:
             feasible=max(feasible.value, self._loop.executed),
             feasible_exact=feasible.exact,
             feasible_note=feasible.note,
-            executed=self._loop.executed,
+            executed=self._loop.executed - self._reused,
             pruned=max(0, self._loop.pruned - self._repeated),
             skipped=len(self._loop.left),
             failing=self._failures.failing,
@@ -277,13 +308,14 @@ class Search:
             explored=tried.states,
             explored_runs=tried.ends,
             not_explored=tried.left,
+            reused=self._reused,
         )
         return SearchResult(
             stop,
             counts,
             tuple(findings),
             tuple(uncertain),
-            (*self._loop.warnings, *self._failures.warnings, *self._plan.notes),
+            (*self._loop.warnings, *self._failures.warnings, *self._plan.notes, *self._notes()),
             self._verdicts.runs,
             self._meter.elapsed_s,
             tuple(draft.cause.state for draft in self.register.drafts),

@@ -37,7 +37,7 @@ OUTPUT_CHARS = 16 * 1024
 TEXT_CHARS = 1000
 STACK_FRAMES = 32  # of each stack, the innermost; recursion makes stacks without end
 MOST_CHARS = 256 << 20  # of a document to read
-_UNBOUNDED = ("feasible", "explored", "left")  # counts of crash states
+_UNBOUNDED = ("feasible", "explored", "reused", "left")  # counts of crash states
 MOST_DIGITS = 1_000_000  # of one count; the time to read more grows with its square
 
 

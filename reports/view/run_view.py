@@ -240,6 +240,8 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
     share = percent(known, states.feasible) if states.feasible_exact else "unknown"
     by_runs = f"they pass: decided by {sentences.plural(states.explored_runs, 'explored run')}"
     explored = [FactView("explored", human(states.explored), by_runs)] * bool(states.explored)
+    if states.reused:
+        explored.append(FactView("reused", human(states.reused), "they passed in an earlier run that used the same"))
     if states.not_explored:
         left = sum(each.left for each in states.not_explored)
         explored.append(FactView("not explored", human(left), sentences.not_explored(states)))
@@ -251,7 +253,7 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
         FactView("executed", human(states.executed), "images written and checked"),
         FactView("pruned", human(states.pruned), "image identical to one already checked"),
         *explored,
-        FactView("covered", share, "executed, pruned or explored, of the feasible ones"),
+        FactView("covered", share, "executed, pruned, explored or reused, of the feasible ones"),
         *((put_off,) if states.put_off else ()),
         FactView(
             "failing", human(states.failing), "the check did not accept the image", "bad" if states.failing else ""

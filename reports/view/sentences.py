@@ -136,8 +136,9 @@ def feasible(result: RunResult) -> str:
 
 
 def covered(result: RunResult) -> int:
-    """States of which the verdict is known: executed, equal to an executed one, or decided by explored runs."""
-    return result.states.executed + result.states.pruned + result.states.explored
+    """States of which the verdict is known: executed, equal to one that was, or decided by explored or earlier runs."""
+    states = result.states
+    return states.executed + states.pruned + states.explored + states.reused
 
 
 def standing(finding: Finding) -> str:

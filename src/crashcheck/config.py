@@ -92,6 +92,7 @@ class CheckConfig:
     file_mib: int = 8192  # size of each file that a check writes; 0: no limit
     outputs: tuple[str, ...] = ("stdout",)  # what output equivalence compares
     acknowledged: str = "output"  # of a trace of system calls: "exit" counts that the command ended, too
+    reuse: bool = False  # keep verdicts on images that pass, for the next runs
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -229,7 +230,19 @@ def parse(text: str, path: Path) -> Config:
     workload = section("workload", ("command", "env", "timeout_s", "operations_file", "operations", "recorder"))
     pool = section("pool", ("files",))
     check = section(
-        "check", ("command", "oracle", "first", "timeout_s", "memory_mib", "file_mib", "env", "outputs", "acknowledged")
+        "check",
+        (
+            "command",
+            "oracle",
+            "first",
+            "timeout_s",
+            "memory_mib",
+            "file_mib",
+            "env",
+            "outputs",
+            "acknowledged",
+            "reuse",
+        ),
     )
     model = section("model", ("name", "tear", "files"))
     strategy = section("strategy", ("name", "deviations", "libraries", "explore"))
@@ -262,6 +275,7 @@ def parse(text: str, path: Path) -> Config:
             file_mib=check.whole("file_mib", 8192, least=0, most=MOST_MIB),
             outputs=check.outputs("outputs", pool.patterns("files")),
             acknowledged=check.choice("acknowledged", ACKNOWLEDGED, "output"),
+            reuse=check.flag("reuse", False),
         ),
         model=ModelConfig(
             name=model.choice("name", MODELS, "px86"),
@@ -305,6 +319,7 @@ def override(
     budget: str | None = None,
     states: int | None = None,
     explore: bool | None = None,
+    reuse: bool | None = None,
     notes: bool = False,
     fixes: bool | None = None,
     fail_on: str | None = None,
@@ -342,6 +357,7 @@ def override(
             deviations=line.whole("--deviations", config.strategy.deviations, least=0),
             explore=config.strategy.explore if explore is None else explore,
         ),
+        check=replace(config.check, reuse=config.check.reuse if reuse is None else reuse),
         budget=replace(
             config.budget,
             seconds=config.budget.seconds if budget is None else parse_duration(budget),

@@ -33,6 +33,7 @@ from crashcheck.search_setup import (
     check_uncrashed,
     early_states,
     executor_of,
+    kept_verdicts,
     recovery_search_of,
     search_of,
     search_recoveries,
@@ -169,7 +170,8 @@ def search(
             inferring, early = InferOnce(recorded), early_states(budget)
             strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
             on_state = partial(on_progress, "checking")
-            exploring = search_of(config, recorded, executor, strategy, budget, jobs, progress=on_state)
+            kept = kept_verdicts(config, recorded, executor, oracle)
+            exploring = search_of(config, recorded, executor, strategy, budget, jobs, progress=on_state, kept=kept)
             found = exploring.run()
             if config.report.fixes:
                 unchanged = strategy_of(config, recorded, inferring=inferring)

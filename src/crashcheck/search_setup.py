@@ -31,6 +31,8 @@ from crashcheck.checker.fixes.propose import FixProposer
 from crashcheck.checker.fixes.source_edit import EditWriter
 from crashcheck.checker.fixes.unit_compiles import UnitCompiles
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
+from crashcheck.checker.kept.base import base_of
+from crashcheck.checker.kept.verdicts import KeptVerdicts
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.image_judge import ImageJudge
@@ -79,6 +81,7 @@ def executor_of(
 
 def check_setup_of(config: Config, recording: Recording, folder: Path) -> CheckSetup:
     """What a worker needs to run the check; its images are made below `folder`."""
+    runtime = build_runtime()
     return CheckSetup(
         command=CheckCommand.find(config.check.command, config.folder),
         folder=config.folder,
@@ -88,7 +91,8 @@ def check_setup_of(config: Config, recording: Recording, folder: Path) -> CheckS
         addresses=recording.addresses,
         patterns=config.pool.files,
         env=config.check.env,
-        preload=build_runtime().shared,
+        preload=runtime.shared,
+        inputs=runtime.inputs if config.check.reuse else None,
     )
 
 
@@ -264,9 +268,10 @@ def search_of(
     folder: Path | None = None,
     progress: Callable[[Progress], None] | None = None,
     explore: bool | None = None,
+    kept: KeptVerdicts | None = None,
 ) -> Search:
     """A search over a recorded run's crash states. `folder`: of the copies of real files, by default the run's own;
-    `explore`: as Search has it, if not as configured."""
+    `explore`: as Search has it, if not as configured; `kept`: of `kept_verdicts`."""
     names = run.subject.graph.family.names
     return Search(
         run.subject,
@@ -277,7 +282,19 @@ def search_of(
         progress=progress,
         snapshot=None if names else snapshots_of(config, run, folder or run.folder),
         explore=not names and (config.strategy.explore if explore is None else explore),
+        kept=kept,
     )
+
+
+def kept_verdicts(config: Config, run: RecordedRun, executor: Executor, oracle: Oracle) -> KeptVerdicts | None:
+    """The verdicts that earlier runs kept; None if not configured, or if the oracle needs no check."""
+    setup = executor.workers.setup
+    if setup.inputs is None or isinstance(oracle, SnapshotOracle):
+        return None
+    operations = run.recording.folder / prepare.OPERATIONS
+    given = operations.read_bytes() if operations.is_file() else b""
+    base = base_of(setup, executor.workers.limits, run.subject.trace, oracle.name, given)
+    return KeptVerdicts(base, (run.recording.addresses,))
 
 
 def budget_of(config: Config) -> Budget:

@@ -33,6 +33,7 @@ def generated() -> str:
     unbounded = [
         ("StateCounts", "feasible"),
         ("StateCounts", "explored"),
+        ("StateCounts", "reused"),
         ("NotExplored", "left"),
         ("GroupRow", "feasible"),
     ]

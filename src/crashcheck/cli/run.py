@@ -43,6 +43,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--budget", metavar="TIME", help='how long to search, for example "60s" or "10m"')
     parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states")
     parser.add_argument(
+        "--reuse",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="keep the verdicts on crash states that pass, and do not run the check on them again while nothing that "
+        "it uses has changed",
+    )
+    parser.add_argument(
         "--no-explore", action="store_true", help="run the check once for each crash state, instead of once for many"
     )
     add_jobs(parser)
@@ -162,6 +169,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
         budget=args.budget,
         states=args.states,
         explore=False if args.no_explore else None,
+        reuse=args.reuse,
         notes=args.notes,
         fixes=False if args.no_fixes else None,
         fail_on=args.fail_on,

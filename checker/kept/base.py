@@ -1,0 +1,79 @@
+"""What all runs of one search have in common, whatever they read: verdicts are kept, and used again, under that."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import crashcheck
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.checker.execution.check_command import CheckSetup
+from crashcheck.checker.execution.process import Limits
+
+
+def base_of(setup: CheckSetup, limits: Limits, trace: Trace, judged: str, operations: bytes) -> bytes:
+    """16 bytes. `judged`: the oracle's name; `operations`: those that it gives to the check."""
+    command = setup.command
+    printed = setup.recorded_stdout is not None and "{stdout}" in command.command.text
+    parts = (
+        _sources(),
+        _machine(),
+        repr((command.program, command.command, str(setup.folder), setup.patterns, judged, limits)),
+        repr(sorted(setup.inherited().items())),
+        repr(sorted(setup.env.items())),
+        _content(setup.recorded_stdout) if printed and setup.recorded_stdout is not None else "",
+        _content(setup.addresses) if setup.addresses is not None else "",
+        hashlib.sha256(operations).hexdigest(),
+        repr([(number, file.path, file.existed, file.first_size) for number, file in sorted(trace.files.items())]),
+        *_folder(setup.first),
+    )
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(hashlib.sha256(part.encode("utf-8", "surrogateescape")).digest())
+    return digest.digest()
+
+
+@cache
+def _sources() -> str:
+    """crashcheck itself."""
+    digest = hashlib.sha256(crashcheck.__version__.encode())
+    home = Path(crashcheck.__file__).parent
+    for folder, folders, files in os.walk(home, followlinks=True):
+        folders.sort()
+        for name in sorted(files):
+            if name.endswith((".py", ".c", ".h")):
+                digest.update(name.encode() + b"\0" + Path(folder, name).read_bytes())
+    return digest.hexdigest()
+
+
+def _machine() -> str:
+    """The kernel, the processor and the user; not the machine's name."""
+    system = os.uname()
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        flags = next((line for line in file if line.startswith("flags")), "")
+    return repr(
+        (system.sysname, system.release, system.machine, flags, os.getuid(), os.getgid(), sorted(os.getgroups()))
+    )
+
+
+def _folder(folder: Path) -> Iterator[str]:
+    """Names, kinds, permissions and contents of everything in a folder."""
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        yield f"{path.relative_to(folder)} {status.st_mode:o}"
+        if stat.S_ISLNK(status.st_mode):
+            yield os.readlink(path)
+        elif stat.S_ISREG(status.st_mode):
+            yield _content(path)
+
+
+def _content(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return "none"
