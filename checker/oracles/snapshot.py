@@ -150,6 +150,9 @@ class SnapshotOracle:
         """None: nothing is run."""
         return ()
 
+    def context(self, point: int) -> bytes:
+        return b""
+
     def arrived(self, ended: Ended, names: Mapping[str, str], point: int) -> None:
         """Nothing is run."""
 
