@@ -192,7 +192,7 @@ class Runner:
     def follow_by(self, program: Path, folder: Path, work: Path) -> None:
         """From now on, list what followed runs depend on besides `folder`; `work`: where the list is kept."""
         if own_children() is None:
-            return  # its process could not be told from those that a check leaves behind
+            return  # its process could not be distinguished from those that a check leaves behind
         self._follower = Follower(program, folder, work, self._actions(), _DEFAULT_SIGNALS)
 
     def _end_of(self, output: str) -> int:

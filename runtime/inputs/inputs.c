@@ -2,7 +2,7 @@
  *
  * The list is a file that exists and is mapped here: `struct list`, then records, each a letter and a text that ends with a
  * zero byte:
- *   o PATH   opened or executed       s PATH   looked at, with symbolic links followed       l PATH   looked at itself
+ *   o PATH   opened or executed       s PATH   its status was read       l PATH   that of the link itself, or its target
  *   c NAME   asked the kernel for something that stays the same on one machine
  *   x WHY    depends on something that no list can hold: a clock, random numbers, another process, a change outside
  * A call that is not known to be harmless is such a thing.
