@@ -77,7 +77,8 @@ class Token:
     levels: tuple[Level, ...]
 
     def __str__(self) -> str:
-        body = bytearray([_MODELS.index(self.model), _FILES.index(self.options.files)])
+        files = _FILES.index(self.options.files) + len(_FILES) * self.options.amplify
+        body = bytearray([_MODELS.index(self.model), files])
         _put(body, self.options.tear)
         _put(body, len(self.levels))
         for level in self.levels:
@@ -152,8 +153,11 @@ class _Reader:
 
 
 def _parse(read: _Reader) -> Token:
-    model, files = _MODELS[read.take(1)[0]], _FILES[read.take(1)[0]]
-    options = Options(read.number(), files)
+    model = _MODELS[read.take(1)[0]]
+    amplify, files = divmod(read.take(1)[0], len(_FILES))
+    options = Options(read.number(), _FILES[files], bool(amplify))
+    if amplify > 1:
+        raise ValueError
     count = read.number()
     if options.tear not in _TEARS or count > _MOST_LEVELS:
         raise ValueError

@@ -38,10 +38,14 @@ STALE_BYTE = 0xA5  # for bytes of which only the disk knows; no text holds it
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a model leaves to the user. `tear`: 0 (none), 512 or 4096 bytes; `files`: "ext4" or "posix"."""
+    """What a model leaves to the user. `tear`: 0 (none), 512 or 4096 bytes; `files`: "ext4" or "posix".
+
+    `amplify`: of models of file systems, as if a sync followed each call that empties or creates a file.
+    """
 
     tear: int = 0
     files: str = "ext4"
+    amplify: bool = False
 
 
 @dataclass(frozen=True, slots=True)

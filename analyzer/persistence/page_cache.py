@@ -32,9 +32,9 @@ from crashcheck.analyzer.persistence.pieces import (
     number_granules,
     persist_renamed,
 )
-from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, find_syncs, folder_hash
+from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, folder_hash, syncs_of
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.runtime.trace_format import SyncKind
+from crashcheck.runtime.trace_format import Recorder, SyncKind
 
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:
@@ -146,7 +146,7 @@ class DirtyPages:
         self.pieces = pieces
         self.posix = options.files == "posix"
         self.durable_from: Ints = np.full(len(pieces), NEVER, dtype=np.int64)
-        self.syncs = find_syncs(trace)
+        self.syncs = syncs_of(trace, options.amplify and trace.recorder is Recorder.SYSCALLS)
         self.failed = [sync for sync in self.syncs if sync.failed]
         self.dirty: dict[int, dict[int, list[int]]] = {}  # file, page: pending data, ascending
         self.sizes: dict[int, list[int]] = {}  # file: pending size steps
@@ -173,9 +173,13 @@ class DirtyPages:
             if sync.kind == SyncKind.DIRSYNC:
                 self._folder(sync, before)
             else:
-                for number in sorted(self.trace.files) if sync.file == 0 else [sync.file]:
+                pending = sorted({*self.dirty, *self.sizes, *self.names})
+                for number in pending if sync.file == 0 else [sync.file]:
                     self._data(sync, number, before)
                     self._metadata(sync, number, before)
+                    for table in (self.dirty, self.sizes, self.names):
+                        if not table.get(number, True):
+                            del table[number]
         return self.durable_from
 
     def _data(self, sync: SyncInterval, file: int, before: int) -> None:

@@ -14,6 +14,9 @@ from crashcheck.runtime.trace_format import Kind, SyncKind
 # Sync kinds that order nothing (crash-model.md, page-cache rule 2).
 _IDLE = (SyncKind.MSYNC_ASYNC, SyncKind.SYNC_RANGE)
 
+# What open and ftruncate leave in a trace: calls after which Jiang et al. (C3, FSE 2016, 3.4) sync.
+_AMPLIFIED = np.array([Kind.TRUNCATE, Kind.NAME_CREATE], dtype=np.uint8)
+
 
 @dataclass(frozen=True, slots=True)
 class SyncInterval:
@@ -63,6 +66,16 @@ def find_syncs(trace: Trace) -> list[SyncInterval]:
         high = -1 if whole else -(-(offset + size) // PAGE_BYTES) * PAGE_BYTES
         out.append(SyncInterval(begin, end, kind, file, low, high, bool(int(event["flags"]) & 1), folder))
     return out
+
+
+def syncs_of(trace: Trace, amplify: bool) -> list[SyncInterval]:
+    """All syncs, and with `amplify` those that amplification adds, by their return."""
+    syncs = find_syncs(trace)
+    if not amplify:
+        return syncs
+    where = np.flatnonzero(np.isin(trace.events["kind"], _AMPLIFIED)) + 1
+    added = (SyncInterval(at, at, SyncKind.SYNC, 0, 0, -1, False) for at in where[where < len(trace.events)].tolist())
+    return sorted([*syncs, *added], key=lambda sync: sync.end)
 
 
 def folder_hash(folder: str) -> int:

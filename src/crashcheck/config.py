@@ -108,6 +108,7 @@ class ModelConfig:
     name: str = "px86"
     tear: int = 0  # bytes of a sector that persists on its own; 0: pages do not tear
     files: str = "ext4"  # what makes a new file's name durable (crash-model.md, page-cache rule 5)
+    amplify: bool = False  # a sync after each call that empties or creates a file (system-calls.md, Amplification)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ def parse(text: str, path: Path) -> Config:
             "reuse",
         ),
     )
-    model = section("model", ("name", "tear", "files"))
+    model = section("model", ("name", "tear", "files", "amplify"))
     strategy = section("strategy", ("name", "deviations", "libraries", "explore"))
     budget = section("budget", ("seconds", "states"))
     report = section("report", ("notes", "fixes", "fail_on"))
@@ -281,6 +282,7 @@ def parse(text: str, path: Path) -> Config:
             name=model.choice("name", MODELS, "px86"),
             tear=model.tear("tear"),
             files=model.choice("files", FILE_SYSTEMS, "ext4"),
+            amplify=model.flag("amplify"),
         ),
         strategy=StrategyConfig(
             name=strategy.choice("name", STRATEGIES, "ranked"),
@@ -314,6 +316,7 @@ def override(
     *,
     model: str | None = None,
     tear: str | int | None = None,
+    amplify: bool = False,
     strategy: str | None = None,
     deviations: int | None = None,
     budget: str | None = None,
@@ -350,6 +353,7 @@ def override(
             config.model,
             name=line.choice("--model", MODELS, config.model.name),
             tear=line.tear("--tear", config.model.tear),
+            amplify=config.model.amplify or amplify,
         ),
         strategy=replace(
             config.strategy,

@@ -218,7 +218,7 @@ def read_recording(config: Config, recording: Recording, program: Command | None
     facts = ProgramFacts.load(modules(trace, program or config.workload.command, config.folder))
     check_names = trace.recorder == Recorder.SYSCALLS
     completeness = (check_replay if check_names else check_completeness)(trace, recording.first, recording.pool)
-    graph = build_graph(trace, config.model.name, Options(config.model.tear, config.model.files))
+    graph = build_graph(trace, config.model.name, Options(config.model.tear, config.model.files, config.model.amplify))
     space = StateSpace(graph, config.check.acknowledged == "exit")
     subject = Subject(
         trace,

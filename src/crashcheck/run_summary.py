@@ -92,8 +92,9 @@ def summarise(
 
 
 def model_text(config: Config) -> str:
-    """The crash model as reports name it: "page-cache tear=512"."""
-    return config.model.name + (f" tear={config.model.tear}" if config.model.tear else "")
+    """The crash model as reports name it: "page-cache tear=512", "ext4 amplified"."""
+    tear = f" tear={config.model.tear}" if config.model.tear else ""
+    return config.model.name + tear + (" amplified" if config.model.amplify else "")
 
 
 def not_instrumented(

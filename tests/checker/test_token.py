@@ -26,7 +26,7 @@ states = st.builds(
 tokens = st.builds(
     Token,
     st.sampled_from(["px86", "eadr", "page-cache"]),
-    st.builds(Options, st.sampled_from([0, 512, 4096]), st.sampled_from(["ext4", "posix"])),
+    st.builds(Options, st.sampled_from([0, 512, 4096]), st.sampled_from(["ext4", "posix"]), st.booleans()),
     st.lists(
         st.builds(Level, st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES), states), min_size=1, max_size=2
     ).map(tuple),

@@ -28,7 +28,6 @@ from crashcheck.analyzer.persistence.filesystem.updates import Updates, updates_
 from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, assemble
 from crashcheck.analyzer.persistence.names import Slot
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LOOSE, LOOSE_AFTER, NAME, Ints
-from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.analyzer.trace.reader import Trace
 
 
@@ -98,7 +97,7 @@ class _Log:
     def run(self) -> None:
         """Find what each sync makes durable."""
         event = self.updates.pieces.event
-        for sync in find_syncs(self.updates.trace):
+        for sync in self.updates.syncs:
             if sync.failed:
                 continue
             before = int(np.searchsorted(event, sync.begin))

@@ -13,7 +13,7 @@ from crashcheck.analyzer.persistence.filesystem.updates import updates_of
 from crashcheck.analyzer.persistence.graph import Options, PersistenceGraph, assemble
 from crashcheck.analyzer.persistence.names import Slot
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, NAME
-from crashcheck.analyzer.persistence.sync_intervals import find_syncs
+from crashcheck.analyzer.persistence.sync_intervals import syncs_of
 from crashcheck.analyzer.trace.reader import Trace
 
 
@@ -29,7 +29,7 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
         slot, _ = updates.names.changes[int(pieces.offset[row])].entries[0]
         granule[row] = first + slots.setdefault(slot, len(slots))
         folders[at] = slot[0]
-    for sync in find_syncs(trace):
+    for sync in syncs_of(trace, options.amplify):
         if not sync.failed:
             covered = names[(pieces.event[names] < sync.begin) & ((folders == sync.file) | (sync.file == 0))]
             durable_from[covered] = np.minimum(durable_from[covered], sync.end + 1)

@@ -16,7 +16,7 @@ from crashcheck.analyzer.persistence.graph import NEVER, Options
 from crashcheck.analyzer.persistence.names import NameChange, NameTable, NameUpdate, name_updates
 from crashcheck.analyzer.persistence.page_cache import DirtyPages, with_zeroed_pages
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, PAGE_BYTES, SIZE, Ints, Pieces, cut, number_granules
-from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, find_syncs
+from crashcheck.analyzer.persistence.sync_intervals import SyncInterval
 from crashcheck.analyzer.trace.calls import Allocate, Create, MakeFolder, Rename, Symlink, allocations
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime.trace_format import Kind, SyncKind
@@ -38,6 +38,7 @@ class Updates:
     grows: NDArray[np.bool_]  # sizes that a write beyond the end leaves; others a call sets
     durable_from: Ints  # by syncs of their own file: data and sizes
     stale: NDArray[np.bool_]  # as PersistenceGraph has it
+    syncs: list[SyncInterval]
 
     @property
     def granule(self) -> Ints:
@@ -96,12 +97,13 @@ def updates_of(
     if stale:
         pieces, fresh, old = _with_stale(trace, pieces, fresh, granule_bytes)
     grows = (pieces.kind == SIZE) & np.isin(kinds[pieces.event], np.array([Kind.WRITE], dtype=np.uint8))
-    durable_from = DirtyPages(trace, pieces, options).run()
+    dirty = DirtyPages(trace, pieces, options)
+    durable_from = dirty.run()
     durable_from[pieces.kind == NAME] = NEVER
     outside = np.isin(pieces.event, contents)
     durable_from[outside] = pieces.event[outside] + 1
     table = replace(table, changes=tuple(changes))
-    return Updates(trace, pieces, fresh, table, tuple(calls), granule_bytes, grows, durable_from, old)
+    return Updates(trace, pieces, fresh, table, tuple(calls), granule_bytes, grows, durable_from, old, dirty.syncs)
 
 
 def _with_stale(
@@ -226,7 +228,7 @@ def journal_syncs(updates: Updates) -> Iterator[tuple[SyncInterval, int]]:
     A lower bound: the call commits the journal up to the last change of what it syncs. Of a file these are its
     creation, its sizes, and, unless the call leaves time stamps out, its other names; of a directory also its entries.
     """
-    pieces, trace = updates.pieces, updates.trace
+    pieces = updates.pieces
     changed: dict[int, list[int]] = {}  # of each inode: events that every sync covers
     stamped: dict[int, list[int]] = {}  # events that only syncs of time stamps cover, too
     for update in updates.calls:
@@ -239,7 +241,7 @@ def journal_syncs(updates: Updates) -> Iterator[tuple[SyncInterval, int]]:
         stamped.setdefault(call.inode, []).append(call.event)
     for row in np.flatnonzero(pieces.kind == SIZE).tolist():
         changed.setdefault(int(pieces.file[row]), []).append(int(pieces.event[row]))
-    for sync in find_syncs(trace):
+    for sync in updates.syncs:
         if sync.failed:
             continue
         if sync.file == 0:

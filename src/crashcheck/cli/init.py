@@ -54,6 +54,7 @@ timeout_s = 10
 name = "px86"
 # tear = "none"          # page-cache: 512 or 4096: the sectors of a page may persist one by one
 # files = "ext4"         # page-cache: "posix": a new file's name is durable only after an fsync of its directory
+# amplify = true         # recorded system calls: as if a sync followed each call that empties or creates a file
 
 # [strategy]
 # name = "ranked"        # every state, those that are most likely to fail first; to compare: "pathfinder", "witcher",

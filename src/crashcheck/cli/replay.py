@@ -100,8 +100,10 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
     from crashcheck.search_setup import executor_of, recovery_search_of, strategy_of
 
     token = Token.parse(text)
+    options = token.options
     config = replace(
-        config, model=replace(config.model, name=token.model, tear=token.options.tear, files=token.options.files)
+        config,
+        model=replace(config.model, name=token.model, tear=options.tear, files=options.files, amplify=options.amplify),
     )
     try:
         run = read_recording(config, earlier_recording(Store(config.folder).find(token.levels[0].digest.hex())))

@@ -50,6 +50,9 @@ def add_parser(subparsers: Any) -> None:
         metavar="CALL=ERROR",
         help="make a call fail, for example fsync=EIO or write=ENOSPC,file=*.db,nth=3; may be repeated",
     )
+    parser.add_argument(
+        "--amplify", action="store_true", help="as if a sync followed each call that empties or creates a file"
+    )
     parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states")
     add_jobs(parser)
     add_format(parser, "terminal")
@@ -73,7 +76,11 @@ def main(args: argparse.Namespace) -> int:
         _refuse_much(folder)
     faults = [parse_fault(text) for text in args.fault]
     config = override(
-        _config(folder, words, faults, exits=args.exit), model=args.model, budget=args.budget, states=args.states
+        _config(folder, words, faults, exits=args.exit),
+        model=args.model,
+        amplify=args.amplify,
+        budget=args.budget,
+        states=args.states,
     )
     wanted = [parse_format(text) for text in args.format or ()]
     try:
