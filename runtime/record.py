@@ -144,6 +144,7 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
             elif traces_calls:
                 recorder = [str(library.syscalls), *arguments(workload.faults)]
                 recorded = [*recorder, str(work / "trace.cct"), str(work / "pool"), *command]
+                environment["CRASHCHECK_MARKS"] = "calls"
             else:
                 environment |= variables
 

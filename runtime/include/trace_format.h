@@ -184,6 +184,10 @@ enum cc_event_kind {
 
 #define CC_OUTPUT_BYTES 256u
 
+/* How a program with marked operations tells CC_RECORDER_SYSCALLS of them: prctl(CC_MARK_CALL, 1 at the begin, else 0). The
+ * kernel knows no such option. */
+#define CC_MARK_CALL 0x63636d6bu
+
 enum cc_output_kind {
     CC_OUTPUT_STDOUT = 0,
     CC_OUTPUT_STDERR = 1,

@@ -10,6 +10,18 @@
 #include "recorder/process.h"
 
 static uint64_t output_device, output_inode;
+static bool by_call; /* our own calls are recorded from outside, and the marks are to be among them */
+
+void cc_marks_start(const char *setting)
+{
+    by_call = setting && *setting;
+}
+
+static void mark_by_call(bool begins)
+{
+    if (by_call)
+        raw3(SYS_prctl, CC_MARK_CALL, begins, 0);
+}
 
 static uint64_t read_number(const char **text)
 {
@@ -57,8 +69,10 @@ void cc_output(where at)
 EXPORTED void crashcheck_op_begin(void)
 {
     where at = cc_from_outside();
-    if (!cc_on())
+    if (!cc_on()) {
+        mark_by_call(true);
         return;
+    }
     cc_output(at);
     uint32_t ordinal = __atomic_fetch_add(&cc_header->next_operation, 1, __ATOMIC_RELAXED);
     struct thread *thread = &cc_thread;
@@ -76,8 +90,10 @@ EXPORTED void crashcheck_op_begin(void)
 EXPORTED void crashcheck_op_end(void)
 {
     where at = cc_from_outside();
-    if (!cc_on())
+    if (!cc_on()) {
+        mark_by_call(false);
         return;
+    }
     struct thread *thread = &cc_thread;
     if (*cc_alive == 0)
         cc_child();
@@ -91,13 +107,13 @@ EXPORTED void crashcheck_op_end(void)
 
 EXPORTED void cc_operation_enter(void)
 {
-    if (cc_on() && cc_thread.named_depth++ == 0)
+    if ((cc_on() || by_call) && cc_thread.named_depth++ == 0)
         crashcheck_op_begin();
 }
 
 EXPORTED void cc_operation_leave(void)
 {
     /* Zero in a child that was forked in the middle of an operation. */
-    if (cc_on() && cc_thread.named_depth && --cc_thread.named_depth == 0)
+    if ((cc_on() || by_call) && cc_thread.named_depth && --cc_thread.named_depth == 0)
         crashcheck_op_end();
 }

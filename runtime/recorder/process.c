@@ -154,6 +154,7 @@ static void start(void)
         cc_addresses_start(addresses);
     cc_learns_places = getenv("CRASHCHECK_LEARN_ADDRESSES") != NULL;
     if (!trace || !*trace) {
+        cc_marks_start(getenv("CRASHCHECK_MARKS"));
 #ifdef CC_SHARED
         const char *table = getenv("CRASHCHECK_EXPLORE");
         if (table && *table)

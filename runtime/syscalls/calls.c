@@ -48,6 +48,7 @@ static const struct handler *const table[] = {
     [SYS_sendmsg] = &output_send,
     [SYS_sendmmsg] = &output_send,
     [SYS_socketpair] = &output_pair,
+    [SYS_prctl] = &output_mark,
     [SYS_io_uring_setup] = &call_unmodelled,
     [SYS_io_submit] = &call_unmodelled,
     [SYS_pidfd_getfd] = &call_unmodelled,

@@ -80,8 +80,14 @@ static void build(void)
     add(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)FICLONERANGE, 0, 1);
     end(SECCOMP_RET_TRACE);
     end(SECCOMP_RET_ALLOW);
+    only(SYS_prctl, 4);
+    load_argument(0);
+    add(BPF_JMP | BPF_JEQ | BPF_K, CC_MARK_CALL, 0, 1);
+    end(SECCOMP_RET_TRACE);
+    end(SECCOMP_RET_ALLOW);
     for (long call = 0; call <= LAST_CALL; call++) {
-        bool done = call == SYS_open || call == SYS_openat || call == SYS_mmap || call == SYS_ioctl;
+        bool done = call == SYS_open || call == SYS_openat || call == SYS_mmap || call == SYS_ioctl ||
+                    call == SYS_prctl;
         if (!handler_of(call) || done)
             continue;
         only(call, 1);

@@ -126,5 +126,30 @@ static void pair_leave(struct tracee *thread)
     }
 }
 
+/* An operation begins or ends (crashcheck.h). */
+static enum then mark_enter(struct tracee *thread)
+{
+    const struct call *call = &thread->call;
+    if (call->argument[1]) {
+        uint32_t ordinal = trace_header()->next_operation;
+        if (thread->operation_depth == OPERATIONS_NESTED) {
+            trace_note("operations", "operations are nested too deeply to be recorded");
+            trace_status(CC_STATUS_TOO_MANY);
+            return SKIP;
+        }
+        trace_header()->next_operation = ordinal + 1;
+        thread->operations[thread->operation_depth++] = ordinal;
+        trace_event(thread, (struct cc_event){.kind = CC_MARK_BEGIN, .aux = ordinal});
+    } else if (thread->operation_depth) {
+        mappings_compare_all(thread);
+        uint32_t ordinal = thread->operations[--thread->operation_depth];
+        trace_event(thread, (struct cc_event){.kind = CC_MARK_END, .aux = ordinal});
+    } else {
+        trace_note("mark", "crashcheck_op_end without crashcheck_op_begin in the same thread");
+    }
+    return SKIP;
+}
+
+const struct handler output_mark = {mark_enter, NULL, true};
 const struct handler output_send = {send_enter, send_leave, false};
 const struct handler output_pair = {pair_enter, pair_leave, true};

@@ -170,7 +170,8 @@ def trace_warnings(trace: Trace, run: RecordedRun) -> tuple[str, ...]:
     if changes:
         lines.append(
             f"watched files were renamed or deleted {changes} times: each change is taken to be durable at once, with "
-            "all that the files held; a crash that loses the new name, or keeps it without the data, is not tested"
+            "all that the files held; a crash that loses the new name, or keeps it without the data, is not tested: "
+            'with [workload] recorder = "syscalls" and [model] name = "ext4" it is'
         )
     return tuple(lines)
 

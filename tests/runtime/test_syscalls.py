@@ -213,6 +213,28 @@ def test_descriptors_are_followed_through_fork_exec_and_sockets(part: Part) -> N
     assert recording.stdout.read_bytes() == b"done\n"
 
 
+def test_marked_operations_are_in_the_trace_of_a_program_that_has_our_recorder(tmp_path: Path) -> None:
+    library = build.build_runtime()
+    target, source = tmp_path / "marked", SOURCE.with_name("marked.c")
+    linked = [
+        f"-I{library.include}",
+        str(source),
+        "-o",
+        str(target),
+        str(library.link),
+        f"-Wl,-rpath,{library.shared.parent}",
+    ]
+    subprocess.run([*compilers.c_compiler(), "-Wl,--no-as-needed", *linked], check=True)
+    trace, recording = traced(tmp_path / "run", str(target), "{pool}")
+    kinds = [Kind.MARK_BEGIN, Kind.MARK_END, Kind.WRITE, Kind.SYNC_END]
+    shown = trace.events[np.isin(trace.events["kind"], np.array(kinds, dtype=np.uint8))]
+    assert [(Kind(int(e["kind"])).name, int(e["aux"]) if e["kind"] != Kind.SYNC_END else 0) for e in shown] == [
+        *[("MARK_BEGIN", 1), ("WRITE", 0), ("SYNC_END", 0), ("MARK_END", 1)],
+        *[("MARK_BEGIN", 2), ("WRITE", 0), ("MARK_BEGIN", 3), ("SYNC_END", 0), ("MARK_END", 3), ("MARK_END", 2)],
+    ]
+    assert read_notes(recording.trace) == [("mark", "crashcheck_op_end without crashcheck_op_begin in the same thread")]
+
+
 def test_what_is_not_modelled_is_named(part: Part) -> None:
     trace, _ = part("unmodelled")
     (index,) = np.flatnonzero(trace.events["kind"] == Kind.UNMODELLED)

@@ -18,6 +18,7 @@ HIDDEN void cc_fence_at(where at, uint32_t kind);
 HIDDEN void cc_stripes_reset(void);
 
 HIDDEN void cc_output_start(const char *setting);
+HIDDEN void cc_marks_start(const char *setting); /* without a trace of our own */
 HIDDEN void cc_output(where at);
 HIDDEN bool cc_is_output(const struct file_state *state);
 

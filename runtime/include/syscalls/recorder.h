@@ -27,6 +27,7 @@
 
 #include "trace_format.h"
 
+#define OPERATIONS_NESTED 16u
 #define PATH_ROOM (PATH_MAX + 64)
 
 struct tracee;
@@ -111,6 +112,7 @@ struct tracee {
     bool waiting;       /* for another thread's update to end */
     bool located;       /* site and stack are those of this call */
     int failing;        /* the error that this call returns instead of being made, or 0 */
+    uint32_t operations[OPERATIONS_NESTED], operation_depth; /* marked, under way */
     uint32_t site, stack;
     uint64_t registers[KEPT_REGISTERS];
     struct call call;
@@ -183,7 +185,7 @@ extern const struct handler content_write, content_range, content_clone, content
 extern const struct handler name_open, name_make, name_link, name_symlink, name_unlink, name_rename, name_bind;
 extern const struct handler map_map, map_unmap, map_move, map_sync;
 extern const struct handler sync_file, sync_all;
-extern const struct handler output_send, output_pair, call_unmodelled;
+extern const struct handler output_send, output_pair, output_mark, call_unmodelled;
 void content_arrive(struct tracee *thread, int fd, struct inode *inode, uint64_t size); /* CC_CONTENT of a file from outside */
 void content_read(struct tracee *thread, int fd, struct inode *inode, uint64_t offset, uint64_t size); /* CC_WRITE of what is there now */
 void write_synced(struct tracee *thread, uint32_t inode, uint64_t offset, uint64_t size, int flags); /* O_SYNC, O_DSYNC */
