@@ -89,7 +89,7 @@ class _Process:
     pid: int
     cwd: bytes
     table: dict[int, _Open] = field(default_factory=dict)
-    noted: bool = False
+    noted: set[str] = field(default_factory=set)  # calls that are not modelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,10 +402,10 @@ class _Converter:
         self._out.event(end.pid, Kind.EXIT, process=end.pid, aux=int(clean), offset=end.status)
 
     def _unmodelled(self, call: Call) -> None:
-        process = self._threads[call.pid]
-        if not process.noted:
+        noted = self._threads[call.pid].noted
+        if call.name not in noted:
             self._note(call, call.name.removesuffix("_setup"))
-        process.noted = True
+        noted.add(call.name)
 
     # -- content
 

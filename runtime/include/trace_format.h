@@ -184,7 +184,7 @@ enum cc_event_kind {
 
 #define CC_OUTPUT_BYTES 256u
 
-/* How a program with marked operations tells CC_RECORDER_SYSCALLS of them: prctl(CC_MARK_CALL, 1 at the begin, else 0). The
+/* How a program with marked operations reports them to CC_RECORDER_SYSCALLS: prctl(CC_MARK_CALL, 1 at the begin, else 0). The
  * kernel knows no such option. */
 #define CC_MARK_CALL 0x63636d6bu
 

@@ -10,7 +10,7 @@
 #include "recorder/process.h"
 
 static uint64_t output_device, output_inode;
-static bool by_call; /* our own calls are recorded from outside, and the marks are to be among them */
+static bool by_call; /* calls of this program are recorded from outside, and so are its marks */
 
 void cc_marks_start(const char *setting)
 {

@@ -165,9 +165,9 @@ static void stopped(struct tracee *thread, int status)
     if (event == PTRACE_EVENT_SECCOMP) {
         ptrace(PTRACE_GETEVENTMSG, thread->tid, NULL, &data);
         if (data == FILTER_FOREIGN) {
-            if (!thread->process->noted)
+            if (!(thread->process->noted & NOTED_FOREIGN))
                 trace_bytes(thread, (struct cc_event){.kind = CC_UNMODELLED}, NULL, 0, "32-bit calls", 12);
-            thread->process->noted = true;
+            thread->process->noted |= NOTED_FOREIGN;
             resume(thread, 0);
         } else {
             enter(thread);

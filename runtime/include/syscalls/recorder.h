@@ -28,6 +28,7 @@
 #include "trace_format.h"
 
 #define OPERATIONS_NESTED 16u
+#define NOTED_FOREIGN 1u
 #define PATH_ROOM (PATH_MAX + 64)
 
 struct tracee;
@@ -80,7 +81,7 @@ struct process {
     uint32_t threads;
     size_t mapping_count;
     struct mapping *mappings;
-    bool noted;         /* a call that is not modelled was */
+    uint32_t noted;     /* bits: which calls that are not modelled were */
     struct code *code;  /* stacks.c: what is executable in it */
     struct process *next;
 };

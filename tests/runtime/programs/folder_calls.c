@@ -232,8 +232,13 @@ static void forks(void)
 
 static void unmodelled(void)
 {
-    unsigned char parameters[120] = {0};
-    syscall(SYS_io_uring_setup, 4, parameters);
+    unsigned long context = 0;
+    int self = MUST(syscall(SYS_pidfd_open, getpid(), 0));
+    syscall(SYS_io_uring_setup, 4, NULL); /* fails: nothing can be written by it */
+    for (int i = 0; i < 2; i++)
+        MUST(syscall(SYS_pidfd_getfd, self, self, 0));
+    MUST(syscall(SYS_io_setup, 1, &context));
+    MUST(syscall(SYS_io_submit, context, 0, NULL));
     close(make("a", 0));
 }
 
