@@ -7,18 +7,23 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.results import HALF_STORE, Location
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.runtime.trace_format import NAME_KINDS, Kind
+from crashcheck.runtime.trace_format import NAME_KINDS, Kind, StoreFlag
 
 UPDATES = (
     *(Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME, Kind.ALLOCATE),
     *NAME_KINDS,
 )
+
+
+# The recorder of system calls compares a mapped file with its earlier content before each of these on the file.
+_COMPARING = np.array([Kind.STORE, Kind.WRITE, Kind.SYNC_BEGIN], dtype=np.uint8)
 
 
 class Provenance(Protocol):
@@ -77,6 +82,36 @@ class Subject:
         """Exactly what was issued before `event` has persisted; at `point`, or at the crash point of that moment."""
         at = self.point_at(event) if point is None else point
         return self.space.drop(at, tuple(p for p in self.space.pending(at) if self.event_of(p) >= event))
+
+    def within_comparison(self, updates: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which are just before a store that was found, by one comparison of mappings, after another one: none of the
+        two is known to be earlier."""
+        compared = self._compared
+        return compared[updates] & compared[updates - 1]
+
+    @property
+    def _compared(self) -> NDArray[np.bool_]:
+        events = self.trace.events
+        compared: NDArray[np.bool_] = (events["kind"] == Kind.STORE) & (events["flags"] & StoreFlag.COMPARED != 0)
+        return compared
+
+    def is_known_moment(self, event: int) -> bool:
+        """Whether the files were, just before `event`, what is recorded until then.
+
+        Of a mapping that is compared from time to time, what is found may have been stored before other updates that
+        were recorded since it was compared last.
+        """
+        events = self.trace.events
+        kinds, files = events["kind"], events["file"]
+        compared = np.flatnonzero(self._compared)
+        updates = np.flatnonzero(np.isin(kinds, np.array(UPDATES, dtype=np.uint8)))
+        for file in np.unique(files[compared[compared >= event]]).tolist():
+            found = int(compared[(compared >= event) & (files[compared] == file)][0])
+            looked = (kinds[:found] == Kind.OUTPUT) | (files[:found] == file) & np.isin(kinds[:found], _COMPARING)
+            since = int(np.flatnonzero(looked)[-1]) if looked.any() else -1
+            if np.searchsorted(updates, event) > np.searchsorted(updates, since, side="right"):
+                return False
+        return True
 
     def update_before(self, event: int) -> int | None:
         """The last piece issued before `event`."""

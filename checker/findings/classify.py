@@ -71,6 +71,7 @@ class Classifier:
         self._subject = subject
         self._verdicts = verdicts
         updates = np.flatnonzero(np.isin(subject.trace.events["kind"], np.array(UPDATES, dtype=np.uint8)))
+        updates = updates[~subject.within_comparison(updates)]
         points = [int(point.event) for point in subject.space.points]
         self._moments: list[int] = np.union1d(updates, np.array(points, dtype=np.int64)).tolist()
 

@@ -30,6 +30,7 @@ from crashcheck.checker.token import Level, Token, digest
 from crashcheck.runtime.trace_format import Kind as Event
 
 KILL_SHOWS_IT = "no reordering needed: `kill -9` shows it"
+NO_KNOWN_MOMENT = "stores through a mapping may have been earlier than recorded: `kill -9` need not show it"
 NEEDS_HALF_STORE = (
     "only if half of a misaligned store survives: that power loss never tears a store of at most 8 bytes is documented "
     "only for one that crosses no 8-byte boundary"
@@ -269,7 +270,10 @@ class Register:
         nodes, edges = schedule.graph()
         words, place = describe.crash_point(subject, cause)
         location, other = self._locations(cause)
-        notes = [KILL_SHOWS_IT] if cause.prefix and not draft.uncertain else []
+        notes = []
+        if cause.prefix and not draft.uncertain:
+            known = cause.moment is None or subject.is_known_moment(cause.moment)
+            notes.append(KILL_SHOWS_IT if known else NO_KNOWN_MOMENT)
         if subject.torn(cause.state):
             notes.append(NEEDS_HALF_STORE)
         if not cause.complete:

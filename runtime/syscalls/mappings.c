@@ -12,7 +12,6 @@
 
 #define PAGE 4096u
 #define BLOCK (64u * 1024)
-#define APART 8 /* fewer equal bytes between two changes belong to one store */
 
 struct shadow {
     int fd;
@@ -38,39 +37,22 @@ static void need(struct shadow *shadow, uint64_t size)
     shadow->size = size > shadow->size ? size : shadow->size;
 }
 
-/* One run of changed bytes, cut at pages: those persist apart. */
-static void changed(struct tracee *thread, struct shadow *shadow, uint64_t low, uint64_t high, const char *now, uint64_t base)
-{
-    while (low < high) {
-        uint64_t end = (low / PAGE + 1) * PAGE < high ? (low / PAGE + 1) * PAGE : high;
-        struct cc_event event = {.kind = CC_STORE, .flags = CC_STORE_COMPARED, .file = shadow->inode->id, .offset = low};
-        trace_bytes(thread, event, NULL, 0, now + (low - base), end - low);
-        memcpy(shadow->bytes + low, now + (low - base), end - low);
-        low = end;
-    }
-}
-
+/* What changed in a page is one store, with the equal bytes in between: parts of it, in an order that nobody knows, would be contents that
+ * the page never had. */
 static void compare_block(struct tracee *thread, struct shadow *shadow, uint64_t base, const char *now, uint64_t size)
 {
-    const char *was = shadow->bytes + base;
+    char *was = shadow->bytes + base;
     for (uint64_t page = 0; page < size; page += PAGE) {
-        uint64_t end = page + PAGE < size ? page + PAGE : size;
-        if (memcmp(was + page, now + page, end - page) == 0)
+        uint64_t low = page, high = page + PAGE < size ? page + PAGE : size;
+        if (memcmp(was + low, now + low, high - low) == 0)
             continue;
-        uint64_t low = end, high = page;
-        for (uint64_t at = page; at < end; at++) {
-            if (was[at] == now[at])
-                continue;
-            if (low < end && at - high > APART) {
-                changed(thread, shadow, base + low, base + high, now, base);
-                low = end;
-            }
-            if (low == end)
-                low = at;
-            high = at + 1;
-        }
-        if (low < end)
-            changed(thread, shadow, base + low, base + high, now, base);
+        while (was[low] == now[low])
+            low++;
+        while (was[high - 1] == now[high - 1])
+            high--;
+        struct cc_event event = {.kind = CC_STORE, .flags = CC_STORE_COMPARED, .file = shadow->inode->id, .offset = base + low};
+        trace_bytes(thread, event, NULL, 0, now + low, high - low);
+        memcpy(was + low, now + low, high - low);
     }
 }
 
@@ -84,8 +66,9 @@ static void with_blocks(struct shadow *shadow, uint64_t from, uint64_t to, struc
         if (data < 0 || (uint64_t)data >= to)
             return;
         off_t hole = lseek(shadow->fd, data, SEEK_HOLE);
-        uint64_t end = hole < 0 || (uint64_t)hole > to ? to : (uint64_t)hole;
-        for (from = (uint64_t)data; from < end;) {
+        uint64_t end = hole < 0 ? to : ((uint64_t)hole + PAGE - 1) / PAGE * PAGE; /* whole pages, whatever the blocks of the disk */
+        end = end < to ? end : to;
+        for (from = (uint64_t)data / PAGE * PAGE; from < end;) {
             uint64_t part = BLOCK - from % BLOCK < end - from ? BLOCK - from % BLOCK : end - from;
             ssize_t got = pread(shadow->fd, block, part, (off_t)from);
             if (got <= 0)

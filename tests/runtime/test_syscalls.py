@@ -181,7 +181,7 @@ def test_stores_through_mappings_are_found_where_their_order_matters(part: Part)
         "STORE m 100 c",  # by the child
         "TRUNCATE o 8192",
         "STORE o 5 o",
-        "STORE m 200 e",  # at the end
+        "STORE m 200 e" + "\0" * 39 + "f",  # at the end; of one page, so one store
     ]
     stores = trace.events[trace.events["kind"] == Kind.STORE]
     assert set(stores["flags"].tolist()) == {StoreFlag.COMPARED}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from checker.oracles.test_snapshot import (
@@ -25,6 +26,7 @@ from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.strategies import strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
+from crashcheck.runtime.trace_format import Kind as Event
 from crashcheck.runtime.trace_format import OutputKind
 from support.folders import Program, Recorded
 from support.tracing import CallsBuilder
@@ -123,3 +125,31 @@ def test_records_that_are_appended_to_a_log_are_one_place(tmp_path: Path) -> Non
 )
 def test_programs_that_sync_in_order_are_clean(program: Program, model: str, tmp_path: Path) -> None:
     assert searched(tmp_path, program, model) == []
+
+
+def test_a_crash_between_pages_that_one_comparison_of_a_mapping_found_is_called_a_reordering(tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.fsync("f")
+        t.compared("f", 0, b"new")
+        t.compared("f", 4096, b"new")
+        t.fsync("f")
+
+    assert [kind for kind, _, _ in searched(tmp_path, program, "ext4")] == [Kind.ORDERING]
+
+
+def test_a_moment_is_known_unless_a_mapping_may_have_been_stored_to_before(tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.compared("f", 0, b"one")
+        t.append("g", 0, b"log")
+        t.compared("f", 0, b"two")
+        t.append("g", 3, b"log")
+        t.fsync("f")
+        t.compared("f", 0, b"new")
+
+    run = Recorded(tmp_path, program, {"f": OLD, "g": b""}, "ext4")
+    subject = Subject(run.trace, run.graph, run.space, run.content)
+    kinds = run.trace.events["kind"]
+    first, second, third = np.flatnonzero(kinds == Event.STORE).tolist()
+    log, more = np.flatnonzero(kinds == Event.WRITE).tolist()
+    known = [subject.is_known_moment(event) for event in (first, log, second, more, third)]
+    assert known == [True, True, False, True, True]

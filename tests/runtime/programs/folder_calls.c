@@ -168,6 +168,7 @@ static void maps(void)
     other[5] = 'o';
     MUST(munmap(other, 8192));
     at[200] = 'e';
+    at[240] = 'f';
 }
 
 static void *work(void *which)
