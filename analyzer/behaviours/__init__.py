@@ -5,7 +5,8 @@ Returns `Behaviours`, and `BehaviourGroup`s: the search tests the representative
 Other rooms import `layout`, `sites`, `static_types`, `type_evidence` and `updates`.
 """
 
-from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours, find_behaviours
+from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours
+from crashcheck.analyzer.behaviours.find import find_behaviours
 from crashcheck.analyzer.behaviours.groups import BehaviourGroup, find_groups
 from crashcheck.analyzer.behaviours.operations import find_operations
 from crashcheck.analyzer.behaviours.represents import Shape

@@ -92,6 +92,8 @@ class Behaviours:
     instance: Ints
     start: Ints
     row_node: Ints
+    level: Ints | None = None  # of each; only those of one level represent one another. None: all of one
+    note: str = ""  # for reports: how they were found, if not as usual
 
     def __len__(self) -> int:
         return len(self.instance)
@@ -156,8 +158,8 @@ class Behaviours:
         )
 
 
-def find_behaviours(graph: PersistenceGraph, facts: Facts | None) -> Behaviours:
-    """All update behaviours of a graph: its type subgraphs by instance, cut into epochs. Near-linear in the trace."""
+def find_typed_behaviours(graph: PersistenceGraph, facts: Facts | None) -> Behaviours:
+    """The update behaviours of a graph: its type subgraphs by instance, cut into epochs. Near-linear in the trace."""
     all_nodes = build_nodes(graph)
     sites = find_static_sites(graph.trace, facts, all_nodes.event)
     found = find_instances(graph, facts, all_nodes, sites)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,7 +62,7 @@ def find_groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
     rank = _ranks(found)[patterns.best].tolist()
     shapes = [shape_of(found, behaviour) for behaviour in patterns.best.tolist()]
     made = []
-    for chosen, members in group_represented(shapes, rank):
+    for chosen, members in _by_level(found, patterns, shapes, rank):
         best = int(patterns.best[chosen])
         representative = found.behaviour(best)
         types = {found.instances.types[t] for p in members for t in patterns.types[p]}
@@ -77,6 +78,17 @@ def find_groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
         )
     made.sort(key=lambda group: (len(group[0].nodes), len(group[0].pieces), group[0].first, group[0].id))
     return tuple(BehaviourGroup(number, *group) for number, group in enumerate(made, 1))
+
+
+def _by_level(
+    found: Behaviours, patterns: _Patterns, shapes: list[Shape], rank: list[int]
+) -> Iterator[tuple[int, list[int]]]:
+    """The groups of each level: what functions merge would represent, and delay, all that each of them does."""
+    level = np.zeros(len(shapes), dtype=np.int64) if found.level is None else found.level[patterns.best]
+    for own in range(int(level.max(initial=0)) + 1):
+        places = np.flatnonzero(level == own).tolist()
+        for chosen, members in group_represented([shapes[at] for at in places], [rank[at] for at in places]):
+            yield places[chosen], [places[member] for member in members]
 
 
 def _first(behaviour: int, patterns: list[Ints]) -> tuple[Ints, ...]:
@@ -114,7 +126,8 @@ def _patterns(found: Behaviours) -> _Patterns:
     kept = found.nodes.durable_from[found.row_node] <= found.acknowledged[found.row_node]
     ends = order.same_update * 2 + kept.astype(np.int64)
     of = found.hashes(found.label[found.row_node], order.place, order.reach, order.chain, ends)
-    number, heads = number_rows(*of)
+    level = np.zeros(len(found), dtype=np.int64) if found.level is None else found.level
+    number, heads = number_rows(*of, level)
     many = np.bincount(number, minlength=len(heads))
     rank = _ranks(found)
     best, _ = sort_rows(number, rank)

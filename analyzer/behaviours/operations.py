@@ -30,7 +30,7 @@ def find_operations(found: Behaviours) -> Behaviours:
     zero = np.zeros(many, dtype=np.int64)
     instances = Instances(zero, zero, zero, zero, none, none, none, (OPERATION,), (), 1)
     return dataclasses.replace(
-        found, instances=instances, instance=np.arange(many), start=start.astype(np.int64), row_node=order
+        found, instances=instances, instance=np.arange(many), start=start.astype(np.int64), row_node=order, level=None
     )
 
 

@@ -1,9 +1,10 @@
 """Reads a recorded trace and returns a `Trace`: the events of all threads in one order, with files, stacks and sites.
 
 `dump` prints one as text; `completeness` compares what it replays to with the image that the workload left, and
-`replay` does the same for a trace of system calls. `calls` has one value for each event about a name.
+`replay` does the same for a trace of system calls. `calls` has one value for each event about a name, and
+`functions` names the functions of call sites.
 
-Other rooms import `accesses`, `calls`, `completeness`, `dump`, `reader` and `replay`.
+Other rooms import `accesses`, `calls`, `completeness`, `dump`, `functions`, `reader` and `replay`.
 """
 
 from crashcheck.analyzer.trace.reader import CallSite, Facts, Inode, Trace, WatchedFile, read

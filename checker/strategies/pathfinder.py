@@ -37,17 +37,18 @@ class Pathfinder:
 class PathfinderPlan:
     """One search; groups are made when it is first asked."""
 
-    notes: tuple[str, ...] = ()
     whole = False
 
     def __init__(self, facts: Facts | None, space: StateSpace) -> None:
         self._facts = facts
         self._space = space
         self.groups: tuple[Planned, ...] = ()
+        self.notes: tuple[str, ...] = ()
 
     def choices(self) -> Iterator[Choice]:
         canonical = CanonicalStates(self._space)
         found = find_behaviours(self._space.graph, self._facts)
+        self.notes = (found.note,) if found.note else ()
         self.groups = tuple(
             Planned(RankedGroup(group, 0.0, ()), Representative(canonical, group.representative))
             for group in find_groups(found)

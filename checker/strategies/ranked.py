@@ -119,7 +119,8 @@ class RankedPlan:
     def notes(self) -> tuple[str, ...]:
         if self._early and self._found is None:
             return ("the search ended before the groups were ranked: raise the budget",)
-        return (self._evidence.note,) if self._evidence is _TOO_LONG else ()
+        grouped = (self._found.note,) if self._found is not None and self._found.note else ()
+        return (*grouped, *((self._evidence.note,) if self._evidence is _TOO_LONG else ()))
 
     @property
     def without(self) -> str:

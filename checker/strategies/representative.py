@@ -103,7 +103,8 @@ class Representative:
     """The crash states of one behaviour, family by family. Each family goes through the behaviour's crash points.
 
     `near` are the points at which its updates are pending up to the first acknowledgement after the last of
-    them; `later` those after it that are the first to follow an acknowledgement: what an operation left unpersisted.
+    them; `later` those after it that are the first to follow an acknowledgement: what an operation left unpersisted. Of
+    recorded system calls these are the 1st, 2nd, 4th, 8th, … of them.
     Parts of extensions of a file (crash-model.md, page-cache rule 5) are not varied.
     """
 
@@ -118,9 +119,11 @@ class Representative:
         stop = int(np.searchsorted(events, until, side="left"))
         last = int(np.searchsorted(events, canonical.acknowledgement_after(behaviour.last), side="right")) + 1
         self.near = range(first, min(stop, last))
-        self.later = tuple(
-            (np.flatnonzero(space.points.acknowledged_more[last:stop]) + last).tolist() if last < stop else ()
-        )
+        later = (np.flatnonzero(space.points.acknowledged_more[last:stop]) + last).tolist() if last < stop else []
+        # A program that never syncs its log leaves it pending at all of them.
+        self.later = tuple(later[(1 << at) - 1] for at in range(len(later).bit_length()) if (1 << at) <= len(later))
+        if not space.graph.family.names:
+            self.later = tuple(later)
 
     def _moments(self, points: Iterable[int]) -> Iterator[_Moment]:
         for point in points:

@@ -74,7 +74,7 @@ def lines(config: Config, graph: Path | None = None, number: int = 1) -> Iterato
         run = record_check_reads(config, record_run(config, run_folder.path))
         plan = ranked(run, library=library_of(config, run.facts)).plan(run.subject.space)
         yield from table(plan.rank(), plan.behaviours, SourceTree(config.folder))
-        yield from filter(None, (plan.without, run.unread.note))
+        yield from filter(None, (plan.without, run.unread.note, *plan.notes))
         if graph is not None:
             yield write_graph(run.subject.graph, run.subject.provenance, plan.rank(), number, graph)
 
@@ -145,5 +145,6 @@ def _where(behaviour: Behaviour) -> str:
 
 
 def _site(site: StaticSite, tree: SourceTree) -> str:
-    place = f"{tree.relative(site.file)}:{site.line}" if site.file else "unknown place"
+    unknown = "" if site.function or site.variable else "unknown place"
+    place = f"{tree.relative(site.file)}:{site.line}" if site.file else unknown
     return " ".join(text for text in (place, site.function, site.variable) if text)

@@ -1,0 +1,16 @@
+"""The update behaviours of a run, found as its recorder allows."""
+
+from __future__ import annotations
+
+from crashcheck.analyzer.behaviours.behaviour import Behaviours, find_typed_behaviours
+from crashcheck.analyzer.behaviours.of_calls import find_call_behaviours
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.trace.reader import Facts
+from crashcheck.runtime.trace_format import Recorder
+
+
+def find_behaviours(graph: PersistenceGraph, facts: Facts | None) -> Behaviours:
+    """All update behaviours: of mapped files by type and instance (§4.2), of system calls by call stack (§4.1)."""
+    if graph.trace.recorder is Recorder.SYSCALLS:
+        return find_call_behaviours(graph)
+    return find_typed_behaviours(graph, facts)

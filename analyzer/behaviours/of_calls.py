@@ -1,0 +1,306 @@
+"""Update behaviours of programs that were recorded by their system calls (Pathfinder §4.1)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.arrays import number_rows, ranges, unique
+from crashcheck.analyzer.behaviours.behaviour import Behaviours
+from crashcheck.analyzer.behaviours.call_stacks import (
+    ROOT,
+    CallTree,
+    common,
+    durable_turns,
+    function_ranges,
+    merged,
+    near,
+    turns,
+)
+from crashcheck.analyzer.behaviours.instances import Instances
+from crashcheck.analyzer.behaviours.sites import StaticSite, StaticSites
+from crashcheck.analyzer.behaviours.updates import Nodes, build_nodes
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import NAME, Ints
+from crashcheck.analyzer.trace.functions import FunctionNames
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.runtime.trace_format import Kind
+
+CALLERS = 5  # in the program itself, that distinguish two uses of a call: more distinguish hardly any more
+_TARGETS = 3  # functions that one place calls: which of them is decided by data, as in an interpreter
+_NUMBER = re.compile(r"\d+")
+_HASH = re.compile(r"(?<![A-Za-z0-9])(?=[a-f]*\d)[0-9a-f]{8,}(?![A-Za-z0-9])")
+_WORDS: Mapping[int, str] = {
+    Kind.WRITE: "write of",
+    Kind.STORE: "stores to",
+    Kind.TRUNCATE: "size of",
+    Kind.ALLOCATE: "fallocate of",
+    Kind.CONTENT: "arrival of",
+    Kind.SYNC_BEGIN: "sync of",
+}
+_Frames = tuple[int, ...]  # sites, innermost first
+
+
+@dataclass(frozen=True, eq=False)
+class Operations:
+    """Updates and syncs of a run in order, as parallel arrays: the event, who did it, and where it was called."""
+
+    graph: PersistenceGraph
+    event: Ints
+    update: Ints  # 1: it changed something
+    thread: Ints
+    process: Ints
+    call: Ints  # numbers places and stacks
+    frames: tuple[_Frames, ...]  # of each place and stack
+
+    @cached_property
+    def pattern(self) -> Ints:
+        """What each does to which path, in numbers: names that differ in numbers or hashes alone count as one."""
+        known: dict[str, int] = {}
+        return np.array(
+            [known.setdefault(text, len(known)) for text in map(self.text, range(len(self.event)))], np.int64
+        )
+
+    @cached_property
+    def _changes(self) -> dict[int, str]:
+        graph = self.graph
+        rows = np.flatnonzero(graph.kind == NAME)[::-1]
+        return {
+            event: graph.names.changes[change].text.removeprefix("the ")
+            for event, change in zip(graph.event[rows].tolist(), graph.offset[rows].tolist(), strict=True)
+        }
+
+    def text(self, at: int) -> str:
+        """ "write of 000#.log": what an operation does, without what differs between uses."""
+        event = int(self.event[at])
+        row = self.graph.trace.events[event]
+        plain = f"{_WORDS.get(int(row['kind']), 'change of')} {self.graph.names.path(int(row['file']), event) or '.'}"
+        return _NUMBER.sub("#", _HASH.sub("*", self._changes.get(event, plain)))
+
+
+def find_operations_of_calls(graph: PersistenceGraph, nodes: Nodes) -> Operations:
+    """The operations of a run of recorded system calls."""
+    events = graph.trace.events
+    updates = unique(nodes.event)
+    event = unique(np.concatenate([updates, np.flatnonzero(events["kind"] == Kind.SYNC_BEGIN)]))
+    rows = events[event]
+    distinct, call = np.unique(graph.trace.calls(event), return_inverse=True)
+    frames = tuple(
+        tuple(site for site in (each >> 32, *graph.trace.stack(each & 0xFFFFFFFF)) if site in graph.trace.call_sites)
+        for each in distinct.tolist()
+    )
+    return Operations(
+        graph,
+        event,
+        np.isin(event, updates).astype(np.int64),
+        rows["thread"].astype(np.int64),
+        rows["pid"].astype(np.int64),
+        call.reshape(-1),
+        frames,
+    )
+
+
+def silent_processes(operations: Operations) -> tuple[int, ...]:
+    """Processes whose stacks do not show what they do: most of their updates have no known caller, come from code that
+    was compiled at run time, or are below a place that calls at least three functions. An interpreter has such a place,
+    where it calls what the script names."""
+    trace, out = operations.graph.trace, []
+    for process in unique(operations.process).tolist():
+        mine = operations.process == process
+        calls, many = np.unique(operations.call[mine & (operations.update == 1)], return_counts=True)
+        called: dict[int, set[object]] = {}
+        for call in calls.tolist():
+            frames = operations.frames[call]
+            for inner, outer in itertools.pairwise(frames):
+                called.setdefault(outer, set()).add(_function(trace, inner))
+        says = sum(
+            count
+            for call, count in zip(calls.tolist(), many.tolist(), strict=True)
+            if len(operations.frames[call]) > 1
+            and all(trace.call_sites[site].module for site in operations.frames[call])
+            and all(len(called.get(site, ())) < _TARGETS for site in operations.frames[call])
+        )
+        if 2 * says < int(many.sum()):
+            out.append(process)
+    return tuple(out)
+
+
+def _function(trace: Trace, site: int) -> object:
+    """A function, or, where it is not known where it begins, the place."""
+    call = trace.call_sites[site]
+    return (call.module, call.function) if call.function else site
+
+
+def find_call_behaviours(graph: PersistenceGraph) -> Behaviours:
+    """The behaviours of each function, and those that their callers merge (of `level` 1)."""
+    nodes = build_nodes(graph)
+    operations = find_operations_of_calls(graph, nodes)
+    silent = silent_processes(operations)
+    speaks = ~np.isin(operations.process, silent)
+    # what the stacks do not show, calls and paths do
+    token = np.where(speaks, operations.call, len(operations.frames) + operations.pattern)
+    tree = CallTree()
+    paths = [
+        tree.path([(_function(graph.trace, site), site) for site in reversed(frames)]) for frames in operations.frames
+    ]
+    node_of, level, members = [], [], []
+    durable = _durable(operations, nodes)
+    for own in _by_thread(operations):
+        mine = [
+            paths[call] if speaks[at] else (ROOT,)
+            for at, call in zip(own.tolist(), operations.call[own].tolist(), strict=True)
+        ]
+        for node, deep, rows in _of_thread(mine, token[own], operations.event[own], durable[own], own):
+            chosen = own[rows][operations.update[own[rows]] == 1]
+            if len(chosen):
+                node_of.append(node)
+                level.append(deep)
+                members.append(chosen)
+    return _behaviours(operations, nodes, tree, silent, speaks, node_of, level, members)
+
+
+def _by_thread(operations: Operations) -> Iterator[Ints]:
+    order = np.argsort(operations.thread, kind="stable")
+    begins = np.flatnonzero(np.diff(operations.thread[order], prepend=-1))
+    yield from np.split(order, begins[1:]) if len(order) else ()
+
+
+def _durable(operations: Operations, nodes: Nodes) -> Ints:
+    """From which event each operation has persisted."""
+    out = np.zeros(len(operations.event), dtype=np.int64)
+    np.maximum.at(out, np.searchsorted(operations.event, nodes.event), nodes.durable_from)
+    return out
+
+
+def _of_thread(
+    paths: list[tuple[int, ...]], token: Ints, event: Ints, durable: Ints, place: Ints
+) -> Iterator[tuple[int, int, Ints]]:
+    """(node, level, rows) of each behaviour of one thread. `place`: of its operations in the run's."""
+    known: dict[tuple[int, int], int] = {}
+
+    def prefix(at: int) -> int:
+        pair = id(paths[at]), id(paths[at + 1])
+        if pair not in known:
+            known[pair] = common(paths[at], paths[at + 1])
+        return known[pair]
+
+    found = function_ranges([prefix(at) for at in range(len(paths) - 1)], [len(path) - 1 for path in paths])
+    tokens, made = token.tolist(), set[bytes]()
+    for first, stop, depth in found:
+        begins = [*turns(tokens[first:stop]), stop - first]
+        for low, high in itertools.pairwise(begins):
+            rows = np.arange(first + low, first + high)
+            made.add(rows.tobytes())
+            yield paths[first][depth], 0, rows
+    for node, numbers in merged([paths[first][: depth + 1] for first, _, depth in found]):
+        rows = np.concatenate([np.arange(found[number][0], found[number][1]) for number in numbers])
+        cluster = near(place[rows])
+        for number in unique(cluster[cluster >= 0]).tolist():
+            some = rows[cluster == number]
+            begins = [*durable_turns(token[some].tolist(), event[some].tolist(), durable[some].tolist()), len(some)]
+            for low, high in itertools.pairwise(begins):
+                if (key := some[low:high].tobytes()) not in made:
+                    made.add(key)
+                    yield node, 1, some[low:high]
+
+
+def _behaviours(
+    operations: Operations,
+    nodes: Nodes,
+    tree: CallTree,
+    silent: tuple[int, ...],
+    speaks: NDArray[np.bool_],
+    node_of: list[int],
+    level: list[int],
+    members: list[Ints],
+) -> Behaviours:
+    names = FunctionNames()
+    trace = operations.graph.trace
+    site_of = {_function(trace, site): site for site in trace.call_sites}
+    types: dict[str, int] = {}
+
+    def type_of(node: int) -> int:
+        site = site_of.get(tree.functions[node])
+        name = names.name(trace.call_sites[site]) if site is not None else ""
+        return types.setdefault(f"({name or _program(trace)})", len(types))
+
+    distinct, instance = np.unique(np.array(node_of, dtype=np.int64), return_inverse=True)
+    none, zero = np.zeros(0, dtype=np.int64), np.zeros(len(distinct), dtype=np.int64)
+    kind = np.array([type_of(node) for node in distinct.tolist()], dtype=np.int64)
+    instances = Instances(kind, zero, distinct, zero, none, none, none, tuple(types), (), 0)
+    rows = [_nodes_of(nodes, operations.event[each]) for each in members]
+    start = np.cumsum([0, *map(len, rows)])
+    return Behaviours(
+        operations.graph,
+        nodes,
+        _static_sites(operations, nodes, speaks, names),
+        instances,
+        instance.reshape(-1),
+        start,
+        np.concatenate([*rows, none]),
+        np.array(level, dtype=np.int64),
+        _note(trace, silent),
+    )
+
+
+def _nodes_of(nodes: Nodes, event: Ints) -> Ints:
+    first = np.searchsorted(nodes.event, event)
+    return ranges(first, np.searchsorted(nodes.event, event, side="right") - first)
+
+
+def _program(trace: Trace) -> str:
+    """The name of the program that was executed last."""
+    executed = np.flatnonzero(trace.events["kind"] == Kind.EXEC)
+    return os.path.basename(os.fsdecode(trace.data(int(executed[-1])))) if len(executed) else "program"
+
+
+def _note(trace: Trace, silent: tuple[int, ...]) -> str:
+    if not silent:
+        return ""
+    executed = np.flatnonzero(trace.events["kind"] == Kind.EXEC).tolist()
+    last = {int(trace.events["pid"][at]): os.path.basename(os.fsdecode(trace.data(at))) for at in executed}
+    who = ", ".join(dict.fromkeys(last.get(process, _program(trace)) for process in silent))
+    return (
+        f"the call stacks of {who} do not show what it does: "
+        "its updates were grouped by the sequence of calls and their paths"
+    )
+
+
+def _static_sites(operations: Operations, nodes: Nodes, speaks: NDArray[np.bool_], names: FunctionNames) -> StaticSites:
+    """A place is the call with its innermost callers in the program itself (definition 3.3); of a program whose stacks
+    do not show what it does, the call with what it does to which path."""
+    trace = operations.graph.trace
+    at = np.searchsorted(operations.event, nodes.event)
+    number, heads = number_rows(
+        np.where(speaks[at], operations.call[at], -1), np.where(speaks[at], 0, operations.pattern[at])
+    )
+    known: dict[tuple[object, ...], int] = {}
+    sites: list[StaticSite] = []
+    out = np.zeros(len(heads), dtype=np.int64)
+    for row in np.argsort(heads, kind="stable").tolist():
+        one = int(at[heads[row]])
+        frames = _own_frames(trace, operations.frames[int(operations.call[one])]) if speaks[one] else ()
+        text = operations.text(one)
+        identity = frames or (text,)
+        if identity not in known:
+            known[identity] = len(sites)
+            function = names.name(trace.call_sites[frames[1 if len(frames) > 1 else 0]]) if frames else ""
+            sites.append(StaticSite(len(sites), frames[0] if frames else 0, frames[1:], function, "", 0, text))
+        out[row] = known[identity]
+    return StaticSites(tuple(sites), out[number])
+
+
+def _own_frames(trace: Trace, frames: _Frames) -> _Frames:
+    """The call and the innermost callers outside of the library that makes it."""
+    if not frames:
+        return ()
+    library = trace.call_sites[frames[0]].module
+    outside = [site for site in frames[1:] if trace.call_sites[site].module != library]
+    return (frames[0], *(outside[:CALLERS] or frames[1 : 2 * CALLERS + 1]))

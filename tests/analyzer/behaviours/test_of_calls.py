@@ -1,0 +1,99 @@
+"""Update behaviours of small recorded programs: by function, or by calls and paths where stacks show nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, find_behaviours, find_groups
+from crashcheck.analyzer.persistence import build
+from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.analyzer.trace.reader import read
+from crashcheck.runtime.record import Workload, record
+from support import compilers
+from support.tracing import CallsBuilder
+
+SOURCE = Path(__file__).resolve().parents[2] / "runtime" / "programs" / "tasks.c"
+SCRIPT = """
+import os, sys
+os.chdir(sys.argv[1])
+for i in range(3):
+    with open("t", "w") as file:
+        file.write(str(i))
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename("t", "f")
+    os.mkdir("d%d" % i)
+    os.link("f", "d%d/g" % i)
+    os.unlink("d%d/g" % i)
+"""
+
+
+def found(folder: Path, *command: str, model: str = "ext4") -> Behaviours:
+    recording = record(Workload(command, ["*"], timeout_s=60.0, recorder="syscalls"), folder)
+    return find_behaviours(build(read(recording.trace), model, Options()), None)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    target = tmp_path_factory.mktemp("tasks") / "tasks"
+    flags = ["-O1", "-fno-optimize-sibling-calls", "-fno-inline"]
+    subprocess.run([*compilers.c_compiler(), *flags, str(SOURCE), "-o", str(target)], check=True)
+    return str(target)
+
+
+def described(group: BehaviourGroup) -> tuple[str, int, tuple[str, ...]]:
+    return group.representative.type, group.members, tuple(f"{site.function}: {site.variable}" for site in group.sites)
+
+
+def test_functions_are_grouped_by_what_they_do(program: str, tmp_path: Path) -> None:
+    behaviours = found(tmp_path / "run", program, "{pool}")
+    assert behaviours.note == ""
+    groups = list(map(described, find_groups(behaviours)))
+    log = ("(append_log)", 3, ("put: write of log",))
+    assert groups.count(log) == 2  # one of each line of main
+    assert (
+        "(replace)",
+        3,
+        ("replace: creation of t", "put: write of t", "replace: rename of t to f"),
+    ) in groups
+
+
+def test_the_representative_is_the_use_that_forgets_the_sync(program: str, tmp_path: Path) -> None:
+    behaviours = found(tmp_path / "run", program, "{pool}", model="posix")
+    (group,) = (group for group in find_groups(behaviours) if group.representative.type == "(replace)")
+    first = [behaviours.behaviour(int(each)).first for each in sorted(group.members_by_pattern[0])]
+    all_members = sorted(behaviours.behaviour(int(each)).first for rows in group.members_by_pattern for each in rows)
+    assert first[0] == all_members[1]
+
+
+def test_two_recordings_have_the_same_groups(program: str, tmp_path: Path) -> None:
+    one, two = (find_groups(found(tmp_path / name, program, "{pool}")) for name in ("one", "two"))
+    assert list(map(described, one)) == list(map(described, two))
+
+
+def test_a_script_is_grouped_by_calls_and_paths(tmp_path: Path) -> None:
+    behaviours = found(tmp_path / "run", sys.executable, "-c", SCRIPT, "{pool}")
+    program = Path(sys.executable).resolve().name
+    assert behaviours.note == (
+        f"the call stacks of {program} do not show what it does: "
+        "its updates were grouped by the sequence of calls and their paths"
+    )
+    texts = {site.variable for site in behaviours.sites.sites}
+    assert {"creation of t", "write of t", "rename of t to f", "directory d#", "link d#/g", "removal of d#/g"} <= texts
+    assert max(group.members for group in find_groups(behaviours)) == 3
+
+
+def test_updates_without_a_stack_are_grouped_by_calls_and_paths(tmp_path: Path) -> None:
+    trace = CallsBuilder(tmp_path / "trace.cct")
+    for name in ("f2", "f3"):
+        trace.open(name)
+        trace.write(name, 0, b"x")
+    behaviours = find_behaviours(build(trace.trace(), "ext4", Options()), None)
+    assert {site.variable for site in behaviours.sites.sites} == {"creation of f#", "write of f#"}
+    (group,) = find_groups(behaviours)
+    assert group.members == 2
+    assert behaviours.note.startswith("the call stacks of program do not show")
