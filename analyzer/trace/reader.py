@@ -310,10 +310,10 @@ def _header(path: Path, raw: NDArray[np.uint8]) -> np.void:
     header: np.void = raw[: fmt.HEADER.itemsize].view(fmt.HEADER)[0]
     version = int(header["version"])
     if version != fmt.VERSION:
-        who = "newer" if version > fmt.VERSION else "older"
+        who = "a newer" if version > fmt.VERSION else "an older"
         raise CrashcheckError(
             "trace-version",
-            f"{path}: trace format version {version}, expected {fmt.VERSION}: written by a {who} crashcheck",
+            f"{path}: trace format version {version}, expected {fmt.VERSION}: written by {who} crashcheck",
             "Read it with the crashcheck that recorded it, or record the workload again.",
         )
     for name, expected in (

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -408,41 +408,60 @@ def _cut(pages: dict[int, bytearray], size: int) -> None:
 
 def _entries(graph: PersistenceGraph, first: FirstImage) -> _Entries:
     """Every word of every data piece, with its history folded in."""
-    many = np.where(
-        graph.kind == DATA, (graph.offset + graph.size - 1) // WORD_BYTES - graph.offset // WORD_BYTES + 1, 0
-    )
+    low = graph.offset // WORD_BYTES
+    many = np.where(graph.kind == DATA, (graph.offset + graph.size - 1) // WORD_BYTES - low + 1, 0)
     start = np.concatenate([np.zeros(1, np.int64), np.cumsum(many)])
-    piece = np.repeat(np.arange(len(graph)), many)
-    word = graph.offset[piece] // WORD_BYTES + np.arange(len(piece)) - start[piece]
-    data = np.empty(len(piece), dtype=np.uint64)
-    mask = np.empty(len(piece), dtype=np.uint64)
-    for low in range(0, len(piece), _BATCH):
-        rows = slice(low, low + _BATCH)
-        data[rows], mask[rows] = _words_of(graph, piece[rows], word[rows])
-    file = graph.file[piece]
+    word = np.empty(start[-1], dtype=np.int64)
+    value, before, *lanes = (np.empty(start[-1], dtype=np.uint64) for _ in range(4))
+    out = _Entries(start, word, value, before, (lanes[0], lanes[1]))
+    for pieces in _apart(graph.file, low, many):
+        rows, piece = ranges(start[pieces], many[pieces]), np.repeat(pieces, many[pieces])
+        word[rows] = low[piece] + rows - start[piece]
+        _fold_histories(out, graph, first, rows, piece)
+    return out
+
+
+def _apart(file: Ints, low: Ints, many: Ints) -> Iterator[Ints]:
+    """The data pieces in batches without a word in common, so that only one needs memory at a time."""
+    ids = np.flatnonzero(many)
+    ids = ids[np.lexsort((low[ids], file[ids]))]
+    if not len(ids):
+        return
+    base = np.cumsum(np.diff(file[ids], prepend=file[ids[0]]) != 0) << 50  # beyond any word of the file before
+    begins, ends = base + low[ids], base + low[ids] + many[ids]
+    shared = np.concatenate([[False], begins[1:] < np.maximum.accumulate(ends)[:-1]])
+    rows = np.cumsum(many[ids]) - many[ids]
+    batch = rows[np.maximum.accumulate(np.where(shared, 0, np.arange(len(ids))))] // _BATCH
+    for some in np.split(ids, np.flatnonzero(np.diff(batch)) + 1):
+        yield np.sort(some)
+
+
+def _fold_histories(out: _Entries, graph: PersistenceGraph, first: FirstImage, rows: Ints, piece: Ints) -> None:
+    """Fill some rows in; all rows of their words are among them, in program order."""
+    file, word = graph.file[piece], out.word[rows]
+    data, mask = np.empty(len(rows), dtype=np.uint64), np.empty(len(rows), dtype=np.uint64)
+    for low in range(0, len(rows), _BATCH):
+        some = slice(low, low + _BATCH)
+        data[some], mask[some] = _words_of(graph, piece[some], word[some])
     order = np.lexsort((word, file))  # stable
     at = np.arange(len(order))
+    rows, file, word = rows[order], file[order], word[order]
     opens = np.ones(len(order), dtype=np.bool_)
-    opens[1:] = (np.diff(word[order]) != 0) | (np.diff(file[order]) != 0)
+    opens[1:] = (np.diff(word) != 0) | (np.diff(file) != 0)
     group = np.maximum.accumulate(np.where(opens, at, 0))  # row of the word's first update
-    original = _first_words(first, file[order], word[order], opens)[group]
+    original = _first_words(first, file, word, opens)[group]
     value = _fold(data[order], mask[order], group, original)
-    lanes = []
     for lane in (0, 1):
-        hashed = term(lane, first.identity(file[order]), word[order].astype(np.uint64), value)
+        hashed = term(lane, first.identity(file), word.astype(np.uint64), value)
         hashed[value == original] = 0
         before = np.zeros(len(order), dtype=np.uint64)
         before[1:] = hashed[:-1]
         before[opens] = 0
-        back = np.empty(len(order), dtype=np.uint64)
-        back[order] = hashed - before
-        lanes.append(back)
-    values, earlier = np.empty(len(order), dtype=np.uint64), np.empty(len(order), dtype=np.uint64)
-    values[order] = value
+        out.lanes[lane][rows] = hashed - before
+    out.value[rows] = value
     previous = original.copy()
     previous[1:][~opens[1:]] = value[:-1][~opens[1:]]
-    earlier[order] = previous
-    return _Entries(start, word, values, earlier, (lanes[0], lanes[1]))
+    out.before[rows] = previous
 
 
 def _fold(data: Words, mask: Words, group: Ints, original: Words) -> Words:

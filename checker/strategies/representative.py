@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from crashcheck.checker.states.space import CrashState
 class _Moment:
     """One crash point of a behaviour: which of its pieces are pending, and what they need.
 
-    Sets of pieces are bitmasks over the pending pieces of the granules that hold some of the behaviour's.
+    Sets of pieces are bitmasks over the pending pieces of the granules that hold some of the behaviour's. They are made
+    when they are first needed: thousands of pieces may be pending, and a behaviour's ends need none.
     """
 
     def __init__(self, canonical: CanonicalStates, point: int, behaviour: Behaviour, mine: Ids) -> None:
@@ -28,22 +30,43 @@ class _Moment:
         self.mine = mine
         # ids below this one precede the behaviour
         self._since = int(np.searchsorted(space.graph.event, behaviour.first, side="left"))
-        near = space.in_factors_of(point, self.mine)
-        self._near = near
-        place = {id_: at for at, id_ in enumerate(near)}
-        below, above = [1 << at for at in range(len(near))], [1 << at for at in range(len(near))]
-        before = space.graph.direct_before(near)
-        for at, befores in enumerate(before):
+
+    @cached_property
+    def _near(self) -> Ids:
+        return self._canonical.space.in_factors_of(self._point, self.mine)
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        return {id_: at for at, id_ in enumerate(self._near)}
+
+    @cached_property
+    def _before(self) -> list[Ids]:
+        return self._canonical.space.graph.direct_before(self._near)
+
+    @cached_property
+    def _below(self) -> list[int]:
+        below = [1 << at for at in range(len(self._near))]
+        for at, befores in enumerate(self._before):
             for id_ in befores:
-                below[at] |= below[place[id_]]
-        for at in range(len(near) - 1, -1, -1):
-            for id_ in before[at]:
-                above[place[id_]] |= above[at]
-        self._place, self._below, self._above = place, below, above
+                below[at] |= below[self._place[id_]]
+        return below
+
+    @cached_property
+    def _above(self) -> list[int]:
+        above = [1 << at for at in range(len(self._near))]
+        for at in range(len(self._near) - 1, -1, -1):
+            for id_ in self._before[at]:
+                above[self._place[id_]] |= above[at]
+        return above
+
+    @cached_property
+    def granules(self) -> tuple[Ids, ...]:
+        """The behaviour's pieces by granule."""
         factors: dict[int, list[int]] = {}
-        for id_, factor in zip(self.mine, space.graph.component[list(self.mine)].tolist(), strict=True):
+        component = self._canonical.space.graph.component
+        for id_, factor in zip(self.mine, component[list(self.mine)].tolist(), strict=True):
             factors.setdefault(factor, []).append(id_)
-        self.granules = tuple(tuple(ids) for ids in factors.values())
+        return tuple(tuple(ids) for ids in factors.values())
 
     def kept(self, ids: Iterable[int], *, alone: bool = False) -> CrashState:
         """What precedes the behaviour has persisted, these of its pieces and what they need, and nothing else;
