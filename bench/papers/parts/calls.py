@@ -223,7 +223,7 @@ def section(rows: Sequence[Searched]) -> Iterator[str]:
     for one in rows:
         ways = [_by_bug(one.ways[name].findings) for name in STRATEGIES]
         for bug in sorted({bug for way in ways for bug in way}):
-            bugs.append((one.store, one.model, bug, *(str(way.get(bug, "–")) for way in ways)))
+            bugs.append((one.store.split(",")[0], one.model, bug, *(str(way.get(bug, "–")) for way in ways)))
     yield from table(("store", "model", "finding, without sizes", *STRATEGIES), bugs)
     yield ""
     yield "The last columns: the states until each way found it; –: it did not."

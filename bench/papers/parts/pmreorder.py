@@ -32,8 +32,8 @@ from crashcheck.recording import record_workload, workload_in
 
 FOLDER = "CRASHCHECK_PMREORDER"
 ENGINES = ("ReorderAccumulative", "ReorderReverseAccumulative", "ReorderPartial", "ReorderFull")
-PROGRAMS = ("clht", "crit-bit-tree", "level-hash")
-OPERATIONS = 30
+PROGRAMS = ("clht", "level-hash")
+OPERATIONS = 100
 LONG = 20_000  # operations of the runs whose recording is timed
 SECONDS = 5.0  # for each search
 _POOL_BYTES = 256 << 10
