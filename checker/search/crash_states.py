@@ -187,8 +187,9 @@ class Search:
         """Decide some more points, and give the states that must be run because of that."""
         assert self._exploration is not None
         for state in self._exploration.batch():
-            self._given.add(state)
-            yield Choice(state, 0, _EXPLORED)
+            if state not in self._given:  # several explored runs may lead to one state
+                self._given.add(state)
+                yield Choice(state, 0, _EXPLORED)
 
     def fingerprint(self, choice: Choice) -> bytes:
         return self._subject.content.fingerprint(choice.state)

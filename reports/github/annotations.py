@@ -19,6 +19,7 @@ from crashcheck.reports.view.text import line, shorten
 
 TITLE_CHARS = 200
 MESSAGE_CHARS = 4000
+_CHANGED_MAX = 3  # files that a sentence names
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".inc")
 Name = Callable[[str], str]
 
@@ -201,7 +202,17 @@ def _called(finding: Finding, store: tuple[str, int] | None) -> str:
 
 def _summary(finding: Finding, home: tuple[str, int] | None, diff: Diff | None = None) -> Placement:
     file, number = home or ("", 0)
-    return Placement("summary", file, number, f"The change touches no line of this failure.{_layout(finding, diff)}")
+    because = _layout(finding, diff) or _changed(diff)
+    return Placement("summary", file, number, f"The change touches no line of this failure.{because}")
+
+
+def _changed(diff: Diff | None) -> str:
+    """What the change edits instead: perhaps the check, or the workload."""
+    names = sorted(diff.files) if diff else []
+    if not names:
+        return ""
+    more = f" and {len(names) - _CHANGED_MAX} more files" if len(names) > _CHANGED_MAX else ""
+    return f" It changes {', '.join(line(name, 120) for name in names[:_CHANGED_MAX])}{more}."
 
 
 def _layout(finding: Finding, diff: Diff | None) -> str:

@@ -169,7 +169,7 @@ def base(result: RunResult) -> tuple[str, ...]:
     """What the comparison with the base showed, in sentences; none where there was no comparison."""
     if result.base is None or result.base.documents:
         return ()
-    where = f"{line(result.base.ref, 120)} ({result.base.commit[:10]})"
+    where = f"{_ref(result.base.ref)} ({result.base.commit[:10]})"
     edits = tuple(f"This change edits the rules: {line(edit, 300)}" for edit in result.base.edits)
     if result.base.note:
         return (f"Not compared with {where}: {line(result.base.note, 300)}.", *edits)
@@ -184,6 +184,11 @@ def base(result: RunResult) -> tuple[str, ...]:
         *(f"Not seen again, and not compared: {line(one.message, 300)}" for one in gone[:_EARLIER_MAX]),
         *edits,
     )
+
+
+def _ref(ref: str) -> str:
+    """A base as people name it: `origin/main`."""
+    return line(ref.removeprefix("refs/remotes/"), 120)
 
 
 def headline(result: RunResult) -> str:
@@ -215,7 +220,7 @@ def _more(findings: int, unproved: int) -> tuple[tuple[int, str], ...]:
 def counted(result: RunResult) -> str:
     """How many findings there are in how many states, so that the number cannot be read as a proof."""
     if result.base is not None and result.base.documents:
-        return f"Nothing to check: the change since {line(result.base.ref, 120)} holds documents only"
+        return f"Nothing to check: the change since {_ref(result.base.ref)} holds documents only"
     if policy.checked_nothing(result):
         why = _NOTHING_CHECKED.get(result.stop_reason, f"the strategy {line(result.strategy, 60)} plans none")
         return f"No verdict: none of {feasible(result)} feasible crash states was checked, because {why}"

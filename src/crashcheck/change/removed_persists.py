@@ -199,7 +199,7 @@ def _restored(removed: Sequence[Removed], states: int, compiles: UnitCompiles) -
         f"put back {where}",
         () if why_not else edits,
         before_failing=states,
-        verified=f"in the base, which has it, no crash can leave {failing}",
+        verified=f"with it, as in the base, no crash can leave {failing}",
         no_edit=why_not,
     )
 

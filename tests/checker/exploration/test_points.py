@@ -93,6 +93,17 @@ def test_a_failing_explored_run_becomes_a_finding_by_an_ordinary_run(
     assert found.states.not_explored[0].why == "an explored run failed there: the states are run one by one"
 
 
+def test_a_state_that_several_explored_runs_lead_to_is_counted_once(
+    tmp_path: Path, mapped_clauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = points.PointExploration.batch
+    monkeypatch.setattr(points.PointExploration, "batch", lambda self: [each for each in batch(self) for _ in "ab"])
+    world = world_of(tmp_path / "w", mapped_clauses, f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0")
+    monkeypatch.setattr(crash_states, "_FIRST", 0)  # before the strategy gave any of them
+    found = search(world, explore=True)
+    assert counted(found) == found.states.feasible
+
+
 def test_a_check_that_cannot_be_explored_is_run_on_each_state_and_the_reason_counted(
     tmp_path: Path, clauses: Path
 ) -> None:

@@ -69,7 +69,9 @@ def test_the_nearest_step_in_the_trace_is_taken() -> None:
 def test_a_finding_of_which_the_diff_shows_nothing_is_in_the_summary_only() -> None:
     placed = place(LEVEL_HASH, name, diff({FILE: {100}, "README.md": {9}}))
     assert (placed.spot, placed.file, placed.line) == ("summary", FILE, 9)
-    assert placed.because == "The change touches no line of this failure."
+    assert placed.because == f"The change touches no line of this failure. It changes README.md, {FILE}."
+    many = place(LEVEL_HASH, name, diff({f"{letter}.c": {1} for letter in "abcde"}))
+    assert many.because == "The change touches no line of this failure. It changes a.c, b.c, c.c and 2 more files."
 
 
 def test_no_line_of_an_earlier_operation_is_annotated_nor_a_caller_that_is_only_shown() -> None:
@@ -91,7 +93,7 @@ def test_a_changed_header_is_named_with_the_two_cache_lines() -> None:
         "cache line: `entry.value` is in cache line 42 and `token.valid` in cache line 40, and only updates of one "
         "cache line persist in order."
     )
-    assert "table.h" not in place(KILLED, name, diff({"src/table.h": {4}})).because  # one cache line
+    assert "cache line" not in place(KILLED, name, diff({"src/table.h": {4}})).because  # one cache line
 
 
 def test_a_store_outside_the_repository_is_annotated_at_the_call_within_it() -> None:
@@ -109,7 +111,9 @@ def test_a_finding_without_a_line_anywhere_is_in_the_summary_only() -> None:
     nowhere = replace(VALID, file="", line=0, stack=())
     bare = replace(RECORD, location=nowhere, schedule=())
     assert place(bare, name).spot == "summary"
-    assert place(bare, name, diff({FILE: {1}})) == place(bare, name, Diff())
+    for change in (diff({FILE: {1}}), Diff()):
+        placed = place(bare, name, change)
+        assert (placed.spot, placed.file, placed.line) == ("summary", "", 0)
 
 
 def test_an_update_that_was_not_reached_may_carry_the_annotation() -> None:
