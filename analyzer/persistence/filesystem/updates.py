@@ -109,7 +109,14 @@ def updates_of(
 def _with_stale(
     trace: Trace, pieces: Pieces, fresh: NDArray[np.bool_], granule_bytes: int
 ) -> tuple[Pieces, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Before the first data of each new block, what the disk held there: (pieces, fresh, stale)."""
+    """Before the first data of each new block, what the disk held there: (pieces, fresh, stale).
+
+    A block that fallocate allocated reads as zeros until its data are there, and is not new.
+    """
+    allocated: dict[int, list[Allocate]] = {}
+    for call in allocations(trace):
+        if not call.mode & ~(Allocate.KEEP_SIZE | Allocate.ZERO_RANGE):
+            allocated.setdefault(call.inode, []).append(call)
     written = (pieces.kind == DATA) & (trace.events["kind"][pieces.source] != Kind.CONTENT)
     written &= np.isin(trace.events["kind"][pieces.source], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
     known: set[tuple[int, int]] = set()
@@ -118,7 +125,10 @@ def _with_stale(
         file, place = int(pieces.file[row]), int(pieces.offset[row]) // granule_bytes
         there = -(-trace.files[file].first_size // PAGE_BYTES) * PAGE_BYTES > place * granule_bytes
         if (fresh[row] or not there) and (fresh[row] or (file, place) not in known):
-            first.append(row)
+            at, event = place * granule_bytes, int(pieces.event[row])
+            before = (call for call in allocated.get(file, ()) if call.event < event)
+            if not any(call.offset <= at < call.offset + call.size for call in before):
+                first.append(row)
         known.add((file, place))
     rows = np.array(first, dtype=np.int64)
     low = pieces.offset[rows] // granule_bytes * granule_bytes

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.analyzer.persistence.graph import STALE_BYTE
 from crashcheck.checker.states.counting import count_states
 from support.folders import Recorded
 from support.litmus.file_systems import ALL, LITMUS, Litmus
+from support.tracing import CallsBuilder
 
 SEEN = ("ext4", "ext4-strict", "ext4-writeback", "posix")  # a real xfs or btrfs was not examined
 
@@ -43,3 +45,21 @@ def test_each_state_is_counted_once_and_equal_folders_have_equal_fingerprints(
         by_folder.setdefault(folder, set()).add(key)
     assert all(len(folders) == 1 for folders in by_print.values())
     assert all(len(keys) == 1 for keys in by_folder.values())
+
+
+@pytest.mark.parametrize("allocated", [False, True])
+def test_under_writeback_a_new_block_may_hold_old_bytes_unless_it_was_allocated_before(
+    allocated: bool, tmp_path: Path
+) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.open("f")
+        if allocated:
+            t.allocate("f", 0, 8192)
+        t.truncate("f", 8192)
+        t.write("f", 4096, b"n" * 100)
+
+    run = Recorded(tmp_path, program, {}, "ext4-writeback")
+    stale = bytes([STALE_BYTE]) * 4096
+    written = b"n" * 100 + bytes(3996)
+    blocks = {(folder.get("f") or b"")[4096:] for folder in run.folders()}
+    assert blocks == {b"", bytes(4096), written} | (set() if allocated else {stale})
