@@ -42,6 +42,12 @@ def test_a_real_kernel_reaches_no_state_that_the_model_forbids(model: str, tmp_p
     assert sum(len(one.seen) > 1 for one in compared.programs if not one.litmus.since) > 10
 
 
+def test_a_model_of_another_file_system_is_refuted(tmp_path: Path) -> None:
+    programs = [litmus for litmus in LITMUS if litmus.name in ("new-file-of-two-blocks", "append-of-blocks")]
+    compared = compare("xfs", 12, 2, tmp_path, programs)
+    assert {one.litmus.name for one in compared.programs if one.forbidden} == {litmus.name for litmus in programs}
+
+
 def test_e2fsprogs_read_what_a_crash_left_as_the_reader_does(tmp_path: Path) -> None:
     for tool in ("e2fsck", "debugfs"):
         if shutil.which(tool, path=TOOLS) is None:

@@ -84,7 +84,20 @@ def boot(folder: Path, script: list[str], mount: str) -> Path:
     run = subprocess.run(
         [
             *words,
-            *("-machine", "pc", "-accel", "tcg", "-m", "256", "-nodefaults", "-display", "none", "-no-reboot"),
+            *(
+                "-machine",
+                "pc",
+                "-accel",
+                "tcg",
+                "-smp",
+                "2",
+                "-m",
+                "256",
+                "-nodefaults",
+                "-display",
+                "none",
+                "-no-reboot",
+            ),
             *("-serial", f"file:{console}", "-kernel", str(next(packages.glob("boot/vmlinuz-*")))),
             *("-initrd", str(folder / "initramfs")),
             # A busy machine makes the kernel's test of its timer fail, and then it panics.
