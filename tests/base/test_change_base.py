@@ -230,14 +230,18 @@ def test_a_result_of_anything_else_is_not_taken(what: str, tmp_path: Path, monke
     assert key(**changed.get(what, {})) != usual
 
 
-def test_edits_of_the_rules_are_shown(project: Project) -> None:
-    project.write("")
+def test_suppressions_apply_to_what_is_introduced_and_edits_of_the_rules_are_shown(project: Project) -> None:
+    project.write(PERSISTED)
     marked = SOURCE.replace("FIRST", "").replace("account->used = 1;", "account->used = 1; // crashcheck: ignore[*] so")
-    project.write("", more={"ledger.c": marked})
-    _, report = project.run()
-    (edit,) = report["run"]["base"]["edits"]
-    assert edit.startswith("ledger.c:")
-    assert edit.endswith("a comment `crashcheck: ignore` added.")
+    entry = {"id": "0" * 12, "kind": "ordering", "message": "", "note": "", "likenesses": []}
+    baseline = json.dumps({"version": 1, "findings": [entry]})
+    project.write("", more={"ledger.c": marked, "known.json": baseline})
+    code, report = project.run("--baseline", "known.json")
+    assert (code, compared(report)) == (0, ["introduced"])
+    first, second = report["run"]["base"]["edits"]
+    assert first == "The baseline: 1 added, 0 removed."
+    assert second.startswith("ledger.c:")
+    assert second.endswith("a comment `crashcheck: ignore` added.")
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,8 @@ def test_an_image_is_enough_to_see_a_finding_with_a_plain_build(tmp_path: Path, 
         command = ["crashcheck", *arguments]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
+    too_large = crashcheck("run", "--images", "none", "--images-mib", "0").stderr
+    assert ("no crash image of" in too_large, list((tmp_path / "none").iterdir())) == (True, [])
     assert crashcheck("run", "--images", "images", "--format", "json=out.json").returncode == 1
     (finding,) = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["findings"]
     shutil.rmtree(tmp_path / ".crashcheck")
