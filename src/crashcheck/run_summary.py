@@ -140,7 +140,9 @@ def recording_warnings(facts: ProgramFacts, recording: Recording) -> tuple[str, 
     """Notes of crashcheck-cc about the program, and of the recorder about files that it did not watch."""
     notes = {f"{Path(unit.source).name}: {note}" for unit in facts.units.values() for note in unit.notes}
     silent = [_REMARKS[reason].format(path) for reason, path in read_notes(recording.trace) if reason in _REMARKS]
-    return (*sorted(notes), *silent)
+    left = sum(reason == "ended" for reason, _ in read_notes(recording.trace))
+    ended = f"processes that the workload left running: {left}. They were ended with it"
+    return (*sorted(notes), *silent, *((ended,) if left else ()))
 
 
 def recorded_twice(facts: ProgramFacts, trace: Trace) -> tuple[str, ...]:

@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.trace import calls, replay
 from crashcheck.analyzer.trace.completeness import causes
 from crashcheck.analyzer.trace.reader import ROOT, Trace, read
 from crashcheck.errors import CrashcheckError
+from crashcheck.run_summary import recording_warnings
 from crashcheck.runtime import build
 from crashcheck.runtime.record import Recording, Workload, record
 from crashcheck.runtime.trace_format import NAME_KINDS, CreateFlag, Kind, OutputKind, StoreFlag, SyncKind
@@ -248,6 +250,9 @@ def test_a_daemon_ends_with_the_command_and_its_stores_are_kept(part: Part) -> N
     assert reason == "ended"
     assert not Path(f"/proc/{pid}").exists()
     assert trace.truncated == ""
+    assert recording_warnings(ProgramFacts.load(()), recording) == (
+        "processes that the workload left running: 1. They were ended with it",
+    )
 
 
 def test_a_trace_of_a_killed_program_is_marked(tmp_path: Path, program: str) -> None:
