@@ -121,6 +121,7 @@ def test_what_is_known_or_suppressed_is_listed_apart() -> None:
     page = Page(text)
     assert "<details><summary>2 that do not count</summary>" in text
     assert "suppressed: by design | *really*" in page.plain
+    assert "`MDB_meta.mm_txnid` at mdb.c:3911 may persist before" in text[text.index("2 that do not count") :]
     assert "cc1-aibacmjrgm4dsnzxgezdgnbv" not in text
 
 
