@@ -135,11 +135,7 @@ class SnapshotOracle:
             if renames[event]:
                 snapshots[folder.counts.tobytes()] = None
             changed |= {path for inode in set(graph.file[first:last].tolist()) for path in folder.names.get(inode, ())}
-            for path in changed:
-                inode = folder.paths.get(path, REMOVED)
-                if inode == REMOVED or self._versioned(inode):
-                    history = histories.setdefault(path, _History([-1], [b""], [REMOVED]))
-                    history.note(event, self._key_issued(inode, event + 1) if inode != REMOVED else b"", inode)
+            self._note(histories, folder.paths, changed, event)
         snapshots[folder.counts.tobytes()] = None
         rows = np.array([np.frombuffer(row, dtype=np.int64) for row in snapshots])
         holding = rows[rows.any(axis=1)] if rows[0].any() else rows[:1]
@@ -201,6 +197,14 @@ class SnapshotOracle:
         return sorted({inode for inode in paths.values() if inode in self._changed and self._content.is_file(inode)})
 
     # -- durability
+
+    def _note(self, histories: dict[str, _History], paths: Paths, changed: set[str], event: int) -> None:
+        """What the changed paths hold after an event."""
+        for path in changed:
+            inode = paths.get(path, REMOVED)
+            if inode == REMOVED or self._versioned(inode):
+                history = histories.setdefault(path, _History([-1], [b""], [REMOVED]))
+                history.note(event, self._key_issued(inode, event + 1) if inode != REMOVED else b"", inode)
 
     def _versioned(self, inode: int) -> bool:
         return self._content.is_file(inode) and inode not in self._skipped

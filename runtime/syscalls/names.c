@@ -44,6 +44,36 @@ static uint8_t birth(mode_t mode)
     return S_ISDIR(mode) ? CC_NAME_MKDIR : S_ISLNK(mode) ? CC_NAME_SYMLINK : CC_NAME_CREATE;
 }
 
+static struct inode *arrive(struct tracee *thread, int base, const char *path, uint32_t folder, const char *name);
+
+/* An entry of the folder `above`, which came from outside and is open as `inside`. */
+static void arrive_entry(struct tracee *thread, int inside, struct inode *above, const char *entry, uint32_t folder, const char *name)
+{
+    struct stat state;
+    struct inode *inode = fstatat(inside, entry, &state, AT_SYMLINK_NOFOLLOW) == 0 ? inode_of(&state) : NULL;
+    if (!inode)
+        inode = arrive(thread, inside, entry, folder, name);
+    if (!inode)
+        return;
+    char target[PATH_MAX + 1] = "";
+    ssize_t length = S_ISLNK(inode->mode) ? readlinkat(inside, entry, target, PATH_MAX) : 0;
+    target[length > 0 ? length : 0] = '\0';
+    named(thread, inode->links ? CC_NAME_LINK : birth(inode->mode), inode->id, above->id, entry, target);
+    name_set(above->id, entry, inode->id);
+}
+
+static void arrive_entries(struct tracee *thread, int inside, struct inode *above, uint32_t folder, const char *name)
+{
+    struct dirent **entries = NULL;
+    int many = scandirat(inside, ".", &entries, NULL, alphasort);
+    for (int i = 0; i < many; i++) {
+        if (strcmp(entries[i]->d_name, ".") != 0 && strcmp(entries[i]->d_name, "..") != 0)
+            arrive_entry(thread, inside, above, entries[i]->d_name, folder, name);
+        free(entries[i]);
+    }
+    free(entries);
+}
+
 /* The inode that `path` (relative to `base`) is now, with all that is in it, came from outside. It gets no name here. */
 static struct inode *arrive(struct tracee *thread, int base, const char *path, uint32_t folder, const char *name)
 {
@@ -51,35 +81,16 @@ static struct inode *arrive(struct tracee *thread, int base, const char *path, u
     if (fstatat(base, path, &state, AT_SYMLINK_NOFOLLOW) != 0)
         return NULL;
     struct inode *inode = inode_new(thread, &state, false, inode_path(folder, name));
-    if (S_ISREG(state.st_mode)) {
-        int fd = openat(base, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd >= 0) {
-            content_arrive(thread, fd, inode, (uint64_t)state.st_size);
-            close(fd);
-        }
-    }
-    int inside = S_ISDIR(state.st_mode) ? openat(base, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-    struct dirent **entries = NULL;
-    int many = inside < 0 ? 0 : scandirat(inside, ".", &entries, NULL, alphasort);
-    for (int i = 0; i < many; i++) {
-        const char *entry = entries[i]->d_name;
-        struct inode *below = NULL;
-        if (strcmp(entry, ".") != 0 && strcmp(entry, "..") != 0)
-            below = fstatat(inside, entry, &state, AT_SYMLINK_NOFOLLOW) == 0 ? inode_of(&state) : NULL;
-        if (!below && strcmp(entry, ".") != 0 && strcmp(entry, "..") != 0)
-            below = arrive(thread, inside, entry, folder, name);
-        if (below) {
-            char target[PATH_MAX + 1] = "";
-            ssize_t length = S_ISLNK(below->mode) ? readlinkat(inside, entry, target, PATH_MAX) : 0;
-            target[length > 0 ? length : 0] = '\0';
-            named(thread, below->links ? CC_NAME_LINK : birth(below->mode), below->id, inode->id, entry, target);
-            name_set(inode->id, entry, below->id);
-        }
-        free(entries[i]);
-    }
-    free(entries);
-    if (inside >= 0)
-        close(inside);
+    if (!S_ISREG(state.st_mode) && !S_ISDIR(state.st_mode))
+        return inode;
+    int fd = openat(base, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return inode;
+    if (S_ISDIR(state.st_mode))
+        arrive_entries(thread, fd, inode, folder, name);
+    else
+        content_arrive(thread, fd, inode, (uint64_t)state.st_size);
+    close(fd);
     return inode;
 }
 
