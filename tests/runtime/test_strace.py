@@ -118,7 +118,7 @@ printf 'not\\nplain' > "$(printf 'n\\n\\377')"; sort -o a a; sync a; sync .; rm 
         ("sh", ["sh", "-c", SHELL, "sh", "{pool}"]),
         ("python", [sys.executable, "-S", "-c", PYTHON, "{pool}"]),
         ("gzip", ["sh", "-c", "cd {pool} && seq 20000 > big && gzip -n --synchronous big"]),
-        ("tar", ["sh", "-c", "cd {pool} && mkdir t && echo 1 > t/a && tar --mtime=@0 -cf t.tar t && rm -r t && tar xf t.tar"]),
+        ("tar", ["sh", "-c", "cd {pool} && mkdir t && echo 1 >t/a && tar --mtime=@0 -cf a t && rm -r t && tar xf a"]),
         ("dd", ["dd", "if=/dev/zero", "of={pool}/z", "bs=5000", "count=3", "oflag=dsync", "status=none"]),
         ("xz", ["sh", "-c", "cd {pool} && seq 20000 > big && xz -T1 big"]),
         (
