@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from crashcheck.checker.budget import Left, OutOfTime, within
 from crashcheck.checker.exploration.product import Losses, Product, product_of
 from crashcheck.checker.exploration.runs import explored_runs, failing_ends
+from crashcheck.checker.kept.verdicts import KeptVerdicts, product_key
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import NotExplored
 from crashcheck.checker.states.canonical import CanonicalStates
@@ -56,25 +57,35 @@ class DecidedPoints:
 class Tried:
     """The result of exploring. `states`: decided by that alone; `ends`: of the explored runs that decided them.
 
-    `left`: reasons why states are not decided, and how many they are.
+    `left`: reasons why states are not decided, and how many they are. `reused`: states that explored runs of an earlier
+    search decided.
     """
 
     states: int
     ends: int
     left: tuple[NotExplored, ...]
+    reused: int = 0
 
 
 class PointExploration:
     """Explores the stretches of a search, a few at a time. Keeps images until `close`."""
 
     def __init__(
-        self, subject: Subject, executor: Executor, decided: DecidedPoints, count: StateCount, left: Left
+        self,
+        subject: Subject,
+        executor: Executor,
+        decided: DecidedPoints,
+        count: StateCount,
+        left: Left,
+        kept: KeptVerdicts | None = None,
     ) -> None:
+        """`kept`: the stretches that earlier searches decided."""
         # constant
         self._space, self._content = subject.space, subject.content
         self._executor = executor
         self._count = count
         self._left = left
+        self._kept = kept
         self._sweep = Sweep(subject.space)
         self._canonical = CanonicalStates(subject.space)
         # changing
@@ -83,6 +94,8 @@ class PointExploration:
         self._ends = 0
         self._explored = 0  # stretches that are decided
         self._states = 0  # theirs, except those that were run by themselves
+        self._reused = 0  # the same of stretches that an earlier search decided
+        self._is_reused: NDArray[np.bool_] = np.zeros(len(decided.passed), dtype=np.bool_)  # of each point
         self._run: NDArray[np.int64] = np.zeros(len(decided.passed), dtype=np.int64)  # states of each point
         self._failed: dict[int, str] = {}  # by crash point, the token of a state that failed
         self._why: Counter[str] = Counter()  # stretches' states
@@ -110,14 +123,23 @@ class PointExploration:
         left_s = self._left()
         until_s = None if left_s is None else time.monotonic() + left_s
         prepared = [self._prepared(stretch, image) for stretch, image in zip(some, self._images, strict=False)]
+        keys = [self._key(one) for one in prepared]
+        known = [key is not None and self._kept is not None and self._kept.passed(key) for key in keys]
         products = [
-            (one if isinstance(one, Product) else None, image.folder)
-            for one, image in zip(prepared, self._images, strict=False)
+            (one if isinstance(one, Product) and not reused else None, image.folder)
+            for one, reused, image in zip(prepared, known, self._images, strict=False)
         ]
         results = explored_runs(self._executor, products, _LIMITS_S[self._limit], until_s)
         out: list[CrashState] = []
-        for stretch, one, result, image in zip(some, prepared, results, self._images, strict=False):
+        each = zip(some, prepared, results, keys, known, self._images, strict=False)
+        for stretch, one, result, key, reused, image in each:
+            if reused:
+                self._decide(stretch, reused=True)
+                continue
+            before = self._explored
             out += self._taken(stretch, one, result, image.folder)
+            if self._kept is not None and key is not None and result is not None and self._explored > before:
+                self._kept.keep(key, result.inputs, self._executor.workers.bare_inputs)
         last = self._limit == len(_LIMITS_S) - 1
         if last and any(result is not None and result.late for result in results):
             self._give_up(_TOO_LATE)
@@ -130,7 +152,10 @@ class PointExploration:
     def executed(self, state: CrashState) -> None:
         """Take note that a state was run by itself, or is equal to one that was."""
         self._run[state.point] += 1
-        self._states -= state.point in self.decided
+        if state.point in self.decided:
+            reused = bool(self._is_reused[state.point])
+            self._reused -= reused
+            self._states -= not reused
 
     def failed(self, state: CrashState, token: str) -> None:
         """Take note that a state failed, twice, by itself. If it was decided, nothing that was explored counts."""
@@ -141,10 +166,10 @@ class PointExploration:
     def _contradicted(self, token: str) -> None:
         self.contradiction = token
         self._why[f"explored runs do not count, because the state {token} failed that should pass by them"] += int(
-            self._states + self._run[self.decided.passed].sum()
+            self._states + self._reused + self._run[self.decided.passed].sum()
         )
         self.decided.passed[:] = False
-        self._ends = self._explored = self._states = 0
+        self._ends = self._explored = self._states = self._reused = 0
         self._give_up(_AFTERWARDS)
 
     def tried(self) -> Tried:
@@ -155,7 +180,7 @@ class PointExploration:
         left = tuple(
             NotExplored(why, many) for why, many in sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
         )
-        return Tried(self._states, self._ends, left)
+        return Tried(self._states, self._ends, left, self._reused)
 
     # -- one batch
 
@@ -201,17 +226,34 @@ class PointExploration:
             self._refused = 0
             self._ends += len(result.ends)
             self._explored += 1
-            points = slice(stretch.first, stretch.last + 1)
-            self._states += stretch.states - int(self._run[points].sum())
-            self.decided.passed[points] = True
-            for point in range(stretch.first, stretch.last + 1):
-                if point in self._failed:
-                    self._contradicted(self._failed[point])
-                    return []
+            if not self._decide(stretch):
+                return []
             # one of each stretch at first, then fewer and fewer
             if self._explored <= _SAMPLES or not self._explored & (self._explored - 1):
                 return [self._drawn(one)]
         return [self._state(one, end) for end, _ in failing]
+
+    def _key(self, one: Product | str) -> bytes | None:
+        """Under which a product is kept; None if it is not."""
+        if self._kept is None or isinstance(one, str):
+            return None
+        full = self._content.fingerprint(self._space.full(one.point))
+        return product_key(one.granules, full, self._executor.context(one.point))
+
+    def _decide(self, stretch: Stretch, *, reused: bool = False) -> bool:
+        """Note that all states of a stretch pass; False if one has failed."""
+        points = slice(stretch.first, stretch.last + 1)
+        more = stretch.states - int(self._run[points].sum())
+        self._reused += more if reused else 0
+        self._states += 0 if reused else more
+        self.decided.passed[points] = True
+        self._is_reused[points] = reused
+        self._refused = 0
+        for point in range(stretch.first, stretch.last + 1):
+            if point in self._failed:
+                self._contradicted(self._failed[point])
+                return False
+        return True
 
     def _refuse(self, stretch: Stretch, why: str) -> None:
         self._refused += 1

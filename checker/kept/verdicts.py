@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from crashcheck.cache import cache_folder
 from crashcheck.checker.kept.dependencies import Dependencies, Listing, Unkept
 from crashcheck.checker.kept.store import KeptImages, Unusable
+from crashcheck.runtime.exploration import OpenGranule
 
 _BATCH = 128  # images that are kept at once: what a killed search loses at most
 
@@ -46,16 +48,15 @@ class KeptVerdicts:
         """Whether an image passed in an earlier search, and would now."""
         return image in self._known
 
-    def rests_on(self, records: bytes | None) -> None:
-        """Note a run that all verdicts from now on rest on."""
-        listing = self._listing(records)
-        if listing is not None:
-            self._common.update(listing)
+    def keep(self, image: bytes, records: bytes | None, references: Iterable[bytes | None] = ()) -> None:
+        """Keep that an image passed, by a run with these records (None: it was not followed).
 
-    def keep(self, image: bytes, records: bytes | None) -> None:
-        """Keep that an image passed, by a run with these records (None: it was not followed)."""
+        `references`: the records of all runs that the judgements rest on, so far.
+        """
         if self.why:
             return
+        for each in references:
+            self._common.update(self._listing(each) or ())
         listing = self._listing(records)
         if listing is None:
             return
@@ -100,6 +101,14 @@ class KeptVerdicts:
 
     def _stop(self, why: str) -> None:
         self.why = self.why or why
+
+
+def product_key(granules: Iterable[OpenGranule], full: bytes, context: bytes) -> bytes:
+    """All images of a product; `full`: the fingerprint of the one of which nothing is lost; `context`: as image_key."""
+    digest = hashlib.blake2b(full + context, digest_size=16, key=b"product")
+    for granule in granules:
+        digest.update(repr((granule.path, granule.offset, granule.contents)).encode("utf-8", "surrogateescape"))
+    return digest.digest()
 
 
 def image_key(fingerprint: bytes, context: bytes) -> bytes:

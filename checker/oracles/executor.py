@@ -238,8 +238,8 @@ class Executor:
         if isinstance(begun, str):
             return Explored((), 0, 0, begun, final=True)
         run = self.workers.ended(begun)
-        self.inputs = run.ended.inputs
-        return read_table(folder / "table", granules, timed_out=run.ended.timed_out)
+        found = read_table(folder / "table", granules, timed_out=run.ended.timed_out)
+        return replace(found, inputs=run.ended.inputs)
 
     def judged(self, end: End, point: int, folder: Path) -> Verdict:
         """The verdict on an end of what was explored in `folder`."""

@@ -127,7 +127,9 @@ class Search:
         self._repeated = 0  # choices that were counted before
         self._exploration: PointExploration | None = None
         if explore and self._plan.whole:
-            self._exploration = PointExploration(subject, executor, decided, self._count, lambda: self._meter.left_s)
+            self._exploration = PointExploration(
+                subject, executor, decided, self._count, lambda: self._meter.left_s, kept
+            )
 
     def run(self) -> SearchResult:
         """Search until the strategy, the budget, the disk or the user's patience ends.
@@ -212,9 +214,7 @@ class Search:
         """The verdict on a state, which is kept if it passed."""
         verdict = self._executor.result(ticket, left_s)
         if self._kept is not None and verdict is not None and verdict.passed:
-            for records in self._executor.workers.bare_inputs:
-                self._kept.rests_on(records)
-            self._kept.keep(image, self._executor.inputs)
+            self._kept.keep(image, self._executor.inputs, self._executor.workers.bare_inputs)
         return verdict
 
     def describe(self, choice: Choice) -> str:
@@ -263,11 +263,12 @@ class Search:
             self._progress(self.standing())
 
     def standing(self) -> Progress:
+        tried = NOT_TRIED if self._exploration is None else self._exploration.tried()
         return Progress(
             self._meter.elapsed_s,
             self._loop.executed - self._reused,
             max(0, self._loop.pruned - self._repeated),
-            self._reused + (0 if self._exploration is None else self._exploration.tried().states),
+            self._reused + tried.states + tried.reused,
             self._failures.failing,
             len(self.register.drafts),
         )
@@ -309,7 +310,7 @@ class Search:
             explored=tried.states,
             explored_runs=tried.ends,
             not_explored=tried.left,
-            reused=self._reused,
+            reused=self._reused + tried.reused,
         )
         return SearchResult(
             stop,
