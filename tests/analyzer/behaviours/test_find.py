@@ -20,4 +20,4 @@ def test_programs_that_map_files_are_grouped_by_type_as_ever(tmp_path: Path) -> 
     found, typed = find_behaviours(graph, script.facts), find_typed_behaviours(graph, script.facts)
     assert (found.level, found.note) == (None, "")
     assert [found.behaviour(at) for at in range(len(found))] == [typed.behaviour(at) for at in range(len(typed))]
-    assert [found.behaviour(at).type for at in range(len(found))] == ["pair", "pair"]
+    assert {found.behaviour(at).type for at in range(len(found))} == {"pair"}
