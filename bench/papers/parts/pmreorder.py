@@ -296,12 +296,13 @@ def section(rows: Sequence[Reordered]) -> Iterator[str]:
     """Bugs found by each engine, what recording costs, and what pmemcheck reports by itself."""
     bugs, fixed = [one for one in rows if one.bug], [one for one in rows if not one.bug]
     names = list(dict.fromkeys(name for one in bugs for name in one.ways))
+    programs = list(dict.fromkeys(one.program for one in bugs))
     shown = []
     for name in names:
         ways = [one.ways[name] for one in bugs]
         firsts = [float("inf") if way.found is None else float(way.found) for way in ways]
         cells = [
-            sum(one.ways[name].found is not None for one in bugs if one.program == program) for program in PROGRAMS
+            sum(one.ways[name].found is not None for one in bugs if one.program == program) for program in programs
         ]
         median = statistics.median(firsts)
         alarms = [one.ways[name] for one in fixed]
@@ -318,7 +319,7 @@ def section(rows: Sequence[Reordered]) -> Iterator[str]:
                 f"{sum(way.impossible for way in alarms):,} of {sum(way.states for way in alarms):,}",
             )
         )
-    planted_in = (f"{program} ({sum(one.program == program for one in bugs)})" for program in PROGRAMS)
+    planted_in = (f"{program} ({sum(one.program == program for one in bugs)})" for program in programs)
     header = (
         "search",
         *planted_in,
