@@ -167,12 +167,13 @@ def uncrashed(executor: Executor, *, first: bool, shown_pools: tuple[str, str] =
         what = "after the workload, with nothing crashed" if final else "before the workload"
         command = executor.shown_plain(pool, final=final)
         advice = "" if final else ' If that is as it should be, set [check] first = "skip".'
+        limit = ""
         if mapped := executor.workers.limits.memory_bytes:  # a database that reserves more passes by hand
-            advice += f" Here it may map no more than {mapped >> 20} MiB: [check] memory_mib."
+            limit = f"Here it may map no more than {mapped >> 20} MiB: [check] memory_mib. "
         raise CrashcheckError(
             "check-rejects-final" if final else "check-rejects-first",
             f"the check fails on the image {what}: {_ended(verdict)}\n{_quoted(verdict.output)}",
-            f"Try it yourself (on a copy, if it writes): {command}{advice}",
+            f"{limit}Try it yourself (on a copy, if it writes): {command}{advice}",
         )
     executor.set_timeout(timeout_for(slowest_s))
 

@@ -116,7 +116,7 @@ printf 'not\\nplain' > "$(printf 'n\\n\\377')"; sort -o a a; sync a; sync .; rm 
     ("name", "command"),
     [
         ("sh", ["sh", "-c", SHELL, "sh", "{pool}"]),
-        ("python", [sys.executable, "-S", "-c", PYTHON, "{pool}"]),
+        ("python", [sys.executable, "-S", "-B", "-c", PYTHON, "{pool}"]),
         ("gzip", ["sh", "-c", "cd {pool} && seq 20000 > big && gzip -n --synchronous big"]),
         ("tar", ["sh", "-c", "cd {pool} && mkdir t && echo 1 >t/a && tar --mtime=@0 -cf a t && rm -r t && tar xf a"]),
         ("dd", ["dd", "if=/dev/zero", "of={pool}/z", "bs=5000", "count=3", "oflag=dsync", "status=none"]),
