@@ -200,6 +200,20 @@ def test_with_a_kept_result_the_base_is_recorded_but_not_searched_to_compare_sta
     assert not list((project.folder / ".crashcheck" / "base").glob("*/tree/.crashcheck/*/fixes.json"))  # of a search
 
 
+def test_a_recording_of_the_base_that_a_change_commits_is_not_taken(project: Project) -> None:
+    project.write(PERSISTED)
+    project.write("")
+    project.checkout_elsewhere("push", "main~1")
+    assert project.search("--keep-for-base") == (0, "")
+    project.checkout_elsewhere("pull", "origin/main")
+    assert project.run()[0] == 1
+    (home,) = project.folder.glob(".crashcheck/base/*")
+    (home / "there").touch()  # goes with a recording that is made again
+    assert (project.run()[0], (home / "there").exists()) == (1, True)
+    project.git("add", "--force", str(home / "run"))
+    assert (project.run()[0], (home / "there").exists()) == (1, False)
+
+
 def test_a_result_is_kept_only_of_what_the_commit_holds(project: Project) -> None:
     project.write("")
     (project.folder / "ledger").write_text("an ignored file that a build may take\n", encoding="utf-8")

@@ -118,7 +118,8 @@ def _searched(
     def recording() -> Path:
         try:
             folder = Path((home / _RUN).read_text(encoding="utf-8"))
-            if folder.is_dir():
+            # what is committed there comes with the change: it is no recording of the base
+            if folder.is_dir() and not run_git(repository.root, "ls-files", "--", str(homes)):
                 return folder
         except OSError:
             pass
