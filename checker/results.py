@@ -221,7 +221,7 @@ class Finding:
     id: str  # stable under moved lines
     kind: Kind
     model: str  # the weakest assumption it needs, e.g. "px86", "page-cache", "page-cache tear=512"
-    message: str  # "`entry.valid` can survive a crash without `entry.value` (hash.c:42, 40)"
+    message: str  # "`entry.valid` (hash.c:42) can survive a crash without `entry.value` (hash.c:40)"
     location: Location  # the store to annotate
     other: Location | None  # the other store
     crash_point: str  # "before the fence at hash.c:44, in operation 3; 2 operations acknowledged"

@@ -135,7 +135,7 @@ def test_start_here_leads_to_the_finding_that_it_shows(tmp_path: Path) -> None:
     found = crashcheck(tmp_path, "run")
     assert found.returncode == 1
     assert shown in found.stdout
-    assert "1 finding in" in found.stdout
+    assert "1 finding; " in found.stdout
     fixed = crashcheck(tmp_path, "fix", "--apply", "--verify")
     assert fixed.returncode == 0
     assert "No findings" in fixed.stdout

@@ -66,19 +66,25 @@ def _line_of(subject: Subject, piece: int) -> str:
     return f"{spoken(here.file)}:{here.line}" if here is not None and here.line else ""
 
 
-def _lines_of(subject: Subject, *pieces: int | None) -> str:
-    """The lines of some updates in parentheses, a file that repeats left out: " (hash.c:42, 40)"; "" without any.
+def _place(subject: Subject, piece: int) -> str:
+    """The line of an update in parentheses, " (hash.c:42)"; "" where none is known.
 
-    Of updates in a library, with the call in the project's own source: " (obj.c:42, 40, called from app.c:7)".
+    Of an update in a library, with the call in the project's own source: " (obj.c:42, called from app.c:7)".
     """
-    lines = list(dict.fromkeys(filter(None, (_line_of(subject, piece) for piece in pieces if piece is not None))))
-    files = [line.rpartition(":")[0] for line in lines]
-    shown = [line.rpartition(":")[2] if at and files[at] == files[at - 1] else line for at, line in enumerate(lines)]
-    places = [subject.provenance.of(subject.event_of(piece)) for piece in pieces if piece is not None]
-    if all(place is not None and place.file.startswith("/") for place in places):
-        calls = (place.called_from for place in places if place is not None)
-        shown += [f"called from {spoken(call.file)}:{call.line}" for call in calls if call is not None][:1]
+    here = subject.provenance.of(subject.event_of(piece))
+    shown = [_line_of(subject, piece)]
+    if here is not None and here.file.startswith("/") and here.called_from is not None:
+        shown.append(f"called from {spoken(here.called_from.file)}:{here.called_from.line}")
+    shown = list(filter(None, shown))
     return f" ({', '.join(shown)})" if shown else ""
+
+
+def _both(subject: Subject, kept: int, lost: int) -> tuple[str, str, str]:
+    """The names of two updates, each with its line; a line that both share is third, for the sentence's end."""
+    names, lines = (name_of(subject, kept), name_of(subject, lost)), (_place(subject, kept), _place(subject, lost))
+    if lines[0] == lines[1]:
+        return (*names, lines[0])
+    return names[0] + lines[0], names[1] + lines[1], ""
 
 
 def message(subject: Subject, cause: Cause) -> str:
@@ -103,11 +109,12 @@ def _harmful(subject: Subject, cause: Cause) -> str:
     if cause.kind is FindingKind.UNPERSISTED:
         return _loss_after_promise(subject, cause)
     if cause.kind is FindingKind.ORDERING and cause.kept is not None and cause.lost is not None:
-        what = f"{name_of(subject, cause.kept)} can survive a crash without {name_of(subject, cause.lost)}"
-        return what + _lines_of(subject, cause.kept, cause.lost)
+        kept, lost, line = _both(subject, cause.kept, cause.lost)
+        return f"{kept} can survive a crash without {lost}{line}"
     if cause.torn and cause.kept is not None:
         return _torn_store(subject, cause, cause.kept)
-    return f"{_moment(subject, cause)} {_harm(cause)}{_lines_of(subject, cause.kept, cause.lost)}"
+    moment, line = _moment(subject, cause)
+    return f"{moment} {_harm(cause)}{line}"
 
 
 def _loss_after_promise(subject: Subject, cause: Cause) -> str:
@@ -115,8 +122,8 @@ def _loss_after_promise(subject: Subject, cause: Cause) -> str:
     promised = _promise(subject.space.points[cause.state.point], cause.since)
     if cause.lost is None:
         return f"the check fails after {promised}, although every update has persisted"
-    lost, lines = name_of(subject, cause.lost), _lines_of(subject, cause.lost)
-    return f"{lost} {'was not yet stored when' if cause.prefix else 'can be lost after'} {promised}{lines}"
+    lost, line = name_of(subject, cause.lost), _place(subject, cause.lost)
+    return f"{lost} {'was not yet stored when' if cause.prefix else 'can be lost after'} {promised}{line}"
 
 
 def _torn_store(subject: Subject, cause: Cause, kept: int) -> str:
@@ -126,11 +133,11 @@ def _torn_store(subject: Subject, cause: Cause, kept: int) -> str:
         # A write past the end: the file's size and the bytes persist apart.
         what = f"{name_of(subject, kept)} can survive a crash without {name_of(subject, lost)}"
         reads = " and reads zeros there" if _reads_zeros(subject, lost) else ""
-        return f"{what} of the same call, which {_harm(cause)}{reads}{_lines_of(subject, kept)}"
+        return f"{what} of the same call, which {_harm(cause)}{reads}{_place(subject, kept)}"
     what = f"part of {name_of(subject, kept)} can survive a crash without the rest"
     if kind == "data" and lost is not None:
         what += f" (offset {_offset(subject, kept)} without offset {_offset(subject, lost)})"
-    return f"{what}, which {_harm(cause)}{_lines_of(subject, kept)}"
+    return f"{what}, which {_harm(cause)}{_place(subject, kept)}"
 
 
 def _reads_zeros(subject: Subject, lost: int) -> bool:
@@ -145,13 +152,16 @@ def _reads_zeros(subject: Subject, lost: int) -> bool:
     return not subject.content.first.words(int(graph.file[lost]), words).any()
 
 
-def _moment(subject: Subject, cause: Cause) -> str:
-    kept, lost = (None if piece is None else name_of(subject, piece) for piece in (cause.kept, cause.lost))
-    if kept and lost:
-        return f"a crash between {kept} and {lost}"
-    if kept:
-        return f"a crash after {kept}"
-    return f"a crash before {lost}" if lost else "a crash"
+def _moment(subject: Subject, cause: Cause) -> tuple[str, str]:
+    """Between which updates the crash is, and what ends the sentence: the line of an update, or of both."""
+    if cause.kept is not None and cause.lost is not None:
+        kept, lost, line = _both(subject, cause.kept, cause.lost)
+        return f"a crash between {kept} and {lost}", line
+    if cause.kept is not None:
+        return f"a crash after {name_of(subject, cause.kept)}", _place(subject, cause.kept)
+    if cause.lost is not None:
+        return f"a crash before {name_of(subject, cause.lost)}", _place(subject, cause.lost)
+    return "a crash", ""
 
 
 def _harm(cause: Cause) -> str:

@@ -81,7 +81,7 @@ def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more
     for number, finding in enumerate(counting):
         if number == OPEN_MAX and fold:
             parts.append(fold)
-        part = template.render(finding=finding, link=link or _no_link, open=len(counting) == 1)
+        part = template.render(finding=finding, link=link or _no_link, headline=view.headline, alone=len(counting) == 1)
         left = len(counting) - number
         note = _cut(left, limit, more)
         if not room.takes(part, _cut(left - 1, limit, more) if left > 1 else ""):
@@ -90,7 +90,7 @@ def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more
         parts.append(part)
     else:
         parts += [_UNFOLD] if fold in parts else []
-    text = "\n".join([*(part.strip("\n") + "\n" for part in parts), foot.strip("\n")]) + "\n"
+    text = "\n".join([*(part.strip("\n") + "\n" for part in parts), foot.strip("\n")]).rstrip("\n") + "\n"
     return text if _fits(text, limit) else _bare(view, limit, more)
 
 

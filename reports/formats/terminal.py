@@ -184,11 +184,14 @@ def _summary(view: RunView, html_path: str) -> list[RenderableType]:
         *((_indent(Text(view.scope)),) if view.scope else ()),
         *(_indent(Text(sentence)) for sentence in view.base),
     ]
-    parts.append(_indent(Text().append("states  ", "dim").append_text(_facts(view.counts))))
-    trace = Text().append("trace   ", "dim")
-    trace.append(view.trace[0].value, _TONE_STYLE[view.trace[0].tone])
-    trace.append(f" accounted for ({view.trace[0].note}), {view.trace[1].value} events: {view.trace[1].note}", "dim")
-    parts.append(_indent(trace))
+    if view.counts:
+        parts.append(_indent(Text().append("states  ", "dim").append_text(_facts(view.counts))))
+    if view.trace:
+        known, events = view.trace[:2]
+        trace = Text().append("trace   ", "dim").append(known.value, _TONE_STYLE[known.tone])
+        parts.append(
+            _indent(trace.append(f" accounted for ({known.note}), {events.value} events: {events.note}", "dim"))
+        )
     if view.unexercised:
         shown = ", ".join(f"{one.label} ({one.value})" for one in view.unexercised[:UNEXERCISED_SHOWN])
         more = " and others" if len(view.unexercised) > UNEXERCISED_SHOWN else ""

@@ -160,8 +160,8 @@ class RunView:
     scope: str
     base: tuple[str, ...]  # what the comparison with the base of the change showed
     caveats: tuple[str, ...]
-    counts: tuple[FactView, ...]
-    trace: tuple[FactView, ...]
+    counts: tuple[FactView, ...]  # empty where nothing was searched: the change holds documents only
+    trace: tuple[FactView, ...]  # empty there, too
     run: tuple[FactView, ...]
     findings: tuple[FindingView, ...]
     uncertain: tuple[FindingView, ...]
@@ -192,6 +192,7 @@ def build_view(result: RunResult, sources: Sources | None = None, config: str = 
     ]
     caveats = sentences.caveats(result)
     whole = result.states.feasible_exact and sentences.covered(result) == result.states.feasible
+    searched = sentences.searched(result)
     open_ = any(map(policy.counts, result.findings))
     status: Status = (
         "findings" if open_ else "partial" if result.findings else "clean" if whole and not caveats else "partial"
@@ -202,11 +203,11 @@ def build_view(result: RunResult, sources: Sources | None = None, config: str = 
         counted=sentences.counted(result),
         no_verdict=_no_verdict(result),
         covered=sentences.states_covered(result),
-        scope="" if result.base is not None and result.base.documents else sentences.scope_sentence(result),
+        scope=sentences.scope_sentence(result) if searched else "",
         base=sentences.base(result),
         caveats=caveats,
-        counts=_counts(result),
-        trace=_trace(result),
+        counts=_counts(result) if searched else (),
+        trace=_trace(result) if searched else (),
         run=_run(result),
         findings=tuple(views[: len(result.findings)]),
         uncertain=tuple(views[len(result.findings) :]),

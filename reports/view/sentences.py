@@ -135,6 +135,11 @@ def feasible(result: RunResult) -> str:
     return human(states.feasible) if states.feasible_exact else f"about {human(states.feasible)}"
 
 
+def searched(result: RunResult) -> bool:
+    """Whether there was anything to search: not where a change holds documents only."""
+    return result.base is None or not result.base.documents
+
+
 def covered(result: RunResult) -> int:
     """States of which the verdict is known: executed, equal to one that was, or decided by explored or earlier runs."""
     states = result.states
@@ -167,7 +172,7 @@ def why_not(finding: Finding) -> str:
 
 def base(result: RunResult) -> tuple[str, ...]:
     """What the comparison with the base showed, in sentences; none where there was no comparison."""
-    if result.base is None or result.base.documents:
+    if result.base is None or not searched(result):
         return ()
     where = f"{_ref(result.base.ref)} ({result.base.commit[:10]})"
     edits = tuple(f"This change edits the rules: {line(edit, 300)}" for edit in result.base.edits)
@@ -229,15 +234,8 @@ def counted(result: RunResult) -> str:
         _amount("finding", result.findings),
         _amount("uncertain finding", result.uncertain, plural(failing, "failing state")),
     )
-    what = " and ".join(filter(None, amounts))
-    clean = not what
-    what = what or "No findings"
-    known = covered(result)
-    if clean and _is_complete(result):
-        scope = f"all {human(known)} feasible crash states" if known != 1 else "the only feasible crash state"
-    else:
-        scope = f"{states_covered(result)} feasible crash {'state' if result.states.feasible == 1 else 'states'}"
-    return f"{what} in {scope}"
+    what = " and ".join(filter(None, amounts)) or "No findings"
+    return f"{what}; {checked(result)}"
 
 
 def _amount(noun: str, found: Sequence[Finding], *more: str) -> str:
@@ -261,6 +259,18 @@ def states_covered(result: RunResult) -> str:
     return f"{human(covered(result))} of {feasible(result)}"
 
 
+def checked(result: RunResult) -> str:
+    """`412 of 10^77 feasible crash states checked`, or that all were."""
+    if _is_complete(result):
+        known = covered(result)
+        return (
+            f"all {human(known)} feasible crash states checked"
+            if known != 1
+            else "the only feasible crash state checked"
+        )
+    return f"{states_covered(result)} feasible crash {'state' if result.states.feasible == 1 else 'states'} checked"
+
+
 def _is_complete(result: RunResult) -> bool:
     return result.states.feasible_exact and covered(result) == result.states.feasible
 
@@ -275,6 +285,8 @@ def scope_sentence(result: RunResult) -> str:
 
 def stop_sentence(result: RunResult) -> str:
     """Why the search ended, and whether states remain."""
+    if not searched(result):
+        return "Nothing was searched."
     if result.stop_reason is not StopReason.EXHAUSTED:
         return f"{_STOPPED[result.stop_reason]}; the remaining states were not checked."
     if _is_complete(result):

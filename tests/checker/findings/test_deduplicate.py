@@ -63,8 +63,11 @@ def test_one_helper_without_a_fence_is_one_finding_whatever_its_callers_store_ne
             persist(t, at + 64)
 
     (finding,) = explore(script, "64>0", "320>256", sites=SITES).findings
-    assert finding.message == "`root.first` can survive a crash without `node.a` (hash.c:3, 1)"
-    assert finding.note == "the same fix also fixes: `root.last` can survive a crash without `node.a` (hash.c:4, 1)"
+    assert finding.message == "`root.first` (hash.c:3) can survive a crash without `node.a` (hash.c:1)"
+    assert (
+        finding.note
+        == "the same fix also fixes: `root.last` (hash.c:4) can survive a crash without `node.a` (hash.c:1)"
+    )
     assert finding.states == 2
 
 
@@ -325,7 +328,8 @@ def test_what_is_uncertain_joins_the_proved_bug_that_one_fix_would_fix(explore: 
     (finding,) = found.findings
     assert (finding.location.line, finding.other and finding.other.line) == (3, 1)
     assert finding.note == (
-        "probably for the same reason, not proved: `root.first` can survive a crash without `node.b` (hash.c:3, 2)"
+        "probably for the same reason, not proved: "
+        "`root.first` (hash.c:3) can survive a crash without `node.b` (hash.c:2)"
     )
     assert finding.states == found.states.failing == 3
     assert (found.uncertain, found.states.uncertain) == ((), 0)
@@ -452,5 +456,5 @@ def test_a_loss_that_was_met_after_its_acknowledgement_is_identified_by_what_nee
 
     found = explore(script, "1:0", "320>256", sites=SITES)
     (finding,) = found.findings
-    assert finding.message == "`root.first` can survive a crash without `node.a` (hash.c:3, 1)"
+    assert finding.message == "`root.first` (hash.c:3) can survive a crash without `node.a` (hash.c:1)"
     assert finding.kind is Kind.ORDERING

@@ -43,7 +43,7 @@ def test_a_flag_that_may_persist_before_its_value_is_an_ordering_bug(world: Make
     found = world(put_flag_first, "64>0", "320>256", "576>512", sites={1: VALUE, 2: VALID}).explore()
     finding = only(found.findings)
     assert finding.kind is Kind.ORDERING
-    assert finding.message == "`entry.valid` can survive a crash without `entry.value` (hash.c:42, 40)"
+    assert finding.message == "`entry.valid` (hash.c:42) can survive a crash without `entry.value` (hash.c:40)"
     assert (finding.location, finding.other) == (VALID, VALUE)
     assert finding.crash_point == "before the fence, in operation 1; 0 operations acknowledged"
     assert finding.verdict.output == "64>0 does not hold\n"
@@ -176,7 +176,7 @@ def test_the_other_store_is_what_had_persisted_for_sure_not_a_later_bystander(wo
 
     sites = {1: VALUE, 2: VALID, **{site: place(40 + site, f"entry.field{site}") for site in (3, 4, 5)}}
     found = world(pair_and_flag, "64>0", "128>192", sites=sites).explore()
-    assert "`entry.valid` can survive a crash without `entry.value` (hash.c:42, 40)" in [
+    assert "`entry.valid` (hash.c:42) can survive a crash without `entry.value` (hash.c:40)" in [
         finding.message for finding in found.findings
     ]
 
@@ -234,8 +234,8 @@ def test_two_bugs_in_one_state_become_two_findings(world: MakeWorld) -> None:
     sites = {site: place(site, f"v{site}") for site in (1, 2, 3, 4)}
     found = world(both, "64>0", "192>128", sites=sites).explore()
     assert sorted(finding.message for finding in found.findings) == [
-        "`v2` can survive a crash without `v1` (hash.c:2, 1)",
-        "`v4` can survive a crash without `v3` (hash.c:4, 3)",
+        "`v2` (hash.c:2) can survive a crash without `v1` (hash.c:1)",
+        "`v4` (hash.c:4) can survive a crash without `v3` (hash.c:3)",
     ]
     assert sum(finding.states for finding in found.findings) == found.states.failing
 
@@ -264,7 +264,9 @@ def test_a_prefix_that_the_check_rejects_is_an_atomicity_bug_if_the_files_really
     subject = world(two_steps, "0=64", sites=STEPS)
     finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
     assert finding.kind is Kind.ATOMICITY
-    assert finding.message == "a crash between `a` and `b` leaves a state that the check rejects (hash.c:10, 12)"
+    assert (
+        finding.message == "a crash between `a` (hash.c:10) and `b` (hash.c:12) leaves a state that the check rejects"
+    )
     assert finding.note == KILL_SHOWS_IT
     assert finding.uncertain == ""
 
@@ -320,7 +322,7 @@ def test_a_prefix_on_which_the_check_dies_is_a_recovery_failure(world: MakeWorld
     finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
     assert finding.kind is Kind.RECOVERY_FAILURE
     end = {"!": "kills the check", "~": "makes the check hang"}[how]
-    assert finding.message == f"a crash between `a` and `b` {end} (hash.c:10, 12)"
+    assert finding.message == f"a crash between `a` (hash.c:10) and `b` (hash.c:12) {end}"
 
 
 def test_a_reordering_on_which_the_check_dies_stays_an_ordering_bug(world: MakeWorld) -> None:

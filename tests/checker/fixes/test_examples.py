@@ -77,7 +77,7 @@ def test_the_edit_fixes_the_bug_and_is_what_the_suggestions_write(
         added.remove(line)
     assert tuple(added) == MENDED[name]
     assert " with this change on the recorded run" in printed
-    assert "after the edit: No findings in all " in printed
+    assert "after the edit: No findings; all " in printed
     assert "1 of 1 fixed" in printed
     assert (accepted / "buggy.c").read_text() == (folder / "buggy.c").read_text()
 

@@ -40,13 +40,16 @@ def test_each_format_goes_to_its_file(project: Path, environment: dict[str, str]
     assert "<!doctype html>" in made["html"][:50].lower()
     assert made["markdown"].startswith("### crashcheck: `token.valid` at src/level\\_hash.c:9 may persist before ")
     assert (
-        "\n3 findings and 1 uncertain finding (1 failing state) in 412 of 10⁷⁷ feasible crash states. One recorded run "
+        "\n3 findings and 1 uncertain finding (1 failing state); 412 of 10⁷⁷ feasible crash states checked. "
         in made["markdown"]
     )
     assert json.loads(made["sarif"])["version"] == "2.1.0"
     assert ET.fromstring(made["junit"]).attrib["failures"] == "3"
     assert made["github"].startswith("::error file=")
-    assert "\n3 findings and 1 uncertain finding (1 failing state) in 412 of 10^77" in made["terminal"]
+    assert (
+        "\n3 findings and 1 uncertain finding (1 failing state); 412 of 10^77 feasible crash states checked"
+        in made["terminal"]
+    )
     assert "entry->value = value;" in made["terminal"]
 
 

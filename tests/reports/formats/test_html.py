@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.results import RunResult
+from crashcheck.checker.results import Base, RunResult
 from crashcheck.reports.formats import html
 from crashcheck.reports.view.run_view import build_view
 from support import golden
@@ -94,7 +94,14 @@ def test_hostile_text_is_escaped_and_bounded() -> None:
 def test_the_headline_is_the_first_text() -> None:
     part = replace(FULL, findings=(), uncertain=())
     page = html.render(build_view(part))
-    assert '<h1 class="partial">No findings in 412 of 10⁷⁷ feasible crash states</h1>' in page
+    assert '<h1 class="partial">No findings; 412 of 10⁷⁷ feasible crash states checked</h1>' in page
+
+
+def test_a_change_of_documents_shows_no_counts_and_no_trace() -> None:
+    page = html.render(build_view(replace(CLEAN, base=Base("main", "0" * 40, documents=("README.md",)))))
+    assert "Nothing was searched." in page
+    assert "feasible" not in page
+    assert "accounted for" not in page
 
 
 def test_the_same_run_gives_the_same_bytes() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from crashcheck.checker.results import Edit, Finding, Fix, RunResult
+from crashcheck.checker.results import Base, Edit, Finding, Fix, RunResult
 from crashcheck.reports.formats import markdown, markup
 from crashcheck.reports.formats.markdown import COMMENT, SUMMARY, Limit
 from crashcheck.reports.view.run_view import build_view
@@ -25,6 +25,7 @@ from support.report_runs import (
     ONE,
     RECORD,
     SOURCES,
+    UNCERTAIN,
     hostile,
     long_names,
     many,
@@ -107,7 +108,26 @@ def test_more_than_five_findings_are_folded_with_their_details() -> None:
 
 
 def test_names_in_the_line_of_a_fold_are_set_as_code() -> None:
-    assert "<code>token.valid</code> at src/level_hash.c:9 may persist" in rendered(ONE)
+    assert "<code>token.valid</code> at src/level_hash.c:9 may persist" in rendered(FULL)
+
+
+def test_the_sentence_of_a_single_finding_is_shown_once_with_its_severity_and_identity() -> None:
+    text = rendered(ONE)
+    assert text.count("may persist before") == 1
+    assert "| Place |" not in text
+    assert "\n**Ordering** · error · `ORD-7f3a91c2`\n" in text
+
+
+def test_a_single_finding_that_is_not_in_the_headline_has_its_sentence_in_its_section() -> None:
+    text = rendered(run(uncertain=(UNCERTAIN,)))
+    assert text.startswith("### crashcheck: No verdict: 1 uncertain finding")
+    assert f"\n**Recovery failure, uncertain** · note · `{UNCERTAIN.id}` · recovery fails on a legal image: the" in text
+
+
+def test_a_change_of_documents_shows_no_search() -> None:
+    result = replace(run(), base=Base("main", "0" * 40, documents=("README.md",)))
+    text = rendered(result)
+    assert text == "### crashcheck: Nothing to check: the change since main holds documents only\n"
 
 
 def test_what_was_not_covered_is_listed_before_the_findings() -> None:
@@ -251,7 +271,7 @@ def test_even_a_tiny_limit_is_kept() -> None:
     limit = Limit(300, 300, "a note")
     text = rendered(many(3), limit)
     assert len(text) <= 300
-    assert text.startswith("### crashcheck: 3 findings in")
+    assert text.startswith("### crashcheck: 3 findings;")
     assert "The details of 3 findings are left out here" in text
 
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from crashcheck.checker.budget import Progress
-from crashcheck.checker.results import Frame, NotExplored, RunResult
+from crashcheck.checker.results import Base, Frame, NotExplored, RunResult
 from crashcheck.config import BudgetConfig
 from crashcheck.reports.formats.terminal import print_report, render
 from crashcheck.reports.progress import LiveProgress, log_line, progress_console, status_line, time_left
@@ -23,6 +23,11 @@ from support.report_runs import CLEAN, FULL, ONE, SOURCES, hostile, many
 @pytest.mark.parametrize(("name", "result"), [("clean", CLEAN), ("one", ONE), ("full", FULL)])
 def test_the_report_reads_as_somebody_approved(name: str, result: RunResult) -> None:
     golden.check(f"{name}.txt", render(build_view(result, SOURCES), html_path="build/report.html"))
+
+
+def test_a_change_of_documents_shows_no_states_and_no_trace() -> None:
+    shown = render(build_view(replace(CLEAN, base=Base("main", "0" * 40, documents=("README.md",)))))
+    assert [row.split()[0] for row in shown.splitlines()] == ["Nothing", "time"]
 
 
 def test_hostile_text_stays_text_in_color_and_without() -> None:
@@ -86,7 +91,7 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_hundred_findings_end_with_the_counts() -> None:
     text = render(build_view(many(100)))
     assert text.count("replay   crashcheck replay ") == 100
-    assert "100 findings in 412 of 10^77 feasible crash states" in text[-1500:]
+    assert "100 findings; 412 of 10^77 feasible crash states checked" in text[-1500:]
 
 
 def test_progress_is_silent_where_there_is_no_terminal() -> None:

@@ -58,7 +58,7 @@ def test_a_pull_request_gets_annotations_a_summary_a_comment_and_a_check_run(act
     assert no_base == NO_BASE
     assert error.startswith("::error file=examples/level-hash/buggy.c,line=43,title=crashcheck")
     assert "Summary - ### crashcheck: `" in log
-    assert "1 finding in 121 of 121 feasible crash states" in log
+    assert "1 finding; all 121 feasible crash states checked" in log
     sarif = json.loads((act.seen / "report.sarif").read_text(encoding="utf-8"))
     (result,) = sarif["runs"][0]["results"]
     where = result["locations"][0]["physicalLocation"]
@@ -87,7 +87,7 @@ def test_on_a_fork_everything_is_reported_that_needs_no_permission(act: Act, git
     assert act.outputs()["conclusion"] == "failure"
     assert len(commands(log)) == 2
     assert "Summary - ### crashcheck: `" in log
-    assert "1 finding in 121 of 121 feasible crash states" in log
+    assert "1 finding; all 121 feasible crash states checked" in log
     assert log.count("The token may not write the comment and the check run, as on a pull request from a fork") == 1
     assert github.comments == github.check_runs == []
 

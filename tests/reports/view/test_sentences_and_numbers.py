@@ -75,7 +75,7 @@ UNPROVED = replace(UNCERTAIN, states=26, uncertain=f"the trace is incomplete{TO_
 
 def test_failures_that_are_not_proved_are_counted_in_the_headline_with_what_would_settle_them() -> None:
     assert sentences.headline(run(uncertain=(UNPROVED,))) == (
-        "No verdict: 1 uncertain finding (26 failing states) in 412 of 412 feasible crash states. "
+        "No verdict: 1 uncertain finding (26 failing states); all 412 feasible crash states checked. "
         "To settle it: build z with crashcheck-cc"
     )
     assert sentences.headline(run(LEVEL_HASH, uncertain=(UNPROVED,))) == (
@@ -91,7 +91,7 @@ def test_unproved_failures_that_are_known_or_suppressed_are_counted_and_leave_a_
 ) -> None:
     settled = replace(UNPROVED, **how)
     assert sentences.headline(run(uncertain=(settled,))) == (
-        f"1 uncertain finding (0 new, 1 {word}, 26 failing states) in 412 of 412 feasible crash states"
+        f"1 uncertain finding (0 new, 1 {word}, 26 failing states); all 412 feasible crash states checked"
     )
 
 
@@ -121,13 +121,13 @@ def test_a_missing_order_names_both_stores() -> None:
 
 def test_no_findings_names_how_little_was_checked() -> None:
     part = replace(SOME, failing=0, flaky=0, uncertain=0)
-    assert sentences.headline(run(states=part)) == "No findings in 412 of 10^77 feasible crash states"
+    assert sentences.headline(run(states=part)) == "No findings; 412 of 10^77 feasible crash states checked"
 
 
 def test_all_states_are_claimed_only_when_the_count_is_exact() -> None:
-    assert sentences.headline(CLEAN) == "No findings in all 412 feasible crash states"
+    assert sentences.headline(CLEAN) == "No findings; all 412 feasible crash states checked"
     bound = replace(ALL, feasible_exact=False, feasible_note="upper bound: equal bytes counted apart")
-    assert sentences.headline(run(states=bound)) == "No findings in 412 of about 412 feasible crash states"
+    assert sentences.headline(run(states=bound)) == "No findings; 412 of about 412 feasible crash states checked"
     assert sentences.caveats(run(states=bound)) == (
         "The number of feasible states is a bound: upper bound: equal bytes counted apart.",
     )
@@ -145,8 +145,8 @@ def test_states_are_listed_that_were_postponed_as_likely_hangs_and_not_those_und
 
 def test_one_is_counted_in_the_singular() -> None:
     one = StateCounts(1, True, "", 1, 0, 0, 1, 0, 0)
-    assert sentences.counted(run(LEVEL_HASH, states=one)) == "1 finding in 1 of 1 feasible crash state"
-    assert sentences.headline(run(states=one)) == "No findings in the only feasible crash state"
+    assert sentences.counted(run(LEVEL_HASH, states=one)) == "1 finding; the only feasible crash state checked"
+    assert sentences.headline(run(states=one)) == "No findings; the only feasible crash state checked"
 
 
 @pytest.mark.parametrize("stop", [stop for stop in StopReason if stop is not StopReason.EXHAUSTED])
