@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, assemble
 from crashcheck.analyzer.persistence.pieces import (
     DATA,
+    EXISTS,
     IN_ORDER,
     PAGE_BYTES,
     SIZE,
@@ -106,6 +107,10 @@ class _Shrinking:
         kind, event, offset = int(self.pieces.kind[row]), int(self.pieces.event[row]), int(self.pieces.offset[row])
         if kind == SIZE and offset < int(self.pieces.old_size[row]):
             self._cut(row, event, offset, int(self.pieces.old_size[row]))
+        elif kind == EXISTS:
+            # A new file of the name. That the old one went is durable, so nothing of it can show.
+            self.cuts.clear()
+            self.renewed.clear()
         elif kind == DATA and self.cuts:
             self._write(row, event, offset // PAGE_BYTES)
 

@@ -11,6 +11,7 @@ import pytest
 
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import DATA
 from crashcheck.checker.budget import OutOfTime, for_seconds
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.states import ideals as ideals_module
@@ -66,6 +67,23 @@ def test_a_state_is_counted_at_its_first_crash_point_only(t: TraceBuilder) -> No
     t.store("a", 64 * 9, 8, 1)
     # before the fence 2^3; after it line 0 is durable and line 9 new: 2^2 states hold it
     assert count_states(space_of(t)).value == 8 + 4
+
+
+@pytest.mark.parametrize("names", ["unlink", "rename"])
+def test_a_new_file_of_a_name_has_no_more_states_than_any_new_file(t: TraceBuilder, names: str) -> None:
+    """What was there under the name cannot show any more: no sector of the new file begins again from zeros."""
+    t.file("a", 8192)
+    t.file("b", 4096)
+    if names == "unlink":
+        t.unlink("a")
+    else:
+        t.rename("a", "b", bytes(8192))
+    t.create("a")
+    t.write("a", 4090, bytes(range(12)))
+    space = space_of(t, "page-cache", Options(512))
+    assert space.graph.offset[space.graph.kind == DATA][-2:].tolist() == [4090, 4096]
+    # as it was; else with the new name or without, with one of three sizes, and with each of two sectors or without
+    assert count_states(space).value == 1 + 2 * 3 * 2 * 2
 
 
 def test_a_promise_makes_equal_images_different_states(t: TraceBuilder) -> None:
