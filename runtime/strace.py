@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from crashcheck.runtime.trace_format import CreateFlag, Kind, OutputKind, SyncKi
 from crashcheck.runtime.trace_writer import TraceWriter
 
 _MOST_BYTES = 32 << 20  # of one write; a longer one is printed in part
+_MOST_KEPT = 256 << 20  # of a file's content, for copies; a sparse file may have any size
 _CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
 _RWF_DSYNC, _RWF_SYNC, _RWF_APPEND = 2, 4, 0x10
 _FICLONES = (0x40049409, 0x4020940D)
@@ -50,15 +51,32 @@ def strace_command(output: Path, command: Sequence[str]) -> list[str]:
 
 
 def convert(printed: Path, trace: Path, first: Path, pool: Path, cwd: Path, stdout: Path, stderr: Path) -> None:
-    """Write the trace of what strace printed. `first`: a copy of the folder `pool` before. Raises OSError."""
+    """Write the trace of what strace printed. `first`: a copy of the folder `pool` before.
+
+    Raises OSError, and CrashcheckError record-failed for lines that no strace of a known version prints.
+    """
+    number = 0
+
+    def counted(lines: Iterable[str]) -> Iterator[str]:
+        nonlocal number
+        for number, line in enumerate(lines, 1):  # noqa: B007 - named in the error
+            yield line
+
     with open(printed, encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
         copies = any(" copy_file_range(" in line or " sendfile(" in line or " ioctl(" in line for line in lines)
         converter = _Converter(first, pool, cwd, {os.fsencode(stdout): OutputKind.STDOUT}, copies)
         converter.standard[os.fsencode(stderr)] = OutputKind.STDERR
         lines.seek(0)
-        for entry in read_lines(lines):
-            converter.step(entry)
-    converter.save(trace)
+        try:
+            for entry in read_lines(counted(lines)):
+                converter.step(entry)
+            converter.save(trace)
+        except (IndexError, KeyError, ValueError, OverflowError) as error:
+            raise CrashcheckError(
+                "record-failed",
+                f"line {number} of what strace printed cannot be read: {error}",
+                'recorder = "syscalls" in [workload] needs no strace.',
+            ) from error
 
 
 @dataclass(slots=True)
@@ -72,6 +90,14 @@ class _Inode:
     @property
     def is_file(self) -> bool:
         return stat.S_ISREG(self.mode)
+
+    def resize(self, size: int) -> None:
+        self.size = size
+        if self.data is not None and size <= _MOST_KEPT:
+            del self.data[size:]
+            self.data.extend(bytes(size - len(self.data)))
+        else:
+            self.data = None
 
 
 @dataclass(slots=True)
@@ -234,7 +260,8 @@ class _Converter:
                     self._above[same.id] = folder, name
                     scan(same.id, prefix + name + b"/")
                 elif self._copies and same.is_file and not same.data:
-                    same.data = bytearray(Path(os.fsdecode(path)).read_bytes())
+                    small = same.size <= _MOST_KEPT
+                    same.data = bytearray(Path(os.fsdecode(path)).read_bytes()) if small else None
 
         scan(_ROOT, b"")
 
@@ -411,15 +438,12 @@ class _Converter:
 
     def _resize(self, call: Call, inode: _Inode, size: int) -> None:
         self._emit(call, Kind.TRUNCATE, file=inode.id, offset=size)
-        if inode.data is not None:
-            inode.data = inode.data[:size].ljust(size, b"\0")
-        inode.size = size
+        inode.resize(size)
 
     def _put(self, call: Call, inode: _Inode, offset: int, data: bytes, flags: int = 0) -> None:
         self._emit(call, Kind.WRITE, data, file=inode.id, offset=offset, flags=flags)
-        inode.size = max(inode.size, offset + len(data))
+        inode.resize(max(inode.size, offset + len(data)))
         if inode.data is not None:
-            inode.data = inode.data.ljust(inode.size, b"\0")
             inode.data[offset : offset + len(data)] = data
 
     def _write(self, call: Call) -> None:
@@ -476,8 +500,8 @@ class _Converter:
 
     def _put_copy(self, call: Call, source: _Open, start: int, inode: _Inode, offset: int, size: int) -> None:
         data = b""
-        if source.inode is not None and source.inode.data is not None:
-            data = bytes(source.inode.data[start : start + size])
+        if source.inode is not None:
+            data = bytes((source.inode.data or b"")[start : start + size])
         elif source.path.startswith(b"/") and os.path.isfile(source.path):
             with open(source.path, "rb") as file:
                 file.seek(start)

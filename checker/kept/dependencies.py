@@ -64,7 +64,7 @@ class Dependencies:
     def _listed(self, records: bytes) -> Listing | Unkept:
         found: set[str] = set()
         for record in os.fsdecode(records).split("\0")[:-1]:
-            letter, text = record[0], record[1:]
+            letter, text = record[:1], record[1:]
             if text.removeprefix(_CHANGES) in self._own:
                 continue
             if letter == _UNKEPT:
@@ -102,7 +102,7 @@ class Dependencies:
         return self._now[record]
 
     def _seen(self, record: str) -> _Now:
-        letter, path = record[0], record[1:]
+        letter, path = record[:1], record[1:]
         if letter == _ASKED:
             answer = repr(tuple(os.uname()) if path == "uname" else sorted(os.sched_getaffinity(0))).encode()
             return _Now(answer, answer, settled=True)

@@ -29,6 +29,7 @@ ANNOTATIONS_A_REQUEST = 50
 PAGE = 100
 LISTED_MOST = 3000  # comments, files or reviews of one pull request that are read
 
+_HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d{1,9})\b", re.ASCII)
 _RUN_MARK = re.compile(r"<!-- run (\d{1,20})\.(\d{1,9}) -->")
 
 T = TypeVar("T")
@@ -374,8 +375,8 @@ def _new_side(patch: str) -> Iterator[tuple[int, str]]:
     """Each line of the new side that a patch shows, with its number."""
     number = 0
     for row in patch.split("\n"):
-        if row.startswith("@@ "):
-            number = int(row.split("+", 1)[1].split(" ", 1)[0].split(",", 1)[0])
+        if head := _HUNK.match(row):
+            number = int(head[1])
         elif row.startswith(("+", " ")):
             yield number, row[1:]
             number += 1

@@ -150,14 +150,22 @@ def test_what_strace_cannot_show_is_named_and_no_byte_is_invented(tmp_path: Path
         assert replays.check(trace, recording.first, recording.pool).whole == (part == "unmodelled")
 
 
-def test_a_write_that_was_printed_in_part_is_named_by_its_return_value(tmp_path: Path) -> None:
+def quoted(text: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in text.encode())
+
+
+def converted(tmp_path: Path, *lines: str) -> Trace:
+    """What `lines` of strace are as a trace; the folder is `tmp_path`/pool and was empty."""
     for name in ("first", "pool"):
         (tmp_path / name).mkdir()
+    (tmp_path / "printed").write_text("\n".join(lines) + "\n")
+    folders = (tmp_path / "first", tmp_path / "pool", tmp_path, tmp_path / "out", tmp_path / "err")
+    convert(tmp_path / "printed", tmp_path / "trace", *folders)
+    return read(tmp_path / "trace")
+
+
+def test_a_write_that_was_printed_in_part_is_named_by_its_return_value(tmp_path: Path) -> None:
     pool = str(tmp_path / "pool")
-
-    def quoted(text: str) -> str:
-        return "".join(f"\\x{byte:02x}" for byte in text.encode())
-
     opened = f"3<{quoted(pool + '/f')}>"
     lines = (
         f'7 openat(-100<{quoted(pool)}>, "{quoted("f")}", 0x41, 0644) = {opened}',
@@ -167,14 +175,33 @@ def test_a_write_that_was_printed_in_part_is_named_by_its_return_value(tmp_path:
         "7 <... write resumed>)                  = 4",
         "7 +++ exited with 0 +++",
     )
-    (tmp_path / "printed").write_text("\n".join(lines) + "\n")
-    folders = (tmp_path / "first", tmp_path / "pool", tmp_path, tmp_path / "out", tmp_path / "err")
-    convert(tmp_path / "printed", tmp_path / "trace", *folders)
-    trace = read(tmp_path / "trace")
+    trace = converted(tmp_path, *lines)
     writes = trace.events[trace.events["kind"] == Kind.WRITE]
     assert writes["offset"].tolist() == [0, 10]
     (cut,) = np.flatnonzero(trace.events["kind"] == Kind.UNMODELLED)
     assert trace.data(int(cut)) == b"a write that strace printed in part"
+
+
+def test_a_copy_from_a_file_that_is_too_large_to_be_kept_is_named_and_no_byte_is_invented(tmp_path: Path) -> None:
+    pool = str(tmp_path / "pool")
+    opened, size = f"3<{quoted(pool + '/f')}>", 1 << 50
+    trace = converted(
+        tmp_path,
+        f'7 openat(-100<{quoted(pool)}>, "{quoted("f")}", 0102, 0644) = {opened}',
+        f"7 ftruncate({opened}, {size}) = 0",
+        f"7 copy_file_range({opened}, [0], {opened}, [100], 8, 0) = 8",
+        "7 +++ exited with 0 +++",
+    )
+    assert trace.events["offset"][trace.events["kind"] == Kind.TRUNCATE].tolist() == [size]
+    assert not (trace.events["kind"] == Kind.WRITE).any()
+    (noted,) = np.flatnonzero(trace.events["kind"] == Kind.UNMODELLED)
+    assert trace.data(int(noted)) == b"copy_file_range from a source that strace does not show"
+
+
+def test_a_line_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CrashcheckError, match="line 2 of what strace printed cannot be read") as refused:
+        converted(tmp_path, f'7 openat(-100</>, "{quoted("f")}", 0102, 0644) = 3</f>', "7 rename() = 0")
+    assert refused.value.slug == "record-failed"
 
 
 def recorder_without_seccomp(folder: Path) -> RuntimeLibrary:
