@@ -9,7 +9,7 @@ from crashcheck.analyzer.persistence.shown_names import shown_paths
 from crashcheck.analyzer.trace.calls import injected_faults
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.results import Kind as FindingKind
-from crashcheck.checker.results import Location
+from crashcheck.checker.results import Location, Outcome
 from crashcheck.checker.states.points import CrashPoint
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import NAME_KINDS, FlushKind, Kind, SyncKind
@@ -106,6 +106,8 @@ def _after_faults(subject: Subject, cause: Cause) -> str:
 
 
 def _harmful(subject: Subject, cause: Cause) -> str:
+    if not (cause.complete or cause.prefix):
+        return _not_minimised(subject, cause)
     if cause.kind is FindingKind.UNPERSISTED:
         return _loss_after_promise(subject, cause)
     if cause.kind is FindingKind.ORDERING and cause.kept is not None and cause.lost is not None:
@@ -115,6 +117,16 @@ def _harmful(subject: Subject, cause: Cause) -> str:
         return _torn_store(subject, cause, cause.kept)
     moment, line = _moment(subject, cause)
     return f"{moment} {_harm(cause)}{line}"
+
+
+def _not_minimised(subject: Subject, cause: Cause) -> str:
+    """What was run and failed, without a claim which of the lost updates is why."""
+    lost = subject.space.lost(cause.state)
+    first = min(lost, key=subject.in_order)
+    more = f" and {count(len(lost) - 1, 'other update')}" if len(lost) > 1 else ""
+    harm = {Outcome.TIMEOUT: "makes the check hang", Outcome.SIGNAL: "kills the check"}
+    harms = harm.get(cause.verdict.outcome, "fails the check")
+    return f"a crash that loses {name_of(subject, first)}{_place(subject, first)}{more} {harms}"
 
 
 def _loss_after_promise(subject: Subject, cause: Cause) -> str:

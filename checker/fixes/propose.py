@@ -22,6 +22,7 @@ from crashcheck.checker.findings.call_chains import CallChains
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.register import Bug, Register
 from crashcheck.checker.findings.undo_logs import UndoLogs
+from crashcheck.checker.fixes import held_locks
 from crashcheck.checker.fixes.candidates import Candidate, Candidates, Step, Whole, lacks_persist
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration, Reexplored
@@ -138,7 +139,11 @@ class FixProposer:
                 best = fix
             if not best.after_failing:
                 break
-        return best or Fix("atomic", "no place in the source is known where a flush or a fence could be added")
+        if best is None:
+            return Fix("atomic", "no place in the source is known where a flush or a fence could be added")
+        if best.after_failing >= best.before_failing:
+            return Fix("atomic", "no flush, fence or sync was found with which fewer crash states fail")
+        return best
 
     def _nearest(
         self, bug: Bug, cases: dict[bytes, CrashState], whole: Whole | None, ends: float
@@ -268,6 +273,9 @@ class FixProposer:
     def _beyond_flushing(self, bug: Bug) -> Fix:
         cause = bug.drafts[0].cause
         subject = self.subject
+        waits = held_locks.advice(subject, cause, self.executor.run_changed)
+        if waits is not None:
+            return waits
         lost = describe.named(subject, cause.lost) if cause.lost is not None else "what follows"
         kept = describe.named(subject, cause.kept) if cause.kept is not None else "the statements above"
         if cause.kind is Kind.UNPERSISTED:

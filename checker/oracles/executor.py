@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -132,18 +132,35 @@ class Executor:
         setup = self.workers.setup
         with tempfile.TemporaryDirectory(dir=self.home) as folder:
             files = Path(folder) / "files"
+            setup = self.workers.setup
             write_real_image(setup.first, real.folder, files, setup.patterns)
             if self._always is None:
                 setup = replace(setup, recorded_stdout=real.stdout, addresses=real.addresses)
-            workers = WorkerPool(
-                self._content,
-                self._points,
-                replace(setup, first=files),
-                limits=self.workers.limits,
-                acknowledged=self._always or acknowledged,
-            )
-            with workers:
-                run = workers.ended(workers.submit_uncrashed(FIRST, self._oracle.stages(point)))
+            return self._run_on(files, setup, point, acknowledged)
+
+    def run_changed(self, state: CrashState, change: Callable[[Path], None]) -> Verdict:
+        """Execute the check on a state's image after `change`, given its folder, with all the time.
+
+        No crash leaves that image: it shows only why the check fails.
+        """
+        with tempfile.TemporaryDirectory(dir=self.home) as folder:
+            files = Path(folder) / "files"
+            self.write_image(state, files)
+            change(files)
+            acknowledged = self.workers.acknowledged(state.point)
+            return self._run_on(files, self.workers.setup, state.point, acknowledged)
+
+    def _run_on(self, files: Path, setup: CheckSetup, point: int, acknowledged: tuple[int, int]) -> Verdict:
+        """Execute the check on a folder as on the image of a crash point."""
+        workers = WorkerPool(
+            self._content,
+            self._points,
+            replace(setup, first=files),
+            limits=self.workers.limits,
+            acknowledged=self._always or acknowledged,
+        )
+        with workers:
+            run = workers.ended(workers.submit_uncrashed(FIRST, self._oracle.stages(point)))
         return self._oracle.judge(run.ended, run.names, point)
 
     @property

@@ -116,9 +116,11 @@ class Failures:
         """Run a failing state again, and explain it if it fails again."""
         choice, state = candidate.choice, candidate.choice.state
         first_hang = verdict.outcome is Outcome.TIMEOUT and not self.known_timeouts
-        self._verdicts.allow(RUNS, _HANG_SHARE if first_hang else 1.0)
+        share = _HANG_SHARE if first_hang else 1.0
+        self._verdicts.allow(RUNS, share)
         try:
             again = self._again(choice, verdict)
+            self._verdicts.allow(RUNS, share)  # that run had the full time limit, the next have not
             if again.passed:
                 self._passed_after_all(state, verdict, again)
                 return

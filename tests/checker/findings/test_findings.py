@@ -13,7 +13,7 @@ from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Ended, Limits
-from crashcheck.checker.findings.classify import Classifier
+from crashcheck.checker.findings.classify import CUT_SHORT, Classifier
 from crashcheck.checker.findings.describe import name_of
 from crashcheck.checker.findings.identity import Identities
 from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, NOT_REPLAYED
@@ -23,6 +23,7 @@ from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.policy import Suppression
 from crashcheck.checker.results import Frame, Kind, StopReason, Verdict
+from crashcheck.checker.search import failures
 from support.checked_worlds import (
     STEPS,
     VALID,
@@ -329,6 +330,19 @@ def test_a_reordering_on_which_the_check_dies_stays_an_ordering_bug(world: MakeW
     finding = only(world(put_flag_first, "!64>0", sites={1: VALUE, 2: VALID}).explore().findings)
     assert finding.kind is Kind.ORDERING
     assert finding.verdict.signal == 6
+
+
+@pytest.mark.parametrize(
+    ("how", "harms"), [("", "fails the check"), ("!", "kills the check"), ("~", "makes the check hang")]
+)
+def test_what_was_not_minimised_is_described_by_what_was_run(
+    how: str, harms: str, world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "RUNS", 1)
+    subject = world(put_flag_first, f"{how}64>0", sites={1: VALUE, 2: VALID}, limits=Limits(timeout_s=0.5))
+    finding = only(subject.explore().findings)
+    assert finding.message == f"a crash that loses `entry.value` (hash.c:40) {harms}"
+    assert CUT_SHORT in finding.note
 
 
 def wide(t: TraceBuilder) -> None:

@@ -439,6 +439,47 @@ def test_two_updates_that_must_persist_together_need_one_store_or_a_log(propose:
     )
 
 
+def guarded(take: Callable[[TraceBuilder], object]) -> Callable[[TraceBuilder], None]:
+    """A value is stored between `take` and the release of the same 8 bytes; all is flushed at once."""
+
+    def script(t: TraceBuilder) -> None:
+        t.site = 1
+        take(t)
+        t.site = 3
+        t.store("p", 64, 8, 7)
+        t.clwb("p", 64)
+        t.site = 2
+        t.store("p", 0, 8, 0)
+        t.clwb("p", 0)
+        t.sfence()
+
+    return script
+
+
+def test_a_lock_that_the_crash_leaves_held_is_to_be_released_when_the_files_are_opened(propose: Propose) -> None:
+    fixes = propose(guarded(lambda t: t.locked_store("p", 0, 8, 1)), "~0>1024", limits=Limits(timeout_s=0.3))
+    assert fixes[0].words == (
+        "no flush can help: `entry.value` at hash.c:40 is a lock that is still held after the crash, and the check "
+        "waits for it; release it when the files are opened again"
+    )
+    assert fixes[0].verified == "with its bytes as the release leaves them, the check passes on the same crash state"
+
+
+@pytest.mark.parametrize(
+    ("take", "claim"),
+    [
+        pytest.param(lambda t: t.store("p", 0, 8, 1), "~0>1024", id="not taken by a read-modify-write"),
+        pytest.param(lambda t: t.locked_store("p", 0, 8, 1), "~64>1024", id="the check waits for something else"),
+    ],
+)
+def test_without_a_held_lock_that_the_check_waits_for_no_lock_is_named(
+    take: Callable[[TraceBuilder], object], claim: str, propose: Propose
+) -> None:
+    fixes = propose(guarded(take), claim, limits=Limits(timeout_s=0.3))
+    assert fixes
+    assert not any("lock" in fix.words for fix in fixes)
+
+
 def test_a_store_that_may_persist_in_part_cannot_be_fixed_by_a_flush(propose: Propose) -> None:
     def script(t: TraceBuilder) -> None:
         t.site = 1

@@ -1,0 +1,75 @@
+"""Locks in the watched files that a crash leaves held, so that the check waits for them for ever.
+
+A lock is recognised by what it does: an atomic read-modify-write takes it, a later update of the same thread to the
+same bytes releases it, and the crash is between the two. That the check waits for it is shown by running the check on
+the crash image with those bytes as the releases leave them. No crash leaves that image, so it proves the reason only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.checker.findings import describe
+from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.results import Fix, Outcome, Verdict
+from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.subject import Subject
+from crashcheck.runtime.trace_format import FenceKind, Kind
+
+RunChanged = Callable[[CrashState, Callable[[Path], None]], Verdict]
+
+
+def advice(subject: Subject, cause: Cause, run_changed: RunChanged) -> Fix | None:
+    """What to do about a check that hangs because locks are held; None if it hangs for another reason.
+
+    `run_changed` executes the check on a state's image after the function that it is given has changed the image.
+    """
+    if cause.verdict.outcome is not Outcome.TIMEOUT or not cause.prefix or cause.moment is None:
+        return None
+    taken, released = _held_at(subject, cause.moment)
+    if not len(taken) or not run_changed(cause.state, partial(_release, subject, taken, released)).passed:
+        return None
+    first = subject.update_from(int(taken[-1]))
+    if first is None:
+        return None
+    more = f" and {describe.count(len(taken) - 1, 'other lock')}" if len(taken) > 1 else ""
+    held, them, their = (
+        ("is a lock that is", "it", "its") if len(taken) == 1 else ("are locks that are", "them", "their")
+    )
+    return Fix(
+        "atomic",
+        f"no flush can help: {describe.named(subject, first)}{more} {held} still held after the crash, and the check "
+        f"waits for {them}; release {them} when the files are opened again",
+        verified=f"with {their} bytes as the release leaves them, the check passes on the same crash state",
+    )
+
+
+def _held_at(subject: Subject, moment: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The locks that are held at a moment: the events that took them, in order, and those that release them."""
+    events = subject.trace.events
+    stores = np.flatnonzero(events["kind"] == Kind.STORE)
+    rows = events[stores]
+    by_place = np.lexsort((stores, rows["size"], rows["offset"], rows["file"]))
+    now, then = by_place[:-1], by_place[1:]
+    alike = np.ones(len(now), dtype=np.bool_)
+    for field in ("file", "offset", "size", "thread"):
+        alike &= rows[field][now] == rows[field][then]
+    numbers = events["seq"][(events["kind"] == Kind.FENCE) & (events["aux"] == FenceKind.LOCKED)]
+    alike &= np.isin(rows["seq"][now], numbers + np.uint64(1))
+    alike &= (stores[now] < moment) & (stores[then] >= moment)
+    order = np.argsort(stores[now[alike]])
+    return stores[now[alike]][order], stores[then[alike]][order]
+
+
+def _release(subject: Subject, taken: NDArray[np.int64], released: NDArray[np.int64], folder: Path) -> None:
+    """Write what the releases store over the locks in the files of an image."""
+    events = subject.trace.events
+    for lock, release in zip(taken.tolist(), released.tolist(), strict=True):
+        with (folder / subject.trace.files[int(events["file"][lock])].path).open("r+b") as file:
+            file.seek(int(events["offset"][lock]))
+            file.write(subject.trace.data(release))
