@@ -87,12 +87,11 @@ class _Process:
     # image
     bases: list[int | None] = field(default_factory=lambda: [None, None])
     busy: deque[int] = field(default_factory=deque)  # tickets sent and not answered
+    names: dict[str, str] = field(init=False)  # its paths, and what they are called in outputs
 
-    @property
-    def names(self) -> dict[str, str]:
-        """Its paths, and what they are called in outputs."""
+    def __post_init__(self) -> None:
         pools = {str(pool_of(self.root, image)): "{pool}" for image in (DURABLE, ISSUED, INITIAL)}
-        return {**pools, str(self.root / "stdout"): "{stdout}", str(self.root / "ops"): "{ops}"}
+        self.names = {**pools, str(self.root / "stdout"): "{stdout}", str(self.root / "ops"): "{ops}"}
 
 
 class WorkerPool:

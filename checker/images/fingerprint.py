@@ -15,12 +15,12 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import ranges
+from crashcheck.analyzer.arrays import number_rows, ranges, unique
 from crashcheck.analyzer.persistence.graph import NEVER, STALE_BYTE, PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, NAME, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.images.first_image import FirstImage
@@ -32,6 +32,7 @@ _MASK = (1 << 64) - 1
 _KEYS = ((0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F), (0xD6E8FEB86659FD93, 0xA0761D6478BD642F))
 _FILE = 0xFF51AFD7ED558CCD  # odd: files are apart in all 64 bits
 _BATCH = 1 << 18  # words hashed at once
+_SPARSE = 16  # of so many words one: sorting the words of some rows is faster than going through all
 _PAGE_BYTES = 4096
 _PAGE_WORDS = _PAGE_BYTES // WORD_BYTES
 _FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], dtype=np.uint64)  # masks
@@ -149,15 +150,31 @@ class Fingerprints:
 
     def words_before(self, pieces: Ints) -> tuple[Ints, Words]:
         """The words that some data pieces of one file write, ascending, and what each was before the first of them."""
-        rows = self._rows_of(pieces)
-        words, first = np.unique(self.entries.word[rows], return_index=True)
-        return words, self.entries.before[rows[first]]
+        words, rows = self._last_of_each(self._rows_of(pieces)[::-1])
+        return words, self.entries.before[rows]
 
     def words_after(self, pieces: Ints) -> tuple[Ints, Words]:
         """As `words_before`; what each word was after the last of them."""
-        rows = self._rows_of(pieces)[::-1]
-        words, last = np.unique(self.entries.word[rows], return_index=True)
-        return words, self.entries.value[rows[last]]
+        words, rows = self._last_of_each(self._rows_of(pieces))
+        return words, self.entries.value[rows]
+
+    def _last_of_each(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The words of some rows of one file, ascending, and the last of the rows of each; without sorting."""
+        number, words, last = self._numbered
+        mine = number[rows]
+        if not len(mine):
+            return mine, rows
+        last[mine] = rows  # where a number occurs several times, the last row stays
+        some = np.flatnonzero(last >= 0) if len(last) < _SPARSE * len(mine) else unique(mine)
+        found = last[some]
+        last[some] = -1
+        return words[some], found
+
+    @cached_property
+    def _numbered(self) -> tuple[Ints, Ints, Ints]:
+        """The number of each row's word, ascending with it; the word of each number; room for a row of each number."""
+        number, first = number_rows(self.entries.word)
+        return number, self.entries.word[first], np.full(len(first), -1, dtype=np.int64)
 
     def silent(self) -> NDArray[np.bool_]:
         """Data pieces that leave each of their words as it was."""
@@ -170,6 +187,8 @@ class Fingerprints:
     def _rows_of(self, pieces: Ints) -> Ints:
         """The rows of some pieces, which ascend, in `entries`."""
         start = self.entries.start
+        if len(pieces) and pieces[-1] - pieces[0] + 1 == len(pieces):
+            return np.arange(start[pieces[0]], start[pieces[-1] + 1])
         return ranges(start[pieces], start[pieces + 1] - start[pieces])
 
     def _base(self, point: int, full: bool) -> list[Row]:

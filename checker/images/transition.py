@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, NAME, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.images.fingerprint import Fingerprints, Words
 from crashcheck.checker.images.first_image import FirstImage
 from crashcheck.checker.images.piecewise import File, FilePatch, ImagePatch, Piecewise
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
+
+_FEW, _SPARSE = 256, 16  # so few pieces, or one in so many, are sorted faster than looked for
 
 Shape = tuple[bool, int]  # whether a file exists, and its size
 
@@ -155,16 +158,27 @@ class Content:
     def _made_durable(self, low: int, high: int) -> Ints:
         """The pieces that are durable at the event `high` and were not at `low`."""
         first, last = np.searchsorted(self._durable_from, [low, high], side="right")
-        return np.sort(self.space.finite[first:last])
+        found = self.space.finite[first:last]
+        if len(found) < _FEW:
+            return np.sort(found)
+        begin, end = int(found.min()), int(found.max()) + 1
+        if end - begin > _SPARSE * len(found):
+            return np.sort(found)
+        when = self.graph.durable_from[begin:end]
+        return np.flatnonzero((when > low) & (when <= high)) + begin
 
     def _by_file(self, ids: Ints) -> list[tuple[File, Ints]]:
         """Pieces and parts by file."""
         rows = ids
         if len(ids) and int(ids.max()) >= len(self.graph):
             rows = np.array([self.graph.whole(id_)[0] for id_ in ids.tolist()], dtype=np.int64)
-        keep = self.graph.kind[rows] != NAME
-        ids, files = ids[keep], self.graph.file[rows][keep]
-        return [(self._files[number], ids[files == number]) for number in np.unique(files).tolist()]
+        if self.graph.family.names:
+            keep = self.graph.kind[rows] != NAME
+            ids, rows = ids[keep], rows[keep]
+        if len(self._files) == 1 and len(ids):
+            return [(next(iter(self._files.values())), ids)]
+        files = self.graph.file[rows]
+        return [(self._files[number], ids[files == number]) for number in unique(files).tolist()]
 
     def _transition(self, event: int, added: Ints) -> ImagePatch:
         """From the image of what is durable at `event` to that with the pieces `added` persisted as well."""

@@ -5,8 +5,9 @@ Witcher (SOSP 2021), 4.5 and 4.7: after a crash, what was under way is done or n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, pairwise, permutations
 from operator import eq
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ MOST_OPEN = 4  # operations that overlap and are still judged: 65 legal outcomes
 Ordinals = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Standing:
     """Operations by ordinal, from 1.
 
@@ -45,19 +46,38 @@ class Standing:
     def unsettled(self) -> int:
         return len(self.open) + len(self.recent)
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.done, self.open, self.recent, self.before))
+
+    @cached_property
     def in_file_order(self) -> bool:
         """Whether what began is the file's beginning, and what is done was done in the file's order."""
         begun = range(1, len(self.done) + self.unsettled + 1)
         return all(map(eq, self.done, begun)) and {*self.recent, *self.open} == {*begun[len(self.done) :]}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class History:
     """Operations that ran one after another in a process of their own, and those left for the next."""
 
     before: Ordinals
     rest: Ordinals
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.before, self.rest))
+
+    @cached_property
+    def in_file_order(self) -> bool:
+        """Whether both together are the beginning of a file, in its order."""
+        return self.before + self.rest == tuple(range(1, len(self.before) + len(self.rest) + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +94,10 @@ class Operations:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def text(self, ordinals: Iterable[int]) -> bytes:
+    def text(self, ordinals: Sequence[int]) -> bytes:
         """The file of some of them, in the order given."""
+        if ordinals and tuple(ordinals) == tuple(range(ordinals[0], ordinals[-1] + 1)):
+            return b"\n".join((*self.lines[ordinals[0] - 1 : ordinals[-1]], b""))
         return b"".join(self.lines[ordinal - 1] + b"\n" for ordinal in ordinals)
 
     def shown(self, ordinal: int) -> str:
@@ -83,6 +105,8 @@ class Operations:
 
     def rest(self, standing: Standing) -> Ordinals:
         """What had not begun by a crash, in the file's order."""
+        if standing.in_file_order:
+            return tuple(range(len(standing.done) + standing.unsettled + 1, len(self) + 1))
         begun = {*standing.done, *standing.recent, *standing.open}
         return tuple(ordinal for ordinal in range(1, len(self) + 1) if ordinal not in begun)
 

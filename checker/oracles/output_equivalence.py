@@ -26,6 +26,7 @@ _ERRORS_SHOWN = 5  # lines
 _NAMED = 5
 _PASSED_CHARACTERS = 2000
 _STAGES_KEPT = 16
+_KEPT = 256  # moments whose legal histories are kept
 
 
 class OutputEquivalence:
@@ -39,6 +40,8 @@ class OutputEquivalence:
         self.references = references
         self._plain = ExitStatus()
         self._stages: dict[int, tuple[bytes, ...]] = {}
+        self._legal: dict[Standing, list[History]] = {}
+        self._arrived: dict[int, tuple[Ended, Printed]] = {}  # by identity, until they are judged
         # Asks more of a boundary before a crash state that rests on it fails.
         self.vouch: Callable[[int], None] = lambda ordinal: None
         self._crash: int | None = None  # the crash point whose recovery is crashed
@@ -74,12 +77,16 @@ class OutputEquivalence:
 
     def arrived(self, ended: Ended, names: Mapping[str, str], point: int) -> None:
         standing = self._standing(point)
-        if standing.unsettled == 1 and not self._as_if_nothing_crashed(standing, Printed.of(ended, names)):
-            self.references.want(self._most_likely_first(standing)[0])
+        if standing.unsettled == 1:
+            printed = Printed.of(ended, names)
+            self._arrived[id(ended)] = ended, printed
+            if not self._as_if_nothing_crashed(standing, printed):
+                self.references.want(self._most_likely_first(standing)[0])
 
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
         standing = self._standing(point)
-        printed = Printed.of(ended, names)
+        known = self._arrived.pop(id(ended), None)
+        printed = Printed.of(ended, names) if known is None else known[1]
         if ended.status == 0 and not ended.timed_out and self._as_if_nothing_crashed(standing, printed):
             return Verdict(Outcome.PASS, 0, None, "", False, ended.seconds)
         plain = self._plain.judge(ended, names)
@@ -89,7 +96,7 @@ class OutputEquivalence:
             return _passed(plain)
         for history in () if crowded else self._most_likely_first(standing):
             reference = self.references.of(history)
-            if history == self.operations.boundary(len(history.before)):
+            if history.in_file_order and len(history.before) + len(history.rest) == len(self.operations):
                 self.references.try_boundary(len(history.before))  # it has been run already
             if plain.passed and not reference.unusable and reference.printed.key == printed.key:
                 return _passed(plain)
@@ -114,7 +121,11 @@ class OutputEquivalence:
 
     def _most_likely_first(self, standing: Standing) -> list[History]:
         """The legal histories; where it is known what the first of them prints, and that it is not this, that last."""
-        legal = list(self.operations.legal(standing))
+        legal = self._legal.get(standing)
+        if legal is None:
+            if len(self._legal) >= _KEPT:
+                self._legal.clear()
+            legal = self._legal[standing] = list(self.operations.legal(standing))
         return legal if self._tail(standing) is None else [*legal[1:], legal[0]]
 
     def _tail(self, standing: Standing) -> bytes | None:
