@@ -359,7 +359,7 @@ def test_failures_that_are_not_proved_leave_the_conclusion_open(
     (comment,) = github.comments
     decided = options in (("--fail-on", "note"), ("--fail-on", "none"))  # it fails, or does not count
     headline = "" if decided else "No verdict: "
-    assert f"### crashcheck: {headline}1 uncertain finding (1 failing state) in " in comment["body"]
+    assert f"### crashcheck: {headline}1 uncertain finding (1 failing state); " in comment["body"]
 
 
 def test_a_run_that_was_broken_off_is_no_success(job: Job, github: FakeGitHub) -> None:
