@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def main() -> int:
     parser.add_argument("--program", action="append", default=[], metavar="NAME", help="only this structure")
     parser.add_argument("--bug", action="append", type=int, default=[], metavar="N", help="only this bug; 0: no bug")
     parser.add_argument("--operations", type=int, default=200, help="of each run (default: 200)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each search (default: 10)")
+    parser.add_argument("--states", type=int, default=2000, help="of each search, at most (default: 2000)")
     parser.add_argument("--again", action="store_true", help="measure what is known already once more")
     parser.add_argument("--page", action="store_true", help="only write the page again from docs/evaluation.json")
     parser.add_argument(
@@ -39,13 +40,14 @@ def main() -> int:
     )
     args = parser.parse_args()
     fresh = not (args.page or args.part)
-    report = _known(args.operations, args.seconds) if fresh else page.read(PAGE.with_suffix(".json"))
+    report = _known(args.operations, args.states) if fresh else page.read(PAGE.with_suffix(".json"))
     if fresh:
         known = {(one.program, one.bug): one for one in report.bugs}
         for bug in planted():
             wanted = (not args.program or bug.program in args.program) and (not args.bug or bug.number in args.bug)
             if wanted and (args.again or (bug.program, bug.number) not in known):
-                known[bug.program, bug.number] = measure(bug, args.operations, args.seconds)
+                with page.timing(report.machine):
+                    known[bug.program, bug.number] = measure(bug, args.operations, args.states)
                 _show(known[bug.program, bug.number])
                 report.bugs = [known[key] for key in sorted(known)]
                 _keep(report)
@@ -63,22 +65,26 @@ def _measure_part(part: parts.Part[Any]) -> None:
     """Measure one of the tables that are measured alone; without what it needs, what was known of it is kept."""
     machine, rows = page.machine(), []
     try:
-        for row in part.measure():
-            rows.append(row)
-            print(row, flush=True)
+        with page.timing(machine):
+            for row in part.measure():
+                rows.append(row)
+                print(row, flush=True)
     except CannotMeasure as missing:
         print(f"{part.name} was not measured: {missing}")
     else:
         parts.keep(PARTS_FILE, part.name, machine, rows)
 
 
-def _known(operations: int, seconds: float) -> page.Report:
-    """What was measured before with the same operations and seconds."""
+def _known(operations: int, states: int) -> page.Report:
+    """What was measured before of the same commit, with the same operations and states."""
+    fresh = page.Report(operations, f"{states:,} executed states", page.machine(), [])
     if OUTPUT.exists():
-        kept = page.read(OUTPUT)
-        if (kept.operations, kept.seconds) == (operations, seconds):
-            return kept
-    return page.Report(operations, seconds, page.machine(), [])
+        with suppress(msgspec.ValidationError):  # of an earlier version
+            kept = page.read(OUTPUT)
+            same = kept.operations, kept.budget, kept.machine.get("commit")
+            if same == (fresh.operations, fresh.budget, fresh.machine["commit"]):
+                return kept
+    return fresh
 
 
 def _keep(report: page.Report, path: Path = OUTPUT) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -24,24 +25,33 @@ from crashcheck.checker.results import Verdict
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.signature import by_call
-from crashcheck.checker.states.space import CrashState
-from crashcheck.checker.strategies import Strategy
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.checker.strategies import Ranked, Strategy
+from crashcheck.checker.strategies import ranked as ranked_search
 from crashcheck.checker.strategies.plan import select_states
+from crashcheck.checker.strategies.ranked import Ranking, ranking_of
 from crashcheck.config import Config, override
+from crashcheck.interruption import KeepOn
 from crashcheck.recording import RecordedRun
 from crashcheck.search_setup import InferOnce, early_states, ranked, search_of, strategy_of
 
 # The search is varied on one bug of so many, its weights on one of so many; all bugs would take hours.
 _VARIED, _WEIGHED = 3, 9
-MOST_STATES = 200_000  # of a representative's that are counted one by one
+_MOST_S = 120.0  # of one search: what ends it is the number of its states
+MOST_STATES = 50_000  # of a representative's that are counted one by one
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """A search until its first finding. `states`, `seconds`: what that took; None: the search ended without one."""
+    """A search until its first finding. `states`, `seconds`: what that took; None: the search ended without one.
+
+    `executed`: states by then; `ended`: why, if nothing was found.
+    """
 
     states: int | None
     seconds: float
+    executed: int = 0
+    ended: str = ""
 
 
 @dataclass(slots=True)
@@ -63,17 +73,30 @@ class Measured:
 
 
 class Watching(Remembering):
-    """Keeps the executed states with their verdicts, in the order of the verdicts."""
+    """Keeps the executed states with their verdicts, in the order of the verdicts.
+
+    The check's verdict on an image is a fact: after `recall` what any search before has executed is not run again,
+    nor what it ran to explain a failing state. After `forget` each image is run, so that seconds are true.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.seen: list[tuple[CrashState, Verdict]] = []
         self._state: dict[int, CrashState] = {}
+        self._before: dict[bytes, Verdict] = {}  # verdicts before the last `forget`
+        self._explaining: dict[tuple[bytes, bool], Verdict] = {}
+        self._recalls = False
 
     def forget(self) -> None:
         """Every image is run again from here on."""
+        self._before.update(self._verdicts)
         super().forget()
-        self.seen = []
+        self._recalls, self.seen = False, []
+
+    def recall(self) -> None:
+        """What was run once is not run again from here on."""
+        self._verdicts = {**self._before, **self._verdicts}
+        self._recalls, self.seen = True, []
 
     def submit(self, state: CrashState, *args: Any, **options: Any) -> int:
         ticket = super().submit(state, *args, **options)
@@ -86,6 +109,15 @@ class Watching(Remembering):
             self.seen.append((self._state.pop(ticket), verdict))
         return verdict
 
+    def run(self, state: CrashState, *, patient: bool = False, most_s: float | None = None) -> Verdict:
+        key = self._content.fingerprint(state), patient
+        verdict = self._explaining.get(key) if self._recalls else None
+        if verdict is None:
+            verdict = super().run(state, patient=patient, most_s=most_s)
+            if most_s is None:
+                self._explaining[key] = verdict
+        return verdict
+
 
 class _FoundFirst(Exception):
     """A proved finding, after so many executed states."""
@@ -93,14 +125,14 @@ class _FoundFirst(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One bug's recording, and the workers that judge its states. `seconds`: of each search."""
+    """One bug's recording, and the workers that judge its states. `budget`: of each search."""
 
     bug: Bug
     config: Config
     run: RecordedRun
     executor: Watching
     work: Path
-    seconds: float
+    budget: Budget
 
     def until_first(self, strategy: Strategy) -> First:
         """Search until the first proved finding."""
@@ -112,34 +144,35 @@ class Bench:
                 found.append(progress.executed)
                 raise _FoundFirst
 
+        executed, ended = 0, ""
         try:
-            self._search(strategy, watch)
+            result = self._search(strategy, watch)
+            executed, ended = result.states.executed, result.stop_reason.value
         except _FoundFirst:
-            pass
+            executed = found[0]
         finally:
             self.executor.settle()
-        return First(found[0] if found else None, round(time.perf_counter() - started, 2))
+        return First(found[0] if found else None, round(time.perf_counter() - started, 2), executed, ended)
 
     def to_the_end(self, strategy: Strategy) -> SearchResult:
-        """Search until the strategy or the seconds end."""
+        """Search until the strategy or the budget ends."""
         return self._search(strategy, lambda progress: None)
 
     def _search(self, strategy: Strategy, watch: Callable[[Progress], None]) -> SearchResult:
-        budget, jobs = Budget(self.seconds), pipeline.cores()
         return search_of(
             self.config,
             self.run,
             self.executor,
             strategy,
-            budget,
-            jobs,
+            self.budget,
+            pipeline.cores(),
             folder=self.work,
             progress=watch,
             explore=False,
         ).run()
 
     def named(self, name: str) -> Strategy:
-        return strategy_of(override(self.config, strategy=name), self.run, early=early_states(Budget(self.seconds)))
+        return strategy_of(override(self.config, strategy=name), self.run, early=early_states(self.budget))
 
     def culprits(self) -> list[int]:
         """Pieces that lines marked with the bug have stored."""
@@ -156,12 +189,12 @@ class Bench:
         return [int(piece) for piece in np.flatnonzero(wanted[inverse])]
 
 
-def measure(bug: Bug, operations: int, seconds: float) -> Measured:
+def measure(bug: Bug, operations: int, states: int) -> Measured:
     """Everything about one bug; number 0 is the build without one, of which only its states are counted."""
     measured = Measured(bug.program, bug.number, bug.kind, bug.what)
     with scratch(512) as folder, ready(bug, folder, operations, Watching) as (config, run, executor):
         assert isinstance(executor, Watching)
-        bench = Bench(bug, config, run, executor, folder / "work", seconds)
+        bench = Bench(bug, config, run, executor, folder / "work", Budget(_MOST_S, states))
         feasible = count_states(run.subject.space)
         measured.events = len(run.subject.trace.events)
         measured.feasible, measured.feasible_exact = str(feasible.value), feasible.exact
@@ -169,16 +202,45 @@ def measure(bug: Bug, operations: int, seconds: float) -> Measured:
             measured.operations = _operations(bench)
             return measured
         measured.representatives = _representatives(bench)
-        for name in STRATEGIES:
-            executor.forget()  # so that each pays for its own states
-            measured.strategies[name] = bench.until_first(bench.named(name))
-        measured.invariants = _invariants(bench)
+        measured.strategies = by_strategy(bench)
         if bug.number % _VARIED == 1:
-            base = ranked(run, inferring=InferOnce(run))
-            measured.variants = {"search": {"ranked": bench.until_first(base)}}
-            for variant in variants(base, weights=bug.number % _WEIGHED == 1):
-                measured.variants.setdefault(variant.of, {})[variant.name] = bench.until_first(variant.strategy)
+            measured.invariants = _invariants(replace(bench, budget=Budget(_MOST_S, states // 2)))
+            measured.variants = varied(bench, weights=bug.number % _WEIGHED == 1)
     return measured
+
+
+def by_strategy(bench: Bench) -> dict[str, First]:
+    """Each strategy until its first finding. Each runs its own states, so that its seconds are its own.
+
+    Except `bounded`, whose states are the first ones of `exhaustive`: it is searched on what that one ran.
+    """
+    firsts = {}
+    for name in sorted(STRATEGIES, key=lambda name: name == "bounded"):
+        if name == "bounded":
+            bench.executor.recall()
+        else:
+            bench.executor.forget()
+        firsts[name] = bench.until_first(bench.named(name))
+    return {name: firsts[name] for name in STRATEGIES}
+
+
+def varied(bench: Bench, weights: bool) -> dict[str, dict[str, First]]:
+    """The ranked search, and with one thing changed at a time; what was run before is not run again, nor ranked."""
+    bench.executor.recall()
+    base = ranked(bench.run, inferring=InferOnce(bench.run))
+    rankings: dict[Hashable, Ranking] = {}
+
+    def once(options: Ranked, space: StateSpace, keep_on: KeepOn) -> Ranking:
+        key = options.infer is None, options.deviance is None, options.scores
+        if key not in rankings:
+            rankings[key] = ranking_of(options, space, keep_on)
+        return rankings[key]
+
+    with patch.object(ranked_search, "ranking_of", once):
+        firsts = {"search": {"ranked": bench.until_first(base)}}
+        for variant in variants(base, weights):
+            firsts.setdefault(variant.of, {})[variant.name] = bench.until_first(variant.strategy)
+    return firsts
 
 
 def _representatives(bench: Bench) -> dict[str, Any]:
@@ -200,7 +262,7 @@ def _representatives(bench: Bench) -> dict[str, Any]:
 def _invariants(bench: Bench) -> dict[str, Any]:
     """Witcher's own search to its end: invariants, images, mismatches, clusters, findings (its table 2)."""
     executor, run = bench.executor, bench.run
-    executor.forget()
+    executor.recall()
     inferring = InferOnce(run)
     started = time.perf_counter()
     evidence = inferring(find_behaviours(run.subject.space.graph, run.facts), run.facts, keep_on=lambda: None)
@@ -217,7 +279,6 @@ def _invariants(bench: Bench) -> dict[str, Any]:
         "mismatches": len(failing),
         "clusters": len(clusters),
         "findings": len(found.findings),
-        "seconds": round(found.seconds, 2),
         "ended": found.stop_reason.value,
     }
 

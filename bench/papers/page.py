@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import statistics
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +16,13 @@ from typing import Any
 import msgspec
 
 import crashcheck
+from bench.measure import run
 from bench.papers import curves
 from bench.papers.collect import First, Measured
 from bench.papers.markdown import scientific, table
 from bench.papers.parts import Part
 from bench.papers.parts.every import PARTS
+from bench.programs import CHECKOUT
 from bench.recall import STRATEGIES
 
 _MOST = 1000  # executed states: the areas under the curves end there
@@ -25,22 +30,43 @@ _MOST = 1000  # executed states: the areas under the curves end there
 
 @dataclass(slots=True)
 class Report:
-    """All that was measured, with how many operations and seconds a search, and on what."""
+    """All that was measured, with how many operations, what ended a search that found nothing, and on what."""
 
     operations: int
-    seconds: float
+    budget: str
     machine: dict[str, str]
     bugs: list[Measured]
 
 
 def machine() -> dict[str, str]:
     """What the figures depend on: versions, cores and their load."""
+    commit = run(["git", "-C", CHECKOUT, "describe", "--always", "--dirty", "--exclude=*"]).strip()
     return {
         "crashcheck": crashcheck.__version__,
+        "commit": commit,
         "python": platform.python_version(),
         "kernel": ".".join(platform.release().split(".")[:2]),
         "cores": str(len(os.sched_getaffinity(0))),
         "load": f"{os.getloadavg()[0]:.1f}",
+        "minutes": "0.0",
+        "cpu_minutes": "0.0",
+    }
+
+
+@contextmanager
+def timing(on: dict[str, str]) -> Iterator[None]:
+    """Add the minutes of what is measured inside, and those of the processors."""
+    before = _minutes()
+    yield
+    for name, now in _minutes().items():
+        on[name] = f"{float(on[name]) + now - before[name]:.2f}"
+
+
+def _minutes() -> dict[str, float]:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return {
+        "minutes": time.monotonic() / 60,
+        "cpu_minutes": sum(each.ru_utime + each.ru_stime for each in used) / 60,
     }
 
 
@@ -64,7 +90,6 @@ def write(report: Report, parts: Mapping[str, Any], path: Path) -> None:
 
 
 def _page(report: Report, planted: Sequence[Measured], parts: Mapping[str, Any]) -> Iterator[str]:
-    on = report.machine
     yield "# Evaluation"
     yield ""
     yield (
@@ -75,10 +100,11 @@ def _page(report: Report, planted: Sequence[Measured], parts: Mapping[str, Any])
     yield (
         f"{len(planted)} planted bugs in {len({one.program for one in planted})} structures "
         f"([examples/structures](../examples/structures/README.md)), {report.operations} operations each, "
-        f"{report.seconds:g} seconds a search, model px86, output equivalence as the check, explored runs off. "
-        f"crashcheck {on['crashcheck']}, Python {on['python']}, Linux {on['kernel']}, {on['cores']} cores, "
-        f"load {on['load']} at the beginning. Counts of states do not depend on the load, seconds do."
+        f"at most {report.budget} a search, model px86, output equivalence as the check, explored "
+        "runs off. Counts of states do not depend on the machine, seconds do."
     )
+    yield ""
+    yield _measured(report.machine)
     for section in (_curves, _kinds, _states, _ablations, _invariants, _spaces, _missed):
         yield ""
         yield from section(report, planted)
@@ -106,7 +132,7 @@ def _curves(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
                 str(_found(firsts)),
                 _median(firsts),
                 f"{_area(firsts):.3f}",
-                f"{sum(first.seconds for first in firsts):.0f}",
+                "–" if name == "bounded" else f"{sum(first.seconds for first in firsts):.0f}",
             )
         )
     yield from table(
@@ -116,7 +142,9 @@ def _curves(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     yield (
         "*Median states*: executed until the first proved finding, over all bugs; a bug that was not found counts as "
         "later than all others. *Area*: under the curve to 1,000 states; 1 would be every bug at once. *Seconds*: "
-        "of all searches until the first finding or the end, with the preparation of each."
+        "of all searches until the first finding or the end, with the preparation of each; each runs its own states. "
+        "Except `bounded`, whose states are the first ones of `exhaustive`: it takes the verdicts of that run, as the "
+        "searches of the sections below take those of the runs before them."
     )
 
 
@@ -220,18 +248,19 @@ def _invariants(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     keys = ("ordering", "atomicity", "images", "mismatches", "clusters", "findings")
     rows = []
     for program, bugs in _by_program(planted):
-        mine = [one.invariants for one in bugs]
+        mine = [one.invariants for one in bugs if one.invariants]
         sums = (f"{sum(one[key] for one in mine):,}" for key in keys)
-        seconds = (f"{sum(one[key] for one in mine):.0f}" for key in ("inference_seconds", "seconds"))
+        seconds = f"{sum(one['inference_seconds'] for one in mine):.1f}"
         ended = sum(one["ended"] != "exhausted" for one in mine)
-        rows.append((program, str(len(mine)), *sums, *seconds, str(ended)))
+        rows.append((program, str(len(mine)), *sums, seconds, str(ended)))
     header = ("structure", "bugs", "ordering", "atomicity", "images", "mismatches", "clusters", "findings")
-    yield from table((*header, "inference s", "search s", "cut by time"), rows)
+    yield from table((*header, "inference s", "not to the end"), rows)
     yield ""
     yield (
         "Strategy `witcher`: crash images that violate a likely invariant, with output equivalence; sums over a "
         "structure's builds, each with one bug. *Mismatches*: images whose output differs. *Clusters*: mismatches with "
-        "one site signature (Witcher clusters by operation and path). *Findings*: what a report shows."
+        "one site signature (Witcher clusters by operation and path). *Findings*: what a report shows. *Not to the "
+        "end*: ended by the budget, of half as many states. Measured on every third bug of a structure."
     )
 
 
@@ -263,16 +292,16 @@ def _missed(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     for name in STRATEGIES:
         for one in planted:
             if one.strategies[name].states is None:
-                seconds = f"{one.strategies[name].seconds:.0f}"
-                rows.append((name, one.program, str(one.bug), one.kind, one.what, seconds))
+                search = one.strategies[name]
+                tested = f"{'all ' if search.ended == 'exhausted' else ''}{search.executed or '–'}"
+                rows.append((name, one.program, str(one.bug), one.kind, one.what, tested))
     if rows:
-        yield from table(("strategy", "structure", "bug", "kind", "what is planted", "s"), rows)
+        yield from table(("strategy", "structure", "bug", "kind", "what is planted", "executed"), rows)
         yield ""
         yield (
-            f"*s*: seconds until the search ended. With less than {report.seconds:g}, it had tested all that its "
-            "strategy selects: `witcher` selects only what violates an invariant that it inferred, `pathfinder` only "
-            "representatives ([behaviours](behaviours.md) explains the bugs that none of them shows). The others were "
-            "ended by time."
+            "*Executed*: states until the search ended; *all* that the strategy selects, where it says so: `witcher` "
+            "selects only what violates an invariant that it inferred, `pathfinder` only representatives "
+            "([behaviours](behaviours.md) explains the bugs that none of them shows)."
         )
     else:
         yield "Nothing."
@@ -285,9 +314,20 @@ def _part(part: Part[Any], kept: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"Not measured. `make bench-papers PAPERS_ARGS='--part {part.name}'` measures it; it needs {part.needs}."
         return
     yield from part.section(part.rows(kept))
-    on = kept["machine"]
     yield ""
-    yield f"Measured with crashcheck {on['crashcheck']} on {on['cores']} cores, load {on['load']} at the beginning."
+    yield _measured(kept["machine"])
+
+
+def _measured(on: Mapping[str, str]) -> str:
+    """With what, and on what."""
+    known = {
+        "minutes": "minutes {:.0f}",
+        "cpu_minutes": "of CPU {:.0f}",
+        "load": "load at the beginning {:.1f}",
+    }
+    times = ", ".join(text.format(float(on[name])) for name, text in known.items() if name in on)
+    commit = f"commit {on['commit']}, " if "commit" in on else ""
+    return f"Measured: {commit}Python {on['python']}, Linux {on['kernel']}, {on['cores']} cores; {times}."
 
 
 def _not_here() -> Iterator[str]:

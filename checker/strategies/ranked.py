@@ -197,36 +197,12 @@ class RankedPlan:
     def _prepare(self, keep_on: KeepOn = always) -> None:
         if self._found is not None:
             return
-        options, keep_on = self._options, both(keep_on, within(self._left, _SHARE))
-        found = find_behaviours(self._space.graph, options.facts)
-        made = find_groups(found)
-        deviance = options.deviance(found) if options.deviance is not None else None
-
-        def in_order_of(evidence: Inferred) -> tuple[RankedGroup, ...]:
-            invariants, queries = evidence.invariants, _while(keep_on, evidence.queries)
-            return rank_groups(
-                found,
-                made,
-                invariants=invariants,
-                queries=queries,
-                deviance=deviance,
-                changed=options.changed,
-                scores=options.scores,
-            )
-
-        try:
-            if options.infer is not None:
-                self._evidence = options.infer(found, options.facts, keep_on=keep_on)
-            in_order = in_order_of(self._evidence)
-        except OutOfTime:
-            self._evidence = _TOO_LONG
-            in_order = in_order_of(self._evidence)
-        if options.library is not None:
-            in_order = libraries_last(in_order, options.library)
+        ranking = ranking_of(self._options, self._space, both(keep_on, within(self._left, _SHARE)))
+        self._evidence = ranking.evidence
         self._planned = tuple(
-            Planned(each, Representative(self._canonical, each.group.representative)) for each in in_order
+            Planned(each, Representative(self._canonical, each.group.representative)) for each in ranking.groups
         )
-        self._found = found
+        self._found = ranking.found
 
     def _phases(self, rest: Iterator[CrashState]) -> dict[str, Iterator[Choice]]:
         assert self._found is not None
@@ -269,6 +245,46 @@ class RankedPlan:
             planned.complete = True
 
         yield from _in_turns([(planned.number, to_the_end(planned)) for planned in self._planned])
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The behaviours of a run, the evidence that ranks their groups, and the groups in the order of the search."""
+
+    found: Behaviours
+    evidence: Inferred
+    groups: tuple[RankedGroup, ...]
+
+
+def ranking_of(options: Ranked, space: StateSpace, keep_on: KeepOn) -> Ranking:
+    """Rank the groups of a run; without likely invariants where `keep_on` raises OutOfTime."""
+    found = find_behaviours(space.graph, options.facts)
+    made = find_groups(found)
+    deviance = options.deviance(found) if options.deviance is not None else None
+
+    def in_order_of(evidence: Inferred) -> tuple[RankedGroup, ...]:
+        invariants, queries = evidence.invariants, _while(keep_on, evidence.queries)
+        return rank_groups(
+            found,
+            made,
+            invariants=invariants,
+            queries=queries,
+            deviance=deviance,
+            changed=options.changed,
+            scores=options.scores,
+        )
+
+    evidence = _NOT_INFERRED
+    try:
+        if options.infer is not None:
+            evidence = options.infer(found, options.facts, keep_on=keep_on)
+        in_order = in_order_of(evidence)
+    except OutOfTime:
+        evidence = _TOO_LONG
+        in_order = in_order_of(evidence)
+    if options.library is not None:
+        in_order = libraries_last(in_order, options.library)
+    return Ranking(found, evidence, in_order)
 
 
 def libraries_last(groups: Sequence[RankedGroup], library: Callable[[StaticSite], bool]) -> tuple[RankedGroup, ...]:

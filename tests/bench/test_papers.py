@@ -7,13 +7,15 @@ import statistics
 import subprocess
 import tempfile
 from collections import Counter
+from contextlib import nullcontext
 from itertools import permutations
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from bench.papers import correlated, curves, page, parts, reorderings
+from bench.papers import collect, correlated, curves, page, parts, reorderings
 from bench.papers.__main__ import PAGE, PARTS_FILE
-from bench.papers.collect import First, Measured
+from bench.papers.collect import First, Measured, Watching
 from bench.papers.parts import calls, coverage, executions, pmreorder
 from bench.papers.parts.calls import STRATEGIES as WAYS
 from bench.papers.parts.every import PARTS
@@ -102,30 +104,57 @@ def measured(bug: int, found: int | None) -> Measured:
     if not bug:
         one.operations = {name: ["1", "20", "3"] for name in curves.SPACES}
         return one
-    one.strategies = {name: First(found, 1.0) for name in STRATEGIES}
+    one.strategies = {name: First(found, 1.0, found or 30, "" if found else "exhausted") for name in STRATEGIES}
     one.variants = {"search": {"ranked": First(found, 1.0)}, "part": {"without groups": First(None, 1.0)}}
     one.representatives = {"states": 10, "all": True, "correlated": 2, "exhaustive": str(10**40)}
     one.representatives |= {"exhaustive_correlated": "500", "exhaustive_exact": True}
     one.invariants = dict.fromkeys(("ordering", "atomicity", "images", "mismatches", "clusters", "findings"), 3)
-    one.invariants |= {"inference_seconds": 0.5, "seconds": 2.0, "ended": "exhausted"}
+    one.invariants |= {"inference_seconds": 0.5, "ended": "exhausted"}
     return one
 
 
 def test_the_page_shows_what_was_measured_and_names_what_was_missed(tmp_path: Path) -> None:
-    report = page.Report(200, 10.0, page.machine(), [measured(0, None), measured(1, 7), measured(2, None)])
+    report = page.Report(
+        200, "2,000 executed states", page.machine(), [measured(0, None), measured(1, 7), measured(2, None)]
+    )
     page.write(report, {}, tmp_path / "evaluation.md")
     text = (tmp_path / "evaluation.md").read_text()
     assert "| ranked | 1 of 2" not in text  # the number alone, the header has the total
     assert "| ranked | 1 | – | 0.496 | 2 |" in text
     assert "| tree | 2.0×10^40 | 20 | 1,000 | 4 | 1.0×10^39 |" in text
     assert "| without a part | without groups | 0 of 2 | – (–) | 0.000 | -0.496 | tree 1, tree 2 |" in text
-    assert "| tree | 2 | 6 | 6 | 6 | 6 | 6 | 6 | 1 | 4 | 0 |" in text
-    assert text.count("| tree | 2 | ordering | The root is linked too early. | 1 |") == len(STRATEGIES)
+    assert "| tree | 2 | 6 | 6 | 6 | 6 | 6 | 6 | 1.0 | 0 |" in text
+    assert text.count("| tree | 2 | ordering | The root is linked too early. | all 30 |") == len(STRATEGIES)
     for picture in ("evaluation-bugs.svg", "evaluation-space.svg"):
         assert picture in text
         assert (tmp_path / picture).read_text().startswith("<svg")
     for part in PARTS:
         assert f"## {part.title}\n\nNot measured." in text
+
+
+def counts(of: dict[str, dict[str, First]]) -> dict[str, dict[str, tuple[int | None, int, str]]]:
+    return {
+        name: {each: (first.states, first.executed, first.ended) for each, first in firsts.items()}
+        for name, firsts in of.items()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "number"), [("level-hash", 4), ("crit-bit-tree", 7), ("b-tree", 4)])
+def test_recalled_verdicts_give_the_counts_of_runs(
+    program: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bug,) = (bug for bug in planted() if (bug.program, bug.number) == (program, number))
+    monkeypatch.setattr(collect, "_MOST_S", None)  # only states end a search
+    recalled = collect.measure(bug, 60, 400)
+    monkeypatch.setattr(Watching, "recall", Watching.forget)
+    monkeypatch.setattr(collect, "patch", SimpleNamespace(object=lambda *replaced: nullcontext()))
+    executed = collect.measure(bug, 60, 400)
+    assert counts({"": recalled.strategies, **recalled.variants}) == counts(
+        {"": executed.strategies, **executed.variants}
+    )
+    del recalled.invariants["inference_seconds"], executed.invariants["inference_seconds"]
+    assert recalled.invariants == executed.invariants
 
 
 def test_a_part_is_kept_beside_the_others_and_measured_again_alone(tmp_path: Path) -> None:

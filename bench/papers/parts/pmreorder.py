@@ -27,6 +27,7 @@ from bench.papers.markdown import table
 from bench.papers.parts import Part
 from bench.programs import HERE, clang
 from bench.recall import Bug, planted, ready
+from crashcheck.checker.budget import Budget
 from crashcheck.config import Config
 from crashcheck.recording import record_workload, workload_in
 
@@ -91,7 +92,7 @@ def measured(bug: Bug, folder: Path, tools: Path, operations: int) -> Reordered:
             cpu = _recording(config, Build.of(config, bug, long / "reorder", tools))
     with ready(bug, folder, operations, Watching) as (config, recorded, executor):
         assert isinstance(executor, Watching)
-        bench = Bench(bug, config, recorded, executor, folder / "work", SECONDS)
+        bench = Bench(bug, config, recorded, executor, folder / "work", Budget(SECONDS))
         first = bench.until_first(bench.named("ranked"))
         ways = {"ranked": Tried(len(executor.seen), first.states, first.seconds, first.seconds < SECONDS)}
         build = Build.of(config, bug, folder / "reorder", tools)
