@@ -299,7 +299,7 @@ def _missed(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
         yield from table(("strategy", "structure", "bug", "kind", "what is planted", "executed"), rows)
         yield ""
         yield (
-            "*Executed*: states until the search ended; *all* that the strategy selects, where it says so: `witcher` "
+            "*Executed*: states until the search ended; *all*: these are all that the strategy selects. `witcher` "
             "selects only what violates an invariant that it inferred, `pathfinder` only representatives "
             "([behaviours](behaviours.md) explains the bugs that none of them shows)."
         )

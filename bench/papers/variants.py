@@ -10,7 +10,7 @@ from crashcheck.analyzer.invariants.ranking import SCORES
 from crashcheck.checker.strategies.ranked import WEIGHTS, Ranked
 
 # Phases whose states come from groups of behaviours; the others know none.
-OF_GROUPS = ("cheap", "members", "alone", "pairs", "all sets", "carry")
+OF_GROUPS = ("cheap", "members", "all sets", "carry")
 SEEDS = (2, 3, 4, 5)  # beside 1, which the search itself has
 
 

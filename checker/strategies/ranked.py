@@ -43,8 +43,6 @@ WEIGHTS = {
     "random": 6,
     "carry": 4,
     "members": 8,
-    "alone": 3,
-    "pairs": 2,
     "all sets": 1,
     "rest": 1,
 }
@@ -214,9 +212,7 @@ class RankedPlan:
             "random": (Choice(state, 0, "random") for state in Random(self._options.seed).drawn(self._space, Chosen())),
             "cheap": _in_turns([(number, one.cheap()) for number, one in representatives]),
             "carry": (Choice(state, 0, "carry") for state in leftovers.states()),
-            "alone": _in_turns([(number, _named("alone", one.alone())) for number, one in representatives]),
             "members": self._members(),
-            "pairs": _in_turns([(number, _named("pairs", one.pairs())) for number, one in representatives]),
             "all sets": self._all_sets(),
             "rest": (Choice(state, 0, "rest") for state in rest),
         }

@@ -68,26 +68,18 @@ class _Moment:
             factors.setdefault(factor, []).append(id_)
         return tuple(tuple(ids) for ids in factors.values())
 
-    def kept(self, ids: Iterable[int], *, alone: bool = False) -> CrashState:
-        """What precedes the behaviour has persisted, these of its pieces and what they need, and nothing else;
-        `alone`: of what precedes it, only what must have."""
+    def kept(self, ids: Iterable[int]) -> CrashState:
+        """What precedes the behaviour has persisted, these of its pieces and what they need, and nothing else."""
         mask = 0
         for id_ in ids:
             mask |= self._below[self._place[id_]]
         kept = self._names(mask)
-        if alone:
-            return self._canonical.state(self._point, kept)
         newer = self._pending[bisect_left(self._pending, self._since) :]
         return self._canonical.lacking(self._point, [id_ for id_ in newer if id_ not in kept])
 
     @property
     def pending(self) -> int:
         return len(self._pending)
-
-    @property
-    def bare(self) -> bool:
-        """Whether nothing that precedes the behaviour is pending."""
-        return not self._pending or self._pending[0] >= self._since
 
     def lost(self, ids: Iterable[int]) -> CrashState:
         """Everything has persisted but these pieces and what needs them."""
@@ -188,17 +180,6 @@ class Representative:
                 for id_ in reversed(ids):
                     yield moment.lost((id_,))
                 yield moment.lost(ids)
-
-    def alone(self) -> Iterator[CrashState]:
-        """As `ends` and `single` keep them, but of what precedes the behaviour only what must have persisted."""
-        for moment in self._moments(self.near):
-            if moment.bare:
-                continue
-            yield moment.kept((), alone=True)
-            for ids in moment.granules:
-                for id_ in ids:
-                    yield moment.kept((id_,), alone=True)
-                yield moment.kept(ids, alone=True)
 
     def pairs(self) -> Iterator[CrashState]:
         """Two unordered pieces persisted alone; everything persisted but two."""
