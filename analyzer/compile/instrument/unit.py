@@ -31,6 +31,9 @@ _VARIABLE = re.compile(
     re.MULTILINE,
 )
 
+# Mangled names of members of std::atomic and what it is made of, and of libpmemobj++'s p and persistent_ptr.
+_FIELD_CLASS = re.compile(r"_ZN[VK]*(?:St(?:3__1)?\d+(?:__)?(?:cxx_)?atomic|4pmem3obj(?:1pI|14persistent_ptrI))")
+
 
 @dataclass(frozen=True, slots=True)
 class UnitOptions:
@@ -79,6 +82,9 @@ def warm_up() -> None:
 def canonical_text(bitcode: bytes, options: UnitOptions) -> str:
     """The module as text, functions that must always be inlined (intrinsic headers, mostly) inlined.
 
+    So are members of small class templates that a data structure has as fields, as std::atomic: what they store to is
+    then known as a field of that data structure.
+
     Raises CrashcheckError `ir-unreadable`.
     """
     initialise()
@@ -91,6 +97,9 @@ def canonical_text(bitcode: bytes, options: UnitOptions) -> str:
             f"{options.source}: {binding_version()} cannot read the bitcode of {options.compiler}: {error}",
             "set CRASHCHECK_CLANG to an older clang (14 to 19 are known to work)",
         ) from error
+    for function in module.functions:
+        if _FIELD_CLASS.match(function.name) and not function.is_declaration:
+            function.add_function_attribute("alwaysinline")
     machine = llvm.Target.from_triple(module.triple).create_target_machine()
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
     passes = llvm.create_new_module_pass_manager()
@@ -243,6 +252,9 @@ def emit(text: str, options: UnitOptions) -> bytes:
     module = verified(text, options)
     flags = dict(_FLAG.findall(text, max(text.rfind("\n}\n"), 0)))
     speed = {"0": 0, "1": 1, "2": 2, "3": 3, "s": 2, "z": 2}[options.level]
+    for function in module.functions:
+        if _FIELD_CLASS.match(function.name) and not function.is_declaration:
+            function.add_function_attribute("alwaysinline")
     machine = llvm.Target.from_triple(module.triple).create_target_machine(
         opt=speed,
         reloc="pic" if "PIC Level" in flags else "static",

@@ -110,6 +110,38 @@ def test_fields_and_instances_are_found(recorded: Run, clang: str, flags: tuple[
     ]
 
 
+ATOMICS = """
+#include <atomic>
+struct Leaf { long key; std::atomic<Leaf *> next; std::atomic<bool> taken; std::atomic<long> version; };
+int main() {
+    Leaf *leaf = (Leaf *)(pool + 64); OPAQUE(leaf);
+    watch(pool, sizeof pool);
+    leaf->next.store(leaf, std::memory_order_release);
+    leaf->taken.exchange(true);
+    leaf->version = 4;
+    leaf->version += 2;
+    Leaf *none = leaf;
+    leaf->next.compare_exchange_strong(none, nullptr);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-g")])
+def test_an_atomic_member_is_a_field_of_its_class_and_no_instance_of_its_own(
+    recorded: Run, clang: str, flags: tuple[str, ...]
+) -> None:
+    lines = recorded(ATOMICS, *flags, cxx=True, clang=clang)
+    stores = [re.search(r"@(\d+) .*instance=(\d+) \|(.*) at ", line) for line in lines if " | at " not in line]
+    assert [(found[3].strip(), found[1], found[2]) for found in stores if found] == [
+        ("Leaf.next", "72", "64"),
+        ("Leaf.taken", "80", "64"),
+        ("Leaf.version", "88", "64"),
+        ("Leaf.version", "88", "64"),
+        ("Leaf.next", "72", "64"),
+    ]
+
+
 ELSEWHERE = """
 struct Pair { long key, value; };
 class Directory { long capacity; bool lock; int depth; public:
