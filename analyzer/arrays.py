@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.persistence.pieces import Ints
+Ints = NDArray[np.int64]
 
 _BITS = 63  # of a number that is not negative
 

@@ -14,10 +14,12 @@ depend on; varying them would report the setup of every pool as a bug.
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import number_rows, ranges, sort_rows, unique
 from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, assemble
 from crashcheck.analyzer.persistence.pieces import (
     DATA,
@@ -36,13 +38,14 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime.trace_format import FlushKind, Kind, StoreFlag, SyncKind
 
 Line = tuple[int, int]  # file, line number
+_MOST_COVERS = 8  # lines of flushes and syncs for each event
 
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:
     """The px86 persistence graph of a trace."""
     pieces = cut(trace, WORD_BYTES, joins=LINE_BYTES)
     mode = loose_modes(trace, pieces, LOOSE)
-    durable_from = _Caches(trace, pieces, mode).run()
+    durable_from = _durable_from(trace, pieces, mode)
     persist_renamed(trace, pieces, durable_from, journal=False)
     return assemble(trace, "px86", options, pieces, number_granules(pieces, LINE_BYTES), durable_from, mode, WORD_BYTES)
 
@@ -55,17 +58,130 @@ def loose_modes(trace: Trace, pieces: Pieces, loose: int) -> NDArray[np.uint8]:
     return np.where(weak, loose, IN_ORDER).astype(np.uint8)
 
 
+def _durable_from(trace: Trace, pieces: Pieces, mode: NDArray[np.uint8]) -> Ints:
+    """For each piece the event from which on it is durable.
+
+    Lines with ordinary pieces only are decided by arrays, the others by one pass over what concerns them.
+    """
+    kinds = trace.events["kind"][pieces.event]  # what comes with a rename, persist_renamed decides
+    data = np.flatnonzero((pieces.kind == DATA) & ((kinds == Kind.STORE) | (kinds == Kind.WRITE)))
+    number, first = number_rows(pieces.file[data], pieces.offset[data] // LINE_BYTES)
+    lines = _Lines(pieces.file[data[first]], pieces.offset[data[first]] // LINE_BYTES)
+    loose = np.zeros(len(first), dtype=np.bool_)
+    loose[number[mode[data] != IN_ORDER]] = True
+    covers = _covers(trace, lines)
+    one_by_one = loose if covers is not None else np.ones(len(first), dtype=np.bool_)
+    durable_from = np.where(pieces.kind == DATA, NEVER, pieces.event + 1)
+    if covers is not None:
+        durable_from[data] = covers.durable_from(number, pieces.event[data])
+    if one_by_one.any():
+        mine = data[one_by_one[number]]
+        durable_from[mine] = _Caches(trace, pieces, mode, mine, lines.some(one_by_one)).run()[mine]
+    return durable_from
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lines:
+    """Cache lines that hold data, sorted by file and number."""
+
+    file: Ints
+    line: Ints
+
+    def some(self, keep: NDArray[np.bool_]) -> _Lines:
+        return _Lines(self.file[keep], self.line[keep])
+
+    def between(self, files: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        """The first, and one after the last, of the lines in [low, high) of each file."""
+        first, last = np.zeros_like(files), np.zeros_like(files)
+        for file in unique(files).tolist():
+            rows = files == file
+            begin, end = np.searchsorted(self.file, [file, file + 1]).tolist()
+            first[rows] = np.searchsorted(self.line[begin:end], low[rows]) + begin
+            last[rows] = np.searchsorted(self.line[begin:end], high[rows]) + begin
+        return first, np.maximum(first, last)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Covers:
+    """Flushes and syncs: what was on line number `line` before event `before` is durable after the event `done`."""
+
+    line: Ints
+    before: Ints
+    done: Ints
+    events: int
+
+    def durable_from(self, line: Ints, event: Ints) -> Ints:
+        """For each ordinary piece, of a line with no others, the event from which on it is durable."""
+        span = self.events + 2
+        order, _ = sort_rows(self.line, self.before)
+        when = self.line[order] * span + self.before[order]
+        # of each flush the earliest end among it and the later ones of its line
+        earliest = np.minimum.accumulate((self.line[order] * span + self.done[order])[::-1])[::-1]
+        at = np.searchsorted(when, line * span + event, side="right")
+        done = np.append(earliest, NEVER)[at] - line * span
+        return np.where(done < self.events, done + 1, NEVER)
+
+
+def _covers(trace: Trace, lines: _Lines) -> _Covers | None:
+    """None where they are so many, each of many lines, that a pass over what is dirty takes less time."""
+    events = trace.events
+    kinds, never = events["kind"], len(events)
+    flushes = np.flatnonzero((kinds == Kind.FLUSH) & (events["file"] != 0))
+    done = flushes.copy()
+    later = np.flatnonzero(events["aux"][flushes] != FlushKind.CLFLUSH)
+    done[later] = _next_fences(trace, flushes[later])
+    offset = events["offset"][flushes].astype(np.int64)
+    size = np.maximum(events["size"][flushes].astype(np.int64), 1)
+    file = events["file"][flushes].astype(np.int64)
+    first, last = lines.between(file, offset // LINE_BYTES, (offset + size - 1) // LINE_BYTES + 1)
+    parts = [(first, last, flushes, done)]
+    syncs = _syncs(trace)
+    if syncs:
+        begins, ends = np.array([[sync.begin, sync.end] for sync in syncs], dtype=np.int64).T
+        low = np.array([sync.low // LINE_BYTES for sync in syncs], dtype=np.int64)
+        high = np.array([1 << 62 if s.high < 0 else -(-s.high // LINE_BYTES) for s in syncs], dtype=np.int64)
+        of = np.array([sync.file for sync in syncs], dtype=np.int64)
+        parts.append((*lines.between(of, low, high), begins, ends))
+        parts[-1][0][of == 0], parts[-1][1][of == 0] = 0, len(lines.line)  # sync(2)
+    first, last, before, done = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    many = last - first
+    if int(many.sum()) > _MOST_COVERS * (len(events) + 1):
+        return None
+    return _Covers(ranges(first, many), np.repeat(before, many), np.repeat(done, many), never)
+
+
+def _next_fences(trace: Trace, rows: Ints) -> Ints:
+    """For each of some events the next fence of its thread; the number of events if there is none."""
+    span = len(trace.events) + 1
+    thread = trace.events["thread"]
+    fences = np.flatnonzero(trace.events["kind"] == Kind.FENCE)
+    keys = np.sort(thread[fences].astype(np.int64) * span + fences)
+    mine = thread[rows].astype(np.int64)
+    at = np.searchsorted(keys, mine * span + rows)
+    found = np.append(keys, np.iinfo(np.int64).max)[at]
+    return np.where(found // span == mine, found % span, span - 1)
+
+
+def _syncs(trace: Trace) -> list[SyncInterval]:
+    """Those that make data durable."""
+    return [sync for sync in find_syncs(trace) if not sync.failed and sync.kind != SyncKind.DIRSYNC]
+
+
 class _Caches:
     """One pass over the trace with what is dirty in the caches and on its way out."""
 
-    def __init__(self, trace: Trace, pieces: Pieces, mode: NDArray[np.uint8]) -> None:
+    def __init__(self, trace: Trace, pieces: Pieces, mode: NDArray[np.uint8], mine: Ints, lines: _Lines) -> None:
+        """`mine`: the data pieces that are asked for, all of some `lines`."""
         self.trace = trace
         self.event = pieces.event.tolist()
         self.word = (pieces.offset // WORD_BYTES).tolist()
         self.loose = (mode != IN_ORDER).tolist()
-        self.is_data = (pieces.kind == DATA).tolist()
-        self.durable_from = np.where(pieces.kind == DATA, NEVER, pieces.event + 1).tolist()
+        asked = np.zeros(len(pieces), dtype=np.bool_)
+        asked[mine] = True
+        self.asked = asked.tolist()
+        self.durable_from = [NEVER] * len(pieces)
         self.pieces = pieces
+        self.lines = lines
         self.dirty: dict[int, dict[int, list[int]]] = {}  # file, line: pending pieces, ascending
         self.mixed: set[Line] = set()  # lines on which a loose piece was seen
         self.flushed: dict[int, dict[Line, int]] = {}  # thread, line: last piece that its flush covers
@@ -75,10 +191,15 @@ class _Caches:
         """For each piece the event from which on it is durable."""
         events = self.trace.events
         first = np.searchsorted(self.pieces.event, np.arange(len(events) + 1)).tolist()
-        ends = {sync.end: sync for sync in find_syncs(self.trace) if not sync.failed and sync.kind != SyncKind.DIRSYNC}
-        relevant = np.flatnonzero(
-            np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE, Kind.FLUSH, Kind.FENCE, Kind.SYNC_END], np.uint8))
-        )
+        ends = {sync.end: sync for sync in _syncs(self.trace)}
+        concerns = np.isin(events["kind"], np.array([Kind.FENCE, Kind.SYNC_END], np.uint8))
+        concerns[self.pieces.event[np.flatnonzero(self.asked)]] = True
+        flushes = np.flatnonzero(events["kind"] == Kind.FLUSH)
+        file, offset, size = (events[name][flushes].astype(np.int64) for name in ("file", "offset", "size"))
+        low, high = offset // LINE_BYTES, (offset + np.maximum(size, 1) - 1) // LINE_BYTES + 1
+        first_line, last_line = self.lines.between(file, low, high)
+        concerns[flushes] = first_line < last_line
+        relevant = np.flatnonzero(concerns)
         rows = zip(
             relevant.tolist(),
             *(events[name][relevant].tolist() for name in ("kind", "thread", "file", "offset", "size", "aux")),
@@ -98,7 +219,7 @@ class _Caches:
     def _store(self, pieces: range, kind: int, thread: int, file: int) -> None:
         lines = self.dirty.setdefault(file, {})
         for piece in pieces:
-            if not self.is_data[piece]:
+            if not self.asked[piece]:
                 continue
             line = self.word[piece] // (LINE_BYTES // WORD_BYTES)
             lines.setdefault(line, []).append(piece)

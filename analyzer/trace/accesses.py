@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import ranges
 from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.trace_format import Kind
 
@@ -36,6 +37,23 @@ def payload_of(raw: NDArray[np.uint8], event: np.void) -> bytes:
     if size <= fmt.INLINE_BYTES:
         return payload.to_bytes(8, "little")[:size]
     return raw[payload : payload + size].tobytes()
+
+
+def payloads_of(raw: NDArray[np.uint8], events: Events) -> NDArray[np.uint8]:
+    """The bytes that some stores and writes carry, one after another."""
+    size = events["size"].astype(np.int64)
+    inline = size <= fmt.INLINE_BYTES
+    carried = np.ascontiguousarray(events["payload"])
+    if bool(inline.all()):
+        begin = np.arange(len(events)) * fmt.INLINE_BYTES
+        return carried.astype("<u8", copy=False).view(np.uint8)[ranges(begin, size)]
+    out = np.empty(int(size.sum()), dtype=np.uint8)
+    ends = np.cumsum(size)
+    near = np.flatnonzero(inline)
+    out[ranges(ends[near] - size[near], size[near])] = payloads_of(raw, events[near])
+    far = np.flatnonzero(~inline)
+    out[ranges(ends[far] - size[far], size[far])] = raw[ranges(carried[far].astype(np.int64), size[far])]
+    return out
 
 
 def units_of(raw: NDArray[np.uint8], events: Events) -> list[tuple[int, UnitDef]]:

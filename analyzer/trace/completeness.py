@@ -10,12 +10,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import ranges, unique
+from crashcheck.analyzer.trace.accesses import payloads_of
 from crashcheck.analyzer.trace.calls import Allocate, allocations
 from crashcheck.analyzer.trace.reader import Trace, WatchedFile
 from crashcheck.runtime.sparse import extents
 from crashcheck.runtime.trace_format import Kind, Recorder
 
 _BLOCK = 1 << 16
+_AT_ONCE = 1 << 22  # bytes of writes that are replayed together
+_BLOCKS_AT_ONCE = 1024
 _UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME)
 
 
@@ -125,34 +129,42 @@ def check(trace: Trace, first: Path, final: Path) -> Completeness:
     events = trace.events
     kinds = np.array([*_UPDATES, Kind.CONTENT], dtype=np.uint8)
     where = np.flatnonzero(np.isin(events["kind"], kinds))
-    columns = ("kind", "file", "offset", "size", "aux", "thread")
-    rows = zip(where.tolist(), *(events[name][where].tolist() for name in columns), strict=True)
+    written = np.isin(events["kind"][where], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
     contents: dict[tuple[int, int], list[int]] = {}  # file, thread: events with the content of a file that is renamed
-    for index, kind, file, offset, size, aux, thread in rows:
-        replay = replays[file]
-        if kind == Kind.CREATE:
-            replay.begin()
-        elif kind == Kind.UNLINK:
-            replay.end()
-        elif kind == Kind.CONTENT:
-            contents.setdefault((file, thread), []).append(index)
-        elif kind == Kind.RENAME:
-            if aux:
-                replays[aux].end()
-            replay.begin()
-            for content in contents.pop((file, thread), ()):
-                replay.write(int(events["offset"][content]), trace.data(content))
-            replay.size = offset
-        elif replay.ended:
-            continue  # it has no name any more
-        elif kind == Kind.TRUNCATE:
-            replay.truncate(offset)
-        else:
-            replay.write(offset, trace.data(index))
-            if kind == Kind.WRITE and size:
-                replay.size = max(replay.size, offset + size)
+    for some in np.split(where, np.flatnonzero(written[1:] != written[:-1]) + 1):
+        if len(some) and written[np.searchsorted(where, some[0])]:
+            for number in unique(events["file"][some]).tolist():
+                if not replays[number].ended:  # else it has no name any more
+                    replays[number].write_all(trace, some[events["file"][some] == number])
+            continue
+        for index in some.tolist():
+            _change(trace, index, replays, contents)
     ordered = sorted(replays.values(), key=lambda replay: replay.file.path)
     return Completeness(tuple(replay.compare(final / replay.file.path) for replay in ordered))
+
+
+def _change(
+    trace: Trace, index: int, replays: dict[int, FileReplay], contents: dict[tuple[int, int], list[int]]
+) -> None:
+    """Take an event that changes more than bytes of a file."""
+    event = trace.events[index]
+    kind, file, aux = int(event["kind"]), int(event["file"]), int(event["aux"])
+    replay, key = replays[file], (file, int(event["thread"]))
+    if kind == Kind.CREATE:
+        replay.begin()
+    elif kind == Kind.UNLINK:
+        replay.end()
+    elif kind == Kind.CONTENT:
+        contents.setdefault(key, []).append(index)
+    elif kind == Kind.RENAME:
+        if aux:
+            replays[aux].end()
+        replay.begin()
+        for content in contents.pop(key, ()):
+            replay.write(int(trace.events["offset"][content]), trace.data(content))
+        replay.size = int(event["offset"])
+    elif kind == Kind.TRUNCATE and not replay.ended:
+        replay.truncate(int(event["offset"]))
 
 
 class FileReplay:
@@ -197,6 +209,40 @@ class FileReplay:
                 block.extend(bytes(within - len(block)))
             block[within : within + many] = data[at : at + many]
             at += many
+
+    def write_all(self, trace: Trace, rows: NDArray[np.int64]) -> None:
+        """Take some stores and writes to it, in their order."""
+        events = trace.events[rows]
+        offset, size = events["offset"].astype(np.int64), events["size"].astype(np.int64)
+        called = events["kind"] == Kind.WRITE
+        self.size = max(self.size, int(np.where(called & (size > 0), offset + size, 0).max(initial=0)))
+        bytes_before, at = np.cumsum(size) - size, 0
+        large = np.flatnonzero(size > _BLOCK)
+        while at < len(rows):
+            end = int(np.searchsorted(bytes_before, bytes_before[at] + _AT_ONCE))
+            end = min(end, int(np.append(large, len(rows))[np.searchsorted(large, at)]))
+            numbers = unique(np.concatenate([offset[at:end], (offset + np.maximum(size, 1) - 1)[at:end]]) // _BLOCK)
+            if at < end and len(numbers) <= _BLOCKS_AT_ONCE:
+                self._scatter(numbers, offset[at:end], size[at:end], payloads_of(trace.raw, events[at:end]))
+            else:
+                end = max(end, at + 1)
+                for row in rows[at:end].tolist():
+                    self.write(int(trace.events["offset"][row]), trace.data(row))
+            at = end
+
+    def _scatter(
+        self, numbers: NDArray[np.int64], offset: NDArray[np.int64], size: NDArray[np.int64], data: NDArray[np.uint8]
+    ) -> None:
+        """Write `data`, the bytes of several writes one after another, to the blocks `numbers`: in each write's range
+        all of them, in order."""
+        joined = np.zeros((len(numbers), _BLOCK), dtype=np.uint8)
+        for into, number in zip(joined, numbers.tolist(), strict=True):
+            block = self._block(number)
+            into[: len(block)] = np.frombuffer(block, dtype=np.uint8)
+        start = np.searchsorted(numbers, offset // _BLOCK) * _BLOCK + offset % _BLOCK
+        joined.reshape(-1)[ranges(start, size)] = data  # of several bytes for one place the last one stays
+        for block_bytes, number in zip(joined, numbers.tolist(), strict=True):
+            self.blocks[number][:] = block_bytes.tobytes()
 
     def truncate(self, size: int) -> None:
         if size < self.size:
@@ -254,6 +300,9 @@ class FileReplay:
             block = self.blocks.get(number)
             replayed = bytes(block) if block is not None else self._original(number)
             said = np.frombuffer(replayed.ljust(_BLOCK, b"\0"), dtype=np.uint8)
+            if low + _BLOCK <= self.size and np.array_equal(said, became):
+                explained += int(np.count_nonzero(was != became))
+                continue
             # bytes beyond the end of the replayed file are not part of it
             said = np.where(np.arange(low, low + _BLOCK) < self.size, said, 0) if low + _BLOCK > self.size else said
             wrong = said != became

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, pairwise, permutations
+from itertools import accumulate, combinations, pairwise, permutations
 from operator import eq
 from typing import TYPE_CHECKING
 
@@ -80,7 +80,7 @@ class History:
         return self.before + self.rest == tuple(range(1, len(self.before) + len(self.rest) + 1))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Operations:
     """The lines of an operation file; the k-th to begin is line k."""
 
@@ -97,8 +97,15 @@ class Operations:
     def text(self, ordinals: Sequence[int]) -> bytes:
         """The file of some of them, in the order given."""
         if ordinals and tuple(ordinals) == tuple(range(ordinals[0], ordinals[-1] + 1)):
-            return b"\n".join((*self.lines[ordinals[0] - 1 : ordinals[-1]], b""))
+            starts, text = self._file
+            return text[starts[ordinals[0] - 1] : starts[ordinals[-1]]]
         return b"".join(self.lines[ordinal - 1] + b"\n" for ordinal in ordinals)
+
+    @cached_property
+    def _file(self) -> tuple[list[int], bytes]:
+        """Where each of them starts in the file of all, with its end; and that file."""
+        starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
+        return starts, b"".join(line + b"\n" for line in self.lines)
 
     def shown(self, ordinal: int) -> str:
         return self.lines[ordinal - 1].decode("utf-8", "replace").strip()
@@ -141,7 +148,8 @@ class Standings:
     def __init__(self, trace: Trace, points: Sequence[CrashPoint]) -> None:
         kinds = trace.events["kind"]
         marks = np.flatnonzero(np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END], dtype=np.uint8)))
-        self._marks = [(int(kinds[row]) == Kind.MARK_BEGIN, int(trace.events["aux"][row])) for row in marks.tolist()]
+        begins, ordinals = kinds[marks] == Kind.MARK_BEGIN, trace.events["aux"][marks]
+        self._marks: list[tuple[bool, int]] = list(zip(begins.tolist(), ordinals.tolist(), strict=True))
         self._events = marks
         self._points = points
         self._known: dict[int, Standing] = {}

@@ -11,6 +11,9 @@ import numpy as np
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.states.space import CrashState, StateSpace
 
+_MOST_KEPT = 1 << 18  # pieces of crash points whose sites are remembered
+_NONE = np.zeros(0, dtype=np.int64)
+
 
 class SiteSignatures:
     """The site signature of a state: which sites' updates it lost, and which it kept of what was pending.
@@ -23,8 +26,9 @@ class SiteSignatures:
     def __init__(self, space: StateSpace, site: Callable[[], Ints]) -> None:
         self._space = space
         self._numbers = site
-        # a crash point, the sites of what is pending there, and the number of each pending piece's site
-        self._known: tuple[int, Ints, Ints] = -1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        # by crash point: the sites of what is pending there, how many pieces each has, and the number of each piece's
+        self._known: dict[int, tuple[Ints, Ints, Ints]] = {}
+        self._kept = 0  # pieces in `_known`, in sum
 
     @cached_property
     def _site(self) -> Ints:
@@ -42,10 +46,17 @@ class SiteSignatures:
     def _sides(self, state: CrashState) -> tuple[Ints, Ints]:
         """The sites of the pieces that the state lists, and of the other pending ones: of a state without parts."""
         pending = self._space.pending_rows(state.point)
-        if self._known[0] != state.point:
-            self._known = state.point, *np.unique(self._site[pending], return_inverse=True)
-        _, sites, number = self._known
-        many = np.bincount(number, minlength=len(sites))
+        known = self._known.get(state.point)
+        if known is None:
+            sites, number = np.unique(self._site[pending], return_inverse=True)
+            if self._kept + len(pending) > _MOST_KEPT:
+                self._known.clear()
+                self._kept = 0
+            known = self._known[state.point] = sites, np.bincount(number, minlength=len(sites)), number
+            self._kept += len(pending)
+        sites, many, number = known
+        if not state.pieces:
+            return _NONE, sites
         listed = number[np.searchsorted(pending, np.array(state.pieces, dtype=np.int64))]
         mine = np.bincount(listed, minlength=len(sites))
         return sites[mine > 0], sites[mine < many]
