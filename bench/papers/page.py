@@ -1,4 +1,4 @@
-"""docs/evaluation.md, written from build/bench/papers.json alone: no number in it is typed by hand."""
+"""docs/evaluation.md, written from docs/evaluation.json and evaluation-parts.json alone: no number is typed by hand."""
 
 from __future__ import annotations
 
@@ -195,44 +195,62 @@ def _states(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
 def _ablations(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     yield "## What each part of the ranked search earns"
     yield ""
-    titles = {
-        "part": "without a part",
-        "phase": "without a phase",
-        "seed": "another seed of the random phase",
-        "weight": "a weight halved, doubled or 0",
-    }
-    rows = []
-    for of, title in titles.items():
-        names = dict.fromkeys(name for one in planted for name in one.variants.get(of, {}))
-        for name in names:
-            mine = [one for one in planted if name in one.variants.get(of, {})]
-            whole = [one.variants["search"]["ranked"] for one in mine]
-            these = [one.variants[of][name] for one in mine]
-            lost = [one for one, first in zip(mine, these, strict=True) if first.states is None]
-            rows.append(
-                (
-                    title,
-                    name,
-                    f"{_found(these)} of {len(mine)}",
-                    f"{_median(these)} ({_median(whole)})",
-                    f"{_area(these):.3f}",
-                    f"{_area(these) - _area(whole):+.3f}",
-                    ", ".join(f"{one.program} {one.bug}" for one in lost[:6]) + (" …" if len(lost) > 6 else ""),
-                )
-            )
-    yield from table(("", "variant", "found", "median states (ranked)", "area", "against ranked", "not found"), rows)
+    compared = [each for of in ("part", "phase", "seed") for each in _compared(planted, of)]
+    shown = (
+        (one.name, f"{_found(one.firsts)} of {len(one.firsts)}", *one.medians, f"{_area(one.firsts):.3f}", one.gain)
+        for one in compared
+    )
+    yield from table(("variant", "found", "median states", "of ranked", "area", "against ranked"), shown)
     yield ""
     areas = _seed_areas(planted)
     if len(areas) > 1:
         spread = max(areas) - min(areas)
-        more = [row for row in rows if row[0] == titles["phase"] and abs(float(row[5])) > spread]
-        beyond = ", ".join(f"{name} ({against})" for _, name, _, _, _, against, _ in more)
+        beyond = (f"{one.name} ({one.gain})" for one in compared if abs(float(one.gain)) > spread)
         yield (
-            f"{len(areas)} seeds give areas from {min(areas):.3f} to {max(areas):.3f}, median "
-            f"{statistics.median(areas):.3f}: what differs by less than that spread is chance. Phases whose absence "
-            f"differs by more: {beyond or 'none'}. Parts, phases and seeds were varied on every third bug of a "
-            "structure, weights on every ninth."
+            f"Measured on every third bug of a structure. {len(areas)} seeds of the random phase give areas from "
+            f"{min(areas):.3f} to {max(areas):.3f}: what differs by less is chance. More: "
+            f"{', '.join(beyond) or 'nothing'}."
         )
+        yield ""
+    weights = {one.name: one for one in _compared(planted, "weight")}
+    changes = ("½", "×2", "0")
+    names = dict.fromkeys(name.rpartition(" ")[0] for name in weights)
+    gains = (
+        (name, *(weights[key].gain if (key := f"{name} {by}") in weights else "" for by in changes)) for name in names
+    )
+    yield from table(("weight, area against ranked", *changes), gains)
+    yield ""
+    lost = sorted({name for one in (*compared, *weights.values()) for name in one.lost})
+    yield (
+        f"Measured on every ninth bug. Found by the ranked search, but not by a variant: {', '.join(lost) or 'none'}."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """A variant and the ranked search on the same bugs. `lost`: bugs that the variant alone did not find."""
+
+    name: str
+    firsts: Sequence[First]
+    ranked: Sequence[First]
+    lost: Sequence[str]
+
+    @property
+    def medians(self) -> tuple[str, str]:
+        return _median(self.firsts), _median(self.ranked)
+
+    @property
+    def gain(self) -> str:
+        return f"{_area(self.firsts) - _area(self.ranked):+.3f}"
+
+
+def _compared(planted: Sequence[Measured], of: str) -> Iterator[_Compared]:
+    for name in dict.fromkeys(name for one in planted for name in one.variants.get(of, {})):
+        mine = [one for one in planted if name in one.variants.get(of, {})]
+        firsts, whole = [one.variants[of][name] for one in mine], [one.variants["search"]["ranked"] for one in mine]
+        pairs = zip(mine, firsts, whole, strict=True)
+        lost = [f"{one.program} {one.bug}" for one, first, base in pairs if first.states is None and base.states]
+        yield _Compared(name, firsts, whole, lost)
 
 
 def _seed_areas(planted: Sequence[Measured]) -> list[float]:
@@ -289,22 +307,25 @@ def _missed(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     yield "## What a strategy missed"
     yield ""
     rows = []
-    for name in STRATEGIES:
-        for one in planted:
-            if one.strategies[name].states is None:
-                search = one.strategies[name]
-                tested = f"{'all ' if search.ended == 'exhausted' else ''}{search.executed or '–'}"
-                rows.append((name, one.program, str(one.bug), one.kind, one.what, tested))
+    for one in planted:
+        missed = {name: each for name in STRATEGIES if (each := one.strategies[name]).states is None}
+        if missed:
+            by = ", ".join(f"{name} ({_tested(each)})" for name, each in missed.items())
+            rows.append((f"{one.program} {one.bug}", one.kind, one.what, by))
     if rows:
-        yield from table(("strategy", "structure", "bug", "kind", "what is planted", "executed"), rows)
+        yield from table(("bug", "kind", "what is planted", "missed by (executed states)"), rows)
         yield ""
         yield (
-            "*Executed*: states until the search ended; *all*: these are all that the strategy selects. `witcher` "
-            "selects only what violates an invariant that it inferred, `pathfinder` only representatives "
-            "([behaviours](behaviours.md) explains the bugs that none of them shows)."
+            "*All*: these are all that the strategy selects. `witcher` selects only what violates an invariant that it "
+            "inferred, `pathfinder` only representatives ([behaviours](behaviours.md) explains the bugs that none of "
+            "them shows)."
         )
     else:
         yield "Nothing."
+
+
+def _tested(search: First) -> str:
+    return f"{'all ' if search.ended == 'exhausted' else ''}{f'{search.executed:,}' if search.executed else '–'}"
 
 
 def _part(part: Part[Any], kept: Mapping[str, Any] | None) -> Iterator[str]:
