@@ -31,10 +31,12 @@ from crashcheck.runtime.exploration import End, Explored
 
 _FEW = 16  # new states of a stretch that are run rather than explored: that costs about as much
 _BATCH = 4  # stretches explored before states are run again, whatever the number of workers
+_PAUSE = 16  # states that the search runs between two batches
 _PASSES = 16  # through the run, each with other stretches: a budget that ends early has decided something everywhere
 # For the runs that decide one stretch, in seconds; a stretch that was not decided in one limit is explored with the
 # next one when all others were tried. The first one is short: states are not run meanwhile.
-_LIMITS_S = (2.0, 20.0, 60.0)
+_LIMITS_S = (0.5, 2.0, 20.0, 60.0)
+_LAST = len(_LIMITS_S) - 1
 _COUNT_SHARE = 0.25  # of the seconds that are left when exploring begins: for counting the states of each stretch
 _REFUSED = 32  # stretches in sequence that were refused: no more are tried
 _TOO_LATE = "its time was over"
@@ -104,6 +106,7 @@ class PointExploration:
         self._todo = self._in_passes()
         self._limit = 0  # which of _LIMITS_S
         self._late: list[Stretch] = []  # not decided in it
+        self.pause = _PAUSE  # states to be run before the next batch
 
     def close(self) -> None:
         """Remove the images."""
@@ -114,7 +117,7 @@ class PointExploration:
         """Explore some stretches, and give states that should fail, and some that should pass."""
         some = list(islice(self._todo, _BATCH))
         if not some and self._late:
-            self._limit += 1
+            self._limit = min(self._limit + 1, _LAST)
             self._todo, self._late = iter(self._late), []
             some = list(islice(self._todo, _BATCH))
         if not some:
@@ -140,11 +143,13 @@ class PointExploration:
             out += self._taken(stretch, one, result, image.folder)
             if self._kept is not None and key is not None and result is not None and self._explored > before:
                 self._kept.keep(key, result.inputs, self._executor.workers.bare_inputs)
-        last = self._limit == len(_LIMITS_S) - 1
-        if last and any(result is not None and result.late for result in results):
+        late = any(result is not None and result.late for result in results)
+        # What ends at its limit has cost as much as dozens of states and decided nothing.
+        self.pause = self.pause * 2 if late else max(self.pause // 2, _PAUSE)
+        if late and self._limit == _LAST:
             self._give_up(_TOO_LATE)
-        elif self._refused >= _REFUSED and not self._limit and self._late:
-            self._limit, self._refused = 1, 0  # the check is slow
+        elif self._refused >= _REFUSED and self._late and self._limit < _LAST:
+            self._limit, self._refused = self._limit + 1, 0  # the check is slow
         elif self._refused >= _REFUSED:
             self._give_up("similar to those that could not be explored")
         return out
@@ -214,7 +219,7 @@ class PointExploration:
             self._refuse(stretch, one if isinstance(one, str) else "")
             return []
         failing = failing_ends(self._executor, result, stretch.last, folder)
-        if result.late and self._limit < len(_LIMITS_S) - 1:
+        if result.late and self._limit < _LAST:
             self._refused += 1
             self._late.append(stretch)
         elif result.why:

@@ -35,7 +35,7 @@ _AHEAD = 4  # states submitted ahead for each worker
 _PROGRESS_S = 0.1
 _EXPLORED = "explored"  # the family of choices that explored runs led to
 _FIRST = 64  # choices of the strategy before anything is explored: most bugs are found by then
-_BETWEEN = 16  # of its choices between two batches of explored stretches, and two turns of counting
+_BETWEEN = 16  # of its choices between two turns of counting
 _COUNT_TURN_S = 0.05  # for counting feasible states, so that a budget of seconds does not end before it
 _COUNT_AT_END_S = 1.0
 _REUSED = Verdict(Outcome.PASS, 0, None, "", False, 0.0)  # of an image that passed in an earlier run
@@ -172,12 +172,13 @@ class Search:
         if self._exploration is None:
             yield from self._plan.choices()
             return
-        exploration = self._exploration
+        exploration, due = self._exploration, _FIRST
         for number, choice in enumerate(self._plan.choices()):
             known = choice.state.point in exploration.decided or choice.state in self._given
             yield None if known else choice
-            if number >= _FIRST and not number % _BETWEEN and not exploration.decided.settled:
+            if number >= due and not exploration.decided.settled:
                 yield from self._explored()
+                due = number + exploration.pause
         while not exploration.decided.settled:
             yield None
             yield from self._explored()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ from crashcheck.checker.results import StopReason, Verdict
 from crashcheck.checker.search import crash_states
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.states.counting import StateCount
+from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
+from crashcheck.checker.strategies.plan import NOTHING, Decided
 from crashcheck.interruption import KeepOn, always
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.exploration import End, Explored
@@ -135,7 +138,7 @@ def test_a_state_that_fails_although_explored_runs_pass_switches_them_off_and_is
 
 
 @pytest.mark.parametrize(
-    ("enough", "in_sequence", "expected"), [(20, 32, [2, 20]), (99, 32, [2, 20, 60]), (60, 1, [2, 60])]
+    ("enough", "in_sequence", "expected"), [(20, 32, [0.5, 2, 20]), (99, 32, [0.5, 2, 20, 60]), (60, 1, [0.5, 20, 60])]
 )
 def test_what_was_not_decided_in_time_is_explored_again_for_longer_once_all_others_were(
     tmp_path: Path,
@@ -143,7 +146,7 @@ def test_what_was_not_decided_in_time_is_explored_again_for_longer_once_all_othe
     monkeypatch: pytest.MonkeyPatch,
     enough: int,
     in_sequence: int,
-    expected: list[int],
+    expected: list[float],
 ) -> None:
     """As on a busy machine: no stretch is decided with a limit below `enough`.
 
@@ -168,6 +171,33 @@ def test_what_was_not_decided_in_time_is_explored_again_for_longer_once_all_othe
     assert limits == expected
     assert (slow.states.explored > 0) == (enough <= 60)
     assert [each.why for each in slow.states.not_explored] == ([] if enough <= 60 else ["its time was over"])
+
+
+def test_twice_as_many_states_are_run_after_each_stretch_that_was_not_decided_in_time(
+    tmp_path: Path, mapped_clauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[CrashState] = []
+    explored_at: list[int] = []
+
+    class Counted(Exhaustive):
+        def states(self, space: StateSpace, decided: Decided = NOTHING) -> Iterator[CrashState]:
+            for state in super().states(space, decided):
+                given.append(state)
+                yield state
+
+    def busy(executor: Executor, products: Products, timeout_s: float, until_s: float | None) -> list[Explored | None]:
+        explored_at.append(len(given))
+        results = explored_runs(executor, products, 20, until_s)
+        if timeout_s > 0.5:
+            return results
+        return [each and replace(each, ends=(), why="its time was over", late=True) for each in results]
+
+    monkeypatch.setattr(crash_states, "_FIRST", 4)
+    for name, value in {"_BATCH": 1, "_PAUSE": 4, "explored_runs": busy}.items():
+        monkeypatch.setattr(points, name, value)
+    search(world_of(tmp_path / "w", mapped_clauses, "0=0", "320=320"), explore=True, strategy=Counted())
+    # three stretches for 0.5 s, and again for 2 s, which is enough
+    assert [after - before for before, after in pairwise(explored_at)] == [8, 16, 32, 16, 8]
 
 
 def test_what_was_decided_does_not_depend_on_the_number_of_workers(tmp_path: Path, mapped_clauses: Path) -> None:
