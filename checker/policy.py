@@ -101,8 +101,9 @@ class Rules:
     warnings: tuple[str, ...]
 
 
-def rules_of(config: Config, facts: ProgramFacts, result: RunResult) -> Rules:
-    """Suppressions of `config`, and those of comments in the sources that the program was made of.
+def rules_of(config: Config, sources: Iterable[str], result: RunResult) -> Rules:
+    """Suppressions of `config`, and those of comments in the sources that the program was made of (`sources_of`) and in
+    those of findings.
 
     Only files of the repository are read: names of sources come from debug information.
     """
@@ -112,7 +113,7 @@ def rules_of(config: Config, facts: ProgramFacts, result: RunResult) -> Rules:
     ]
     warnings: list[str] = []
     root = repository_of(config.folder).root
-    for file in _sources(config.folder, facts, result):
+    for file in sorted({*sources, *(place.file for place in _culprits(result) if place.file)}):
         path = Path(os.path.realpath(config.folder / file))
         if path.is_relative_to(root):
             comments, remarks = in_comments(file, source_lines(path))
@@ -121,13 +122,12 @@ def rules_of(config: Config, facts: ProgramFacts, result: RunResult) -> Rules:
     return Rules(tuple(found), tuple(warnings))
 
 
-def _sources(folder: Path, facts: ProgramFacts, result: RunResult) -> list[str]:
-    """As findings name them, in order."""
+def sources_of(folder: Path, facts: ProgramFacts) -> list[str]:
+    """The sources that a program was made of, as findings name them, in order."""
     tree = SourceTree(folder)
     recorded = {place.file for unit in facts.units.values() for site in unit.sites for place in site.positions}
     recorded |= {unit.source for unit in facts.units.values()}
-    named = {tree.relative(file) for file in recorded if file}
-    return sorted(named | {place.file for place in _culprits(result) if place.file})
+    return sorted({tree.relative(file) for file in recorded if file})
 
 
 def _culprits(result: RunResult) -> Iterable[Location]:

@@ -317,7 +317,8 @@ class StateCounts:
     explored: States = 0  # not executed, but decided by explored runs: they pass (docs/explored-runs.md)
     explored_runs: Count = 0  # ends of these
     not_explored: tuple[NotExplored, ...] = ()
-    reused: States = 0  # not executed: they passed in an earlier run, and nothing that it used has changed
+    reused: States = 0  # not executed: decided in an earlier run, and nothing that it used has changed
+    reused_from: str = ""  # when that was, if known
 
     def plus(self, other: StateCounts) -> StateCounts:
         """The counts of two searches as one."""
@@ -336,6 +337,7 @@ class StateCounts:
             self.explored_runs + other.explored_runs,
             self.not_explored + other.not_explored,
             self.reused + other.reused,
+            self.reused_from or other.reused_from,
         )
 
 

@@ -2,9 +2,9 @@
 
 `dump` prints one as text; `completeness` compares what it replays to with the image that the workload left, and
 `replay` does the same for a trace of system calls. `calls` has one value for each event about a name, and
-`functions` names the functions of call sites.
+`functions` names the functions of call sites. `content` compares what two recordings hold.
 
-Other rooms import `accesses`, `calls`, `completeness`, `dump`, `functions`, `reader` and `replay`.
+Other rooms import `accesses`, `calls`, `completeness`, `content`, `dump`, `functions`, `reader` and `replay`.
 """
 
 from crashcheck.analyzer.trace.reader import CallSite, Facts, Inode, Trace, WatchedFile, read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -119,6 +119,11 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.events)
+
+    @property
+    def stacks(self) -> Mapping[int, tuple[int, int]]:
+        """Of each call stack the one of its caller and the site of the call."""
+        return self._stacks
 
     def data(self, index: int) -> bytes:
         """The bytes that event `index` carries; empty for kinds that carry none."""

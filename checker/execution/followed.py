@@ -15,6 +15,7 @@ _LIST_BYTES = 1 << 18
 _HEADER = struct.Struct("<IIi")  # runtime/inputs/inputs.c, `struct list`
 _NUMBER = struct.Struct("<I")
 _PID = struct.Struct("<i")
+_EXPLORER = b"o/proc/self/pagemap"  # what runtime/explorer reads in a check, to find changed memory
 _OURS = 64  # descriptors from this one on are none of a check's own
 
 
@@ -78,3 +79,10 @@ class Follower:
         """End the process."""
         self._requests.close()
         os.waitpid(self.pid, 0)
+
+
+def without_own(records: bytes | None) -> bytes | None:
+    """What an explored run depended on, as records, without what the explorer reads itself."""
+    if records is None:
+        return None
+    return b"".join(record + b"\0" for record in records.split(b"\0")[:-1] if record != _EXPLORER)

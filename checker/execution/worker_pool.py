@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import crashcheck
 from crashcheck.checker.budget import DiskFull
 from crashcheck.checker.execution.check_command import CheckSetup
+from crashcheck.checker.execution.followed import without_own
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Exploration, Task, Trouble, pool_of
 from crashcheck.checker.images import image_folder
@@ -123,7 +124,7 @@ class WorkerPool:
         self._content = content
         self._points = points
         self._jobs = max(1, jobs)
-        self._follows = setup.inputs is not None  # runs that verdicts rest on
+        self._follows = setup.inputs is not None
         self._always = acknowledged  # by every crash point, if given
         self._whole = acknowledged or (operations, stdout_bytes)  # by the end of the workload
         # the workers, while the pool is open
@@ -137,6 +138,7 @@ class WorkerPool:
         self._arrived: deque[Run] = deque()  # on crash states, ended since `arrivals` was last asked
         self._next = 0  # the next ticket
         self._bare_inputs: dict[bytes | None, None] = {}  # what runs on the first image depended on, each once
+        self.followed: set[bytes | None] = set()  # what all runs depended on, each once; None: that is not known
         self._aside = False  # whether the first worker takes urgent tickets alone
 
     # -- life
@@ -319,8 +321,9 @@ class WorkerPool:
     ) -> int:
         number = self._next
         self._next += 1
-        followed = self._follows and (bare or (state is not None and not urgent))
-        self._tickets[number] = _Ticket(number, point, state, stages, bare, kept_bytes, timeout_s, followed=followed)
+        self._tickets[number] = _Ticket(
+            number, point, state, stages, bare, kept_bytes, timeout_s, followed=self._follows
+        )
         (self._urgent if urgent else self._queue).append(number)
         self._dispatch()
         return number
@@ -368,7 +371,10 @@ class WorkerPool:
             moved = worker.bases[DURABLE] is not None
             worker.bases[DURABLE] = None
             patches = _plain(self._content.final()) if ticket.point == FINAL else ()
-            return Task(ticket.number, DURABLE, moved, (), patches, acked, printed, ticket.stages)
+            return Task(
+                *(ticket.number, DURABLE, moved, (), patches, acked, printed, ticket.stages),
+                followed=ticket.followed,
+            )
         near_full = self._content.near_full(ticket.state)
         image = ISSUED if near_full else DURABLE
         reset, advance = self._move(image, worker.bases[image], ticket.point)
@@ -411,7 +417,11 @@ class WorkerPool:
             assert isinstance(ended, Ended)
             worker.busy.remove(number)
             ticket = self._tickets[number]
+            if ticket.explored is not None:
+                ended = replace(ended, inputs=without_own(ended.inputs))
             ticket.run = Run(ticket.point, ended, worker.names)
+            if ticket.followed:
+                self.followed.add(ended.inputs)
             if ticket.bare and ticket.followed:
                 self._bare_inputs[ended.inputs] = None
             if not ticket.bare and ticket.explored is None:

@@ -25,11 +25,11 @@ def base_of(setup: CheckSetup, limits: Limits, trace: Trace, judged: str, operat
         repr((command.program, command.command, str(setup.folder), setup.patterns, judged, limits)),
         repr(sorted(setup.inherited().items())),
         repr(sorted(setup.env.items())),
-        _content(setup.recorded_stdout) if printed and setup.recorded_stdout is not None else "",
-        _content(setup.addresses) if setup.addresses is not None else "",
+        content_of_file(setup.recorded_stdout) if printed and setup.recorded_stdout is not None else "",
+        content_of_file(setup.addresses) if setup.addresses is not None else "",
         hashlib.sha256(operations).hexdigest(),
         repr([(number, file.path, file.existed, file.first_size) for number, file in sorted(trace.files.items())]),
-        *_folder(setup.first),
+        *content_of_folder(setup.first),
     )
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
@@ -60,7 +60,7 @@ def _machine() -> str:
     )
 
 
-def _folder(folder: Path) -> Iterator[str]:
+def content_of_folder(folder: Path) -> Iterator[str]:
     """Names, kinds, permissions and contents of everything in a folder."""
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
@@ -68,10 +68,11 @@ def _folder(folder: Path) -> Iterator[str]:
         if stat.S_ISLNK(status.st_mode):
             yield os.readlink(path)
         elif stat.S_ISREG(status.st_mode):
-            yield _content(path)
+            yield content_of_file(path)
 
 
-def _content(path: Path) -> str:
+def content_of_file(path: Path) -> str:
+    """The hash of a file's content; "none" if there is no file."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

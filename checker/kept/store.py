@@ -1,6 +1,6 @@
-"""The database of kept verdicts: one row per image that passed, bounded, safe to share and to kill.
+"""The database of kept verdicts: one row per image that passed, and whole runs; bounded, safe to share and to kill.
 
-Only passing images are kept: what fails is always run. A row counts under its base (what all runs of one search share)
+Of images only those that pass are kept. A row counts under its base (what all runs of one search share)
 and while its listing (what its run depended on) has the same state. SQLite's rollback journal makes each batch
 complete or absent, whatever happens to this process; other processes wait for a batch, not for a search.
 """
@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from crashcheck.checker.kept.dependencies import Listing
 
 MOST_IMAGES = 1_000_000  # some 50 MiB
-_VERSION = 1
+MOST_RUNS = 200
+_VERSION = 2
 _WAIT_S = 10.0  # for another process's batch
 _TABLES = f"""
     CREATE TABLE IF NOT EXISTS bases (id INTEGER PRIMARY KEY, key BLOB UNIQUE NOT NULL, used INTEGER NOT NULL);
@@ -28,6 +29,7 @@ _TABLES = f"""
     CREATE TABLE IF NOT EXISTS images (
         listing INTEGER NOT NULL, image BLOB NOT NULL, PRIMARY KEY (listing, image)
     ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS runs (listing INTEGER PRIMARY KEY, made INTEGER NOT NULL, result BLOB NOT NULL);
     PRAGMA user_version = {_VERSION};
 """
 
@@ -75,7 +77,9 @@ class KeptImages:
         rows = self._all(
             "SELECT listings.id, records, state FROM listings JOIN bases ON bases.id = base WHERE key = ?", base
         )
-        return [(number, tuple(os.fsdecode(records).split("\0")), state) for number, records, state in rows]
+        return [
+            (number, tuple(filter(None, os.fsdecode(records).split("\0"))), state) for number, records, state in rows
+        ]
 
     def images(self, listing: int) -> set[bytes]:
         """The images that passed with a listing. Raises Unusable."""
@@ -83,6 +87,50 @@ class KeptImages:
 
     def add(self, base: bytes, passed: Iterable[tuple[Listing, bytes, bytes]]) -> None:
         """Keep (listing, its state, image) of runs that passed, all of them or none. Raises Unusable."""
+        with self._changing(base) as number:
+            ids: dict[tuple[Listing, bytes], int] = {}
+            added = 0
+            for listing, state, image in passed:
+                if (listing, state) not in ids:
+                    ids[listing, state] = self._listing(number, listing, state)
+                self._database.execute("INSERT OR IGNORE INTO images VALUES (?, ?)", (ids[listing, state], image))
+                added += 1
+            if self._images is not None:
+                self._images += added
+            self._bound(number)
+
+    def run(self, listing: int) -> tuple[int, bytes] | None:
+        """When the whole run with a listing was kept, in seconds of the epoch, and its result. Raises Unusable."""
+        rows = self._all("SELECT CAST(made AS INTEGER), CAST(result AS BLOB) FROM runs WHERE listing = ?", listing)
+        return rows[0] if rows else None
+
+    def add_run(self, base: bytes, listing: Listing, state: bytes, result: bytes) -> None:
+        """Keep the result of a whole run. Raises Unusable."""
+        with self._changing(base) as number:
+            row = self._listing(number, listing, state), int(time.time()), result
+            self._database.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?)", row)
+            old = "SELECT listing FROM runs ORDER BY made DESC, listing DESC LIMIT -1 OFFSET ?"
+            for (listing_id,) in self._all(old, MOST_RUNS):
+                self._remove(listing_id)
+
+    def last_used(self, base: bytes) -> int | None:
+        """When something was last kept under a base, in seconds of the epoch. Raises Unusable."""
+        rows = self._all("SELECT CAST(used AS INTEGER) FROM bases WHERE key = ?", base)
+        return rows[0][0] // 1_000_000_000 if rows else None
+
+    def used(self, base: bytes) -> None:
+        """Note that what is kept under a base was of use. Raises Unusable."""
+        try:
+            self._database.execute("UPDATE bases SET used = ? WHERE key = ?", (time.time_ns(), base))
+        except sqlite3.Error as error:
+            raise Unusable(str(error)) from error
+
+    def close(self) -> None:
+        self._database.close()
+
+    @contextmanager
+    def _changing(self, base: bytes) -> Iterator[int]:
+        """All changes or none; gives the number of the base. Raises Unusable."""
         try:
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
@@ -92,21 +140,9 @@ class KeptImages:
                     (base, now, now),
                 )
                 ((number,),) = self._all("SELECT id FROM bases WHERE key = ?", base)
-                ids: dict[tuple[Listing, bytes], int] = {}
-                added = 0
-                for listing, state, image in passed:
-                    if (listing, state) not in ids:
-                        ids[listing, state] = self._listing(number, listing, state)
-                    self._database.execute("INSERT OR IGNORE INTO images VALUES (?, ?)", (ids[listing, state], image))
-                    added += 1
-                if self._images is not None:
-                    self._images += added
-                self._bound(number)
+                yield number
         except sqlite3.Error as error:
             raise Unusable(str(error)) from error
-
-    def close(self) -> None:
-        self._database.close()
 
     def _listing(self, base: int, listing: Listing, state: bytes) -> int:
         row = base, os.fsencode("\0".join(listing)), state
@@ -122,9 +158,12 @@ class KeptImages:
                 "ORDER BY base = ?, used, listings.id LIMIT 1",
                 base,
             )
-            self._database.execute("DELETE FROM images WHERE listing = ?", rows[0])
-            self._database.execute("DELETE FROM listings WHERE id = ?", rows[0])
+            self._remove(rows[0][0])
         self._database.execute("DELETE FROM bases WHERE id NOT IN (SELECT base FROM listings)")
+
+    def _remove(self, listing: int) -> None:
+        for table, column in (("images", "listing"), ("runs", "listing"), ("listings", "id")):
+            self._database.execute(f"DELETE FROM {table} WHERE {column} = ?", (listing,))
 
     def _more_than(self, most: int) -> bool:
         """Whether there are so many images; they are only counted where there may be."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from crashcheck.cache import cache_folder
@@ -19,10 +20,16 @@ def database() -> Path:
     return cache_folder() / "verdicts.sqlite"
 
 
+def moment(seconds: int) -> str:
+    """As reports show it. `seconds` of the epoch."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 class KeptVerdicts:
     """Use `passed` and `keep` while the search lasts, `close` after it.
 
-    `why`: the reason why no more verdicts are kept; empty while they are.
+    `why`: the reason why no more verdicts are kept; empty while they are. `since`: when an earlier search last kept
+    some; empty if none did.
     """
 
     def __init__(self, base: bytes, own: tuple[Path, ...], path: Path | None = None) -> None:
@@ -32,12 +39,15 @@ class KeptVerdicts:
         self._dependencies = Dependencies(own)
         # changing
         self.why = ""
+        self.since = ""
         self._store: KeptImages | None = None
         self._known: set[bytes] = set()  # images that passed in an earlier search
         self._common: set[str] = set()  # records of runs that all verdicts rest on
         self._batch: list[tuple[Listing, bytes]] = []
         try:
             self._store = KeptImages(path or database())
+            used = self._store.last_used(base)
+            self.since = moment(used) if used is not None else ""
             for number, listing, state in self._store.listings(base):
                 if self._dependencies.state(listing) == state:
                     self._known |= self._store.images(number)

@@ -65,6 +65,7 @@ class Executor:
         self._short_s: float | None = None  # the limit of crash states, where it is less than what the limits allow
         self.executed = 0  # states whose verdicts were asked for
         self.inputs: bytes | None = None  # what the last of these runs depended on, as runtime/inputs lists it
+        self.timed_out = False  # whether any of them did
 
     def __enter__(self) -> Executor:
         self.workers.__enter__()
@@ -103,6 +104,7 @@ class Executor:
         self._begin_what_judging_needs()
         self.executed += 1
         self.inputs = run.ended.inputs
+        self.timed_out = self.timed_out or run.ended.timed_out
         return self._oracle.judge(run.ended, run.names, run.point)
 
     def run(self, state: CrashState, *, patient: bool = False, most_s: float | None = None) -> Verdict:
@@ -161,6 +163,8 @@ class Executor:
         )
         with workers:
             run = workers.ended(workers.submit_uncrashed(FIRST, self._oracle.stages(point)))
+        self.workers.followed |= workers.followed
+        self.timed_out = self.timed_out or run.ended.timed_out
         return self._oracle.judge(run.ended, run.names, point)
 
     @property

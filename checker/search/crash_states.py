@@ -312,6 +312,7 @@ class Search:
             explored_runs=tried.ends,
             not_explored=tried.left,
             reused=self._reused + tried.reused,
+            reused_from=self._kept.since if self._kept is not None and self._reused + tried.reused else "",
         )
         return SearchResult(
             stop,

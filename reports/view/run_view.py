@@ -242,7 +242,7 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
     by_runs = f"they pass: decided by {sentences.plural(states.explored_runs, 'explored run')}"
     explored = [FactView("explored", human(states.explored), by_runs)] * bool(states.explored)
     if states.reused:
-        explored.append(FactView("reused", human(states.reused), "they passed in an earlier run that used the same"))
+        explored.append(FactView("reused", human(states.reused), sentences.reused(states)))
     if states.not_explored:
         left = sum(each.left for each in states.not_explored)
         explored.append(FactView("not explored", human(left), sentences.not_explored(states)))

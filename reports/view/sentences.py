@@ -146,6 +146,12 @@ def covered(result: RunResult) -> int:
     return states.executed + states.pruned + states.explored + states.reused
 
 
+def reused(states: StateCounts) -> str:
+    """Where the verdicts on reused states are from."""
+    since = f" of {line(states.reused_from, 40)}" if states.reused_from else ""
+    return f"decided by an earlier run{since}; nothing that their checks used has changed"
+
+
 def standing(finding: Finding) -> str:
     """What sets a finding apart from one that simply counts: `suppressed`, `known`, `in the diff`, or nothing."""
     if finding.suppressed:

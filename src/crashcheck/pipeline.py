@@ -12,6 +12,8 @@ from pathlib import Path
 
 import crashcheck
 from crashcheck import run_summary
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.change.code import ChangedCode
 from crashcheck.change.diff import Diff
 from crashcheck.checker.baseline import Known
@@ -20,13 +22,15 @@ from crashcheck.checker.fixes import proposals
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.references import ReopenDifference
-from crashcheck.checker.policy import judge, rules_of
+from crashcheck.checker.policy import judge, rules_of, sources_of
 from crashcheck.checker.results import Base, Phase, RunResult, StateCounts, StopReason, TraceSummary
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.reopened import nothing_checked, stopped_by
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
-from crashcheck.recording import RecordedRun, built, record_check_reads_in_budget, record_run
+from crashcheck.kept_run import Kept, KeptRun, kept_run
+from crashcheck.recording import RecordedRun, built, read_workload, record_check_reads_in_budget, record_in
+from crashcheck.runtime.record import Recording
 from crashcheck.search_setup import (
     InferOnce,
     budget_of,
@@ -74,19 +78,51 @@ def run(
         on_progress(phase, None)
 
     with built(config, on_phase) as run_folder:
-        recorded = record_run(config, run_folder.path, on_phase)
-        config, recorded = record_check_reads_in_budget(config, recorded)
-        run_folder.register(digest(recorded.subject.trace).hex(), run_folder.path)
-        changed = ChangedCode(change, config.folder, recorded.facts) if change is not None else None
-        found, warnings = search(config, recorded, jobs or cores(), depth, on_progress, changed)
+        recording = record_in(config, run_folder.path, on_phase)
+        on_phase("analysing")
+        trace = read_trace(recording.trace)
+        whole = kept_run(config, recording, trace, change, depth)
+        kept = whole.find() if whole is not None else None
+        if kept is None:
+            kept = _searched(config, recording, trace, whole, jobs or cores(), depth, on_progress, change)
+        else:
+            for remark in kept.remarks:
+                print(remark, file=sys.stderr, flush=True)
+        run_folder.register(kept.digest, run_folder.path)
         seconds = time.monotonic() - started - run_folder.waited_s
-        result = run_summary.summarise(config, recorded, found, warnings, seconds)
-        if changed is not None:
-            result = changed.mark(result)
-        policy = rules_of(config, recorded.facts, result)
+        result = replace(kept.result, seconds=seconds, trace=replace(kept.result.trace, path=str(recording.trace)))
+        policy = rules_of(config, kept.sources, result)
         result = judge(result, policy.suppressions, baseline)
         result = replace(result, warnings=(*result.warnings, *policy.warnings), phases=timed.phases())
         return keep_fixes(Ran(result, run_folder.path), config.folder)
+
+
+def _searched(
+    config: Config,
+    recording: Recording,
+    trace: Trace,
+    whole: KeptRun | None,
+    jobs: int,
+    depth: int,
+    on_progress: OnProgress,
+    change: Diff | None,
+) -> Kept:
+    """Model a recording, search it, and keep the result for later runs as `whole`."""
+    configured = config
+    recorded = read_workload(config, recording, trace)
+    config, recorded = record_check_reads_in_budget(config, recorded)
+    changed = ChangedCode(change, config.folder, recorded.facts) if change is not None else None
+    found, warnings = search(config, recorded, jobs, depth, on_progress, changed, whole)
+    result = run_summary.summarise(config, recorded, found, warnings, 0.0)
+    if changed is not None:
+        result = changed.mark(result)
+    sources = sources_of(config.folder, recorded.facts)
+    kept = Kept(result, digest(trace).hex(), (), tuple(sources))
+    if whole is not None:
+        why = whole.keep(kept, [str(configured.folder / source) for source in sources])
+        if why:
+            kept.result = replace(result, warnings=(*result.warnings, why))
+    return kept
 
 
 def keep_fixes(ran: Ran, project: Path) -> Ran:
@@ -148,10 +184,17 @@ def skipped(config: Config, base: Base, name: str) -> RunResult:
 
 
 def search(
-    config: Config, recorded: RecordedRun, jobs: int, depth: int, on_progress: OnProgress, changed: ChangedCode | None
+    config: Config,
+    recorded: RecordedRun,
+    jobs: int,
+    depth: int,
+    on_progress: OnProgress,
+    changed: ChangedCode | None,
+    whole: KeptRun | None = None,
 ) -> tuple[SearchResult, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; try fixes; crash recoveries.
 
+    `whole`: takes note of what all of that used.
     Returns what was found, and warnings. If a clean reopen of the driver changes its output, the search ends there.
     """
     subject = recorded.subject
@@ -160,13 +203,14 @@ def search(
     found: SearchResult | None = None
     exploring: Search | None = None
     warnings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def on_phase(phase: str) -> None:
         on_progress(phase, None)
 
     with executor_of(config, recorded, recorded.folder, jobs, oracle) as executor:
         try:
-            _check_uncrashed(config, recorded, oracle, executor, on_phase)
+            remarks = _check_uncrashed(config, recorded, oracle, executor, on_phase)
             inferring, early = InferOnce(recorded), early_states(budget)
             strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
             on_state = partial(on_progress, "checking")
@@ -175,7 +219,8 @@ def search(
             found = exploring.run()
             if config.report.fixes:
                 unchanged = strategy_of(config, recorded, inferring=inferring)
-                found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase)
+                read = whole.read if whole is not None else set()
+                found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase, read)
             if depth >= 2 and found.stop_reason is not StopReason.EXHAUSTED:
                 warnings = ("the budget ended before any recovery was crashed (--depth 2): raise it",)
             elif depth >= 2:
@@ -186,19 +231,23 @@ def search(
             reopened = exploring.result(StopReason.REOPEN) if exploring else nothing_checked(subject)
             check, operations_file = config.check.command, config.workload.operations_file
             found = stopped_by(difference, found or reopened, subject, check, operations_file)
+        if whole is not None:
+            whole.searched(executor, remarks)
     return found, (*oracle.notes, *warnings)
 
 
 def _check_uncrashed(
     config: Config, recorded: RecordedRun, oracle: Oracle, executor: Executor, on_phase: Callable[[str], None]
-) -> None:
-    """Run the check where nothing was lost, and prepare the oracle."""
+) -> tuple[str, ...]:
+    """Run the check where nothing was lost, and prepare the oracle; print remarks, and return them."""
     prepare.prepare_oracle(oracle, executor, on_phase)
     on_phase("checking the uncrashed images")
     check_uncrashed(config, recorded, executor)
     prepare.check_operation_boundaries(oracle, executor, recorded.subject, recorded.completeness)
-    for remark in prepare.remarks(oracle, executor, recorded.subject):
-        print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
+    remarks = tuple(f"crashcheck: {remark}" for remark in prepare.remarks(oracle, executor, recorded.subject))
+    for remark in remarks:
+        print(remark, file=sys.stderr, flush=True)
+    return remarks
 
 
 def cores() -> int:

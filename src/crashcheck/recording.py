@@ -129,11 +129,23 @@ def record_run(
 
     Raises CrashcheckError: operations-not-found, and those of recording and of reading a trace.
     """
+    recording = record_in(config, folder, on_phase, loads=loads)
+    on_phase("analysing")
+    return read_workload(config, recording, read_trace(recording.trace))
+
+
+def record_in(
+    config: Config, folder: Path, on_phase: OnPhase = lambda phase: None, *, loads: bool | None = None
+) -> Recording:
+    """As `record_run`, but only record."""
     on_phase("recording")
     workload = workload_in(config, folder)
-    recording = record_workload(config, workload if loads is None else replace(workload, loads=loads), folder)
-    on_phase("analysing")
-    run = read_recording(config, recording)
+    return record_workload(config, workload if loads is None else replace(workload, loads=loads), folder)
+
+
+def read_workload(config: Config, recording: Recording, trace: Trace) -> RecordedRun:
+    """Model the recording of a workload. Raises CrashcheckError(operations-not-found)."""
+    run = read_recording(config, recording, trace=trace)
     prepare.require_marked_operations(config, run.facts)
     return run
 
@@ -209,12 +221,14 @@ def earlier_recording(folder: Path) -> Recording:
     return Recording(folder, ProcessEnd(exit_code=0, signal=None, timed_out=False, seconds=0.0))
 
 
-def read_recording(config: Config, recording: Recording, program: Command | None = None) -> RecordedRun:
+def read_recording(
+    config: Config, recording: Recording, program: Command | None = None, *, trace: Trace | None = None
+) -> RecordedRun:
     """Read a recording's trace and program facts, and build the model's persistence graph.
 
-    `program`: the command that was recorded, if it is not the workload's.
+    `program`: the command that was recorded, if it is not the workload's; `trace`: if it has been read already.
     """
-    trace = read_trace(recording.trace)
+    trace = read_trace(recording.trace) if trace is None else trace
     facts = ProgramFacts.load(modules(trace, program or config.workload.command, config.folder))
     check_names = trace.recorder == Recorder.SYSCALLS
     completeness = (check_replay if check_names else check_completeness)(trace, recording.first, recording.pool)

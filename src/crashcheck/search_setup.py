@@ -407,8 +407,10 @@ def with_fixes(
     found: SearchResult,
     strategy: Strategy,
     on_phase: OnPhase,
+    read: set[str],
 ) -> SearchResult:
-    """`found` with a fix for each finding where one was found. `strategy`: for the states of the edited trace."""
+    """`found` with a fix for each finding where one was found. `strategy`: for the states of the edited trace; `read`
+    gets the paths of the sources that compilers have read."""
     bugs = [bug for bug in exploring.register.bugs() if not bug.finding.uncertain]
     if not bugs or found.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL):
         return found
@@ -425,7 +427,8 @@ def with_fixes(
         return max(0.0, ends - time.monotonic())
 
     chain = call_chains(subject.trace, run.facts, SourceTree(config.folder).relative)
-    writer = EditWriter(subject, chain, config.folder, UnitCompiles(run.facts, config.folder, left=left_s).why_not)
+    compiles = UnitCompiles(run.facts, config.folder, left=left_s, read=read)
+    writer = EditWriter(subject, chain, config.folder, compiles.why_not)
     fixes = FixProposer(
         subject,
         executor,

@@ -170,6 +170,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("kept") / "kept.db"
     kept = KeptImages(path)
     kept.add(b"base", [(("o/etc/passwd", "cuname"), b"state", bytes([n]) * 16) for n in range(50)])
+    kept.add_run(b"base", ("o/etc/passwd",), b"state", b"result")
     kept.close()
     return path.read_bytes()
 
@@ -189,6 +190,9 @@ def test_databases_of_kept_verdicts(
             for number, listing, _ in kept.listings(b"base"):
                 Dependencies(()).state(listing)
                 kept.images(number)
+                kept.run(number)
+            kept.last_used(b"base")
+            kept.add_run(b"base", ("o/etc/group",), b"new", b"result")
             kept.add(b"base", [(("o/etc/group",), b"new", b"image")])
             kept.add(b"other", [(("o/etc/group",), b"new", b"image")])
         finally:

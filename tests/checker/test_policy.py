@@ -27,6 +27,7 @@ from crashcheck.checker.policy import (
     in_comments,
     judge,
     rules_of,
+    sources_of,
     undecided,
 )
 from crashcheck.checker.results import HALF_STORE, FailOn, Finding, RunResult, StopReason
@@ -315,9 +316,9 @@ def test_comments_of_each_source_of_the_repository_are_read(project: Path) -> No
         other=replace(HASH.other, file=other.name),
     )
     alone = replace(UNCERTAIN, location=replace(UNCERTAIN.location, file=commented(project / "alone.c").name))
-    rules = rules_of(
-        load(project), program(unit(source, header)), run(finding, uncertain=(replace(alone, other=None),))
-    )
+    config = load(project)
+    sources = sources_of(config.folder, program(unit(source, header)))
+    rules = rules_of(config, sources, run(finding, uncertain=(replace(alone, other=None),)))
     places = [str(header), "alone.c", "kept.c", "lost.c", "main.c"]
     assert [rule.where for rule in rules.suppressions] == [
         "[[suppress]] 1",
@@ -331,7 +332,9 @@ def test_no_file_outside_the_repository_is_read(project: Path, tmp_path: Path) -
     outside = commented(tmp_path / "secret.c")
     (project / "link.c").symlink_to(outside)
     nowhere = replace(HASH, location=replace(HASH.location, file=""), other=None)
-    rules = rules_of(load(project), program(unit(outside, project / "link.c", Path("<built-in>"))), run(nowhere))
+    config = load(project)
+    sources = sources_of(config.folder, program(unit(outside, project / "link.c", Path("<built-in>"))))
+    rules = rules_of(config, sources, run(nowhere))
     assert [rule.where for rule in rules.suppressions] == ["[[suppress]] 1", "[[suppress]] 2"]
     assert rules.warnings == ()
 

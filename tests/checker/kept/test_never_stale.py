@@ -159,6 +159,9 @@ EDITS: dict[str, Edit] = {
     "the model": lambda project: project.edit("crashcheck.toml", "px86", "eadr"),
     "the model again": lambda project: project.edit("crashcheck.toml", "eadr", "px86"),
     "a store": lambda project: project.edit("store.c", "records[i].value = i + 1", "records[i].value = i + (i != 9)"),
+    "a comment that suppresses": lambda project: project.edit(
+        "store.c", "records[i].valid = 1;", "records[i].valid = 1; // crashcheck: ignore[*] known\n"
+    ),
     "a header": lambda project: project.edit("record.h", "apart[60]", "apart[124]"),
 }
 
@@ -178,7 +181,18 @@ def test_after_each_edit_the_findings_are_those_of_a_run_from_nothing(project: P
         now, then = counts(kept), counts(fresh)
         assert now["executed"] + now["reused"] == then["executed"] + then["explored"], name
         assert (now["failing"], now["flaky"]) == (then["failing"], then["flaky"]), name
+        again = run_or_refusal(project, "--reuse")
+        assert not isinstance(again, str), name
+        assert counts(again)["executed"] == 0, name
+        assert counts(again)["reused"] == now["executed"] + now["reused"], name
+        assert without_runs_own(again) == without_runs_own(kept), name
     assert {True, False} == {*seen}
+
+
+def without_runs_own(report: dict[str, Any]) -> dict[str, Any]:
+    """A report without what differs from run to run: how long it took, and who executed the states."""
+    own = ("seconds", "phases", "states", "trace", "summary", "caveats")
+    return {**report, "run": {name: value for name, value in report["run"].items() if name not in own}}
 
 
 def run_or_refusal(project: Project, *options: str) -> dict[str, Any] | str:

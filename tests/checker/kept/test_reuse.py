@@ -94,6 +94,13 @@ def test_a_second_run_executes_nothing_and_a_changed_file_or_variable_everything
     stricter = project.run("--reuse")
     assert states(stricter)[1] == 0
     assert findings(stricter) == findings(project.run()) != []
+    taken_over = project.run("--reuse")
+    executed_before = states(stricter)[0]
+    assert states(taken_over) == (0, executed_before, states(stricter)[2])
+    assert taken_over["run"]["states"]["reused_from"]
+    assert [taken_over[part] for part in ("findings", "uncertain", "groups")] == [
+        stricter[part] for part in ("findings", "uncertain", "groups")
+    ]
     assert states(project.run("--reuse", LESS="1"))[:2] == (executed, 0)
 
 
