@@ -37,8 +37,8 @@ _NOT_KEPT = "the run as a whole is not kept for the next one: "
 
 
 class Kept(msgspec.Struct):
-    """What a run hands on. `digest`: of its trace, as tokens have it; `remarks`: what it printed while it ran;
-    `sources`: files in which suppressions may be, as findings name them."""
+    """What one run passes on to the next. `digest`: of its trace, as tokens have it; `remarks`: what it printed while
+    it ran; `sources`: files in which suppressions may be, as findings name them."""
 
     result: RunResult
     digest: str
