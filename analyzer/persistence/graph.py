@@ -86,6 +86,50 @@ class _Layers:
         self._latest.append(piece)
 
 
+class _Predecessors:
+    """What must persist just before each of some pieces, which are met in ascending order."""
+
+    def __init__(self, graph: PersistenceGraph, ids: Sequence[int]) -> None:
+        self._graph = graph
+        self._journal, self._stops = graph.family.journal, graph.family.stops
+        self._by_words = graph.unit_bytes == WORD_BYTES
+        self._present = set(ids) if graph.extra else set()
+        self._layers: dict[int, _Layers] = {}  # by granule
+        self._last: dict[tuple[int, int], int] = {}  # of each word, the latest piece
+        self._last_size: dict[int, int] = {}  # of each file, the latest size out of the journal's order
+
+    def of(self, id_: int, granule: int, mode: int, event: int, kind: int, file: int, word: int) -> tuple[int, ...]:
+        """The next piece's predecessors."""
+        before: list[int] = []
+        if self._journal and kind != DATA:
+            event = id_  # two changes of the journal by one call have an order, too
+            if mode != IN_ORDER and self._stops:
+                before += self._sizes(id_, file)
+        layer = self._layers.setdefault(granule, _Layers())
+        if mode != LOOSE:
+            before += layer.before(event)
+        if kind == DATA and self._by_words:
+            before += self._overwritten(id_, mode, (file, word))
+        if mode == IN_ORDER:
+            layer.add(id_, event)
+        before += [u for u in self._graph.extra_before.get(id_, ()) if u in self._present]
+        return tuple(dict.fromkeys(before))
+
+    def _sizes(self, id_: int, file: int) -> list[int]:
+        """The size of the file before this one."""
+        last = self._last_size.get(file)
+        self._last_size[file] = id_
+        return [] if last is None else [last]
+
+    def _overwritten(self, id_: int, mode: int, word: tuple[int, int]) -> list[int]:
+        """The store to the same word, where one of the two is in no layer."""
+        last = self._last.get(word)
+        self._last[word] = id_
+        if last is None or (mode == IN_ORDER and int(self._graph.mode[last]) == IN_ORDER):
+            return []
+        return [last]
+
+
 def _in_layers(ids: Sequence[int], granules: Sequence[int], events: Sequence[int]) -> list[tuple[int, ...]]:
     """What each piece directly needs where all have the order of their granule: the ones of the event before its own
     there."""
@@ -314,35 +358,11 @@ class PersistenceGraph:
         granules, modes, events, kinds = (
             column[rows].tolist() for column in (self.granule, self.mode, self.layer, self.kind)
         )
-        family = self.family
-        if not self.extra and not any(modes) and not (family.journal and any(kinds)):
+        if not self.extra and not any(modes) and not (self.family.journal and any(kinds)):
             return _in_layers(ids, granules, events)
-        layers: dict[int, _Layers] = {}  # by granule
-        last: dict[tuple[int, int], int] = {}  # of each word, the latest piece
-        present = set(ids) if self.extra else set()
         files, words = self.file[rows].tolist(), (self.offset[rows] // WORD_BYTES).tolist()
-        out = []
-        for id_, granule, mode, event, kind, file, word in zip(
-            ids, granules, modes, events, kinds, files, words, strict=True
-        ):
-            before: list[int] = []
-            if family.journal and kind != DATA:
-                event = id_  # two changes of the journal by one call have an order, too
-                if mode != IN_ORDER and family.stops:  # the sizes of one file
-                    before = [last[file, -1]] if (file, -1) in last else []
-                    last[file, -1] = id_
-            layer = layers.setdefault(granule, _Layers())
-            before += list(layer.before(event)) if mode != LOOSE else []
-            if kind == DATA and self.unit_bytes == WORD_BYTES:
-                previous = last.get((file, word))
-                if previous is not None and (mode != IN_ORDER or int(self.mode[previous]) != IN_ORDER):
-                    before.append(previous)
-                last[file, word] = id_
-            if mode == IN_ORDER:
-                layer.add(id_, event)
-            before += [u for u in self.extra_before.get(id_, ()) if u in present]
-            out.append(tuple(dict.fromkeys(before)))
-        return out
+        met = _Predecessors(self, ids)
+        return [met.of(*each) for each in zip(ids, granules, modes, events, kinds, files, words, strict=True)]
 
     def with_order(self, edges: Iterable[tuple[int, int]]) -> PersistenceGraph:
         """The graph with added obligations: for each (u, v), u persists before v.

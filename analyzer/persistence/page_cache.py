@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os.path
 from bisect import bisect_left
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,32 +161,39 @@ class DirtyPages:
         self.folder_synced: set[int] = set()  # creations whose folder was synced (posix)
 
     def run(self) -> Ints:
+        """From which event on each piece is durable."""
         pieces = self.pieces
-        page = (pieces.offset // PAGE_BYTES).tolist()
-        file, kind = pieces.file.tolist(), pieces.kind.tolist()
+        rows = zip(pieces.kind.tolist(), pieces.file.tolist(), (pieces.offset // PAGE_BYTES).tolist(), strict=True)
         at = 0
         for sync in self.syncs:
             if sync.failed:
                 continue
-            upto = int(np.searchsorted(pieces.event, sync.end))
-            for row in range(at, upto):
-                if kind[row] == DATA:
-                    self.dirty.setdefault(file[row], {}).setdefault(page[row], []).append(row)
-                else:
-                    (self.sizes if kind[row] == SIZE else self.names).setdefault(file[row], []).append(row)
-            at = max(at, upto)
+            upto = max(at, int(np.searchsorted(pieces.event, sync.end)))
+            for row, (kind, file, page) in enumerate(islice(rows, upto - at), at):
+                self._change(row, kind, file, page)
+            at = upto
             before = int(np.searchsorted(pieces.event, sync.begin))
             if sync.kind == SyncKind.DIRSYNC:
                 self._folder(sync, before)
             else:
-                pending = sorted({*self.dirty, *self.sizes, *self.names})
-                for number in pending if sync.file == 0 else [sync.file]:
-                    self._data(sync, number, before)
-                    self._metadata(sync, number, before)
-                    for table in (self.dirty, self.sizes, self.names):
-                        if not table.get(number, True):
-                            del table[number]
+                self._files(sync, before)
         return self.durable_from
+
+    def _change(self, row: int, kind: int, file: int, page: int) -> None:
+        """A piece is pending from now on."""
+        if kind == DATA:
+            self.dirty.setdefault(file, {}).setdefault(page, []).append(row)
+        else:
+            (self.sizes if kind == SIZE else self.names).setdefault(file, []).append(row)
+
+    def _files(self, sync: SyncInterval, before: int) -> None:
+        """What a sync of one file, or of all, makes durable."""
+        for file in [sync.file] if sync.file else sorted({*self.dirty, *self.sizes, *self.names}):
+            self._data(sync, file, before)
+            self._metadata(sync, file, before)
+            for table in (self.dirty, self.sizes, self.names):
+                if not table.get(file, True):
+                    del table[file]
 
     def _data(self, sync: SyncInterval, file: int, before: int) -> None:
         pages = self.dirty.get(file, {})

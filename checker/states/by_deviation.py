@@ -48,15 +48,19 @@ def states_of_deviation(space: StateSpace, d: int, skip: Container[object] = ())
         return
     for inside in (False, True):
         for lost in (True, False):
-            sweep = Sweep(space)
-            while sweep.advance():
-                sweep.add()
-                if sweep.factors < d or not (sweep.has_new or _all_new(space, sweep)):
-                    continue
-                for state in _at(space, sweep, d, lost=lost, inside=inside) if sweep.point not in skip else ():
-                    yield state
-                    if sweep.point in skip:
-                        break
+            yield from _of_side(space, d, skip, lost=lost, inside=inside)
+
+
+def _of_side(space: StateSpace, d: int, skip: Container[object], *, lost: bool, inside: bool) -> Iterator[CrashState]:
+    sweep = Sweep(space)
+    while sweep.advance():
+        sweep.add()
+        if sweep.point in skip or sweep.factors < d or not (sweep.has_new or _all_new(space, sweep)):
+            continue
+        for state in _at(space, sweep, d, lost=lost, inside=inside):
+            yield state
+            if sweep.point in skip:
+                break
 
 
 def _all_new(space: StateSpace, sweep: Sweep) -> bool:

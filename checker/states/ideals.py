@@ -233,39 +233,52 @@ class Rooted:
 
 def _products(chains: Sequence[Chain | Sizes], d: int, *, lost: bool) -> Iterator[Ids]:
     """One ideal of each chain, with exactly d pieces lost (kept) in all."""
-    room = [*accumulate((chain.size for chain in reversed(chains)), initial=0)][::-1]  # of the chains from each on
+    return _Products(chains, lost).of(d)
 
-    def ideals(at: int, size: int) -> Iterator[Ids]:
-        return chains[at].lost(size) if lost else chains[at].kept(size)
 
-    def steps(start: int, need: int) -> Iterator[tuple[int, int, Ids]]:
+class _Products:
+    """Combinations of ideals, one of each chain."""
+
+    def __init__(self, chains: Sequence[Chain | Sizes], lost: bool) -> None:
+        self.chains = chains
+        self.lost = lost
+        self.room = [*accumulate((chain.size for chain in reversed(chains)), initial=0)][::-1]  # from each chain on
+
+    def of(self, d: int) -> Iterator[Ids]:
+        """Those with exactly d pieces lost (kept) in all."""
+        # a stack, as there may be more chains than calls may nest
+        open_steps: list[Iterator[tuple[int, int, Ids]]] = [iter([(0, d, ())])]
+        chosen: list[Ids] = []
+        while open_steps:
+            step = next(open_steps[-1], None)
+            if step is None:
+                open_steps.pop()
+                del chosen[-1:]
+                continue
+            start, need, own = step
+            if need in (0, self.room[start]):
+                for others in self._rest(start, need):
+                    yield tuple(id_ for ids in (*chosen, own, *others) for id_ in ids)
+            else:
+                chosen.append(own)
+                open_steps.append(self._steps(start, need))
+
+    def _steps(self, start: int, need: int) -> Iterator[tuple[int, int, Ids]]:
         """An ideal of one more chain, what is needed beside it, and from which chain on."""
-        for at in range(start, len(chains)):
-            if room[at] < need:
+        for at in range(start, len(self.chains)):
+            if self.room[at] < need:
                 return
-            for size in range(max(1, need - room[at + 1]), min(need, chains[at].size) + 1):
-                for own in ideals(at, size):
+            for size in range(max(1, need - self.room[at + 1]), min(need, self.chains[at].size) + 1):
+                for own in self._ideals(at, size):
                     yield at + 1, need - size, own
 
-    # a stack, as there may be more chains than calls may nest
-    open_steps: list[Iterator[tuple[int, int, Ids]]] = [iter([(0, d, ())])]
-    chosen: list[Ids] = []
-    while open_steps:
-        step = next(open_steps[-1], None)
-        if step is None:
-            open_steps.pop()
-            if chosen:
-                chosen.pop()
-            continue
-        start, need, own = step
-        if need in (0, room[start]):
-            # nothing more, or everything: found without a step for each chain
-            rest = (tuple(ideals(at, chains[at].size)) for at in range(start, len(chains))) if need else ()
-            for others in product(*rest):
-                yield tuple(id_ for ids in (*chosen, own, *others) for id_ in ids)
-        else:
-            chosen.append(own)
-            open_steps.append(steps(start, need))
+    def _rest(self, start: int, need: int) -> Iterator[tuple[Ids, ...]]:
+        """Of the chains from `start` on: nothing more, or everything. Found without a step for each chain."""
+        chains = range(start, len(self.chains)) if need else ()
+        return product(*(tuple(self._ideals(at, self.chains[at].size)) for at in chains))
+
+    def _ideals(self, at: int, size: int) -> Iterator[Ids]:
+        return self.chains[at].lost(size) if self.lost else self.chains[at].kept(size)
 
 
 class Order:

@@ -116,6 +116,19 @@ class _Log:
                     covered += self.needs[row]
                 self.durable_from[row] = sync.end + 1
 
+    def _durable_by(self, bound: int, now: int, alive: list[int], latest: list[int]) -> Iterator[int]:
+        """What becomes durable after event `now` and until `bound`, the latest first.
+
+        What an earlier fsync logs needs what was durable before that fsync by itself.
+        """
+        for at in range(len(alive) - 1, -1, -1):
+            if latest[at] <= now:
+                return
+            before, when = alive[at], int(self.durable_from[alive[at]])
+            if now < when <= bound:
+                yield before
+                now = max(now, self.logged.get(before, 0))
+
     def order(self) -> Iterator[tuple[int, int]]:
         """(before, after) across what is logged and the rest."""
         durable_from, event = self.durable_from, self.updates.pieces.event
@@ -130,14 +143,7 @@ class _Log:
                 bound = self.logged[row]
                 if bound in together:
                     yield together[bound], row
-                floor = -1  # what was durable before that is needed by another one that is needed
-                for at in range(len(alive) - 1, -1, -1):
-                    before, when = alive[at], int(durable_from[alive[at]])
-                    if latest[at] <= max(now, floor):
-                        break
-                    if max(now, floor) < when <= bound:
-                        yield before, row
-                        floor = max(floor, self.logged.get(before, 0))
+                yield from ((before, row) for before in self._durable_by(bound, now, alive, latest))
                 if not self.updates.grows[row]:
                     alone.append(row)
                     together[bound] = row

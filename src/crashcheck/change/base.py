@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -201,14 +201,18 @@ def _compared(config: Config, ran: pipeline.Ran, base: _Searched, what: Base, jo
                     impossible.append(at)
             proved = {at: every[at] for at in impossible if at < len(result.findings)}
             bugs = _by_removed_persists(proved, here, there, change)
-            for at in gone:
-                one = earlier[at]
-                found = _counterpart(one, there, here)
-                if found.states and here.fails(found):
-                    continue  # it is there still; this search did not come to it
-                state = "fixed" if found.states or found.impossible else "not-seen"
-                fixed.append(Earlier(one.id, one.kind, one.message, state))
+            fixed = [*_not_met([earlier[at] for at in gone], here, there)]
     return _marked(result, verdicts, replace(what, earlier=tuple(fixed)), bugs)
+
+
+def _not_met(findings: Iterable[Finding], here: _Side, there: _Side) -> Iterator[Earlier]:
+    """Findings of the base that are fixed here, or were not seen again."""
+    for one in findings:
+        found = _counterpart(one, there, here)
+        if found.states and here.fails(found):
+            continue  # it is there still; this search did not come to it
+        fate = "fixed" if found.states or found.impossible else "not-seen"
+        yield Earlier(one.id, one.kind, one.message, fate)
 
 
 def _by_removed_persists(
