@@ -136,79 +136,104 @@ static void set_base(struct frame_rule *rule, uint64_t number)
     rule->loaded = false;
 }
 
+/* An instruction that moves on in the code, by `advance` units, or does nothing; false for others. */
+static bool moves(unsigned operation, unsigned low, struct bytes *code, uint64_t *advance)
+{
+    switch (operation) {
+    case 0x00: return true;
+    case 0x02: *advance = fixed(code, 1); return true;
+    case 0x03: *advance = fixed(code, 2); return true;
+    case 0x04: *advance = fixed(code, 4); return true;
+    case 0x2e: number(code, false); return true;
+    case 0x40: *advance = low; return true;
+    default: return false;
+    }
+}
+
+/* An instruction on what the frame is counted from; false for others. */
+static bool sets_base(unsigned operation, struct bytes *code, const struct common *common, struct frame_rule *rule)
+{
+    switch (operation) {
+    case 0x0c:
+        set_base(rule, (uint64_t)number(code, false));
+        rule->offset = (int32_t)number(code, false);
+        return true;
+    case 0x0d: set_base(rule, (uint64_t)number(code, false)); return true;
+    case 0x0e: rule->offset = (int32_t)number(code, false); return true;
+    case 0x0f:
+        if (!simple(block(code), &rule->base, &rule->offset, &rule->loaded))
+            rule->base = KEPT_REGISTERS;
+        return true;
+    case 0x12:
+        set_base(rule, (uint64_t)number(code, false));
+        rule->offset = (int32_t)(number(code, true) * common->data_unit);
+        return true;
+    case 0x13: rule->offset = (int32_t)(number(code, true) * common->data_unit); return true;
+    default: return false;
+    }
+}
+
+static void save_by_expression(struct bytes *code, struct frame_rule *rule)
+{
+    int place = place_of_register((uint64_t)number(code, false));
+    struct frame_place saved = {.how = FRAME_STORED_AT};
+    bool loaded;
+    if (!simple(block(code), &saved.base, &saved.offset, &loaded) || loaded)
+        saved.how = FRAME_LOST;
+    if (place >= 0)
+        rule->kept[place] = saved;
+}
+
+static bool names_register(unsigned operation)
+{
+    switch (operation) {
+    case 0x05: case 0x06: case 0x07: case 0x08: case 0x10: case 0x11: case 0x80: case 0xc0: return true;
+    default: return false;
+    }
+}
+
+/* An instruction on where a register of the caller is kept; false for others. */
+static bool saves(unsigned operation, unsigned low, struct bytes *code, const struct common *common,
+                  struct frame_rule *rule)
+{
+    if (!names_register(operation))
+        return false;
+    if (operation == 0x10) {
+        save_by_expression(code, rule);
+        return true;
+    }
+    uint64_t which = operation >= 0x80 ? low : (uint64_t)number(code, false);
+    int place = place_of_register(which);
+    switch (operation) {
+    case 0x80:
+    case 0x05: save(rule, which, FRAME_STORED, number(code, false) * common->data_unit); break;
+    case 0x11: save(rule, which, FRAME_STORED, number(code, true) * common->data_unit); break;
+    case 0x07: save(rule, which, FRAME_LOST, 0); break;
+    case 0x08: save(rule, which, FRAME_SAME, 0); break;
+    default: /* 0xc0, 0x06: as the CIE states */
+        if (place >= 0)
+            rule->kept[place] = common->first.kept[place];
+    }
+    return true;
+}
+
 /* Runs instructions until they describe an address beyond `until` bytes from their start. */
 static bool run(struct bytes code, const struct common *common, uint64_t until, struct frame_rule *rule)
 {
     struct frame_rule rows[ROWS];
     unsigned depth = 0;
-    uint64_t at = 0;
-    while (code.at < code.end && !code.bad) {
-        unsigned operation = (unsigned)fixed(&code, 1), low = operation & 0x3f;
-        uint64_t advance = 0, which;
-        switch (operation & 0xc0 ? operation & 0xc0 : operation) {
-        case 0x40: advance = low; break;
-        case 0x02: advance = fixed(&code, 1); break;
-        case 0x03: advance = fixed(&code, 2); break;
-        case 0x04: advance = fixed(&code, 4); break;
-        case 0x80: save(rule, low, FRAME_STORED, number(&code, false) * common->data_unit); break;
-        case 0x05:
-            which = (uint64_t)number(&code, false);
-            save(rule, which, FRAME_STORED, number(&code, false) * common->data_unit);
-            break;
-        case 0x11:
-            which = (uint64_t)number(&code, false);
-            save(rule, which, FRAME_STORED, number(&code, true) * common->data_unit);
-            break;
-        case 0xc0:
-        case 0x06:
-            which = operation == 0x06 ? (uint64_t)number(&code, false) : low;
-            if (place_of_register(which) >= 0)
-                rule->kept[place_of_register(which)] = common->first.kept[place_of_register(which)];
-            break;
-        case 0x07: save(rule, (uint64_t)number(&code, false), FRAME_LOST, 0); break;
-        case 0x08: save(rule, (uint64_t)number(&code, false), FRAME_SAME, 0); break;
-        case 0x0a:
-            if (depth == ROWS)
-                return false;
+    for (uint64_t at = 0; code.at < code.end && !code.bad && at <= until;) {
+        unsigned byte = (unsigned)fixed(&code, 1), low = byte & 0x3f;
+        unsigned operation = byte & 0xc0 ? byte & 0xc0 : byte;
+        uint64_t advance = 0;
+        if (operation == 0x0a && depth < ROWS)
             rows[depth++] = *rule;
-            break;
-        case 0x0b:
-            if (depth == 0)
-                return false;
+        else if (operation == 0x0b && depth > 0)
             *rule = rows[--depth];
-            break;
-        case 0x0c:
-            set_base(rule, (uint64_t)number(&code, false));
-            rule->offset = (int32_t)number(&code, false);
-            break;
-        case 0x12:
-            set_base(rule, (uint64_t)number(&code, false));
-            rule->offset = (int32_t)(number(&code, true) * common->data_unit);
-            break;
-        case 0x0d: set_base(rule, (uint64_t)number(&code, false)); break;
-        case 0x0e: rule->offset = (int32_t)number(&code, false); break;
-        case 0x13: rule->offset = (int32_t)(number(&code, true) * common->data_unit); break;
-        case 0x0f:
-            if (!simple(block(&code), &rule->base, &rule->offset, &rule->loaded))
-                rule->base = KEPT_REGISTERS;
-            break;
-        case 0x10: {
-            int place = place_of_register((uint64_t)number(&code, false));
-            struct frame_place saved = {.how = FRAME_STORED_AT};
-            bool loaded;
-            if (!simple(block(&code), &saved.base, &saved.offset, &loaded) || loaded)
-                saved.how = FRAME_LOST;
-            if (place >= 0)
-                rule->kept[place] = saved;
-            break;
-        }
-        case 0x00: break;
-        case 0x2e: number(&code, false); break;
-        default: return false;
-        }
+        else if (!moves(operation, low, &code, &advance) && !sets_base(operation, &code, common, rule) &&
+                 !saves(operation, low, &code, common, rule))
+            return false;
         at += advance * common->code_unit;
-        if (at > until)
-            break;
     }
     return !code.bad;
 }
