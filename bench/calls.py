@@ -16,7 +16,7 @@ from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime.build import build_runtime
-from crashcheck.runtime.strace import strace_command
+from crashcheck.runtime.strace.convert import strace_command
 
 WRITES, READS, TRANSACTIONS = 100_000, 200_000, 6_000
 MEGABYTES = 3000  # strace prints four bytes for each

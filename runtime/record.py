@@ -21,7 +21,7 @@ from crashcheck.runtime import validate
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
-from crashcheck.runtime.strace import convert, strace_command
+from crashcheck.runtime.strace.convert import convert, strace_command
 
 _TAIL_BYTES = 2000
 _SUPERVISOR = Path(__file__).resolve().parent / "supervise.py"

@@ -2,8 +2,6 @@
 
 strace prints paths and no inodes, so names, descriptors and positions are followed here as the calls change them. It
 shows no stores through mappings, and call stacks are not asked for: they cost a millisecond a call.
+
+Other rooms import `convert`.
 """
-
-from crashcheck.runtime.strace.convert import convert, strace_command
-
-__all__ = ["convert", "strace_command"]

@@ -24,7 +24,7 @@ from crashcheck.checker.kept.dependencies import Dependencies, Unkept
 from crashcheck.checker.kept.store import KeptImages, Unusable
 from crashcheck.reports.github.client import _new_side
 from crashcheck.runtime import trace_format as fmt
-from crashcheck.runtime.strace import convert
+from crashcheck.runtime.strace.convert import convert
 from crashcheck.runtime.trace_format import OutputKind
 from support.fuzzing import Edits, changed, changes, fuzzed, must_take
 from support.tracing import CallsBuilder

@@ -22,7 +22,7 @@ from crashcheck.run_summary import recording_warnings
 from crashcheck.runtime import record as recorders
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.record import Recording, Workload, record
-from crashcheck.runtime.strace import convert
+from crashcheck.runtime.strace.convert import convert
 from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 from crashcheck.runtime.validate import read_notes
 from support import compilers
