@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from crashcheck.config.faults import Fault, arguments
 from crashcheck.errors import CrashcheckError
-from crashcheck.faults import Fault, arguments
 from crashcheck.runtime import validate
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.seal import seal

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crashcheck.config.faults import Fault
 from crashcheck.errors import CrashcheckError
-from crashcheck.faults import Fault
 from crashcheck.runtime.patterns import regular_files
 from crashcheck.runtime.trace_format import (
     CHUNK_BYTES,

@@ -17,9 +17,7 @@ BASE = {
     "change.diff",
     "command",
     "config",
-    "config_values",
     "errors",
-    "faults",
     "interruption",
     "models",
     "source",
@@ -36,7 +34,7 @@ def layer_of(module: str) -> str:
 
 def modules() -> Iterator[tuple[str, Path]]:
     source = ROOT / "src"
-    for room in ("", "change", "cli", *LAYERS[1:-1]):
+    for room in ("", "change", "cli", "config", *LAYERS[1:-1]):
         folder = f"crashcheck/{room}".rstrip("/")
         pattern = "*.py" if folder == "crashcheck" else "**/*.py"
         for path in sorted((source / folder).glob(pattern)):

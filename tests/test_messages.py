@@ -60,7 +60,15 @@ def literals(slug: ast.expr, tree: ast.Module) -> list[ast.expr]:
 
 def sources() -> Iterator[Path]:
     yield from sorted((ROOT / "src" / "crashcheck").glob("*.py"))
-    for folder in ("src/crashcheck/change", "src/crashcheck/cli", "analyzer", "runtime", "checker", "reports"):
+    for folder in (
+        "src/crashcheck/change",
+        "src/crashcheck/cli",
+        "src/crashcheck/config",
+        "analyzer",
+        "runtime",
+        "checker",
+        "reports",
+    ):
         yield from sorted((ROOT / folder).glob("**/*.py"))
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crashcheck.checker.execution.followed import Follower
-from crashcheck.config_values import descriptor
+from crashcheck.config.values import descriptor
 from crashcheck.runtime.supervise import become_subreaper, end_all, own_children, turn_randomisation_off
 
 # Python ignores these; a program expects them at their defaults.

@@ -12,6 +12,7 @@ import pytest
 from crashcheck import config
 from crashcheck.cli.init import TEMPLATE
 from crashcheck.cli.options import jobs_of
+from crashcheck.command import Command
 from crashcheck.errors import CrashcheckError
 
 LEAST = """
@@ -83,9 +84,7 @@ def test_every_key_is_read() -> None:
         [record]
         mapping = "fixed"
     """)
-    assert got.setup.command == config.Command(
-        "./program create '{pool}/a b.db'", ("./program", "create", "{pool}/a b.db")
-    )
+    assert got.setup.command == Command("./program create '{pool}/a b.db'", ("./program", "create", "{pool}/a b.db"))
     assert (got.workload.env, got.setup.env) == ({"SEED": "1"}, {"MODE": "create"})
     assert got.workload.timeout_s == 5.0
     assert got.pool.files == ("*.db", "log/*")

@@ -10,8 +10,8 @@ import pytest
 from crashcheck import config
 from crashcheck.cli import main
 from crashcheck.config import parse_fault
+from crashcheck.config.faults import Fault
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
-from crashcheck.faults import Fault
 
 LEAST = """
 [workload]

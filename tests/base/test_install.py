@@ -52,7 +52,7 @@ def test_a_wheel_holds_every_file_of_the_wings(checkout: Path, tmp_path: Path) -
         names = set(wheel.namelist())
         scripts = next(wheel.read(name).decode() for name in names if name.endswith("entry_points.txt"))
     assert [name for name in wanted(checkout) if name not in names] == []
-    assert {"crashcheck/config.py", "crashcheck/cli/init.py", "crashcheck/py.typed"} <= names
+    assert {"crashcheck/config/settings.py", "crashcheck/cli/init.py", "crashcheck/py.typed"} <= names
     assert {line.split(" = ")[0] for line in scripts.splitlines()[1:] if line} == {
         "crashcheck",
         "crashcheck-cc",

@@ -11,8 +11,8 @@ import pytest
 
 from crashcheck.analyzer.trace import calls, dump, replay
 from crashcheck.analyzer.trace.reader import Trace, read
+from crashcheck.config.faults import CALLS, Fault
 from crashcheck.errors import CrashcheckError
-from crashcheck.faults import CALLS, Fault
 from crashcheck.runtime.record import Recording, Workload, record
 from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 from support import compilers

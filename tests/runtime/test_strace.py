@@ -16,8 +16,8 @@ import pytest
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.trace import replay as replays
 from crashcheck.analyzer.trace.reader import Trace, read
+from crashcheck.config.faults import Fault
 from crashcheck.errors import CrashcheckError
-from crashcheck.faults import Fault
 from crashcheck.run_summary import recording_warnings
 from crashcheck.runtime import record as recorders
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime

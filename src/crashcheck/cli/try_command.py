@@ -13,8 +13,8 @@ from typing import Any
 from crashcheck.cli.options import add_jobs, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
 from crashcheck.config import FILE_NAME, Config, load, override, parse_fault
+from crashcheck.config.faults import Fault
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
-from crashcheck.faults import Fault
 from crashcheck.models import FAMILIES
 
 MOST_FILES = 2_000

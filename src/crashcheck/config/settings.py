@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from crashcheck.command import Command
-from crashcheck.config_values import (
+from crashcheck.config.faults import CALLS, ERRORS, Fault
+from crashcheck.config.values import (
     MOST_MIB,
     MOST_SECONDS,
     Section,
@@ -23,7 +24,6 @@ from crashcheck.config_values import (
     without_null,
 )
 from crashcheck.errors import CrashcheckError
-from crashcheck.faults import CALLS, ERRORS, Fault
 from crashcheck.models import FAMILIES
 
 FILE_NAME = "crashcheck.toml"
