@@ -19,6 +19,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.concurrency.predecessors import measure_deviance
 from crashcheck.analyzer.invariants import Inferred, infer
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.trace.completeness import causes
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.change.code import ChangedCode
@@ -50,6 +51,7 @@ from crashcheck.interruption import KeepOn, always, interruptible
 from crashcheck.recording import OnPhase, RecordedRun, check_in, ended_operations, read_recording, record_again
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import Recording, record
+from crashcheck.runtime.validate import read_notes
 from crashcheck.source import SourceTree, repository_of
 
 _KEPT_BYTES = 16 * 1024  # of a check's output, to be shown in a report; output equivalence keeps more
@@ -114,7 +116,9 @@ def check_uncrashed(config: Config, run: RecordedRun, executor: Executor) -> Non
     recording = run.recording
     has_first = any(path.is_file() for path in recording.first.rglob("*"))
     with_first = config.check.first == "check" and has_first
-    uncrashed(executor, first=with_first, shown_pools=(str(recording.pool), str(recording.first)))
+    shown = (str(recording.pool), str(recording.first))
+    lacks = causes(run.subject.trace, run.completeness, read_notes(recording.trace))
+    uncrashed(executor, first=with_first, shown_pools=shown, trace_lacks=lacks)
 
 
 def snapshots_of(config: Config, run: RecordedRun, folder: Path) -> Snapshot:
@@ -149,11 +153,18 @@ def _real_files(again: Callable[[int, Path], Recording], seq: int, folder: Path)
     return RealFiles(recording.snapshot, trace, recording.stdout, recording.addresses)
 
 
-def uncrashed(executor: Executor, *, first: bool, shown_pools: tuple[str, str] = ("{pool}", "{pool}")) -> None:
+def uncrashed(
+    executor: Executor,
+    *,
+    first: bool,
+    shown_pools: tuple[str, str] = ("{pool}", "{pool}"),
+    trace_lacks: Sequence[str] = (),
+) -> None:
     """The final image, and the first one if asked, must pass before anything is crashed.
 
-    `shown_pools`: folders with the final and the first image, for the command to try. Raises CrashcheckError
-    check-rejects-final or check-rejects-first with the check's output: then the check, or the trace, is wrong.
+    `shown_pools`: folders with the final and the first image, for the command to try; `trace_lacks`: what the final
+    image, which is made from the trace, lacks of what the workload left. Raises CrashcheckError
+    check-rejects-final, trace-lacks-updates or check-rejects-first with the check's output.
     How long they take decides how long those of crash states may take.
     """
     slowest_s = 0.0
@@ -167,6 +178,13 @@ def uncrashed(executor: Executor, *, first: bool, shown_pools: tuple[str, str] =
         what = "after the workload, with nothing crashed" if final else "before the workload"
         command = executor.shown_plain(pool, final=final)
         advice = "" if final else ' If that is as it should be, set [check] first = "skip".'
+        if final and trace_lacks:
+            raise CrashcheckError(
+                "trace-lacks-updates",
+                f"the check fails on the image that the trace gives, which is not what the workload left: "
+                f"{_ended(verdict)}\n{_quoted(verdict.output)}\n" + "\n".join(f"  {line}" for line in trace_lacks),
+                "Record what wrote there: docs/limits.md lists what is not recorded.",
+            )
         limit = ""
         if mapped := executor.workers.limits.memory_bytes:  # a database that reserves more passes by hand
             limit = f"Here it may map no more than {mapped >> 20} MiB: [check] memory_mib. "

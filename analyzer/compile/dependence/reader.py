@@ -23,6 +23,7 @@ from crashcheck.analyzer.compile.dependence.summaries import (
     atom,
     out_atom,
 )
+from crashcheck.analyzer.compile.ir.atomic_calls import sized_first
 from crashcheck.analyzer.compile.ir.text import NAME, matching, split_commas, type_end, value_end
 
 _HEADER = re.compile(rf"^define .*?@({NAME})\(")
@@ -298,7 +299,9 @@ class _Reader(Collected):
         if name.startswith("llvm."):
             return self._intrinsic(name, arguments, sets, held, read, written)
         if written >= 0:
-            self.found.append((site, block, _union(sets[1:]) | _union(held[1:]) | read, sets[0] if sets else 0))
+            to = 1 if sized_first(name) else 0
+            value = _union(sets[to + 1 :]) | _union(held[to + 1 :]) | read
+            self.found.append((site, block, value, sets[to] if len(sets) > to else 0))
         number = len(self.calls)
         is_call = site >= 0 and self.kinds[site] == "call"
         target = self.value(callee) if callee[0] == "%" else 0

@@ -20,6 +20,7 @@ from crashcheck.analyzer.compile.instrument.emitter import DBG, Emitter, Functio
 from crashcheck.analyzer.compile.instrument.intrinsics import INTRINSICS, Intrinsic
 from crashcheck.analyzer.compile.instrument.symbol_wrapping import wrapped
 from crashcheck.analyzer.compile.ir.addresses import LocalUses
+from crashcheck.analyzer.compile.ir.atomic_calls import atomic_call
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, SourcePosition
 from crashcheck.analyzer.compile.ir.text import (
     NAME,
@@ -335,6 +336,25 @@ class Rewriter(Emitter):
         type_text = line[end + 2 : type_end(line, end + 2)]
         self._bracket(line, type_text, pointer, True, "cmpxchg")
 
+    def _library_atomic(self, line: str, callee: str) -> bool:
+        """Whether a call is an atomic operation of libatomic, whose read-modify-writes have a locked instruction."""
+        parenthesis = line.index("(", line.index(callee))
+        arguments = split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])
+        call = atomic_call(callee, arguments)
+        if call is None:
+            return False
+        self._give_turn()
+        pointer, type_text = operand(arguments[call.pointer]).value, f"i{8 * call.size_bytes}"
+        if call.operation == "load":
+            self.load_hook(line, type_text, pointer, hooks.STORE_ATOMIC)
+            self._plain(line)
+            return True
+        swaps = call.operation == "compare_exchange"
+        stored = line[2 : line.index(" = ")] if swaps and " = " in line else "true"
+        stores = call.operation == "store"
+        self._bracket(line, type_text, pointer, not stores, stored, 0 if stores else hooks.ATOMIC_READ)
+        return True
+
     def _fence(self, line: str) -> None:
         if line.startswith("  fence seq_cst"):
             self.fence(line, hooks.MFENCE)
@@ -376,6 +396,8 @@ class Rewriter(Emitter):
         callee = found.group(1)[1:].strip('"') if found is not None and found.group(1)[0] == "@" else ""
         if callee.startswith("llvm."):
             self._intrinsic(line, following, callee, parenthesis)
+            return
+        if callee.startswith("__atomic_") and callee in self.module.declared and self._library_atomic(line, callee):
             return
         if callee not in libc_effects.READS:
             self._give_turn()

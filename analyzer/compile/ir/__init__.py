@@ -3,5 +3,5 @@
 `text.read_module` returns a module cut into parts, `debuginfo.DebugInfo` its metadata, `typemap.TypeMap` the names of
 what its instructions write.
 
-Other rooms import `addresses`, `debuginfo`, `layouts`, `text` and `typemap`.
+Other rooms import `addresses`, `atomic_calls`, `debuginfo`, `layouts`, `text` and `typemap`.
 """

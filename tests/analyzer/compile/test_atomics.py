@@ -46,6 +46,36 @@ int main(void) {
     ]
 
 
+def test_what_libatomic_does_is_recorded_like_an_instruction(recorded: Run, clang: str) -> None:
+    source = """
+#include <stdatomic.h>
+typedef struct { unsigned n; unsigned char b[4]; } loose;
+struct n { _Atomic __int128 wide; loose small; };
+int main(void) {
+    struct n *n = (struct n *)pool; OPAQUE(n);
+    loose one = {1, {2, 3, 4, 5}}, two = {2, {0}}, old;
+    watch(pool, sizeof pool);
+    __atomic_store(&n->small, &one, __ATOMIC_RELEASE);
+    __atomic_exchange(&n->small, &two, &old, __ATOMIC_SEQ_CST);
+    if (old.n != 1) return 1;
+    if (!__atomic_compare_exchange(&n->small, &two, &one, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return 2;
+    if (__atomic_compare_exchange(&n->small, &two, &one, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return 3;
+    atomic_store_explicit(&n->wide, 7, memory_order_release);
+    atomic_fetch_add(&n->wide, 2);
+    return atomic_load(&n->wide) != 9;
+}
+"""
+    events = recorded(source, "-O1", "-latomic", clang=clang)
+    assert [line for line in events if line.startswith("end")] == [
+        "end @16 0100000002030405 locked=0 stored=1 instance=0 | n.small at main:9",
+        "end @16 0200000000000000 locked=1 stored=1 instance=0 | n.small at main:10",
+        "end @16 0100000002030405 locked=1 stored=1 instance=0 | n.small at main:12",
+        "end @16 0100000002030405 locked=1 stored=0 instance=0 | n.small at main:13",
+        "end @0 07000000000000000000000000000000 locked=0 stored=1 instance=0 | n.wide at main:14",
+        "end @0 09000000000000000000000000000000 locked=1 stored=1 instance=0 | n.wide at main:15",
+    ]
+
+
 def test_locked_operations_elsewhere_are_fences_only_while_one_is_wanted(recorded: Run) -> None:
     source = """
 static long other;

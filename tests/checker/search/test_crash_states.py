@@ -187,6 +187,15 @@ def test_a_check_that_rejects_an_uncrashed_image_is_shown(
     assert ("may map no more than" in caught.value.hint) == bool(memory)
 
 
+def test_where_the_trace_lacks_updates_that_is_why_the_final_image_is_rejected(tmp_path: Path) -> None:
+    world = World(tmp_path / "world", words("test $(od -An -tu8 -N8 {pool}/p) = 0"), two_steps)
+    lacks = "p: 8 bytes at 0x40–0x47 are not accounted for"
+    with world.executor() as executor, pytest.raises(CrashcheckError) as caught:
+        uncrashed(executor, first=True, trace_lacks=(lacks,))
+    assert caught.value.slug == "trace-lacks-updates"
+    assert lacks in caught.value.message
+
+
 def shown_again(world: World, finding: Finding, image: Path) -> Verdict:
     token = Token.parse(finding.replay)
     with world.executor() as executor:
