@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, take_rows, unique
-from crashcheck.analyzer.behaviours.layout import enclosing_structs
+from crashcheck.analyzer.behaviours.program_types import enclosing_structs
 from crashcheck.analyzer.behaviours.static_types import FieldNumbers, Memberships, Objects, place_by_type
 from crashcheck.analyzer.behaviours.type_evidence import TypedUpdates
 from crashcheck.analyzer.behaviours.updates import NO_ROWS, AccessColumns, FieldRows
