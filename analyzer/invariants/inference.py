@@ -10,7 +10,7 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, site_dependences
+from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, SiteRef, site_dependences
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.invariants.check_reads import CheckReads
 from crashcheck.analyzer.invariants.indirect_calls import find_indirect_calls
@@ -72,8 +72,14 @@ def infer(
         return Inferred((), (), "no likely invariants: no reads of watched files were recorded")
     if not isinstance(facts, ProgramFacts):
         return Inferred((), (), "no likely invariants: the program has no facts (build it with crashcheck-cc)")
-    dependences = site_dependences(facts, find_indirect_calls(trace, facts), keep_on)
+    dependences = site_dependences(facts, find_indirect_calls(trace, facts), keep_on).on(_reads_that_ran(trace))
     return infer_from(found, facts, dependences, reads, keep_on)
+
+
+def _reads_that_ran(trace: Trace) -> set[SiteRef]:
+    sites = unique(np.concatenate([trace.loads["site"], trace.elsewhere["site"]]).astype(np.int64))
+    units = ((site, trace.unit_of(site)) for site in sites.tolist())
+    return {SiteRef(unit.key, site - unit.base) for site, unit in units if unit is not None}
 
 
 def infer_from(

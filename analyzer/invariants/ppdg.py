@@ -149,8 +149,10 @@ class Frames:
                 return ()
             taken = [node for node in others if not self.below(node, own)]
             own = self.parent[own]
+        first, last = self.first, self.last
         while taken:
-            found = tuple(node for node in taken if self.below(node, own))
+            low, high = first[own], last[own]
+            found = tuple([node for node in taken if low <= first[node] < high])
             if found or not own:
                 return found
             own = self.parent[own]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +31,7 @@ _AT_ONCE = 1024  # queries in one batch
 _COMPARED = 1 << 20  # granules of two updates that are compared at a time: two pages make thousands of pairs
 
 
-@dataclass(frozen=True, slots=True)
-class StateQuery:
+class StateQuery(NamedTuple):
     """A state that would violate invariant number `invariant`: the pieces `persisted` did, `unpersisted` did not.
 
     To be looked for at the crash points after `event`, while `unpersisted` are pending. Queries of one `signature`,

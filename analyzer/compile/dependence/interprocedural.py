@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from crashcheck.analyzer.compile.dependence.summaries import (
     MOST_ARGUMENTS,
@@ -40,8 +41,7 @@ class SiteRef:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class SiteDependence:
+class SiteDependence(NamedTuple):  # there are millions: a dataclass takes three times as long to make
     """The access at `site` depends on what the access at `on` reads (Witcher 4.3.2), by registers and calls alone.
 
     A pair appears once; each flag shows that some path of that kind joins the two, so several may hold:
@@ -135,21 +135,36 @@ class Dependences:
     def __init__(self, reads: list[SiteRef], sets: dict[SiteRef, tuple[int, int, int, int]]) -> None:
         self._reads = reads
         self._sets = sets  # site → reads by value, address, control; and those met without a caller
-        self._order = sorted(range(len(reads)), key=lambda bit: reads[bit])
+        order = sorted(range(len(reads)), key=lambda bit: reads[bit])
+        self._place = sorted(range(len(reads)), key=order.__getitem__)  # of each read, in the order of all
+
+    def on(self, ran: Collection[SiteRef]) -> Dependences:
+        """Those on reads that ran: a library has many more that did not."""
+        mask = sum(1 << bit for bit, read in enumerate(self._reads) if read in ran)
+        sets = ((site, (v & mask, a & mask, c & mask, own)) for site, (v, a, c, own) in self._sets.items())
+        return Dependences(self._reads, {site: some for site, some in sets if any(some[:3])})
 
     def of(self, site: SiteRef) -> tuple[SiteDependence, ...]:
         """What the access at `site` depends on, by (unit, index) of `on`; () for a site that nothing is known of."""
         value, address, control, own = self._sets.get(site, (0, 0, 0, 0))
-        found = []
+        bits = []
         whole = value | address | control
         while whole:
             low = whole & -whole
             whole ^= low
-            on = self._reads[low.bit_length() - 1]
-            found.append(
-                SiteDependence(site, on, bool(control & low), bool(address & low), bool(value & low), not own & low)
+            bits.append(low.bit_length() - 1)
+        bits.sort(key=self._place.__getitem__)
+        return tuple(
+            SiteDependence(
+                site,
+                self._reads[bit],
+                bool(control >> bit & 1),
+                bool(address >> bit & 1),
+                bool(value >> bit & 1),
+                not own >> bit & 1,
             )
-        return tuple(sorted(found, key=lambda one: one.on))
+            for bit in bits
+        )
 
     def __iter__(self) -> Iterator[SiteDependence]:
         """By (unit, index) of the site, then of what it depends on."""

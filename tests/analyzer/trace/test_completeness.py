@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -49,6 +50,18 @@ def test_an_update_that_did_not_happen_is_unexplained(t: TraceBuilder) -> None:
     t.file("a", 16)
     t.store("a", 0, 2, b"\1\2")
     assert compare(t, bytes(16), b"\1" + bytes(15)).unexplained == {"a": ((1, 2),)}
+
+
+def test_many_updates_together_leave_what_they_leave_one_by_one(t: TraceBuilder) -> None:
+    size, random = 300_000, Random(1)
+    expected = bytearray(random.randbytes(size))
+    before = bytes(expected)
+    t.file("a", size)
+    for length in (*(random.choice((1, 3, 8, 8, 100, 3_000)) for _ in range(400)), 70_000, 8, 5):
+        at = random.choice((65_530, random.randrange(size - length)))  # often across the end of a block
+        expected[at : at + length] = data = random.randbytes(length)
+        t.store("a", at, length, data)
+    assert compare(t, before, bytes(expected)).whole
 
 
 def test_cut_and_grown_again_reads_as_zeros(t: TraceBuilder) -> None:

@@ -73,6 +73,17 @@ def dependent(facts_of: Callable[..., UnitFacts]) -> Dependent:
     return lambda source, cxx=False: dependences(facts_of(source, cxx))
 
 
+def test_dependences_on_reads_that_ran_are_those_of_all_with_the_others_left_out(
+    facts_of: Callable[..., UnitFacts],
+) -> None:
+    unit = facts_of("int x, y, z; void f(void) { if (x) z = y; }")
+    every = site_dependences(ProgramFacts({unit.key: unit}, (), (), ()), {})
+    reads = {one.on for one in every}
+    assert len(reads) == 2
+    for read in reads:
+        assert list(every.on({read})) == [one for one in every if one.on == read]
+
+
 def test_a_guarded_store_depends_on_the_guard_by_control(dependent: Dependent) -> None:
     assert dependent("void f(struct s *p) { if (p->x) p->y = 3; p->z = 1; }") == ["y <- [x] c"]
 
