@@ -23,7 +23,7 @@ def bugs_over_states(found: Mapping[str, Sequence[int | None]]) -> str:
     """One stepped line for each strategy: how many bugs were found after so many executed states (log scale)."""
     many = max((len(values) for values in found.values()), default=0) or 1
     most = max((value for values in found.values() for value in values if value), default=10)
-    decades = max(1, math.ceil(math.log10(most)))
+    decades = math.log10(max(most, 10))
 
     def x(states: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * math.log10(max(states, 1)) / decades
@@ -31,7 +31,7 @@ def bugs_over_states(found: Mapping[str, Sequence[int | None]]) -> str:
     def y(bugs: float) -> float:
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * bugs / many
 
-    body = [*_decades_below(range(decades + 1), x), *_marks_left([round(many * part / 4) for part in range(5)], y)]
+    body = [*_decades_below(range(int(decades) + 1), x), *_marks_left(range(0, many + 1, _step(many)), y)]
     ends = []
     for (name, values), colour in zip(found.items(), _COLOURS, strict=False):
         steps = sorted(value for value in values if value is not None)
@@ -62,7 +62,7 @@ def space_by_operation(spaces: Mapping[str, Mapping[str, Sequence[str]]]) -> str
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * height / decades
 
     every = max(1, decades // 6)
-    body = [*_marks_below(range(0, many, max(1, many // 5)), x)]
+    body = [*_marks_below(range(0, many, _step(many)), x)]
     body += _marks_left([10**power for power in range(0, decades + 1, every)], y)
     ends = []
     for (name, values), colour in zip(lines.items(), _COLOURS, strict=False):
@@ -117,6 +117,12 @@ def coverage_over_states(panels: Mapping[str, tuple[Sequence[int], float, Mappin
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">'
     title = "<title>Lines reached over executed crash states</title>"
     return "\n".join([head, title, f"<style>{_STYLE}</style>", *body, "</svg>", ""])
+
+
+def _step(many: int) -> int:
+    """Between the marks of an axis: a round number, for five at most beside zero."""
+    steps = (step * 10**power for power in range(len(str(many))) for step in (1, 2, 5) if many / step / 10**power <= 5)
+    return 25 if 50 < many <= 125 else next(steps)
 
 
 def _picture(title: str, body: Sequence[str], below: str, left: str) -> str:
