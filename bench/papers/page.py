@@ -40,10 +40,12 @@ class Report:
 
 def machine() -> dict[str, str]:
     """What the figures depend on: versions, cores and their load."""
-    commit = run(["git", "-C", CHECKOUT, "describe", "--always", "--dirty", "--exclude=*"]).strip()
+    git = ("git", "-C", str(CHECKOUT))
+    commit = run([*git, "rev-parse", "--short", "HEAD"]).strip()
+    changed = run([*git, "status", "--porcelain", "--", ":!docs"])  # the figures themselves are in docs
     return {
         "crashcheck": crashcheck.__version__,
-        "commit": commit,
+        "commit": commit + (" and changes" if changed else ""),
         "python": platform.python_version(),
         "kernel": ".".join(platform.release().split(".")[:2]),
         "cores": str(len(os.sched_getaffinity(0))),
@@ -205,7 +207,8 @@ def _ablations(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     areas = _seed_areas(planted)
     if len(areas) > 1:
         spread = max(areas) - min(areas)
-        beyond = (f"{one.name} ({one.gain})" for one in compared if abs(float(one.gain)) > spread)
+        others = (one for one in compared if not one.name.startswith("seed"))
+        beyond = (f"{one.name} ({one.gain})" for one in others if abs(float(one.gain)) > spread)
         yield (
             f"Measured on every third bug of a structure. {len(areas)} seeds of the random phase give areas from "
             f"{min(areas):.3f} to {max(areas):.3f}: what differs by less is chance. More: "
@@ -348,7 +351,7 @@ def _measured(on: Mapping[str, str]) -> str:
     }
     times = ", ".join(text.format(float(on[name])) for name, text in known.items() if name in on)
     commit = f"commit {on['commit']}, " if "commit" in on else ""
-    return f"Measured: {commit}Python {on['python']}, Linux {on['kernel']}, {on['cores']} cores; {times}."
+    return f"*Measured*: {commit}Python {on['python']}, Linux {on['kernel']}, {on['cores']} cores; {times}."
 
 
 def _not_here() -> Iterator[str]:

@@ -354,9 +354,10 @@ def section(rows: Sequence[Reordered]) -> Iterator[str]:
     if missed:
         yield ""
         undecided = [one for one in missed if not all(one.ways[name].ended for name in ENGINES)]
-        listed = ", ".join(f"{one.program} {one.bug} ({one.kind})" for one in missed)
+        of = {program: [str(one.bug) for one in missed if one.program == program] for program in programs}
+        listed = "; ".join(f"{program} {', '.join(bugs_of)}" for program, bugs_of in of.items() if bugs_of)
         yield (
-            f"Found by no engine: {listed}. Of these {len(missed)}, {len(undecided)} are not decided: the time of an "
+            f"Found by no engine: {listed}; {len(undecided)} of these {len(missed)} are not decided: the time of an "
             "engine was over. The other structures were not tried: four engines for each bug take long."
         )
     yield ""
