@@ -145,6 +145,7 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
                 recorder = [str(library.syscalls), *arguments(workload.faults)]
                 recorded = [*recorder, str(work / "trace.cct"), str(work / "pool"), *command]
                 environment["CRASHCHECK_MARKS"] = "calls"
+                environment["CRASHCHECK_STORES"] = str(work / "trace.cct")
             else:
                 environment |= variables
 

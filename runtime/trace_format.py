@@ -10,7 +10,7 @@ from enum import IntEnum, IntFlag
 import numpy as np
 
 MAGIC = b"CRSHTRC\n"
-VERSION = 6
+VERSION = 7
 HEADER_BYTES = 4096
 CHUNK_BYTES = 256 * 1024
 CHUNK_HEADER_BYTES = 64

@@ -12,5 +12,5 @@ from crashcheck.runtime.trace_format import Recorder
 def find_behaviours(graph: PersistenceGraph, facts: Facts | None) -> Behaviours:
     """All update behaviours: of mapped files by type and instance (§4.2), of system calls by call stack (§4.1)."""
     if graph.trace.recorder is Recorder.SYSCALLS:
-        return find_call_behaviours(graph)
+        return find_call_behaviours(graph, facts)
     return find_typed_behaviours(graph, facts)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import number_rows, ranges, unique
 from crashcheck.analyzer.behaviours.behaviour import Behaviours
+from crashcheck.analyzer.behaviours.call_places import CallPlaces, Frames
 from crashcheck.analyzer.behaviours.call_stacks import (
     ROOT,
     CallTree,
@@ -29,11 +30,9 @@ from crashcheck.analyzer.behaviours.sites import StaticSite, StaticSites
 from crashcheck.analyzer.behaviours.updates import Nodes, build_nodes
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
-from crashcheck.analyzer.trace.functions import FunctionNames
-from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.analyzer.trace.reader import Facts, Trace
 from crashcheck.runtime.trace_format import Kind
 
-CALLERS = 5  # in the program itself, that distinguish two uses of a call: more distinguish hardly any more
 _TARGETS = 3  # functions that one place calls: which of them is decided by data, as in an interpreter
 _NUMBER = re.compile(r"\d+")
 _HASH = re.compile(r"(?<![A-Za-z0-9])(?=[a-f]*\d)[0-9a-f]{8,}(?![A-Za-z0-9])")
@@ -45,7 +44,6 @@ _WORDS: Mapping[int, str] = {
     Kind.CONTENT: "arrival of",
     Kind.SYNC_BEGIN: "sync of",
 }
-_Frames = tuple[int, ...]  # sites, innermost first
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +51,13 @@ class Operations:
     """Updates and syncs of a run in order, as parallel arrays: the event, who did it, and where it was called."""
 
     graph: PersistenceGraph
+    places: CallPlaces
     event: Ints
     update: Ints  # 1: it changed something
     thread: Ints
     process: Ints
     call: Ints  # numbers places and stacks
-    frames: tuple[_Frames, ...]  # of each place and stack
+    frames: tuple[Frames, ...]  # of each place and stack
 
     @cached_property
     def pattern(self) -> Ints:
@@ -85,25 +84,23 @@ class Operations:
         return _NUMBER.sub("#", _HASH.sub("*", self._changes.get(event, plain)))
 
 
-def find_operations_of_calls(graph: PersistenceGraph, nodes: Nodes) -> Operations:
+def find_operations_of_calls(graph: PersistenceGraph, nodes: Nodes, facts: Facts | None) -> Operations:
     """The operations of a run of recorded system calls."""
     events = graph.trace.events
     updates = unique(nodes.event)
     event = unique(np.concatenate([updates, np.flatnonzero(events["kind"] == Kind.SYNC_BEGIN)]))
     rows = events[event]
     distinct, call = np.unique(graph.trace.calls(event), return_inverse=True)
-    frames = tuple(
-        tuple(site for site in (each >> 32, *graph.trace.stack(each & 0xFFFFFFFF)) if site in graph.trace.call_sites)
-        for each in distinct.tolist()
-    )
+    places = CallPlaces(graph.trace, facts)
     return Operations(
         graph,
+        places,
         event,
         np.isin(event, updates).astype(np.int64),
         rows["thread"].astype(np.int64),
         rows["pid"].astype(np.int64),
         call.reshape(-1),
-        frames,
+        tuple(map(places.frames, distinct.tolist())),
     )
 
 
@@ -111,7 +108,7 @@ def silent_processes(operations: Operations) -> tuple[int, ...]:
     """Processes whose stacks do not show what they do: most of their updates have no known caller, come from code that
     was compiled at run time, or are below a place that calls at least three functions. An interpreter has such a place,
     where it calls what the script names."""
-    trace, out = operations.graph.trace, []
+    places, out = operations.places, []
     for process in unique(operations.process).tolist():
         mine = operations.process == process
         calls, many = np.unique(operations.call[mine & (operations.update == 1)], return_counts=True)
@@ -119,12 +116,11 @@ def silent_processes(operations: Operations) -> tuple[int, ...]:
         for call in calls.tolist():
             frames = operations.frames[call]
             for inner, outer in itertools.pairwise(frames):
-                called.setdefault(outer, set()).add(_function(trace, inner))
+                called.setdefault(outer, set()).add(places.function(inner))
         says = sum(
             count
             for call, count in zip(calls.tolist(), many.tolist(), strict=True)
-            if len(operations.frames[call]) > 1
-            and all(trace.call_sites[site].module for site in operations.frames[call])
+            if places.shows(operations.frames[call])
             and all(len(called.get(site, ())) < _TARGETS for site in operations.frames[call])
         )
         if 2 * says < int(many.sum()):
@@ -132,23 +128,18 @@ def silent_processes(operations: Operations) -> tuple[int, ...]:
     return tuple(out)
 
 
-def _function(trace: Trace, site: int) -> object:
-    """A function, or, where it is not known where it begins, the place."""
-    call = trace.call_sites[site]
-    return (call.module, call.function) if call.function else site
-
-
-def find_call_behaviours(graph: PersistenceGraph) -> Behaviours:
+def find_call_behaviours(graph: PersistenceGraph, facts: Facts | None = None) -> Behaviours:
     """The behaviours of each function, and those that their callers merge (of `level` 1)."""
     nodes = build_nodes(graph)
-    operations = find_operations_of_calls(graph, nodes)
+    operations = find_operations_of_calls(graph, nodes, facts)
     silent = silent_processes(operations)
     speaks = ~np.isin(operations.process, silent)
     # what the stacks do not show, calls and paths do
     token = np.where(speaks, operations.call, len(operations.frames) + operations.pattern)
     tree = CallTree()
     paths = [
-        tree.path([(_function(graph.trace, site), site) for site in reversed(frames)]) for frames in operations.frames
+        tree.path([(operations.places.function(site), site) for site in reversed(frames)])
+        for frames in operations.frames
     ]
     node_of, level, members = [], [], []
     durable = _durable(operations, nodes)
@@ -221,14 +212,13 @@ def _behaviours(
     level: list[int],
     members: list[Ints],
 ) -> Behaviours:
-    names = FunctionNames()
-    trace = operations.graph.trace
-    site_of = {_function(trace, site): site for site in trace.call_sites}
+    trace, places = operations.graph.trace, operations.places
+    site_of = {places.function(site): site for frames in operations.frames for site in frames}
     types: dict[str, int] = {}
 
     def type_of(node: int) -> int:
         site = site_of.get(tree.functions[node])
-        name = names.name(trace.call_sites[site]) if site is not None else ""
+        name = places.name(site) if site is not None else ""
         return types.setdefault(f"({name or _program(trace)})", len(types))
 
     distinct, instance = np.unique(np.array(node_of, dtype=np.int64), return_inverse=True)
@@ -240,7 +230,7 @@ def _behaviours(
     return Behaviours(
         operations.graph,
         nodes,
-        _static_sites(operations, nodes, speaks, names),
+        _static_sites(operations, nodes, speaks),
         instances,
         instance.reshape(-1),
         start,
@@ -273,10 +263,10 @@ def _note(trace: Trace, silent: tuple[int, ...]) -> str:
     )
 
 
-def _static_sites(operations: Operations, nodes: Nodes, speaks: NDArray[np.bool_], names: FunctionNames) -> StaticSites:
+def _static_sites(operations: Operations, nodes: Nodes, speaks: NDArray[np.bool_]) -> StaticSites:
     """A place is the call with its innermost callers in the program itself (definition 3.3); of a program whose stacks
     do not show what it does, the call with what it does to which path."""
-    trace = operations.graph.trace
+    places = operations.places
     at = np.searchsorted(operations.event, nodes.event)
     number, heads = number_rows(
         np.where(speaks[at], operations.call[at], -1), np.where(speaks[at], 0, operations.pattern[at])
@@ -286,21 +276,12 @@ def _static_sites(operations: Operations, nodes: Nodes, speaks: NDArray[np.bool_
     out = np.zeros(len(heads), dtype=np.int64)
     for row in np.argsort(heads, kind="stable").tolist():
         one = int(at[heads[row]])
-        frames = _own_frames(trace, operations.frames[int(operations.call[one])]) if speaks[one] else ()
+        frames = places.own(operations.frames[int(operations.call[one])]) if speaks[one] else ()
         text = operations.text(one)
         identity = frames or (text,)
         if identity not in known:
             known[identity] = len(sites)
-            function = names.name(trace.call_sites[frames[1 if len(frames) > 1 else 0]]) if frames else ""
-            sites.append(StaticSite(len(sites), frames[0] if frames else 0, frames[1:], function, "", 0, text))
+            first = frames[0] if frames else 0
+            sites.append(StaticSite(len(sites), first, frames[1:], places.caller_of(frames), "", 0, text))
         out[row] = known[identity]
     return StaticSites(tuple(sites), out[number])
-
-
-def _own_frames(trace: Trace, frames: _Frames) -> _Frames:
-    """The call and the innermost callers outside of the library that makes it."""
-    if not frames:
-        return ()
-    library = trace.call_sites[frames[0]].module
-    outside = [site for site in frames[1:] if trace.call_sites[site].module != library]
-    return (frames[0], *(outside[:CALLERS] or frames[1 : 2 * CALLERS + 1]))

@@ -467,15 +467,16 @@ def _joined(parts: list[_Part]) -> Events:
 
 
 def _take_threads(events: Events) -> None:
-    """In a trace of system calls each record has its thread where others have a struct instance."""
+    """In chunks of no thread each record has its thread where others have a struct instance."""
     starts = events[events["kind"] == Kind.THREAD_START]
     threads, first = np.unique(starts["aux"], return_index=True)
-    number = events["instance_delta"]
+    shared = events["thread"] == 0
+    number = np.where(shared, events["instance_delta"], events["thread"])
     if len(threads):
         at = np.minimum(np.searchsorted(threads, number), len(threads) - 1)
         events["pid"] = np.where(threads[at] == number, starts["payload"][first][at], 0)
     events["thread"] = number
-    events["instance_delta"] = fmt.NO_INSTANCE
+    events["instance_delta"][shared] = fmt.NO_INSTANCE
 
 
 def _check_payloads(path: Path, raw: NDArray[np.uint8], events: Events) -> None:

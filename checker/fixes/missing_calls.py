@@ -9,7 +9,8 @@ from crashcheck.checker.findings.describe import name_of
 from crashcheck.checker.results import Fix
 from crashcheck.checker.subject import Subject
 
-_NO_EDIT = "the program's source is not known"
+_NO_SOURCE = "the program's source is not known"
+_NO_DESCRIPTOR = "which descriptor to sync is not known"
 
 
 def missing_call(subject: Subject, cause: Cause) -> Fix:
@@ -20,15 +21,17 @@ def missing_call(subject: Subject, cause: Cause) -> Fix:
         lost = subject.path_of(cause.lost)
         text = f"no sync can help: {lost} changes in parts; write a new file, sync it, and rename it over the old one"
         return Fix("atomic", text)
+    known = subject.provenance.of(subject.event_of(cause.lost if cause.kept is None else cause.kept)) is not None
+    no_edit = _NO_DESCRIPTOR if known else _NO_SOURCE
     if _dropped(subject, cause.lost):
         path = subject.path_of(cause.lost)
         text = (
             f"stop where the sync of {path} fails, or write its data again: the kernel may have dropped them, and a "
             "later sync does not bring them back"
         )
-        return Fix("sync", text, no_edit=_NO_EDIT)
+        return Fix("sync", text, no_edit=no_edit)
     until = f"before {name_of(subject, cause.kept)}" if cause.kept is not None else "before the acknowledgement"
-    return Fix("sync", f"add {_sync_of(subject, cause.lost)} {until}", no_edit=_NO_EDIT)
+    return Fix("sync", f"add {_sync_of(subject, cause.lost)} {until}", no_edit=no_edit)
 
 
 def _dropped(subject: Subject, lost: int) -> bool:

@@ -45,7 +45,7 @@ class GroupView:
     rank: int
     types: str
     members: str
-    representative: str  # "table.pm+448, operation 13"
+    representative: str  # "table.pm+448, operation 13", "–" if neither is known
     updates: str
     states: str  # "8, feasible 6"
     explored: str  # "to the end" | "cut off"
@@ -60,12 +60,13 @@ def group_views(result: RunResult) -> tuple[GroupView, ...]:
     """The first groups in rank, those with a graph as long as there is room."""
     out = []
     left = NODES_ALL
+    marked = any(row.operation for row in result.groups)
     for row in result.groups[:ROWS_MAX]:
         graph = group_graph(row, result.model)
         if graph is not None and len(graph.nodes) > left:
             graph = None
         left -= len(graph.nodes) if graph is not None else 0
-        out.append(_view(row, graph))
+        out.append(_view(row, graph, marked))
     return tuple(out)
 
 
@@ -87,9 +88,11 @@ def _verdict_label(row: GroupRow) -> str:
     return _NOTHING if nothing else _SUMMARY[row.verdict]
 
 
-def _view(row: GroupRow, graph: GraphView | None) -> GroupView:
+def _view(row: GroupRow, graph: GraphView | None, marked: bool) -> GroupView:
+    """`marked`: operations of the run are known."""
     where = [line(row.instance, 80)] if row.instance else []
-    where.append(f"operation {row.operation}" if row.operation else "before any operation")
+    if marked:
+        where.append(f"operation {row.operation}" if row.operation else "before any operation")
     bad = row.verdict in (GroupVerdict.FAILING, GroupVerdict.HANGS)
     sites = [(where_text(place) or "unknown place", line(place.variable or place.function, 60)) for place in row.sites]
     if len(sites) > _SITES:
@@ -98,7 +101,7 @@ def _view(row: GroupRow, graph: GraphView | None) -> GroupView:
         rank=row.rank,
         types=", ".join(sentences.names(row.types, 4, 60)),
         members=human(row.members),
-        representative=", ".join(where),
+        representative=", ".join(where) or "–",
         updates=human(row.updates),
         states=f"{human(row.executed)}, feasible {'' if row.feasible_exact else '≤ '}{human(row.feasible)}",
         explored="to the end" if row.complete else "cut off",

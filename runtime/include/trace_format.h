@@ -3,8 +3,10 @@
  * Two recorders write it. One is linked into programs that crashcheck-cc built (recorder/): a file id represents a path.
  * The other traces the system calls of any program (syscalls/, CC_RECORDER_SYSCALLS): a file id represents an inode, of a
  * file or a directory, which keeps it when its name changes. It lets one update happen at a time, so that the order of
- * their numbers is the order of their effects; syncs are intervals and overlap with anything. Its chunks of events hold records
- * of all threads: a record's thread is in its `instance_delta`, and CC_THREAD_START names the process.
+ * their numbers is the order of their effects; syncs are intervals and overlap with anything. Its chunks of events have the
+ * thread 0 and hold records of all threads: a record's thread is in its `instance_delta`, and CC_THREAD_START names the process.
+ * Both write one trace where the program of the other's command was built with crashcheck-cc: then the one that is linked
+ * records stores, flushes and fences, in chunks of their threads, and has the ids of inodes and threads from the other.
  *
  * A trace is one mapped file shared by every thread and process of a recorded run. It is a header
  * page followed by chunks of CC_CHUNK_BYTES; each chunk belongs to one thread (so that recording
@@ -26,7 +28,7 @@
 #include <stdint.h>
 
 #define CC_TRACE_MAGIC "CRSHTRC\n"
-#define CC_TRACE_VERSION 6u
+#define CC_TRACE_VERSION 7u
 #define CC_HEADER_BYTES 4096u
 #define CC_CHUNK_BYTES (256u * 1024u)
 #define CC_CHUNK_HEADER_BYTES 64u
@@ -184,9 +186,21 @@ enum cc_event_kind {
 
 #define CC_OUTPUT_BYTES 256u
 
-/* How a program with marked operations reports them to CC_RECORDER_SYSCALLS: prctl(CC_MARK_CALL, 1 at the begin, else 0). The
- * kernel knows no such option. */
+/* What a program that holds our recorder reports to CC_RECORDER_SYSCALLS, or asks it: prctl(CC_MARK_CALL, enum cc_mark_call,
+ * argument). The kernel knows no such option. */
 #define CC_MARK_CALL 0x63636d6bu
+
+enum cc_mark_call {
+    CC_MARK_ENDS = 0,    /* a marked operation */
+    CC_MARK_BEGINS = 1,
+    CC_ASK_THREAD = 2,   /* argument: address of this thread's struct cc_called. Returns the thread's number */
+    CC_ASK_FILE = 3,     /* argument: a descriptor. Returns the id of its inode, 0: not watched */
+};
+
+/* Where a thread makes the calls that it makes now, for their events; both 0: not known. */
+struct cc_called {
+    uint32_t site, stack;
+};
 
 enum cc_output_kind {
     CC_OUTPUT_STDOUT = 0,

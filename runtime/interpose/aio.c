@@ -1,4 +1,5 @@
 /* POSIX asynchronous writes: reported as not modelled, because nothing here shows when they happen. */
+#define CC_MODELS_CALLS
 #include <aio.h>
 #include <errno.h>
 

@@ -1,4 +1,5 @@
 /* System calls on files: opening, writing, truncating, syncing. */
+#define CC_MODELS_CALLS
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -67,6 +68,7 @@ static void opened(where at, int fd, int flags, const struct opening *before)
     static int name##_with_mode(bool modelled, where at, int folder_, const char *path, int flags, mode_t mode)        \
     {                                                                                                                  \
         (void)folder_;                                                                                                 \
+        CALLED_AT(at);                                                                                                 \
         if (!modelled)                                                                                                 \
             return REAL(name)(__VA_ARGS__, flags, mode);                                                               \
         return OPENS(folder, path, flags, REAL(name)(__VA_ARGS__, flags, mode));                                       \
@@ -79,14 +81,15 @@ static void opened(where at, int fd, int flags, const struct opening *before)
         va_start(rest, flags);                                                                                         \
         mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;                                        \
         va_end(rest);                                                                                                  \
-        return name##_with_mode(cc_on(), at, FOLDER_OF_##name, path, flags, mode);                                     \
+        return name##_with_mode(MODELLED(), at, FOLDER_OF_##name, path, flags, mode);                                  \
     }                                                                                                                  \
     OUTSIDE(int, name, parameters, {                                                                                   \
         va_list rest;                                                                                                  \
         va_start(rest, flags);                                                                                         \
         mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;                                        \
         va_end(rest);                                                                                                  \
-        return name##_with_mode(cc_on() && !cc_thread.inside, cc_from_outside(), FOLDER_OF_##name, path, flags, mode); \
+        bool modelled = MODELLED() && !cc_thread.inside;                                                               \
+        return name##_with_mode(modelled, cc_from_outside(), FOLDER_OF_##name, path, flags, mode);                     \
     })
 
 #define FOLDER_OF_open AT_FDCWD

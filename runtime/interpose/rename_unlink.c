@@ -1,5 +1,6 @@
 /* Calls that give a pool file another name or none. A file that takes a name is recorded with its content, and a crash
  * leaves both the name and the content or neither (docs/crash-model.md); links and exchanges are reported as not modelled. */
+#define CC_MODELS_CALLS
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -235,3 +236,11 @@ static void links(where at, int from_folder, const char *from, int to_folder, co
 MODEL_BEFORE(int, link, (const char *from, const char *to), links(at, AT_FDCWD, from, AT_FDCWD, to), (from, to))
 MODEL_BEFORE(int, linkat, (int from_folder, const char *from, int to_folder, const char *to, int flags),
              links(at, from_folder, from, to_folder, to), (from_folder, from, to_folder, to, flags))
+
+/* Names that no recorded file has: of directories, and of symbolic links. Only where they are called is of interest. */
+MODEL(int, mkdir, (const char *path, mode_t mode), REAL(mkdir)(path, mode), REAL(mkdir)(path, mode))
+MODEL(int, mkdirat, (int folder, const char *path, mode_t mode), REAL(mkdirat)(folder, path, mode), REAL(mkdirat)(folder, path, mode))
+MODEL(int, rmdir, (const char *path), REAL(rmdir)(path), REAL(rmdir)(path))
+MODEL(int, symlink, (const char *target, const char *path), REAL(symlink)(target, path), REAL(symlink)(target, path))
+MODEL(int, symlinkat, (const char *target, int folder, const char *path), REAL(symlinkat)(target, folder, path),
+      REAL(symlinkat)(target, folder, path))

@@ -1,6 +1,7 @@
 /* Streams: libc writes their files where no interposer sees it, so each call is followed by an inspection of the
  * buffer, the file and standard output. */
 #define __NO_INLINE__ 1 /* keeps libc's inline bodies of the very functions defined here out */
+#define CC_MODELS_CALLS
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio_ext.h>
@@ -203,7 +204,8 @@ MODEL_STREAMS(int, __vprintf_chk, (int flag, const char *format, va_list rest), 
         where at = cc_from_wrapper();                                                                                  \
         va_list rest;                                                                                                  \
         va_start(rest, last);                                                                                          \
-        int printed = cc_on() ? STREAMS(int, stream, PRINTED, call) : (call);                                          \
+        CALLED_AT(at);                                                                                                 \
+        int printed = MODELLED() ? STREAMS(int, stream, PRINTED, call) : (call);                                       \
         va_end(rest);                                                                                                  \
         return printed;                                                                                                \
     }                                                                                                                  \
@@ -211,7 +213,8 @@ MODEL_STREAMS(int, __vprintf_chk, (int flag, const char *format, va_list rest), 
         where at = cc_from_outside();                                                                                  \
         va_list rest;                                                                                                  \
         va_start(rest, last);                                                                                          \
-        int printed = cc_on() && !cc_thread.inside ? STREAMS(int, stream, PRINTED, call) : (call);                     \
+        CALLED_AT(at);                                                                                                 \
+        int printed = MODELLED() && !cc_thread.inside ? STREAMS(int, stream, PRINTED, call) : (call);                  \
         va_end(rest);                                                                                                  \
         return printed;                                                                                                \
     })
@@ -243,16 +246,18 @@ MODEL(int, __vdprintf_chk, (int fd, int flag, const char *format, va_list rest),
         where at = cc_from_wrapper();                                                                                  \
         va_list rest;                                                                                                  \
         va_start(rest, format);                                                                                        \
+        CALLED_AT(at);                                                                                                 \
         int printed = call;                                                                                            \
         va_end(rest);                                                                                                  \
-        return cc_on() ? prints_to_fd(at, fd, printed, 0) : printed;                                                   \
+        return MODELLED() ? prints_to_fd(at, fd, printed, 0) : printed;                                                \
     }                                                                                                                  \
     OUTSIDE(int, name, parameters, {                                                                                   \
         va_list rest;                                                                                                  \
         va_start(rest, format);                                                                                        \
+        CALLED_AT(cc_from_outside());                                                                                  \
         int printed = call;                                                                                            \
         va_end(rest);                                                                                                  \
-        return cc_on() && !cc_thread.inside ? prints_to_fd(cc_from_outside(), fd, printed, 0) : printed;               \
+        return MODELLED() && !cc_thread.inside ? prints_to_fd(cc_from_outside(), fd, printed, 0) : printed;            \
     })
 PRINTS_TO_FD(dprintf, (int fd, const char *restrict format, ...), REAL(vdprintf)(fd, format, rest))
 PRINTS_TO_FD(__dprintf_chk, (int fd, int flag, const char *format, ...), REAL(__vdprintf_chk)(fd, flag, format, rest))

@@ -7,6 +7,7 @@
 #include "recorder/sequence.h"
 #include "recorder/stacks.h"
 #include "recorder/trace.h"
+#include "recorder/traced.h"
 
 #define NODE_NONE CC_NO_INSTANCE
 #define STRIPES 256u
@@ -463,4 +464,17 @@ void cc_sync_end(where at, uint64_t begin, uint32_t kind, uint16_t file, uint64_
                                       .offset = offset,
                                       .size = size,
                                       .payload = begin});
+}
+
+struct cc_called cc_call_begins(where at)
+{
+    struct cc_called before = cc_thread.called, now = {0, 0};
+    if (!cc_traced || !cc_recording)
+        return before;
+    WITH_WRITER (writer) {
+        now.site = cc_site(writer, at.unit, at.index);
+        now.stack = cc_stack(writer, at.depth);
+        cc_thread.called = now;
+    }
+    return before;
 }

@@ -8,6 +8,7 @@
 #include "recorder/notes.h"
 #include "recorder/pool_files.h"
 #include "recorder/process.h"
+#include "recorder/traced.h"
 
 static uint64_t output_device, output_inode;
 static bool by_call; /* calls of this program are recorded from outside, and so are its marks */
@@ -20,7 +21,7 @@ void cc_marks_start(const char *setting)
 static void mark_by_call(bool begins)
 {
     if (by_call)
-        raw3(SYS_prctl, CC_MARK_CALL, begins, 0);
+        raw3(SYS_prctl, CC_MARK_CALL, begins ? CC_MARK_BEGINS : CC_MARK_ENDS, 0);
 }
 
 static uint64_t read_number(const char **text)
@@ -69,7 +70,7 @@ void cc_output(where at)
 EXPORTED void crashcheck_op_begin(void)
 {
     where at = cc_from_outside();
-    if (!cc_on()) {
+    if (!cc_records_calls()) {
         mark_by_call(true);
         return;
     }
@@ -90,7 +91,7 @@ EXPORTED void crashcheck_op_begin(void)
 EXPORTED void crashcheck_op_end(void)
 {
     where at = cc_from_outside();
-    if (!cc_on()) {
+    if (!cc_records_calls()) {
         mark_by_call(false);
         return;
     }

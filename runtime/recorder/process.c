@@ -23,6 +23,7 @@
 #include "recorder/snapshot.h"
 #include "recorder/stacks.h"
 #include "recorder/trace.h"
+#include "recorder/traced.h"
 
 __thread struct thread cc_thread TLS_MODEL;
 uint32_t cc_pid;
@@ -160,7 +161,10 @@ static void start(void)
         if (table && *table)
             cc_explore_start(table);
 #endif
-        return;
+        trace = getenv("CRASHCHECK_STORES");
+        if (!trace || !*trace)
+            return;
+        cc_traced = true;
     }
     if (!cc_trace_open(trace)) {
         static const char text[] = "crashcheck: the trace file cannot be opened; nothing is recorded\n";
@@ -208,7 +212,7 @@ static void ends(bool counts)
 
 __attribute__((destructor(101))) static void finish(void)
 {
-    if (!cc_recording)
+    if (!cc_recording || cc_traced)
         return;
     cc_streams_finish((where){.unit = NULL, .index = 0, .depth = 0}); /* what libc would flush after this moment, unseen */
     ends(true);
@@ -218,7 +222,7 @@ __attribute__((destructor(101))) static void finish(void)
  * that it ran. A child of vfork, which has its parent's memory, records nothing. */
 static _Noreturn void ends_at_once(int status)
 {
-    if (cc_on()) {
+    if (cc_records_calls()) {
         if (*cc_alive == 0)
             cc_child();
         if (cc_pid == (uint32_t)raw3(SYS_getpid, 0, 0, 0)) {
@@ -255,7 +259,7 @@ static pid_t forked(where at, pid_t (*call)(void))
         return 0;
     }
     cc_regions_unlock(signals);
-    if (child > 0)
+    if (child > 0 && !cc_traced)
         cc_event_at(at, (struct cc_event){.kind = CC_FORK, .seq = seq, .payload = (uint64_t)child});
     errno = saved;
     return child;
@@ -267,7 +271,7 @@ MODEL(pid_t, fork, (void), REAL(fork)(), forked(at, REAL(fork)))
 
 static void executes(where at, const char *path)
 {
-    if (path)
+    if (path && !cc_traced)
         cc_event_bytes(at, (struct cc_event){.kind = CC_EXEC}, NULL, 0, path, raw_length(path));
 }
 

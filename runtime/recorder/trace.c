@@ -9,6 +9,7 @@
 #include "recorder/process.h"
 #include "recorder/sequence.h"
 #include "recorder/trace.h"
+#include "recorder/traced.h"
 
 char cc_trace_path[PATH_ROOM];
 struct cc_trace_header *cc_header;
@@ -17,7 +18,7 @@ struct cc_trace_header *cc_header;
  * that the program's own files get, and programs close descriptors that they do not know. */
 static long open_trace(void)
 {
-    return raw4(SYS_open, (long)cc_trace_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666, 0);
+    return raw4(SYS_open, (long)cc_trace_path, O_RDWR | O_CLOEXEC | (cc_traced ? 0 : O_CREAT), 0666, 0);
 }
 
 static void write_header(int fd)
@@ -164,7 +165,11 @@ struct writer *cc_writer_slow(void)
     }
     bool starts = thread->id == 0;
     if (starts) {
-        thread->id = __atomic_fetch_add(&cc_header->next_thread, 1, __ATOMIC_RELAXED);
+        thread->id = cc_traced ? cc_traced_thread() : __atomic_fetch_add(&cc_header->next_thread, 1, __ATOMIC_RELAXED);
+        if (!thread->id) { /* the other recorder has ended */
+            cc_stop(0);
+            return NULL;
+        }
         cc_thread_begins();
     }
     if (!thread->writers[level]) {
@@ -179,7 +184,7 @@ struct writer *cc_writer_slow(void)
     cc_writer_start(writer, CC_CHUNK_EVENTS, thread->id);
     if (!writer->chunk && !cc_new_chunk(writer))
         return NULL;
-    if (starts) {
+    if (starts && !cc_traced) {
         struct cc_event event = {
             .seq = cc_number(1), .kind = CC_THREAD_START, .aux = thread->id, .payload = cc_pid, .instance_delta = CC_NO_INSTANCE};
         cc_put(writer, &event);

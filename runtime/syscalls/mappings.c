@@ -96,9 +96,19 @@ void mappings_compare(struct tracee *thread, struct inode *inode)
     struct shadow *shadow = inode->shadow;
     if (!shadow)
         return;
+    stores_take();
     uint64_t size = size_now(shadow);
     need(shadow, size);
     with_blocks(shadow, 0, size, thread, compare_block);
+}
+
+void mappings_stored(uint32_t inode, uint64_t offset, const void *bytes, uint64_t size)
+{
+    struct shadow *shadow = inode <= inodes_count() ? inode_at(inode)->shadow : NULL;
+    if (!shadow)
+        return;
+    need(shadow, offset + size);
+    memcpy(shadow->bytes + offset, bytes, size);
 }
 
 void mappings_compare_all(struct tracee *thread)
@@ -112,6 +122,7 @@ void mappings_refresh(struct inode *inode, uint64_t offset, uint64_t size)
     struct shadow *shadow = inode->shadow;
     if (!shadow)
         return;
+    stores_take();
     uint64_t end = size_now(shadow);
     need(shadow, end);
     if (shadow->size > end) { /* it was cut: what comes there later begins as zeros */

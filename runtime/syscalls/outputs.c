@@ -126,11 +126,27 @@ static void pair_leave(struct tracee *thread)
     }
 }
 
-/* An operation begins or ends (crashcheck.h). */
+static uint32_t inode_behind(struct tracee *thread, int number)
+{
+    struct stat state;
+    struct call *call = &thread->call;
+    call->fd = descriptor_of(thread, number);
+    const struct inode *inode = call->fd >= 0 && fstat(call->fd, &state) == 0 ? inode_of(&state) : NULL;
+    return inode ? inode->id : 0;
+}
+
+/* An operation begins or ends (crashcheck.h), or our other recorder, in the program, asks for a number. */
 static enum then mark_enter(struct tracee *thread)
 {
     const struct call *call = &thread->call;
-    if (call->argument[1]) {
+    if (call->argument[1] == CC_ASK_THREAD) {
+        thread->called = call->argument[2];
+        thread->answer = trace_thread(thread);
+        thread->answered = true;
+    } else if (call->argument[1] == CC_ASK_FILE) {
+        thread->answer = inode_behind(thread, (int)call->argument[2]);
+        thread->answered = true;
+    } else if (call->argument[1] == CC_MARK_BEGINS) {
         uint32_t ordinal = trace_header()->next_operation;
         if (thread->operation_depth == OPERATIONS_NESTED) {
             trace_note("operations", "operations are nested too deeply to be recorded");

@@ -63,11 +63,12 @@ static void enter(struct tracee *thread)
     thread->located = false;
     thread->in_call = true; /* what is recorded now belongs to the call */
     call->inode = call->from.folder = call->to.folder = 0;
+    thread->answered = false;
     enum then then = handler->enter(thread);
     thread->failing = then == SKIP ? 0 : fault_of(thread);
-    if (thread->failing) { /* no such call: the kernel makes none */
+    if (thread->failing || thread->answered) { /* no such call: the kernel makes none */
         now.orig_rax = UINT64_MAX;
-        now.rax = (uint64_t)-thread->failing;
+        now.rax = thread->answered ? thread->answer : (uint64_t)-thread->failing;
         if (ptrace(PTRACE_SETREGS, thread->tid, NULL, &now) != 0)
             thread->failing = 0;
     }
@@ -138,6 +139,7 @@ static void executed(struct tracee *thread)
     next_update(thread);
     mappings_end(thread, thread->process);
     stack_forget(thread->process);
+    thread->called = 0;
     snprintf(link, sizeof link, "/proc/%d/exe", thread->tid);
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length < 0)

@@ -180,7 +180,7 @@ static uint32_t site_of(struct tracee *thread, const struct range *range, uint64
     uint64_t offset = range ? range->offset + (address - range->start) : 0;
     struct pair *pair = found(&sites, range ? range->module : NO_MODULE, offset);
     if (!pair->id) {
-        struct cc_event event = {.kind = CC_SITE_DEF, .site = pair->id = trace_header()->next_site++, .offset = offset};
+        struct cc_event event = {.kind = CC_SITE_DEF, .site = pair->id = trace_number(&trace_header()->next_site), .offset = offset};
         event.aux = range ? range->module : 0;
         event.payload = range && function ? range->offset + (function - range->start) : 0;
         trace_event(thread, event);
@@ -262,8 +262,23 @@ static bool leave_by_pointer(struct tracee *thread, struct code *code, bool inne
     return true;
 }
 
+/* A thread that holds our other recorder shows where instrumented code made the call. */
+static bool is_shown(struct tracee *thread)
+{
+    struct cc_called called;
+    if (!thread->called || memory_read(thread, thread->called, &called, sizeof called) != sizeof called ||
+        !(called.site | called.stack))
+        return false;
+    thread->site = called.site;
+    thread->stack = called.stack;
+    return true;
+}
+
 void stack_locate(struct tracee *thread)
 {
+    if (thread->located)
+        return;
+    thread->located = is_shown(thread);
     if (thread->located)
         return;
     struct code *code = code_of(thread);
@@ -283,7 +298,7 @@ void stack_locate(struct tracee *thread)
         uint32_t site = frames[--many];
         struct pair *pair = found(&stacks, stack, site);
         if (!pair->id) {
-            pair->id = trace_header()->next_stack++;
+            pair->id = trace_number(&trace_header()->next_stack);
             trace_event(thread, (struct cc_event){.kind = CC_STACK_DEF, .stack = pair->id, .aux = stack, .site = site});
         }
         stack = pair->id;

@@ -59,6 +59,7 @@ void trace_open(const char *path)
     header->next_seq = header->next_site = header->next_stack = header->next_thread = header->next_file = 1;
     header->next_operation = header->next_load_site = header->next_load_stack = header->next_load_thread = 1;
     header->recorder = CC_RECORDER_SYSCALLS;
+    header->sole = UINT32_MAX; /* no thread of the program may take numbers without a locked instruction */
 }
 
 struct cc_trace_header *trace_header(void)
@@ -68,7 +69,17 @@ struct cc_trace_header *trace_header(void)
 
 void trace_status(uint32_t bit)
 {
-    header->status |= bit;
+    __atomic_fetch_or(&header->status, bit, __ATOMIC_RELAXED);
+}
+
+uint32_t trace_number(uint32_t *counter)
+{
+    return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+}
+
+bool trace_read(uint64_t at, void *to, size_t size)
+{
+    return pread(file, to, size, (off_t)at) == (ssize_t)size;
 }
 
 static void unmap(struct chunk *chunk)
@@ -91,21 +102,23 @@ static bool next_chunk(struct chunk *chunk, uint32_t kind, uint64_t chunks)
     unmap(chunk);
     if (header->status & CC_STATUS_DISK_FULL)
         return false;
-    uint64_t place = CC_HEADER_BYTES + header->next_chunk * CC_CHUNK_BYTES, bytes = chunks * CC_CHUNK_BYTES;
+    uint64_t number = __atomic_fetch_add(&header->next_chunk, chunks, __ATOMIC_RELAXED);
+    uint64_t place = CC_HEADER_BYTES + number * CC_CHUNK_BYTES, bytes = chunks * CC_CHUNK_BYTES, next = number + chunks;
     int error = posix_fallocate(file, (off_t)place, (off_t)bytes);
     char *at = error ? MAP_FAILED
                      : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, (off_t)place);
     if (at == MAP_FAILED) {
         trace_status(CC_STATUS_DISK_FULL);
-        if (ftruncate(file, (off_t)place) != 0)
+        /* so that there is room for messages; unless a thread of the program has the next chunk */
+        if (__atomic_compare_exchange_n(&header->next_chunk, &next, number, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) &&
+            ftruncate(file, (off_t)place) != 0)
             return false;
         return false;
     }
     *chunk = (struct chunk){.at = at, .bytes = bytes, .place = place};
     struct cc_chunk_header *head = (struct cc_chunk_header *)(void *)at;
     head->chunks = (uint32_t)chunks;
-    head->kind = kind;
-    header->next_chunk += chunks;
+    __atomic_store_n(&head->kind, kind, __ATOMIC_RELEASE);
     return true;
 }
 
@@ -132,23 +145,28 @@ static uint64_t put(struct cc_event event, uint32_t thread)
 {
     if ((!events.at || events.used + CC_EVENT_BYTES > ROOM) && !next_chunk(&events, CC_CHUNK_EVENTS, 1))
         return 0;
-    event.seq = header->next_seq++;
+    event.seq = __atomic_fetch_add(&header->next_seq, 1, __ATOMIC_RELAXED);
     event.instance_delta = thread;
     memcpy(events.at + CC_CHUNK_HEADER_BYTES + events.used, &event, sizeof event);
     advance(&events, sizeof event);
     return event.seq;
 }
 
+uint32_t trace_thread(struct tracee *thread)
+{
+    if (!thread->thread) {
+        thread->thread = header->next_thread++;
+        put((struct cc_event){.kind = CC_THREAD_START, .aux = thread->thread, .payload = (uint64_t)thread->process->pid},
+            thread->thread);
+    }
+    return thread->thread;
+}
+
 uint64_t trace_event(struct tracee *thread, struct cc_event event)
 {
     uint32_t number = 1; /* what no thread did is of the first */
     if (thread) {
-        if (!thread->thread) {
-            thread->thread = header->next_thread++;
-            put((struct cc_event){.kind = CC_THREAD_START, .aux = thread->thread, .payload = (uint64_t)thread->process->pid},
-                thread->thread);
-        }
-        number = thread->thread;
+        number = trace_thread(thread);
         if (thread->located && !event.site) {
             event.site = thread->site;
             event.stack = thread->stack;

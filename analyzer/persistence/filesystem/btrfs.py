@@ -95,17 +95,19 @@ class _Log:
         return self.updates.names.changes[int(pieces.offset[row])].entries
 
     def run(self) -> None:
-        """Find what each sync makes durable."""
+        """Find what each sync makes durable, in order of their returns: what one covers, no later one needs to."""
         event = self.updates.pieces.event
+        done: dict[tuple[int, int], int] = {}  # of each list, how many rows earlier syncs covered
         for sync in self.updates.syncs:
             if sync.failed:
                 continue
             before = int(np.searchsorted(event, sync.begin))
-            if sync.file == 0:
-                covered = self.rows[: bisect_left(self.rows, before)]
-            else:
-                lists = [self.of_inode.get(sync.file, []), self.of_folder.get(sync.file, [])]
-                covered = [row for rows in lists for row in rows[: bisect_left(rows, before)]]
+            lists = [self.of_inode.get(sync.file, []), self.of_folder.get(sync.file, [])] if sync.file else [self.rows]
+            covered = []
+            for which, rows in enumerate(lists):
+                upto = bisect_left(rows, before)
+                covered += rows[done.get((sync.file, which), 0) : upto]
+                done[sync.file, which] = max(upto, done.get((sync.file, which), 0))
             while covered:
                 row = covered.pop()
                 if self.durable_from[row] <= sync.end + 1:

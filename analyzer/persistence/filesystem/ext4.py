@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.persistence.filesystem.updates import Updates, journal_syncs, updates_of
+from crashcheck.analyzer.persistence.filesystem.updates import Updates, covered_from, journal_syncs, updates_of
 from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, assemble
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LOOSE_AFTER, SIZE, Ints
 from crashcheck.analyzer.trace.reader import Trace
@@ -53,10 +53,7 @@ def _commit(updates: Updates, durable_from: Ints, mode: NDArray[np.uint8]) -> No
     """Make the journal durable as far as each sync commits it (rule 4)."""
     pieces = updates.pieces
     chain = np.flatnonzero((pieces.kind != DATA) & (mode == IN_ORDER))
-    events = pieces.event[chain]
-    for sync, upto in journal_syncs(updates):
-        some = chain[: int(np.searchsorted(events, upto, side="right"))]
-        durable_from[some] = np.minimum(durable_from[some], sync.end + 1)
+    durable_from[chain] = np.minimum(durable_from[chain], covered_from(pieces.event[chain], journal_syncs(updates)))
     # A size that has persisted needs the journal before it; the earlier sizes of its file do not matter any more.
     earliest, later = NEVER, dict[int, int]()
     for row in np.flatnonzero(pieces.kind != DATA)[::-1].tolist():

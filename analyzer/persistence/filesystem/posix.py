@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from crashcheck.analyzer.persistence.filesystem.updates import updates_of
+from crashcheck.analyzer.persistence.filesystem.updates import covered_from, updates_of
 from crashcheck.analyzer.persistence.graph import Options, PersistenceGraph, assemble
 from crashcheck.analyzer.persistence.names import Slot
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, NAME
-from crashcheck.analyzer.persistence.sync_intervals import syncs_of
+from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, syncs_of
 from crashcheck.analyzer.trace.reader import Trace
 
 
@@ -29,10 +29,14 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
         slot, _ = updates.names.changes[int(pieces.offset[row])].entries[0]
         granule[row] = first + slots.setdefault(slot, len(slots))
         folders[at] = slot[0]
+    of_folder: dict[int, list[tuple[SyncInterval, int]]] = {}
     for sync in syncs_of(trace, options.amplify):
         if not sync.failed:
-            covered = names[(pieces.event[names] < sync.begin) & ((folders == sync.file) | (sync.file == 0))]
-            durable_from[covered] = np.minimum(durable_from[covered], sync.end + 1)
+            of_folder.setdefault(sync.file, []).append((sync, sync.begin - 1))
+    for folder in np.unique(folders).tolist():
+        mine = names[folders == folder]
+        syncs = of_folder.get(folder, []) + of_folder.get(0, [])
+        durable_from[mine] = np.minimum(durable_from[mine], covered_from(pieces.event[mine], syncs))
     mode = np.full(len(pieces), IN_ORDER, dtype=np.uint8)
     return assemble(
         trace,

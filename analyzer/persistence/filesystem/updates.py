@@ -6,7 +6,8 @@ What a call brings into the folder from outside has persisted before: nothing is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -251,6 +252,8 @@ def journal_syncs(updates: Updates) -> Iterator[tuple[SyncInterval, int]]:
         stamped.setdefault(call.inode, []).append(call.event)
     for row in np.flatnonzero(pieces.kind == SIZE).tolist():
         changed.setdefault(int(pieces.file[row]), []).append(int(pieces.event[row]))
+    for events in (*changed.values(), *stamped.values()):
+        events.sort()
     for sync in updates.syncs:
         if sync.failed:
             continue
@@ -258,5 +261,18 @@ def journal_syncs(updates: Updates) -> Iterator[tuple[SyncInterval, int]]:
             yield sync, sync.begin
             continue
         tables = [changed] if sync.kind in _DATA_SYNCS else [changed, stamped]
-        upto = max((event for table in tables for event in table.get(sync.file, ()) if event < sync.begin), default=-1)
-        yield sync, upto
+        of_file = [table.get(sync.file, []) for table in tables]
+        yield sync, max((events[at - 1] for events in of_file if (at := bisect_left(events, sync.begin))), default=-1)
+
+
+def covered_from(events: Ints, syncs: Iterable[tuple[SyncInterval, int]]) -> Ints:
+    """For each of these ascending events from when the first of the syncs that cover it has made it durable.
+
+    Each sync covers what is up to the event that it comes with.
+    """
+    first = np.full(len(events) + 1, NEVER, dtype=np.int64)
+    known = [(upto, sync.end + 1) for sync, upto in syncs]
+    if known:
+        upto, durable = np.array(known, dtype=np.int64).T
+        np.minimum.at(first, np.searchsorted(events, upto, side="right"), durable)
+    return np.minimum.accumulate(first[::-1])[::-1][1:]

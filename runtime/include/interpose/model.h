@@ -1,12 +1,16 @@
 /* How a library function is modelled: its interposed name and its recorded body.
  *
  * In the shared library a model is reached as cc_wrap_<name> (from instrumented code, with a call site) and as <name>
- * (from all other code); in the archive only as cc_wrap_<name>, because libc's own name must remain libc's there. */
+ * (from all other code); in the archive only as cc_wrap_<name>, because libc's own name must remain libc's there.
+ *
+ * A file whose models are of system calls defines CC_MODELS_CALLS: where the recorder of system calls follows the process they
+ * leave the call to it, and show it from where. */
 #ifndef CRASHCHECK_INTERPOSE_MODEL_H
 #define CRASHCHECK_INTERPOSE_MODEL_H
 
 #include "interpose/declarations.h"
 #include "recorder/process.h"
+#include "recorder/traced.h"
 
 #ifdef CC_SHARED
 HIDDEN void *cc_real(void **slot, const char *name);
@@ -21,6 +25,14 @@ HIDDEN void *cc_real(void **slot, const char *name);
 #define OUTSIDE(result, name, parameters, body)
 #endif
 
+#ifdef CC_MODELS_CALLS
+#define MODELLED() cc_records_calls()
+#define CALLED_AT(at) struct cc_called before_ __attribute__((cleanup(cc_call_ends), unused)) = cc_call_begins(at)
+#else
+#define MODELLED() cc_on()
+#define CALLED_AT(at)
+#endif
+
 /* A model: `call` is the bare call, `modelled` the recorded one, which sees `at`. The interposed name leaves
  * calls alone that a modelled library function makes. */
 #define MODEL(result, name, parameters, call, modelled)                                                                \
@@ -29,15 +41,19 @@ HIDDEN void *cc_real(void **slot, const char *name);
     {                                                                                                                  \
         where at = cc_from_wrapper();                                                                                  \
         (void)at;                                                                                                      \
-        if (!cc_on())                                                                                                  \
+        if (!MODELLED()) {                                                                                             \
+            CALLED_AT(at);                                                                                             \
             return call;                                                                                               \
+        }                                                                                                              \
         return modelled;                                                                                               \
     }                                                                                                                  \
     OUTSIDE(result, name, parameters, {                                                                                \
-        if (!cc_on() || cc_thread.inside)                                                                              \
-            return call;                                                                                               \
         where at = cc_from_outside();                                                                                  \
         (void)at;                                                                                                      \
+        if (!MODELLED() || cc_thread.inside) {                                                                         \
+            CALLED_AT(at);                                                                                             \
+            return call;                                                                                               \
+        }                                                                                                              \
         return modelled;                                                                                               \
     })
 

@@ -5,6 +5,7 @@
  *   base         the contracts (hooks.h, trace_format.h) and raw system calls
  *   locks        locks that signal handlers cannot deadlock on
  *   process      what each process and thread keeps
+ *   traced       whether the recorder of system calls follows it
  *   notes        reasons why something was not recorded
  *   pool_files   which files are recorded, and their numbers
  *   snapshot     a copy of them as a crash would leave them

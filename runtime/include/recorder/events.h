@@ -4,6 +4,7 @@
 #define CRASHCHECK_RECORDER_EVENTS_H
 
 #include "recorder/pool_files.h"
+#include "recorder/process.h"
 
 HIDDEN uint64_t cc_event_at(where at, struct cc_event event);                   /* numbers it if seq is 0 */
 HIDDEN void cc_event_bytes(where at, struct cc_event event, const void *head, size_t head_size, const void *bytes, uint64_t size);
@@ -16,6 +17,13 @@ HIDDEN void cc_sync_end(where at, uint64_t begin, uint32_t kind, uint16_t file, 
 HIDDEN void cc_flush_at(where at, const void *address, uint64_t size, uint32_t kind);
 HIDDEN void cc_fence_at(where at, uint32_t kind);
 HIDDEN void cc_stripes_reset(void);
+
+/* Where this thread makes its next system calls, for the recorder that follows it; what was before. */
+HIDDEN struct cc_called cc_call_begins(where at);
+static inline void cc_call_ends(const struct cc_called *before)
+{
+    cc_thread.called = *before;
+}
 
 HIDDEN void cc_output_start(const char *setting);
 HIDDEN void cc_marks_start(const char *setting); /* without a trace of our own */

@@ -38,6 +38,7 @@ struct thread {
     uint64_t atomic_seq;    /* first of the numbers it reserved; 0: target not persistent */
     uint64_t atomic_signals;
     uint32_t atomic_elsewhere; /* the bracket is around other memory than a file's */
+    struct cc_called called; /* of a process that the recorder of system calls follows */
 };
 
 extern HIDDEN __thread struct thread cc_thread TLS_MODEL;

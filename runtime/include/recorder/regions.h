@@ -7,7 +7,7 @@
 struct region {
     uintptr_t start, end;
     uint64_t offset;        /* of `start` in the file */
-    uint16_t file;
+    uint32_t file;
     uint8_t flags;          /* cc_map_flags */
 };
 

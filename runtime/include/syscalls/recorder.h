@@ -8,6 +8,7 @@
  *   unwind        how to leave a stack frame
  *   stacks        where a call was made
  *   mappings      shared mappings of watched files, and what was stored through them
+ *   stores        what instrumented code recorded itself of that
  *   outputs       what the outside world sees
  *   content, names, syncs   one function per group of calls, before it and after it
  *   faults        calls that are made to fail
@@ -44,6 +45,9 @@ char *trace_room(uint64_t size, uint64_t *at); /* room for a payload; NULL: the 
 void trace_note(const char *reason, const char *text);
 void trace_note_path(const char *path); /* where notes go */
 _Noreturn void die(const char *what);
+uint32_t trace_number(uint32_t *counter);      /* of the header; the program's threads take numbers, too */
+uint32_t trace_thread(struct tracee *thread);  /* its number */
+bool trace_read(uint64_t at, void *to, size_t size);
 
 /* inodes.c */
 struct shadow;
@@ -115,6 +119,9 @@ struct tracee {
     int failing;        /* the error that this call returns instead of being made, or 0 */
     uint32_t operations[OPERATIONS_NESTED], operation_depth; /* marked, under way */
     uint32_t site, stack;
+    uint64_t called;    /* address of its struct cc_called, if it holds our other recorder */
+    bool answered;      /* the call is for us: it returns `answer` */
+    uint64_t answer;
     uint64_t registers[KEPT_REGISTERS];
     struct call call;
     struct tracee *next, *next_waiting;
@@ -165,6 +172,10 @@ void mappings_compare_all(struct tracee *thread);
 void mappings_refresh(struct inode *inode, uint64_t offset, uint64_t size); /* a call wrote there */
 void mappings_inherit(struct process *child, const struct process *parent);
 void mappings_end(struct tracee *thread, struct process *process);
+void mappings_stored(uint32_t inode, uint64_t offset, const void *bytes, uint64_t size); /* it is recorded, and no difference */
+
+/* stores.c */
+void stores_take(void); /* what instrumented code has recorded */
 
 /* outputs.c */
 void outputs_start(void);

@@ -111,6 +111,7 @@ def table(planned: tuple[Planned, ...], many: int, tree: SourceTree) -> Iterator
     """Columns as wide as their widest entry."""
     yield f"{many} update behaviour{'s' * (many != 1)} in {len(planned)} group{'s' * (len(planned) != 1)}"
     rows = [_HEADINGS]
+    marked = any(each.ranked.group.representative.operation for each in planned)
     for each in planned:
         group = each.ranked.group
         states, exact = each.representative.feasible(_MOST_STEPS)
@@ -122,7 +123,7 @@ def table(planned: tuple[Planned, ...], many: int, tree: SourceTree) -> Iterator
                 str(group.members),
                 str(group.size),
                 f"{'' if exact else '≤ '}{states}",
-                _where(group.representative),
+                _where(group.representative, marked),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
@@ -138,9 +139,10 @@ def table(planned: tuple[Planned, ...], many: int, tree: SourceTree) -> Iterator
                 yield f"{' ' * widths[0]}  {_site(site, tree)}"
 
 
-def _where(behaviour: Behaviour) -> str:
+def _where(behaviour: Behaviour, marked: bool) -> str:
     parts = [behaviour.instance] if behaviour.instance else []
-    parts.append(f"operation {behaviour.operation}" if behaviour.operation else "before any operation")
+    if marked:
+        parts.append(f"operation {behaviour.operation}" if behaviour.operation else "before any operation")
     return ", ".join(parts)
 
 

@@ -215,6 +215,16 @@ def test_a_source_file_that_changed_since_the_build_is_not_quoted() -> None:
     assert [(row.number, row.text) for row in lines] == [(9, "b->tokens[slot].valid = 1;")]
 
 
+def test_a_group_before_all_operations_is_called_so_only_in_a_run_that_has_operations() -> None:
+    early = replace(GROUP, operation=0)
+    without = replace(GROUP, operation=0, instance="")
+    assert [group.representative for group in build_view(run(groups=(GROUP, early))).groups] == [
+        "table.pm+448, operation 13",
+        "table.pm+448, before any operation",
+    ]
+    assert [group.representative for group in build_view(run(groups=(early, without))).groups] == ["table.pm+448", "–"]
+
+
 def test_groups_are_counted_by_what_became_of_them_and_not_by_members_that_several_share() -> None:
     untested = replace(GROUP, rank=2, verdict=GroupVerdict.UNTESTED, executed=0, complete=False)
     nothing = replace(untested, rank=3, feasible=0, complete=True)

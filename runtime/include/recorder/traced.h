@@ -1,0 +1,19 @@
+/* A process that the recorder of system calls follows: it records the calls, this one the stores, both in one trace. */
+#ifndef CRASHCHECK_RECORDER_TRACED_H
+#define CRASHCHECK_RECORDER_TRACED_H
+
+#include "recorder/process.h"
+
+extern HIDDEN bool cc_traced;
+
+/* Ids that only the other recorder knows; 0 if it has none. */
+HIDDEN uint32_t cc_traced_thread(void);
+HIDDEN uint32_t cc_traced_file(int fd);
+
+/* Whether calls are recorded here. */
+static inline bool cc_records_calls(void)
+{
+    return cc_on() && !cc_traced;
+}
+
+#endif
