@@ -115,11 +115,7 @@ class PointExploration:
 
     def batch(self) -> list[CrashState]:
         """Explore some stretches, and give states that should fail, and some that should pass."""
-        some = list(islice(self._todo, _BATCH))
-        if not some and self._late:
-            self._limit = min(self._limit + 1, _LAST)
-            self._todo, self._late = iter(self._late), []
-            some = list(islice(self._todo, _BATCH))
+        some = self._next()
         if not some:
             self.decided.settled = True
             return []
@@ -143,7 +139,20 @@ class PointExploration:
             out += self._taken(stretch, one, result, image.folder)
             if self._kept is not None and key is not None and result is not None and self._explored > before:
                 self._kept.keep(key, result.inputs, self._executor.workers.bare_inputs)
-        late = any(result is not None and result.late for result in results)
+        self._adapt(any(result is not None and result.late for result in results))
+        return out
+
+    def _next(self) -> list[Stretch]:
+        """The next stretches; those that took too long again, with more time, after all others."""
+        some = list(islice(self._todo, _BATCH))
+        if not some and self._late:
+            self._limit = min(self._limit + 1, _LAST)
+            self._todo, self._late = iter(self._late), []
+            some = list(islice(self._todo, _BATCH))
+        return some
+
+    def _adapt(self, late: bool) -> None:
+        """Explore less often where runs end at their limit, with more time where the check is slow, or no more."""
         # What ends at its limit has cost as much as dozens of states and decided nothing.
         self.pause = self.pause * 2 if late else max(self.pause // 2, _PAUSE)
         if late and self._limit == _LAST:
@@ -152,7 +161,6 @@ class PointExploration:
             self._limit, self._refused = self._limit + 1, 0  # the check is slow
         elif self._refused >= _REFUSED:
             self._give_up("similar to those that could not be explored")
-        return out
 
     def executed(self, state: CrashState) -> None:
         """Take note that a state was run by itself, or is equal to one that was."""

@@ -165,13 +165,17 @@ class Emitter:
         self.function.accesses.append(len(self.out))
         self.out.append(self.hooks.access(pointer, size, flags, delta, site, self.group))
 
+    def _recorded(self, kind: str, line: str, pointer: str, type_text: str = "") -> tuple[Target, int] | None:
+        """Where an access leads, and its site; None for one to a local, which is not recorded."""
+        if self.is_local(pointer):
+            return None
+        target = self.target(pointer, type_text, line)
+        return None if target.local else (target, self.site(kind, line, target))
+
     def load_range(self, line: str, pointer: str, size: Operand) -> None:
         """Before something that reads `size` bytes."""
-        if self.is_local(pointer):
-            return
-        target = self.target(pointer, "", line)
-        if not target.local:
-            site = self.site("load", line, target)
+        if found := self._recorded("load", line, pointer):
+            target, site = found
             self.hook(
                 f"  call void {self.hooks.load_range()}(ptr {pointer}, i64 {self.wide(size)}, ptr {target.instance}, "
                 f"i32 {site}, i32 %cc.depth)",
@@ -180,11 +184,8 @@ class Emitter:
 
     def load_string(self, line: str, pointer: str, most: Operand | None) -> None:
         """Before something that reads a string up to its end, or `most` bytes of it."""
-        if self.is_local(pointer):
-            return
-        target = self.target(pointer, "", line)
-        if not target.local:
-            site = self.site("load", line, target)
+        if found := self._recorded("load", line, pointer):
+            _, site = found
             bound = "-1" if most is None else self.wide(most)
             self.hook(
                 f"  call void {self.hooks.load_string()}(ptr {pointer}, i64 {bound}, i32 {site}, i32 %cc.depth)", line
@@ -215,20 +216,14 @@ class Emitter:
         self.hook(f"  call void {self.hooks.fence()}(i32 {kind}, i32 {site}, i32 %cc.depth)", line)
 
     def flush(self, line: str, pointer: str, kind: int) -> None:
-        if not self.is_local(pointer):
-            target = self.target(pointer, "i8", line)
-            if target.local:
-                return
-            site = self.site("flush", line, target)
+        if found := self._recorded("flush", line, pointer, "i8"):
+            _, site = found
             self.hook(f"  call void {self.hooks.flush()}(ptr {pointer}, i32 {kind}, i32 {site}, i32 %cc.depth)", line)
 
     def copy(self, line: str, target_pointer: str, source: str, size: Operand) -> None:
         self.load_range(line, source, size)
-        if self.is_local(target_pointer):
-            return
-        target = self.target(target_pointer, "", line)
-        if not target.local:
-            site = self.site("copy", line, target)
+        if found := self._recorded("copy", line, target_pointer):
+            target, site = found
             self.hook(
                 f"  call void {self.hooks.copy()}(ptr {target_pointer}, ptr {source}, i64 {self.wide(size)}, "
                 f"ptr {target.instance}, i32 {site}, i32 %cc.depth)",
@@ -236,11 +231,8 @@ class Emitter:
             )
 
     def fill(self, line: str, target_pointer: str, byte: str, size: Operand) -> None:
-        if self.is_local(target_pointer):
-            return
-        target = self.target(target_pointer, "", line)
-        if not target.local:
-            site = self.site("fill", line, target)
+        if found := self._recorded("fill", line, target_pointer):
+            target, site = found
             self.hook(
                 f"  call void {self.hooks.fill()}(ptr {target_pointer}, i8 {byte}, i64 {self.wide(size)}, "
                 f"ptr {target.instance}, i32 {site}, i32 %cc.depth)",
@@ -257,11 +249,8 @@ class Emitter:
 
     def store_from(self, line: str, pointer: str, source: str, size: str, flags: int) -> None:
         """A store whose bytes are at `source`, before it executes."""
-        if self.is_local(pointer):
-            return
-        target = self.target(pointer, "", line)
-        if not target.local:
-            site = self.site("store", line, target)
+        if found := self._recorded("store", line, pointer):
+            target, site = found
             self.hook(
                 f"  call void {self.hooks.wide_from()}(ptr {pointer}, ptr {source}, i64 {size}, ptr {target.instance}, "
                 f"i32 {site}, i32 %cc.depth, i32 {flags})",
