@@ -87,6 +87,7 @@ def main() -> int:
     parser.add_argument("--bug", action="append", type=int, default=[], metavar="N", help="only this bug; 0: no bug")
     parser.add_argument("--operations", type=int, default=2000, help="of each run (default: 2000)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each search (default: 60)")
+    parser.add_argument("--states", type=int, help="of each search, at most (default: as many as the seconds allow)")
     parser.add_argument("--strategies", default=",".join(STRATEGIES), help=f"default: {','.join(STRATEGIES)}")
     parser.add_argument("--whole", action="store_true", help="let `ranked` use up its time, and count its findings")
     parser.add_argument("--no-explore", action="store_true", help="run each crash state by itself")
@@ -151,7 +152,8 @@ def _measure(bug: Bug, folder: Path, strategies: Sequence[str], args: argparse.N
             wanted = override(config, strategy=name, explore=not args.no_explore)
             started = time.perf_counter()
             to_the_end = not bug.number or (args.whole and name == "ranked")
-            found = _search(wanted, run, executor, work / name, args.seconds, to_the_end)
+            budget = Budget(args.seconds, args.states)
+            found = _search(wanted, run, executor, work / name, budget, to_the_end)
             executor.settle()
             row.seconds[name] = round(time.perf_counter() - started, 1)
             if isinstance(found, SearchResult):
@@ -204,7 +206,7 @@ def _checking(config: Config, run: RecordedRun, work: Path, kind: type[Rememberi
 
 
 def _search(
-    config: Config, run: RecordedRun, executor: Remembering, work: Path, seconds: float, to_the_end: bool
+    config: Config, run: RecordedRun, executor: Remembering, work: Path, budget: Budget, to_the_end: bool
 ) -> SearchResult | int | None:
     """What was found with the time used up, or the number of states that led to the first finding; None: nothing."""
 
@@ -212,7 +214,6 @@ def _search(
         if progress.findings and not to_the_end:
             raise _Found(progress.executed)
 
-    budget = Budget(seconds)
     plan = strategy_of(config, run, early=early_states(budget))
     search = search_of(config, run, executor, plan, budget, pipeline.cores(), folder=work, progress=watch)
     try:
@@ -354,6 +355,7 @@ def _write(output: Path, rows: Sequence[Row], strategies: Sequence[str], args: a
         "schema": 1,
         "operations": args.operations,
         "seconds": args.seconds,
+        "budget_states": args.states,
         "explored": not args.no_explore,
         "bugs": [
             {
