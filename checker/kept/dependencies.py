@@ -18,7 +18,7 @@ _OPENED, _FOLLOWED, _ITSELF, _ASKED, _UNKEPT = "o", "s", "l", "c", "x"  # record
 _CHANGES = "it may change "
 _NOTHING = re.compile(r"/dev/(null|zero|full)|/proc/(self|thread-self|\d+)/(maps|exe|fd/\d+)")  # its own
 _RANDOM = re.compile(r"/dev/u?random")
-_CHANGING = re.compile(r"/dev/(?!shm/)|/proc/(?!cpuinfo$|filesystems$|version$|sys/)")
+_CHANGING = re.compile(r"/dev/(?!shm/)|/proc/(?!cpuinfo$|cmdline$|filesystems$|version$|sys/)")
 _NO_TIMES = re.compile(r"/(proc|sys)/")  # files whose times mean nothing
 _SETTLED_NS = 20_000_000  # a file's time may lag behind the clock by less than that
 

@@ -37,11 +37,10 @@ _NOT_KEPT = "the run as a whole is not kept for the next one: "
 
 
 class Kept(msgspec.Struct):
-    """What one run passes on to the next. `digest`: of its trace, as tokens have it; `remarks`: what it printed while
-    it ran; `sources`: files in which suppressions may be, as findings name them."""
+    """What one run passes on to the next. `remarks`: what it printed while it ran; `sources`: files in which
+    suppressions may be, as findings name them."""
 
     result: RunResult
-    digest: str
     remarks: tuple[str, ...]
     sources: tuple[str, ...]
 
@@ -97,7 +96,7 @@ class KeptRun:
         try:
             store = KeptImages(database())
             try:
-                store.add_run(self.key, used, state, _encoded(Kept(result, kept.digest, self.remarks, kept.sources)))
+                store.add_run(self.key, used, state, _encoded(Kept(result, self.remarks, kept.sources)))
             finally:
                 store.close()
         except Unusable as error:

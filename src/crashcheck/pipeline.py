@@ -30,6 +30,7 @@ from crashcheck.checker.token import digest
 from crashcheck.config import Config
 from crashcheck.kept_run import Kept, KeptRun, kept_run
 from crashcheck.recording import RecordedRun, built, read_workload, record_check_reads_in_budget, record_in
+from crashcheck.resumed import note_recorded, resumed
 from crashcheck.runtime.record import Recording
 from crashcheck.search_setup import (
     InferOnce,
@@ -63,11 +64,13 @@ def run(
     depth: int = 1,
     change: Diff | None = None,
     baseline: Sequence[Known] | None = None,
+    resume: bool = False,
     on_progress: OnProgress = lambda phase, progress: None,
 ) -> Ran:
     """Do what `config` asks. `jobs`: checks at a time, 0: one per core; `depth` 2: crash the recovery as well.
 
     States that `change` affects are tried first, and findings in it are marked; findings in `baseline` are not new.
+    `resume`: search the recording of the last run, if it is one of the same program and workload.
     Ctrl-C during the search ends it with a partial result. Raises CrashcheckError if there is no result.
     """
     started = time.monotonic()
@@ -78,9 +81,12 @@ def run(
         on_progress(phase, None)
 
     with built(config, on_phase) as run_folder:
-        recording = record_in(config, run_folder.path, on_phase)
+        recording = resumed(config, run_folder.path) if resume else None
+        recording = recording or record_in(config, run_folder.path, on_phase)
         on_phase("analysing")
         trace = read_trace(recording.trace)
+        note_recorded(config, recording, trace)
+        run_folder.register(digest(trace).hex(), run_folder.path)
         whole = kept_run(config, recording, trace, change, depth)
         kept = whole.find() if whole is not None else None
         if kept is None:
@@ -88,7 +94,6 @@ def run(
         else:
             for remark in kept.remarks:
                 print(remark, file=sys.stderr, flush=True)
-        run_folder.register(kept.digest, run_folder.path)
         seconds = time.monotonic() - started - run_folder.waited_s
         result = replace(kept.result, seconds=seconds, trace=replace(kept.result.trace, path=str(recording.trace)))
         policy = rules_of(config, kept.sources, result)
@@ -117,7 +122,7 @@ def _searched(
     if changed is not None:
         result = changed.mark(result)
     sources = sources_of(config.folder, recorded.facts)
-    kept = Kept(result, digest(trace).hex(), (), tuple(sources))
+    kept = Kept(result, (), tuple(sources))
     if whole is not None:
         why = whole.keep(kept, [str(configured.folder / source) for source in sources])
         if why:

@@ -50,6 +50,11 @@ def add_parser(subparsers: Any) -> None:
         "it uses has changed",
     )
     parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue a run that was ended: search its recording, with the verdicts that it kept; implies --reuse",
+    )
+    parser.add_argument(
         "--no-explore", action="store_true", help="run the check once for each crash state, instead of once for many"
     )
     add_jobs(parser)
@@ -169,7 +174,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
         budget=args.budget,
         states=args.states,
         explore=False if args.no_explore else None,
-        reuse=args.reuse,
+        reuse=True if args.resume else args.reuse,
         notes=args.notes,
         fixes=False if args.no_fixes else None,
         fail_on=args.fail_on,
@@ -188,7 +193,13 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     keep = _keeper(config, args.depth, console) if args.keep_for_base else lambda result: None
     with LiveProgress(console, config.budget) as live:
         ran = pipeline.run(
-            config, jobs=jobs, depth=args.depth, change=change, baseline=baseline, on_progress=live.update
+            config,
+            jobs=jobs,
+            depth=args.depth,
+            change=change,
+            baseline=baseline,
+            resume=args.resume,
+            on_progress=live.update,
         )
         keep(ran.result)
         if args.base is not None and change is not None:

@@ -250,6 +250,49 @@ def test_a_run_that_is_killed_anywhere_is_continued_with_the_findings_of_an_unbr
     assert counts(last)["executed"] + counts(last)["reused"] + counts(last)["explored"] == whole
 
 
+KILLED_ANYWHERE = """
+import os, signal, sys
+left = int(sys.argv[1])
+def count(frame, event, argument):
+    global left
+    left -= event == "call"
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+from crashcheck.cli import main
+sys.setprofile(count)
+main(sys.argv[2:])
+sys.setprofile(None)
+print(-left, file=sys.stderr)
+"""
+
+
+def test_a_run_that_is_killed_at_any_call_is_resumed_with_the_findings_of_an_unbroken_one(project: Project) -> None:
+    """The moments are calls of functions of crashcheck's main process, from its first to its last."""
+    project.edit("store.c", FLUSH, f"if (i != 3) {FLUSH}")
+
+    def ended(call: int, *options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", KILLED_ANYWHERE, str(call), "run", "--no-fixes", "--format", "json", *options],
+            cwd=project.folder,
+            env={**project.environment, "PYTHONPATH": str(ROOT / "src")},
+            capture_output=True,
+            text=True,
+        )
+
+    unbroken = ended(-1)
+    expected, calls = findings(json.loads(unbroken.stdout)), int(unbroken.stderr.splitlines()[-1])
+    assert expected
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}, {calls} calls")
+    drawing = random.Random(seed)
+    for _ in range(4):
+        killed = ended(drawing.randint(1, calls), "--resume")
+        assert killed.returncode in (-signal.SIGKILL, 0), killed.stderr  # a resumed run has fewer calls
+    last = project.run("--resume")
+    assert findings(last) == expected
+    assert last["run"]["stop_reason"] == "exhausted"
+
+
 def test_stretches_that_explored_runs_decided_are_not_explored_again(
     tmp_path: Path, environment: dict[str, str], project: Project
 ) -> None:

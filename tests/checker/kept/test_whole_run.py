@@ -16,7 +16,7 @@ from crashcheck.checker.results import RunResult, StopReason
 from crashcheck.kept_run import Kept, KeptRun
 from support.report_runs import FULL, LEVEL_HASH, LMDB
 
-DIGEST, SOURCES, REMARKS = "00ff", ("table.c",), ("crashcheck: a remark",)
+SOURCES, REMARKS = ("table.c",), ("crashcheck: a remark",)
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ def test_findings_and_counts_are_taken_over_exactly_whatever_is_in_them(whole: K
     """Texts that are no Unicode, and counts that no machine word holds."""
     odd = replace(LEVEL_HASH, message="\udcff \0 é", replay="cc1-" + "a" * 70_000)
     result = replace(exhausted(feasible=10**376, explored=10**30, explored_runs=7), findings=(odd, LMDB))
-    assert whole.keep(Kept(result, DIGEST, (), SOURCES), ()) == ""
+    assert whole.keep(Kept(result, (), SOURCES), ()) == ""
     found = KeptRun(b"key", Dependencies(())).find()
     assert found is not None
-    assert (found.digest, found.remarks, found.sources) == (DIGEST, REMARKS, SOURCES)
+    assert (found.remarks, found.sources) == (REMARKS, SOURCES)
     states = result.states
     assert found.result == replace(
         result,
@@ -60,19 +60,19 @@ def test_findings_and_counts_are_taken_over_exactly_whatever_is_in_them(whole: K
 
 @pytest.mark.parametrize("stop", [each for each in StopReason if each is not StopReason.EXHAUSTED])
 def test_a_run_that_was_cut_short_is_not_kept(stop: StopReason, whole: KeptRun) -> None:
-    assert whole.keep(Kept(replace(exhausted(), stop_reason=stop), DIGEST, (), SOURCES), ()) == ""
+    assert whole.keep(Kept(replace(exhausted(), stop_reason=stop), (), SOURCES), ()) == ""
     assert whole.find() is None
 
 
 def test_a_run_with_flaky_states_or_timeouts_is_not_kept(whole: KeptRun) -> None:
-    whole.keep(Kept(exhausted(flaky=1), DIGEST, (), SOURCES), ())
+    whole.keep(Kept(exhausted(flaky=1), (), SOURCES), ())
     whole.timed_out = True
-    whole.keep(Kept(exhausted(), DIGEST, (), SOURCES), ())
+    whole.keep(Kept(exhausted(), (), SOURCES), ())
     assert whole.find() is None
 
 
 def test_a_run_of_a_check_that_reads_a_clock_or_was_not_followed_is_not_kept(whole: KeptRun) -> None:
-    kept = Kept(exhausted(), DIGEST, (), SOURCES)
+    kept = Kept(exhausted(), (), SOURCES)
     whole.followed.add(None)
     assert whole.keep(kept, ()) == ""
     whole.followed = {b"xit reads a clock\0"}
@@ -84,13 +84,13 @@ def test_a_changed_source_is_seen(whole: KeptRun, tmp_path: Path) -> None:
     """One that the run reads by itself, and one that a compiler has read for a fix."""
     old = [Path(__file__), Path(kept_run.__file__)]
     whole.read.add(str(old[1]))
-    assert whole.keep(Kept(exhausted(), DIGEST, (), SOURCES), [str(old[0])]) == ""
+    assert whole.keep(Kept(exhausted(), (), SOURCES), [str(old[0])]) == ""
     ((_, listing, _),) = KeptImages(tmp_path / "db").listings(b"key")
     assert {f"o{path}" for path in old} <= set(listing)
 
 
 def test_a_damaged_record_counts_as_none(whole: KeptRun, tmp_path: Path) -> None:
-    whole.keep(Kept(exhausted(), DIGEST, (), SOURCES), ())
+    whole.keep(Kept(exhausted(), (), SOURCES), ())
     store = KeptImages(tmp_path / "db")
     ((_, listing, state),) = store.listings(b"key")
     store.add_run(b"key", listing, state, b"damaged")

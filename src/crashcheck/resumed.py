@@ -1,0 +1,74 @@
+"""`crashcheck run --resume`: the last recording is searched again, if it is one of the same program and workload.
+
+For runs that were ended before their search was, and whose recordings differ each time: verdicts are kept by image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.checker.kept.base import content_of_file
+from crashcheck.checker.kept.verdicts import moment
+from crashcheck.checker.oracles import prepare
+from crashcheck.checker.store import Store
+from crashcheck.config import Config
+from crashcheck.recording import earlier_recording, modules, needs_loads
+from crashcheck.runtime.record import Recording
+from crashcheck.runtime.sparse import copy_file, copy_tree
+
+_NOTED = "recorded.json"  # in a run's folder, once its recording is complete
+_FOLDERS = ("first", "pool")
+_FILES = ("addresses", "stdout", "stderr", "setup.stdout", "setup.stderr", prepare.OPERATIONS)
+
+
+def note_recorded(config: Config, recording: Recording, trace: Trace) -> None:
+    """Keep what a complete recording is of, for `resumed`."""
+    programs = {path: content_of_file(Path(path)) for path in modules(trace, config.workload.command, config.folder)}
+    new = recording.folder / f"{_NOTED}.new"
+    new.write_text(json.dumps({"recorded": _recorded(config), "programs": programs}), encoding="utf-8")
+    new.replace(recording.folder / _NOTED)
+
+
+def resumed(config: Config, folder: Path) -> Recording | None:
+    """A copy in `folder` of the last complete recording; None, and a remark, if there is none or another is needed."""
+    found = next((run for run in Store(config.folder).newest(config.path.name) if (run / _NOTED).is_file()), None)
+    why = "no run of this configuration has left a recording" if found is None else _why_another(config, found)
+    if found is None or why:
+        print(f"crashcheck: records again: {why}", file=sys.stderr, flush=True)
+        return None
+    for name in _FOLDERS:
+        copy_tree(found / name, folder / name)
+    files = [found / name for name in _FILES] + sorted(found.glob("trace.cct*"))
+    for file in files:
+        if file.is_file():
+            copy_file(file, folder / file.name)
+    when = moment(int((found / _NOTED).stat().st_mtime))
+    print(f"crashcheck: continues with the recording of {when}", file=sys.stderr, flush=True)
+    return earlier_recording(folder)
+
+
+def _why_another(config: Config, found: Path) -> str:
+    """Why a run needs another recording than that of `found`; empty if it does not."""
+    try:
+        noted = json.loads((found / _NOTED).read_text(encoding="utf-8"))
+        if noted["recorded"] != _recorded(config):
+            return "the configuration or the operations have changed"
+        changed = [path for path, content in noted["programs"].items() if content_of_file(Path(path)) != content]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{found / _NOTED} cannot be read"
+    return f"{min(changed)} has changed" if changed else ""
+
+
+def _recorded(config: Config) -> str:
+    """What decides what is recorded, besides programs and the files that they read."""
+    operations = config.workload.operations_file
+    parts = (
+        *(config.build, config.setup, config.workload, config.pool, config.record, config.faults),
+        *(config.check.descriptors, needs_loads(config)),
+        content_of_file(config.folder / operations) if operations else "",
+    )
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()
