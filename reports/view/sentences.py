@@ -283,10 +283,13 @@ def _is_complete(result: RunResult) -> bool:
 
 def scope_sentence(result: RunResult) -> str:
     """Under which model and strategy the headline holds, and why the search ended."""
-    return (
+    how = (
         f"One recorded run was explored under the model {line(result.model, 60)} "
-        f"with the strategy {line(result.strategy, 60)}. {stop_sentence(result)}"
+        f"with the strategy {line(result.strategy, 60)}"
     )
+    if result.stop_reason is StopReason.EXHAUSTED and _is_complete(result):
+        return f"{how}; identical images were checked once."  # that all were checked is in the headline, or beside it
+    return f"{how}. {stop_sentence(result)}"
 
 
 def stop_sentence(result: RunResult) -> str:
