@@ -27,6 +27,8 @@ TOOLS = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 @pytest.fixture(scope="module", autouse=True)
 def _packages() -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is missing")
     try:
         machine.kernel()
         machine.qemu()
