@@ -23,7 +23,7 @@ def replay(trace: Trace, first: Path) -> tuple[dict[str, int], dict[int, FileRep
     names = Names.first(trace)
     contents = {number: FileReplay(file, first / file.path) for number, file in trace.files.items()}
     targets = {
-        inode.id: os.readlink(first / inode.paths[0])
+        inode.id: _target(first / inode.paths[0])
         for inode in trace.inodes.values()
         if inode.is_symlink and inode.existed
     }
@@ -48,6 +48,14 @@ def replay(trace: Trace, first: Path) -> tuple[dict[str, int], dict[int, FileRep
             if kind == Kind.WRITE and data:
                 content.size = max(content.size, offset + len(data))
     return names.paths(), contents, targets
+
+
+def _target(link: Path) -> str:
+    """Where a symbolic link leads; nowhere if the first image lacks it, as a file that is not there is empty."""
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
 
 
 def _allocate(content: FileReplay, offset: int, size: int, mode: int) -> None:

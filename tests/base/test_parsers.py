@@ -31,7 +31,7 @@ from crashcheck.command import Command
 from crashcheck.reports.formats import json_report
 from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.trace_format import FlushKind
-from support.fuzzing import Edits, changed, changes, fuzzed, must_take
+from support.fuzzing import Edits, WholeFile, changed, changes, fuzzed, must_take
 from support.report_runs import FULL
 from support.tracing import TraceBuilder
 
@@ -150,7 +150,7 @@ def test_operation_files(edits: Edits) -> None:
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+def trace(tmp_path_factory: pytest.TempPathFactory) -> WholeFile:
     t = TraceBuilder(tmp_path_factory.mktemp("traces") / "trace.cct")
     base = t.unit(7, 10, "/program")
     t.stack_def(t.stack_def(0, base + 1), base + 2)
@@ -164,7 +164,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     with t.thread(2):
         t.load("a", 8, 8)
     t.save()
-    return t.path, t.path.read_bytes()
+    return WholeFile(t.path)
 
 
 # Where a trace of a few chunks has bytes that mean something: the file's header, and each chunk's first kilobyte.
@@ -180,9 +180,9 @@ words = st.one_of(st.binary(min_size=1, max_size=8), st.sampled_from(_POWERS), s
 
 @fuzzed
 @given(st.lists(st.tuples(places, words), max_size=6), st.one_of(st.none(), st.integers(0, 1 << 21)))
-def test_traces(trace: tuple[Path, bytes], edits: list[tuple[int, bytes]], cut: int | None) -> None:
-    path, whole = trace
-    image = np.frombuffer(whole, np.uint8).copy()
+def test_traces(trace: WholeFile, edits: list[tuple[int, bytes]], cut: int | None) -> None:
+    path = trace.path
+    image = np.frombuffer(trace.content, np.uint8).copy()
     for at, new in edits:
         image[at : at + len(new)] = np.frombuffer(new, np.uint8)[: max(0, len(image) - at)]
     path.write_bytes(image[:cut].tobytes())

@@ -26,7 +26,7 @@ from crashcheck.reports.github.client import _new_side
 from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.strace.convert import convert
 from crashcheck.runtime.trace_format import OutputKind
-from support.fuzzing import Edits, changed, changes, fuzzed, must_take
+from support.fuzzing import Edits, WholeFile, changed, changes, fuzzed, must_take
 from support.tracing import CallsBuilder
 
 _NAMES = ("POOL", "a", "b", "d", "s", "new", "out")
@@ -79,7 +79,7 @@ def test_lines_of_strace(tmp_path_factory: pytest.TempPathFactory, edits: Edits)
 
 
 @pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+def calls(tmp_path_factory: pytest.TempPathFactory) -> WholeFile:
     t = CallsBuilder(tmp_path_factory.mktemp("calls") / "trace.cct", {"d/": None, "d/a": b"before", "b": b""})
     t.site = t.call_site("/bin/program", 0x1234)
     t.stack = t.stack_def(0, t.site)
@@ -98,7 +98,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     t.dirsync("d")
     t.sync_all()
     t.save()
-    return t.path, t.path.read_bytes()
+    return WholeFile(t.path)
 
 
 places = st.tuples(st.integers(0, 2), st.integers(0, 2400)).map(
@@ -108,9 +108,9 @@ places = st.tuples(st.integers(0, 2), st.integers(0, 2400)).map(
 
 @fuzzed
 @given(st.lists(st.tuples(places, st.binary(min_size=1, max_size=4)), max_size=4))
-def test_traces_of_system_calls(calls: tuple[Path, bytes], edits: list[tuple[int, bytes]]) -> None:
-    path, whole = calls
-    image = np.frombuffer(whole, np.uint8).copy()
+def test_traces_of_system_calls(calls: WholeFile, edits: list[tuple[int, bytes]]) -> None:
+    path = calls.path
+    image = np.frombuffer(calls.content, np.uint8).copy()
     for at, new in edits:
         image[at : at + len(new)] = np.frombuffer(new, np.uint8)[: max(0, len(image) - at)]
     path.write_bytes(image.tobytes())
@@ -124,6 +124,14 @@ def test_traces_of_system_calls(calls: tuple[Path, bytes], edits: list[tuple[int
         replay.check(trace, path.parent, path.parent)
 
     must_take(every, path)
+
+
+def test_a_symbolic_link_that_the_first_image_lacks_is_a_difference(tmp_path: Path) -> None:
+    t = CallsBuilder(tmp_path / "trace.cct")
+    t.inode("link", 0o120777, existed=True)
+    t.open("a")
+    (tmp_path / "first").mkdir()
+    assert not replay.check(t.trace(), tmp_path / "first", tmp_path / "first").whole
 
 
 @pytest.fixture(scope="module")

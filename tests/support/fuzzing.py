@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -61,6 +62,16 @@ def changed(document: bytes, edits: Edits) -> bytes:
         at = int(share * len(document))
         document = document[:at] + new + document[at + gone :]
     return document
+
+
+class WholeFile:
+    """A file to be damaged, and what it holds, which Hypothesis does not show."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.content = path, path.read_bytes()
+
+    def __repr__(self) -> str:
+        return f"WholeFile({self.path})"
 
 
 def must_take(parse: Callable[[Any], object], value: Any) -> None:
