@@ -21,9 +21,11 @@ CHAIN = ["main", "outermost", "aligned", "middle", "innermost"]
 
 
 def build(folder: Path, *flags: str) -> Path:
+    if "-static" in flags:
+        compilers.needs_static()
     target = folder / "stacks"
-    command = [*compilers.c_compiler(), "-O1", "-fno-optimize-sibling-calls", *flags, str(SOURCE), "-o", str(target)]
-    subprocess.run([*command, "-lpthread"], check=True)
+    given = ["-O1", "-fno-optimize-sibling-calls", *compilers.UNWINDABLE, *flags]
+    subprocess.run([*compilers.c_compiler(), *given, str(SOURCE), "-o", str(target), "-lpthread"], check=True)
     return target
 
 

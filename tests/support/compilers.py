@@ -20,6 +20,7 @@ from crashcheck.runtime import build
 # Every clang of the range that is measured. There may be only one without a version in its name, or the wheel's.
 CLANGS = tuple(name for name in (f"clang-{major}" for major in range(14, 20)) if shutil.which(name))
 NEWEST = CLANGS[-1] if CLANGS else ""  # for CRASHCHECK_CLANG: empty lets crashcheck-cc choose
+UNWINDABLE = ("-fasynchronous-unwind-tables",)  # zig's clang describes no frames unless it is asked to
 _CXX = {"cc": "c++", "gcc": "g++", "clang": "clang++"}
 
 
