@@ -28,7 +28,8 @@ print("done", flush=True)
 """
 WAL = "sqlite3 db 'pragma journal_mode=wal; create table t(x); insert into t values(1)'"
 INSERT = ["sqlite3", "db", "insert into t values(2); select 'done'"]
-ALL, LOOSE, NONE = {"ext4", "ext4-strict", "posix"}, {"ext4", "posix"}, set[str]()
+ALL = {"ext4", "ext4-strict", "ext4-writeback", "posix", "xfs", "btrfs"}
+LOOSE, NONE = ALL - {"ext4-strict", "xfs"}, set[str]()
 
 
 @pytest.mark.parametrize("model", sorted(ALL))
