@@ -103,7 +103,7 @@ static struct code *code_of(struct tracee *thread)
         return process->code;
     struct code *code = process->code = calloc(1, sizeof *code);
     char name[64], line[PATH_ROOM + 128], latest[PATH_ROOM] = "";
-    uint64_t base = 0;
+    uint64_t base = 0, end = 0;
     snprintf(name, sizeof name, "/proc/%d/maps", thread->tid);
     FILE *maps = fopen(name, "re");
     if (!code)
@@ -116,10 +116,12 @@ static struct code *code_of(struct tracee *thread)
             line[path] != '/')
             continue;
         line[strcspn(line, "\n")] = '\0';
-        if (range.offset == 0 || strcmp(latest, line + path) != 0) {
+        /* A linker may put several segments into the first page of a file: what continues a mapping begins no module. */
+        if ((range.offset == 0 && range.start != end) || strcmp(latest, line + path) != 0) {
             base = range.offset == 0 ? range.start : 0;
             snprintf(latest, sizeof latest, "%s", line + path);
         }
+        end = range.end;
         if (access[2] != 'x')
             continue;
         range.base = base;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from crashcheck.analyzer.trace.functions import FunctionNames, demangled
 from crashcheck.analyzer.trace.reader import CallSite, Trace, read
+from crashcheck.runtime import build as runtime_build
 from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
 from support import compilers
@@ -66,6 +68,15 @@ def functions(stack: list[CallSite], names: Path) -> list[str]:
 def test_the_chain_of_callers_is_found(flags: list[str], tmp_path: Path) -> None:
     program = build(tmp_path, *flags)
     assert functions(stack_of_write(traced(tmp_path, program, "plain")), program) == CHAIN
+
+
+def test_segments_that_share_the_first_page_of_a_file_are_of_one_module(tmp_path: Path) -> None:
+    pytest.importorskip("ziglang", reason="no linker here that is known to do so")
+    target = tmp_path / "stacks"
+    compiler = [sys.executable, "-m", "ziglang", "cc", *runtime_build.ZIG_FLAGS, *compilers.UNWINDABLE, "-w"]
+    flags = ["-O1", "-fno-optimize-sibling-calls", "-fomit-frame-pointer"]
+    subprocess.run([*compiler, *flags, str(SOURCE), "-o", str(target), "-lpthread"], check=True)
+    assert functions(stack_of_write(traced(tmp_path, target, "plain")), target) == CHAIN
 
 
 def test_a_stripped_static_program_has_the_same_chain(tmp_path: Path) -> None:
