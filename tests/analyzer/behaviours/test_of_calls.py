@@ -40,7 +40,7 @@ def found(folder: Path, *command: str, model: str = "ext4") -> Behaviours:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     target = tmp_path_factory.mktemp("tasks") / "tasks"
-    flags = ["-O1", "-fno-optimize-sibling-calls", "-fno-inline", *compilers.UNWINDABLE]
+    flags = ["-O1", "-fno-optimize-sibling-calls", "-fno-inline", "-fno-unroll-loops", *compilers.UNWINDABLE]
     subprocess.run([*compilers.c_compiler(), *flags, str(SOURCE), "-o", str(target)], check=True)
     return str(target)
 
