@@ -34,6 +34,9 @@ _TABLES = f"""
 """
 
 
+_DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)  # the second: SQLite's message quotes bytes of the file
+
+
 class Unusable(Exception):
     """The database cannot be read or written; the text has the reason."""
 
@@ -48,7 +51,7 @@ class KeptImages:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database = self._opened(path)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, UnicodeDecodeError, sqlite3.Error) as error:
             raise Unusable(str(error)) from error
 
     def _opened(self, path: Path) -> sqlite3.Connection:
@@ -63,7 +66,7 @@ class KeptImages:
             except sqlite3.OperationalError:
                 database.close()
                 raise
-            except sqlite3.DatabaseError:
+            except _DAMAGED:
                 if again:
                     raise
             database.close()
@@ -122,7 +125,7 @@ class KeptImages:
         """Note that what is kept under a base was of use. Raises Unusable."""
         try:
             self._database.execute("UPDATE bases SET used = ? WHERE key = ?", (time.time_ns(), base))
-        except sqlite3.Error as error:
+        except (UnicodeDecodeError, sqlite3.Error) as error:
             raise Unusable(str(error)) from error
 
     def close(self) -> None:
@@ -141,7 +144,7 @@ class KeptImages:
                 )
                 ((number,),) = self._all("SELECT id FROM bases WHERE key = ?", base)
                 yield number
-        except sqlite3.Error as error:
+        except (UnicodeDecodeError, sqlite3.Error) as error:
             raise Unusable(str(error)) from error
 
     def _listing(self, base: int, listing: Listing, state: bytes) -> int:
@@ -174,5 +177,5 @@ class KeptImages:
     def _all(self, query: str, value: object) -> list[tuple]:  # type: ignore[type-arg]
         try:
             return self._database.execute(query, (value,)).fetchall()
-        except sqlite3.Error as error:
+        except (UnicodeDecodeError, sqlite3.Error) as error:
             raise Unusable(str(error)) from error

@@ -173,6 +173,16 @@ def test_a_damaged_database_is_replaced(content: bytes, tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_database_whose_tables_have_names_that_are_no_text_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    kept(path).close()
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE images", b"CREATE TABL\xff images"))
+    store = kept(path)
+    store.add(b"base", [(LISTING, b"state", b"a")])
+    assert images_of(store, b"base") == [b"a"]
+    store.close()
+
+
 def test_a_batch_is_there_as_a_whole_or_not_whenever_its_process_is_killed(tmp_path: Path) -> None:
     """Killed at each of the system calls by which it writes."""
     code = (
