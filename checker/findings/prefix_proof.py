@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
-from crashcheck.checker.results import TO_SETTLE
+from crashcheck.checker.results import TO_SETTLE, Outcome
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.checker.token import digest
 from crashcheck.runtime import sparse
@@ -83,6 +83,8 @@ class PrefixProof:
             verdict = self.run_on_files(real, point, _acknowledged(real.trace, there))
             if verdict.passed or not verdict.shows_no_more_than(cause.verdict):
                 return NOT_REPLAYED
+            if verdict.outcome is Outcome.TIMEOUT:
+                break  # it had all the time that the limits allow
         return ""
 
     def _replays(self, state: CrashState, real: Path, folder: Path) -> bool:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, NOT_REPLAYED, OTHER_COURSE
 from crashcheck.checker.findings.register import KILL_SHOWS_IT
 from crashcheck.checker.images.real_files import RealFiles
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.search.crash_states import SearchResult
 from support.checked_worlds import STEPS, World, two_steps, words
 from support.command_line import run_crashcheck
@@ -100,6 +102,18 @@ def test_real_files_on_which_the_check_fails_in_the_same_way_are_a_proof(tmp_pat
     found = Twin(tmp_path, clauses, "0=64").explore(word(99))
     assert [finding.note for finding in found.findings] == [KILL_SHOWS_IT]
     assert found.uncertain == ()
+
+
+def test_a_hang_that_had_all_its_time_is_proved_by_one_run(
+    tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    run_on_files = Executor.run_on_files
+    monkeypatch.setattr(Executor, "run_on_files", lambda *words: runs.append(words) or run_on_files(*words))
+    twin = Twin(tmp_path, clauses, "~0=64")
+    twin.world.limits = Limits(timeout_s=0.3)
+    assert [finding.uncertain for finding in twin.explore(word(99)).findings] == [""]
+    assert len(runs) == 1
 
 
 @pytest.mark.parametrize(
