@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.checker.baseline import load_baseline, updated, write_baseline
 from crashcheck.checker.policy import in_comments, judge, rules_of
 from crashcheck.checker.results import Kind
@@ -45,7 +44,7 @@ def test_suppressions_in_comments_and_in_the_configuration_still_hold(tmp_path: 
     for name in ("buggy.c", "buggy.toml"):
         (tmp_path / name).write_bytes((PREVIOUS / name).read_bytes())
     result = json_report.load(REPORT)
-    rules = rules_of(load_config(tmp_path / "buggy.toml"), ProgramFacts({}, (), (), ()), result)
+    rules = rules_of(load_config(tmp_path / "buggy.toml"), (), result)
     assert rules.warnings == ()
     judged = judge(result, rules.suppressions)
     assert [finding.suppressed for finding in judged.findings] == ["the table is rebuilt at start (buggy.c:43)"]
