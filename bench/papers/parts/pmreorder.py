@@ -167,6 +167,8 @@ class Build:
         """Let pmreorder check the states of an engine until one is inconsistent, or the time is over."""
         checked = self.folder / "checked"
         checked.write_bytes(b"")
+        for image in self.folder.glob("*.failed"):  # of the engine before
+            image.unlink()
         self.pool.write_bytes(bytes(_POOL_BYTES))
         words = [sys.executable, str(self.tools / "pmreorder" / "pmreorder.py"), "-l", str(self.log), "-r", engine]
         words += ["-o", str(self.folder / "output"), "-c", "prog", "-p"]
