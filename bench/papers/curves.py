@@ -19,30 +19,36 @@ _COLOURS = ("#d55e00", "#0072b2", "#009e73", "#b8860b", "#cc79a7", "#7f7f7f")
 _STYLE = "text{font:12px sans-serif;fill:#767676}.axis{stroke:#767676;stroke-width:1}.grid{stroke:#76767640}"
 
 
-def bugs_over_states(found: Mapping[str, Sequence[int | None]]) -> str:
-    """One stepped line for each strategy: how many bugs were found after so many executed states (log scale)."""
-    many = max((len(values) for values in found.values()), default=0) or 1
-    most = max((value for values in found.values() for value in values if value), default=10)
-    decades = math.log10(max(most, 10))
+def bugs_over(found: Mapping[str, Sequence[float | None] | None], unit: str, least_power: int = 0) -> str:
+    """One stepped line for each strategy: how many bugs were found after so many of a unit, such as executed states.
 
-    def x(states: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * math.log10(max(states, 1)) / decades
+    The axis is logarithmic and begins at 10 to the least power. A strategy without values has no line.
+    """
+    least = 10.0**least_power
+    lines = {name: (values, colour) for (name, values), colour in zip(found.items(), _COLOURS, strict=False) if values}
+    many = max((len(values) for values, _ in lines.values()), default=0) or 1
+    most = max((value for values, _ in lines.values() for value in values if value), default=10)
+    decades = math.log10(max(most, 10)) - least_power
+
+    def x(value: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * math.log10(max(value, least) / least) / decades
 
     def y(bugs: float) -> float:
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * bugs / many
 
-    body = [*_decades_below(range(int(decades) + 1), x), *_marks_left(range(0, many + 1, _step(many)), y)]
+    powers = range(least_power, least_power + int(decades) + 1)
+    body = [*_decades_below(powers, x), *_marks_left(range(0, many + 1, _step(many)), y)]
     ends = []
-    for (name, values), colour in zip(found.items(), _COLOURS, strict=False):
+    for name, (values, colour) in lines.items():
         steps = sorted(value for value in values if value is not None)
-        points = [(x(1), y(0))]
-        for count, states in enumerate(steps, 1):
-            points += [(x(states), y(count - 1)), (x(states), y(count))]
-        points.append((x(10**decades), y(len(steps))))
+        points = [(x(least), y(0))]
+        for count, value in enumerate(steps, 1):
+            points += [(x(value), y(count - 1)), (x(value), y(count))]
+        points.append((x(max(most, 10)), y(len(steps))))
         body.append(_line(points, colour))
         ends.append((y(len(steps)), f"{name} ({len(steps)})", colour))
     body += _names(ends)
-    return _picture("Bugs found over executed crash states", body, "executed crash states", "bugs")
+    return _picture(f"Bugs found over {unit}", body, unit, "bugs")
 
 
 def space_by_operation(spaces: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
@@ -150,14 +156,14 @@ def _names(ends: Sequence[tuple[float, str, str]]) -> Iterator[str]:
 
 
 def _decades_below(powers: Sequence[int], x: Scale) -> Iterator[str]:
-    yield from _below([(10**power, f"{10**power:,}") for power in powers], x)
+    yield from _below([(10.0**power, f"{10.0**power:,.{max(0, -power)}f}") for power in powers], x)
 
 
 def _marks_below(values: Sequence[int], x: Scale) -> Iterator[str]:
     yield from _below([(value, str(value)) for value in values], x)
 
 
-def _below(marks: Sequence[tuple[int, str]], x: Scale) -> Iterator[str]:
+def _below(marks: Sequence[tuple[float, str]], x: Scale) -> Iterator[str]:
     for value, text in marks:
         yield f'<path class="grid" d="M{x(value):.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>'
         yield f'<text x="{x(value):.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{text}</text>'

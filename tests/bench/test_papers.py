@@ -126,7 +126,7 @@ def test_the_page_shows_what_was_measured_and_names_what_was_missed(tmp_path: Pa
     assert "| tree | 2 | 6 | 6 | 6 | 6 | 6 | 6 | 1.0 | 0 |" in text
     missed = ", ".join(f"{name} (all 30)" for name in STRATEGIES)
     assert f"| tree 2 | ordering | The root is linked too early. | {missed} |" in text
-    for picture in ("evaluation-bugs.svg", "evaluation-space.svg"):
+    for picture in ("evaluation-bugs.svg", "evaluation-seconds.svg", "evaluation-space.svg"):
         assert picture in text
         assert (tmp_path / picture).read_text().startswith("<svg")
     for part in PARTS:
