@@ -26,6 +26,7 @@ SYNC_NAMES = {
     SyncKind.SYNC_RANGE: "sync_file_range",
     SyncKind.DIRSYNC: "fsync of the directory",
 }
+_DEATHS = {Outcome.TIMEOUT: "makes the check hang", Outcome.SIGNAL: "kills the check"}
 FLUSH_NAMES = {FlushKind.CLFLUSH: "clflush", FlushKind.CLFLUSHOPT: "clflushopt", FlushKind.CLWB: "clwb"}
 
 
@@ -124,8 +125,7 @@ def _not_minimised(subject: Subject, cause: Cause) -> str:
     lost = subject.space.lost(cause.state)
     first = min(lost, key=subject.in_order)
     more = f" and {count(len(lost) - 1, 'other update')}" if len(lost) > 1 else ""
-    harm = {Outcome.TIMEOUT: "makes the check hang", Outcome.SIGNAL: "kills the check"}
-    harms = harm.get(cause.verdict.outcome, "fails the check")
+    harms = _DEATHS.get(cause.verdict.outcome, "fails the check")
     return f"a crash that loses {name_of(subject, first)}{_place(subject, first)}{more} {harms}"
 
 
@@ -179,7 +179,7 @@ def _moment(subject: Subject, cause: Cause) -> tuple[str, str]:
 def _harm(cause: Cause) -> str:
     """What a state does to the check."""
     if cause.kind is FindingKind.RECOVERY_FAILURE:
-        return "kills the check" if cause.verdict.signal is not None else "makes the check hang"
+        return _DEATHS[cause.verdict.outcome]
     return "fails the check" if cause.torn else "leaves a state that the check rejects"
 
 

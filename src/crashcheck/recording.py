@@ -17,7 +17,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.invariants.check_reads import CheckReads, find_check_reads
 from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.analyzer.persistence.graph import Options
-from crashcheck.analyzer.trace.completeness import Completeness
+from crashcheck.analyzer.trace.completeness import Completeness, causes
 from crashcheck.analyzer.trace.completeness import check as check_completeness
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
@@ -34,6 +34,7 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.models import family_of
 from crashcheck.runtime.record import ProcessEnd, Recording, Workload, record, supervise, tail
 from crashcheck.runtime.trace_format import Kind, Recorder
+from crashcheck.runtime.validate import read_notes
 
 READS_SHARE = 0.5  # of the budget's seconds: recording what the check reads takes no more than this
 _READS_FOLDER = "reads"  # in a recording's folder, while the check is recorded
@@ -68,6 +69,10 @@ class RecordedRun:
     @property
     def folder(self) -> Path:
         return self.recording.folder
+
+    def unaccounted(self) -> tuple[str, ...]:
+        """What the trace does not account for, a line for each file."""
+        return causes(self.subject.trace, self.completeness, read_notes(self.recording.trace))
 
 
 @contextmanager

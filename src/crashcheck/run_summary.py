@@ -13,7 +13,7 @@ from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.persistence.redundant_persists import find_redundant_persists
 from crashcheck.analyzer.persistence.shown_names import shown_paths
 from crashcheck.analyzer.trace.calls import injected_faults
-from crashcheck.analyzer.trace.completeness import Completeness, causes
+from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
 from crashcheck.checker.findings.provenance import Project
@@ -162,7 +162,7 @@ def _functions(facts: ProgramFacts, key: int) -> Iterable[str]:
 
 def trace_warnings(trace: Trace, run: RecordedRun) -> tuple[str, ...]:
     """What the trace does not account for, by file, and what crash states leave out of it."""
-    lines = list(causes(trace, run.completeness, read_notes(run.recording.trace)))
+    lines = list(run.unaccounted())
     failed = [f"{one.call} of {shown_paths(trace)(one.path)} with {one.error}" for one in injected_faults(trace)]
     if failed:
         more = f" and {len(failed) - _MOST_FAULTS} more" if len(failed) > _MOST_FAULTS else ""

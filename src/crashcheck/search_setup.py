@@ -19,7 +19,6 @@ from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.concurrency.predecessors import measure_deviance
 from crashcheck.analyzer.invariants import Inferred, infer
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.analyzer.trace.completeness import causes
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.change.code import ChangedCode
@@ -51,7 +50,6 @@ from crashcheck.interruption import KeepOn, always, interruptible
 from crashcheck.recording import OnPhase, RecordedRun, check_in, ended_operations, read_recording, record_again
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import Recording, record
-from crashcheck.runtime.validate import read_notes
 from crashcheck.source import SourceTree, repository_of
 
 _KEPT_BYTES = 16 * 1024  # of a check's output, to be shown in a report; output equivalence keeps more
@@ -117,8 +115,7 @@ def check_uncrashed(config: Config, run: RecordedRun, executor: Executor) -> Non
     has_first = any(path.is_file() for path in recording.first.rglob("*"))
     with_first = config.check.first == "check" and has_first
     shown = (str(recording.pool), str(recording.first))
-    lacks = causes(run.subject.trace, run.completeness, read_notes(recording.trace))
-    uncrashed(executor, first=with_first, shown_pools=shown, trace_lacks=lacks)
+    uncrashed(executor, first=with_first, shown_pools=shown, trace_lacks=run.unaccounted)
 
 
 def snapshots_of(config: Config, run: RecordedRun, folder: Path) -> Snapshot:
@@ -158,7 +155,7 @@ def uncrashed(
     *,
     first: bool,
     shown_pools: tuple[str, str] = ("{pool}", "{pool}"),
-    trace_lacks: Sequence[str] = (),
+    trace_lacks: Callable[[], Sequence[str]] = tuple,
 ) -> None:
     """The final image, and the first one if asked, must pass before anything is crashed.
 
@@ -178,11 +175,11 @@ def uncrashed(
         what = "after the workload, with nothing crashed" if final else "before the workload"
         command = executor.shown_plain(pool, final=final)
         advice = "" if final else ' If that is as it should be, set [check] first = "skip".'
-        if final and trace_lacks:
+        if final and (lacks := trace_lacks()):
             raise CrashcheckError(
                 "trace-lacks-updates",
                 f"the check fails on the image that the trace gives, which is not what the workload left: "
-                f"{_ended(verdict)}\n{_quoted(verdict.output)}\n" + "\n".join(f"  {line}" for line in trace_lacks),
+                f"{_ended(verdict)}\n{_quoted(verdict.output)}\n" + "\n".join(f"  {line}" for line in lacks),
                 "Record what wrote there: docs/limits.md lists what is not recorded.",
             )
         limit = ""

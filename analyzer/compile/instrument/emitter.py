@@ -15,7 +15,7 @@ from crashcheck.analyzer.compile.instrument import libc_effects
 from crashcheck.analyzer.compile.instrument.hooks import ACCESS_BYTES, ACCESS_WRITES, ATOMIC_READ, NO_INSTANCE, Hooks
 from crashcheck.analyzer.compile.ir import addresses
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, SourcePosition
-from crashcheck.analyzer.compile.ir.text import ModuleText, Operand, matching, operand, split_commas
+from crashcheck.analyzer.compile.ir.text import ModuleText, Operand, call_arguments, operand
 from crashcheck.analyzer.compile.ir.typemap import Target, TypeMap
 
 DBG = re.compile(r", !dbg !(\d+)")
@@ -193,7 +193,7 @@ class Emitter:
 
     def read_by(self, line: str, callee: str, parenthesis: int) -> None:
         """What a library function reads that is called without a model of it."""
-        arguments = split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])
+        arguments = call_arguments(line, parenthesis)
         pointers, bound, string = libc_effects.READS[callee]
         if len(arguments) <= max(*pointers, -1 if bound is None else bound):
             return

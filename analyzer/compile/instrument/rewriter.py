@@ -26,9 +26,8 @@ from crashcheck.analyzer.compile.ir.text import (
     NAME,
     IRSyntaxError,
     ModuleText,
-    matching,
+    call_arguments,
     operand,
-    split_commas,
     type_end,
     value_end,
 )
@@ -336,10 +335,9 @@ class Rewriter(Emitter):
         type_text = line[end + 2 : type_end(line, end + 2)]
         self._bracket(line, type_text, pointer, True, "cmpxchg")
 
-    def _library_atomic(self, line: str, callee: str) -> bool:
+    def _library_atomic(self, line: str, callee: str, parenthesis: int) -> bool:
         """Whether a call is an atomic operation of libatomic, whose read-modify-writes have a locked instruction."""
-        parenthesis = line.index("(", line.index(callee))
-        arguments = split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])
+        arguments = call_arguments(line, parenthesis)
         call = atomic_call(callee, arguments)
         if call is None:
             return False
@@ -397,7 +395,8 @@ class Rewriter(Emitter):
         if callee.startswith("llvm."):
             self._intrinsic(line, following, callee, parenthesis)
             return
-        if callee.startswith("__atomic_") and callee in self.module.declared and self._library_atomic(line, callee):
+        external = callee in self.module.declared and not following
+        if external and callee.startswith("__atomic_") and self._library_atomic(line, callee, parenthesis):
             return
         if callee not in libc_effects.READS:
             self._give_turn()
@@ -428,7 +427,7 @@ class Rewriter(Emitter):
     def _destination(self, line: str, callee: str, parenthesis: int) -> Target | None:
         """What a library call writes to, for its name; the model itself reports the address."""
         index = libc_effects.destination(callee)
-        arguments = split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])
+        arguments = call_arguments(line, parenthesis)
         if index is None or index >= len(arguments):
             return None
         pointer = operand(arguments[index])
@@ -453,14 +452,14 @@ class Rewriter(Emitter):
                 self._unknown_intrinsic(line, callee, parenthesis)
             self._plain(line, following)
             return
-        arguments = [operand(part) for part in split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])]
+        arguments = [operand(part) for part in call_arguments(line, parenthesis)]
         handler(self, "".join([line, *following]), callee, arguments)
         self._plain(line, following)
 
     def _unknown_intrinsic(self, line: str, callee: str, parenthesis: int) -> None:
         if _READING.search(callee):
             return
-        for part in split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1]):
+        for part in call_arguments(line, parenthesis):
             argument = operand(part)
             if argument.type == "ptr" and argument.value != "null" and not self.is_local(argument.value):
                 self.unknown(line, callee)

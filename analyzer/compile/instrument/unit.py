@@ -252,9 +252,6 @@ def emit(text: str, options: UnitOptions) -> bytes:
     module = verified(text, options)
     flags = dict(_FLAG.findall(text, max(text.rfind("\n}\n"), 0)))
     speed = {"0": 0, "1": 1, "2": 2, "3": 3, "s": 2, "z": 2}[options.level]
-    for function in module.functions:
-        if _FIELD_CLASS.match(function.name) and not function.is_declaration:
-            function.add_function_attribute("alwaysinline")
     machine = llvm.Target.from_triple(module.triple).create_target_machine(
         opt=speed,
         reloc="pic" if "PIC Level" in flags else "static",

@@ -109,6 +109,11 @@ def split_commas(text: str) -> list[str]:
     return parts
 
 
+def call_arguments(line: str, parenthesis: int) -> list[str]:
+    """The arguments of a call, from the index of its opening parenthesis."""
+    return split_commas(line[parenthesis + 1 : matching(line, parenthesis) - 1])
+
+
 def value_end(text: str, at: int) -> int:
     """Index just past the value that starts at `at`: a name, a number, an aggregate or a constant expression."""
     found = _SIMPLE_VALUE.match(text, at)
