@@ -12,6 +12,7 @@ import time
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -273,9 +274,11 @@ class FixProposer:
     def _beyond_flushing(self, bug: Bug) -> Fix:
         cause = bug.drafts[0].cause
         subject = self.subject
-        waits = held_locks.advice(subject, cause, self.executor.run_changed)
-        if waits is not None:
-            return waits
+        left_s = self.left()
+        if left_s is None or left_s > 0:
+            waits = held_locks.advice(subject, cause, partial(self.executor.run_changed, most_s=left_s))
+            if waits is not None:
+                return waits
         lost = describe.named(subject, cause.lost) if cause.lost is not None else "what follows"
         kept = describe.named(subject, cause.kept) if cause.kept is not None else "the statements above"
         if cause.kind is Kind.UNPERSISTED:

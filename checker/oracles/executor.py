@@ -140,8 +140,8 @@ class Executor:
                 setup = replace(setup, recorded_stdout=real.stdout, addresses=real.addresses)
             return self._run_on(files, setup, point, acknowledged)
 
-    def run_changed(self, state: CrashState, change: Callable[[Path], None]) -> Verdict:
-        """Execute the check on a state's image after `change`, given its folder, with all the time.
+    def run_changed(self, state: CrashState, change: Callable[[Path], None], most_s: float | None = None) -> Verdict:
+        """Execute the check on a state's image after `change`, given its folder; with all the time, or `most_s`.
 
         No crash leaves that image: it shows only why the check fails.
         """
@@ -150,15 +150,20 @@ class Executor:
             self.write_image(state, files)
             change(files)
             acknowledged = self.workers.acknowledged(state.point)
-            return self._run_on(files, self.workers.setup, state.point, acknowledged)
+            return self._run_on(files, self.workers.setup, state.point, acknowledged, most_s)
 
-    def _run_on(self, files: Path, setup: CheckSetup, point: int, acknowledged: tuple[int, int]) -> Verdict:
+    def _run_on(
+        self, files: Path, setup: CheckSetup, point: int, acknowledged: tuple[int, int], most_s: float | None = None
+    ) -> Verdict:
         """Execute the check on a folder as on the image of a crash point."""
+        limits = self.workers.limits
+        if most_s is not None:
+            limits = replace(limits, timeout_s=min(most_s, limits.timeout_s))
         workers = WorkerPool(
             self._content,
             self._points,
             replace(setup, first=files),
-            limits=self.workers.limits,
+            limits=limits,
             acknowledged=self._always or acknowledged,
         )
         with workers:
