@@ -1,5 +1,7 @@
 #!/bin/sh
 # redis.sh put FOLDER: five commands to a server that syncs its log for each. redis.sh get FOLDER FILE: every printed key is there.
+# redis.sh fix FOLDER FILE: the same, once redis-check-aof has cut off an append that is there in part.
+[ "$1" != fix ] || for log in "$2"/appendonlydir/*.incr.aof; do [ ! -f "$log" ] || yes | redis-check-aof --fix "$log" || exit 1; done
 socket=$(mktemp -u /tmp/redis-XXXXXXXX)
 redis-server --port 0 --unixsocket "$socket" --dir "$2" --appendonly yes --appendfsync always --save '' --logfile "$socket.log" &
 server=$!
