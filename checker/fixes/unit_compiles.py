@@ -31,7 +31,6 @@ MOST_S = 10.0  # for all edits of a run
 _MARK = "crashcheck reads this text"
 _MESSAGE = re.compile(r"^(.*?:\d+(?::\d+)?: )?(?:(fatal error|error)|warning): (.*)$", re.MULTILINE)
 _OPTIONS = (
-    "-fsyntax-only",
     "-fno-color-diagnostics",
     "-fno-caret-diagnostics",
     "-ferror-limit=20",
@@ -142,10 +141,17 @@ class UnitCompiles:
         with tempfile.TemporaryDirectory(prefix="crashcheck-fix-") as folder:
             rule = Path(folder) / "rule"
             options = [*_OPTIONS, "-idirafter", runtime().include, "-MD", "-MF", str(rule), "-MT", "unit"]
+            environment = {**os.environ, "LC_ALL": "C"}
+            if "ziglang" in unit.command:
+                # It writes an object in any case, and for one that it has in its cache it repeats no messages.
+                options += ["-c", "-o", str(Path(folder) / "unit.o")]
+                environment["ZIG_GLOBAL_CACHE_DIR"] = folder
+            else:
+                options.append("-fsyntax-only")
             if texts:
                 options += ["-ivfsoverlay", _overlay(Path(folder), texts)]
             *words, dash, language = (word for word in unit.command if word not in _QUIET and not _WRITES.match(word))
-            printed = self._run([*words, *options, dash, language, unit.source], unit.directory)
+            printed = self._run([*words, *options, dash, language, unit.source], unit.directory, environment)
             self.read.update(os.path.join(unit.directory, path) for path in _named(rule))
         messages: Counter[str] = Counter()
         places: dict[str, str] = {}
@@ -158,7 +164,7 @@ class UnitCompiles:
             failed = failed or (text if error else "")
         return _Diagnostics(messages, failed, places)
 
-    def _run(self, command: Sequence[str], directory: str) -> str:
+    def _run(self, command: Sequence[str], directory: str, environment: Mapping[str, str]) -> str:
         """What a compiler prints. Raises _Unknown when the time is spent, or it ends in another way than by itself."""
         began = time.monotonic()
         left_s = self.left()
@@ -168,7 +174,7 @@ class UnitCompiles:
         process = subprocess.Popen(
             command,
             cwd=directory,
-            env={**os.environ, "LC_ALL": "C"},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

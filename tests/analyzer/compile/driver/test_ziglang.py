@@ -10,6 +10,8 @@ import pytest
 
 from crashcheck.analyzer.compile.driver import toolchain, wrapper
 from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.checker.fixes.unit_compiles import UnitCompiles
+from crashcheck.checker.results import Edit
 from crashcheck.runtime import build
 
 
@@ -38,6 +40,17 @@ def test_the_wheels_clang_links_with_the_recorder_and_the_machines_own_libraries
     assert wrapper.run(["-g", "-O1", source.name, "-o", "program", *([] if cxx else ["-lpmem"])], cxx) == 0
     assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
     assert [Path(unit.source).name for unit in ProgramFacts.load(["program"]).units.values()] == [source.name]
+
+
+def test_the_wheels_clang_compiles_the_edits_that_are_proposed(tmp_path: Path) -> None:
+    (tmp_path / "program.c").write_text("int counts[2];\nint main(void) {\n    return counts[0];\n}\n")
+    assert wrapper.run(["-g", "-O1", "program.c", "-o", "program"], False) == 0
+    unit = UnitCompiles(ProgramFacts.load(["program"]), tmp_path)
+    for _ in range(2):  # zig prints the messages of an object once, and then has it in its cache
+        fresh = UnitCompiles(unit.facts, tmp_path)
+        assert fresh.why_not((Edit("program.c", 2, False, "    counts[1] = 1;"),)) == ""
+        refused = fresh.why_not((Edit("program.c", 2, False, "    total = 1;"),))
+        assert refused == "it does not compile: program.c:3: use of undeclared identifier 'total'"
 
 
 def test_without_any_c_compiler_the_wheels_clang_builds_the_recorder(
