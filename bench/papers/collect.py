@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,10 @@ from bench.papers.variants import variants
 from bench.recall import STRATEGIES, Bug, marks_of, ready
 from bench.remember import Remembering
 from crashcheck import pipeline
-from crashcheck.analyzer.behaviours import find_behaviours
-from crashcheck.analyzer.invariants.rules import LikelyInvariant
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.states.counting import count_states
-from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Ranked, Strategy
 from crashcheck.checker.strategies import ranked as ranked_search
@@ -36,7 +33,7 @@ from crashcheck.recording import RecordedRun
 from crashcheck.search_setup import InferOnce, early_states, ranked, search_of, strategy_of
 
 # The search is varied on one bug of so many, its weights on one of so many; all bugs would take hours.
-_VARIED, _WEIGHED = 3, 9
+VARIED, _WEIGHED = 3, 9
 _MOST_S = 120.0  # of one search: what ends it is the number of its states
 MOST_STATES = 50_000  # of a representative's that are counted one by one
 
@@ -68,7 +65,6 @@ class Measured:
     strategies: dict[str, First] = field(default_factory=dict)
     variants: dict[str, dict[str, First]] = field(default_factory=dict)
     representatives: dict[str, Any] = field(default_factory=dict)
-    invariants: dict[str, Any] = field(default_factory=dict)
     operations: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -203,8 +199,7 @@ def measure(bug: Bug, operations: int, states: int) -> Measured:
             return measured
         measured.representatives = _representatives(bench)
         measured.strategies = by_strategy(bench)
-        if bug.number % _VARIED == 1:
-            measured.invariants = _invariants(replace(bench, budget=Budget(_MOST_S, states // 2)))
+        if bug.number % VARIED == 1:
             measured.variants = varied(bench, weights=bug.number % _WEIGHED == 1)
     return measured
 
@@ -257,34 +252,6 @@ def _representatives(bench: Bench) -> dict[str, Any]:
         "exhaustive_correlated": str(everything.correlated),
         "exhaustive_exact": everything.exact,
     }
-
-
-def _invariants(bench: Bench) -> dict[str, Any]:
-    """Witcher's own search to its end: invariants, images, mismatches, clusters, findings (its table 2)."""
-    executor, run = bench.executor, bench.run
-    executor.recall()
-    inferring = InferOnce(run)
-    started = time.perf_counter()
-    evidence = inferring(find_behaviours(run.subject.space.graph, run.facts), run.facts, keep_on=lambda: None)
-    inferred_s = time.perf_counter() - started
-    found = bench.to_the_end(strategy_of(override(bench.config, strategy="witcher"), run, inferring=inferring))
-    signatures = by_call(run.subject.space)
-    failing = [state for state, verdict in executor.seen if not verdict.passed]
-    clusters = {signatures.of(state) for state in failing}
-    return {
-        "ordering": sum(not _atomic(one) for one in evidence.invariants),
-        "atomicity": sum(map(_atomic, evidence.invariants)),
-        "inference_seconds": round(inferred_s, 2),
-        "images": len(executor.seen),
-        "mismatches": len(failing),
-        "clusters": len(clusters),
-        "findings": len(found.findings),
-        "ended": found.stop_reason.value,
-    }
-
-
-def _atomic(invariant: LikelyInvariant) -> bool:
-    return invariant.rule.startswith("RA")
 
 
 def _operations(bench: Bench) -> dict[str, list[str]]:

@@ -114,7 +114,7 @@ def _page(report: Report, planted: Sequence[Measured], parts: Mapping[str, Any])
     )
     yield ""
     yield _measured(report.machine)
-    for section in (_curves, _kinds, _states, _ablations, _invariants, _spaces, _missed):
+    for section in (_curves, _kinds, _states, _ablations, _spaces, _missed):
         yield ""
         yield from section(report, planted)
     for part in PARTS:
@@ -280,28 +280,6 @@ def _seed_areas(planted: Sequence[Measured]) -> list[float]:
     varied = [one for one in planted if "seed" in one.variants]
     areas = [_area([one.variants["seed"][name] for one in varied]) for name in names]
     return [*areas, _area([one.variants["search"]["ranked"] for one in varied])] if areas else []
-
-
-def _invariants(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
-    yield "## Likely invariants, images and clusters (Witcher, table 2 and §4.6)"
-    yield ""
-    keys = ("ordering", "atomicity", "images", "mismatches", "clusters", "findings")
-    rows = []
-    for program, bugs in _by_program(planted):
-        mine = [one.invariants for one in bugs if one.invariants]
-        sums = (f"{sum(one[key] for one in mine):,}" for key in keys)
-        seconds = f"{sum(one['inference_seconds'] for one in mine):.1f}"
-        ended = sum(one["ended"] != "exhausted" for one in mine)
-        rows.append((program, str(len(mine)), *sums, seconds, str(ended)))
-    header = ("structure", "bugs", "ordering", "atomicity", "images", "mismatches", "clusters", "findings")
-    yield from table((*header, "inference s", "not to the end"), rows)
-    yield ""
-    yield (
-        "Strategy `witcher`: crash images that violate a likely invariant, with output equivalence; sums over a "
-        "structure's builds, each with one bug. *Mismatches*: images whose output differs. *Clusters*: mismatches with "
-        "one site signature (Witcher clusters by operation and path). *Findings*: what a report shows. *Not to the "
-        "end*: ended by the budget, of half as many states. Measured on every third bug of a structure."
-    )
 
 
 def _spaces(report: Report, planted: Sequence[Measured]) -> Iterator[str]:

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.papers.parts import Part, calls, coverage, executions, pmreorder
+from bench.papers.parts import Part, calls, coverage, executions, invariants, pmreorder
 
-PARTS: tuple[Part[Any], ...] = (coverage.PART, executions.PART, pmreorder.PART, calls.PART)
+PARTS: tuple[Part[Any], ...] = (invariants.PART, coverage.PART, executions.PART, pmreorder.PART, calls.PART)
