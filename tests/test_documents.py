@@ -6,15 +6,18 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from crashcheck import cli
+from crashcheck.analyzer.compile.driver import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "examples").rglob("README.md"), *(ROOT / "docs").glob("*.md")])
 WINGS = ("analyzer", "runtime", "checker", "reports")
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 PHRASES_IN_CODE = 3  # uses of avoided phrases in code (docs/phrases.py): lower it when there are fewer
 
 
@@ -29,6 +32,17 @@ def test_the_readme_opens_with_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"^make [a-z]+", text, re.MULTILINE)
     assert commands[:2] == ["make crashcheck", "make test"]
+
+
+def test_the_readme_names_the_versions_and_settings_that_there_are() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in text
+    assert f"A clang from {toolchain.OLDEST} to {toolchain.NEWEST} is used" in text
+    (settings,) = re.findall(r"^```toml\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert f"{NUMBERS[sum(map(len, tomllib.loads(settings).values()))]} lines matter" in text
+    bugs = re.findall(r"^\| ([^|]*?) [\d., ]+\| \[", (ROOT / "docs" / "found.md").read_text(), re.MULTILINE)
+    assert f"found {NUMBERS[len(bugs)]} bugs in {NUMBERS[len(set(bugs))]} programs that others wrote" in text
 
 
 def test_make_help_lists_every_target_that_a_user_may_call() -> None:
@@ -136,6 +150,13 @@ def test_start_here_leads_to_the_finding_that_it_shows(tmp_path: Path) -> None:
     assert found.returncode == 1
     assert shown in found.stdout
     assert "1 finding; " in found.stdout
+    example = (ROOT / "README.md").read_text(encoding="utf-8").split("```\n")[1]
+    message, *lines = example.splitlines()
+    assert message == shown
+    assert [line.split()[0] for line in lines] == ["crash", "check", "fix", "replay"]
+    *texts, replay = (" ".join(line.split()[1:]) for line in lines)
+    assert [text for text in texts if text not in found.stdout] == []
+    assert replay.split()[:-1] == ["crashcheck", "replay"]  # the token depends on the compiler
     fixed = crashcheck(tmp_path, "fix", "--apply", "--verify")
     assert fixed.returncode == 0
     assert "No findings" in fixed.stdout
