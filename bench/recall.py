@@ -190,12 +190,12 @@ def ready(
     work.mkdir()
     build(config, work)
     run = record_check_reads(config, record_run(config, work))
-    with _checking(config, run, work, kind) as executor:
+    with checking(config, run, work, kind) as executor:
         yield config, run, executor
 
 
 @contextmanager
-def _checking(config: Config, run: RecordedRun, work: Path, kind: type[Remembering]) -> Iterator[Remembering]:
+def checking(config: Config, run: RecordedRun, work: Path, kind: type[Remembering]) -> Iterator[Remembering]:
     """Workers that are ready to check states; the driver's own run has been found sound."""
     jobs = pipeline.cores()
     oracle = prepare.choose_oracle(config, run.subject, run.folder)

@@ -53,10 +53,12 @@ def main() -> int:
                 _keep(report)
         _keep(report, PAGE.with_suffix(".json"))
     whole = fresh and not (args.program or args.bug)
-    for part in PARTS:
-        if whole or part.name in args.part:
-            _measure_part(part)
-    page.write(report, parts.read(PARTS_FILE), PAGE)
+    try:
+        for part in PARTS:
+            if whole or part.name in args.part:
+                _measure_part(part)
+    finally:  # what was measured is on the page even if a part fails
+        page.write(report, parts.read(PARTS_FILE), PAGE)
     print(f"Written to {PAGE}.")
     return 0
 

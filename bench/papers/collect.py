@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -223,6 +224,16 @@ def varied(bench: Bench, weights: bool) -> dict[str, dict[str, First]]:
     """The ranked search, and with one thing changed at a time; what was run before is not run again, nor ranked."""
     bench.executor.recall()
     base = ranked(bench.run, inferring=InferOnce(bench.run))
+    with ranking_once():
+        firsts = {"search": {"ranked": bench.until_first(base)}}
+        for variant in variants(base, weights):
+            firsts.setdefault(variant.of, {})[variant.name] = bench.until_first(variant.strategy)
+    return firsts
+
+
+@contextmanager
+def ranking_once() -> Iterator[None]:
+    """The groups of one run are ranked once for all searches inside that rank them equally."""
     rankings: dict[Hashable, Ranking] = {}
 
     def once(options: Ranked, space: StateSpace, keep_on: KeepOn) -> Ranking:
@@ -232,10 +243,7 @@ def varied(bench: Bench, weights: bool) -> dict[str, dict[str, First]]:
         return rankings[key]
 
     with patch.object(ranked_search, "ranking_of", once):
-        firsts = {"search": {"ranked": bench.until_first(base)}}
-        for variant in variants(base, weights):
-            firsts.setdefault(variant.of, {})[variant.name] = bench.until_first(variant.strategy)
-    return firsts
+        yield
 
 
 def _representatives(bench: Bench) -> dict[str, Any]:

@@ -17,10 +17,11 @@ import pytest
 from bench.papers import collect, correlated, curves, page, parts, reorderings
 from bench.papers.__main__ import PAGE, PARTS_FILE
 from bench.papers.collect import First, Measured, Watching
-from bench.papers.parts import calls, coverage, executions, invariants, pmreorder
+from bench.papers.parts import calls, coverage, executions, invariants, left_out, pmreorder
 from bench.papers.parts.calls import STRATEGIES as WAYS
 from bench.papers.parts.every import PARTS
 from bench.papers.parts.executions import Executions
+from bench.papers.parts.left_out import LeftOut
 from bench.papers.variants import variants
 from bench.programs import CHECKOUT
 from bench.recall import STRATEGIES, planted
@@ -182,6 +183,34 @@ def test_images_that_violate_an_invariant_are_run_up_to_a_bound_that_the_table_n
     (row,) = (line for line in rows if line.startswith("| crit-bit-tree | 2 |"))
     assert shown in row
     assert row.endswith(f"| {short.seconds:.1f} · {2 * short.seconds:.1f} | 1 · 1 |")
+
+
+def test_a_flush_left_out_is_compared_with_the_ranked_search_only_if_its_absence_shows() -> None:
+    rows = [
+        LeftOut("tree", "tree.c:1", 9, {"ranked": 5, "without groups": 31, "random": None}),
+        LeftOut("tree", "tree.c:2", 9, {"ranked": 8, "without groups": 6, "random": 8}),
+        LeftOut("tree", "tree.c:3", 1, {"ranked": None, "without groups": None, "random": None}),
+        LeftOut("tree", "tree.c:4", 1, {"ranked": None, "without groups": None, "random": 40}),
+    ]
+    lines = list(left_out.PART.section(rows))
+    assert lines[0].startswith("| search | found (3) | median states |")
+    assert lines[2:5] == [
+        "| ranked | 2 | 8 |  |  |",
+        "| without groups | 2 | 31 | 1 | 1 |",
+        "| random | 2 | 40 | 1 | 1 |",
+    ]
+    assert "3 of these 4 flushes" in lines[-1]
+
+
+@pytest.mark.slow
+def test_one_execution_of_a_flush_is_left_out_and_found(tmp_path: Path) -> None:
+    (bug,) = (bug for bug in planted() if (bug.program, bug.number) == ("radix-tree", 0))
+    rows = list(left_out.measured(bug, tmp_path, 20, 4, 30))
+    assert len({row.place for row in rows}) == 4
+    found = [row for row in rows if any(row.ways.values())]
+    assert {row.place for row in found} >= {"radix_tree.c:110"}  # a leaf's content
+    for row in rows:
+        assert (len(row.ways) > 3) == (row in found)
 
 
 def test_executions_are_runs_that_never_continue_as_one(tmp_path: Path) -> None:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.papers.parts import Part, calls, coverage, executions, invariants, pmreorder
+from bench.papers.parts import Part, calls, coverage, executions, invariants, left_out, pmreorder
 
-PARTS: tuple[Part[Any], ...] = (invariants.PART, coverage.PART, executions.PART, pmreorder.PART, calls.PART)
+PARTS: tuple[Part[Any], ...] = (
+    left_out.PART,
+    invariants.PART,
+    coverage.PART,
+    executions.PART,
+    pmreorder.PART,
+    calls.PART,
+)
