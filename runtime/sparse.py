@@ -61,11 +61,9 @@ def copy_range(source: int, target: int, low: int, high: int, *, skip_zeros: boo
 
 def write_all(fd: int, data: bytes, offset: int) -> None:
     """Write all of `data` at `offset`; OSError with ENOSPC where it does not fit."""
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(fd, view, offset)
-        view = view[written:]
-        offset += written
+    written = os.pwrite(fd, data, offset)
+    while written < len(data):
+        written += os.pwrite(fd, memoryview(data)[written:], offset + written)
 
 
 def copy_file(source: Path, target: Path) -> None:

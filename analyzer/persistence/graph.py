@@ -234,7 +234,7 @@ class PersistenceGraph:
 
     def whole(self, id_: int) -> tuple[int, int]:
         """(extension, index) of a part; (id, -1) of anything else."""
-        if id_ < len(self):
+        if id_ < len(self.event):
             return id_, -1
         piece = int(np.searchsorted(self._part_base, id_, side="right")) - 1
         index = id_ - int(self._part_base[piece])

@@ -12,8 +12,9 @@ import signal
 import stat
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from crashcheck.checker.execution.followed import Follower
 from crashcheck.config.values import descriptor
@@ -39,8 +40,7 @@ class Limits:
     outputs: tuple[str, ...] = ("stdout",)  # those that are compared: "stderr", "fd 3", "{pool}/results.txt"
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """What a run wrote to one of the outputs that are compared."""
 
     data: bytes
@@ -50,8 +50,7 @@ class Output:
     before_bytes: int = 0  # as of Ended
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """How a run ended, before an oracle has judged it."""
 
     status: int  # as from wait(2)
@@ -60,7 +59,7 @@ class Ended:
     output: bytes
     output_truncated: bool
     seconds: float
-    digest: bytes = b""  # of the whole output
+    digest: bytes = b""  # of the whole output, where it is truncated
     errors: bytes = b""  # standard error, if kept apart
     total_bytes: int = 0  # of output, kept or not
     stage: int = 0  # which run of several on one image this was
@@ -71,8 +70,7 @@ class Ended:
     def by_output(self) -> tuple[Ended, ...]:
         """The same run for each output that is compared, with that as its output."""
         return tuple(
-            replace(
-                self,
+            self._replace(
                 output=each.data,
                 output_truncated=each.truncated,
                 digest=each.digest,
@@ -272,12 +270,15 @@ class _Capture:
         self._half = kept // 2
         self._head = bytearray()
         self._tail = bytearray()
-        self._hash = hashlib.blake2b(digest_size=16)
+        self._hash: hashlib.blake2b | None = None  # of everything, once that is more than what is kept
         self.total = 0
 
     def add(self, data: bytes) -> None:
         self.total += len(data)
-        self._hash.update(data)
+        if self._hash is None and self.total > 2 * self._half:
+            self._hash = hashlib.blake2b(self._head + self._tail, digest_size=16)
+        if self._hash is not None:
+            self._hash.update(data)
         room = self._half - len(self._head)
         if room > 0:
             self._head += data[:room]
@@ -290,7 +291,8 @@ class _Capture:
         return self.total > len(self._head) + len(self._tail)
 
     def digest(self) -> bytes:
-        return self._hash.digest()
+        """Of everything, where it is truncated."""
+        return b"" if self._hash is None else self._hash.digest()
 
     def bytes(self) -> bytes:
         return bytes(self._head + (b"\n[...]\n" if self.truncated else b"") + self._tail)

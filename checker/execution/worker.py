@@ -10,26 +10,29 @@ its connection does, and ends the check that is running then.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import pickle
 import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import monotonic
+from typing import NamedTuple
 
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Abandoned, CheckNotStarted, Ended, Limits, Runner
 from crashcheck.checker.images.image_folder import ImageFolder, Patches
+from crashcheck.runtime import sparse
 
 DURABLE, ISSUED, INITIAL = range(3)
 _FOLDERS = ("durable", "issued_", "initial")  # paths of equal length
 _FULL_BYTES = 64 * 1024  # less room than this after a failing check: it may have failed for want of it
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """One state for one worker: first the base moves, then the patches make the state."""
 
     ticket: int
@@ -87,8 +90,8 @@ class Worker:
             self._runner.follow_by(setup.inputs, root.parent, root)
         self._images: dict[int, ImageFolder] = {}
         self._image_of(DURABLE)
-        self._stdout = root / "stdout"
-        self._ops = root / "ops"
+        self._stdout = str(root / "stdout")
+        self._ops = str(root / "ops")
         self._stdout_is: tuple[int, ...] = ()
         self._env = {image: setup.environment(pool_of(root, image)) for image in (DURABLE, ISSUED, INITIAL)}
         self._show_stdout(0)
@@ -122,16 +125,15 @@ class Worker:
         """The last stage's end, or that of the first one that fails."""
         command, env = self._setup.command, self._env[task.image]
         if not task.stages:
-            argv = command.argv(pool, task.acked, str(self._stdout))
+            argv = command.argv(pool, task.acked, self._stdout)
             return self._runner.run(
                 command.program, argv, env, abandon_fd, timeout_s=task.timeout_s, followed=task.followed
             )
-        argv = command.argv(pool, task.acked, str(self._stdout), str(self._ops))
+        argv = command.argv(pool, task.acked, self._stdout, self._ops)
         before: tuple[int, ...] = (0,)
         inputs: bytes | None = b""
         for number, operations in enumerate(task.stages):
-            self._ops.unlink(missing_ok=True)
-            self._ops.write_bytes(operations)
+            _write_anew(self._ops, operations)
             ended = self._runner.run(
                 *(command.program, argv, env, abandon_fd, task.kept_bytes, task.timeout_s, pool),
                 followed=task.followed,
@@ -139,12 +141,11 @@ class Worker:
             inputs = None if inputs is None or ended.inputs is None else inputs + ended.inputs
             before = before if number else (0,) * len(ended.by_output())
             compared = zip(ended.compared, before, strict=False)
-            ended = replace(
-                ended,
+            ended = ended._replace(
                 stage=number,
                 before_bytes=before[0],
                 inputs=inputs,
-                compared=tuple(replace(each, before_bytes=size) for each, size in compared),
+                compared=tuple(each._replace(before_bytes=size) for each, size in compared),
             )
             if ended.status != 0 or ended.timed_out or ended.limit:
                 break
@@ -166,8 +167,7 @@ class Worker:
         if size and self._setup.recorded_stdout is not None:
             with self._setup.recorded_stdout.open("rb") as file:
                 data = file.read(size)
-        self._stdout.unlink(missing_ok=True)
-        self._stdout.write_bytes(data)
+        _write_anew(self._stdout, data)
         self._stdout_is = (size, *self._identity())
 
     def _identity(self) -> tuple[int, ...]:
@@ -191,9 +191,9 @@ def main(fd: int) -> None:
     connection.send(None)
     try:
         while True:
-            task = connection.recv()
+            task = pickle.loads(connection.recv_bytes())
             try:
-                connection.send((task.ticket, worker.run(task, fd)))
+                connection.send_bytes(pickle.dumps((task.ticket, worker.run(task, fd)), pickle.HIGHEST_PROTOCOL))
             except CheckNotStarted as error:
                 connection.send(Trouble(task.ticket, "check-not-started", str(error)))
             except OSError as error:
@@ -203,6 +203,17 @@ def main(fd: int) -> None:
         pass
     finally:
         shutil.rmtree(root, ignore_errors=True)
+
+
+def _write_anew(path: str, data: bytes) -> None:
+    """Make a new file: a check may have kept the one before, or made it something else."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        sparse.write_all(fd, data, 0)
+    finally:
+        os.close(fd)
 
 
 def _trouble(ticket: int, error: OSError, root: Path) -> Trouble:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
+import select
 import shutil
 import signal
 import socket
@@ -15,7 +17,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -348,7 +350,7 @@ class WorkerPool:
         task = self._task(worker, ticket)
         worker.busy.append(number)
         try:
-            worker.connection.send(task)
+            worker.connection.send_bytes(pickle.dumps(task, pickle.HIGHEST_PROTOCOL))
         except OSError:
             # The worker is gone. What it sent before gives the reason, or `_receive` raises at the end of that.
             while not isinstance(answer := self._receive(worker), Trouble):
@@ -408,7 +410,6 @@ class WorkerPool:
         """Wait for at least one answer, or the time, and file what came."""
         by_connection = {worker.connection: worker for worker in self._workers if worker.busy}
         for connection in self._answering(list(by_connection), timeout_s):
-            assert isinstance(connection, Connection)
             worker = by_connection[connection]
             answer = self._receive(worker)
             if isinstance(answer, Trouble):
@@ -418,7 +419,7 @@ class WorkerPool:
             worker.busy.remove(number)
             ticket = self._tickets[number]
             if ticket.explored is not None:
-                ended = replace(ended, inputs=without_own(ended.inputs))
+                ended = ended._replace(inputs=without_own(ended.inputs))
             ticket.run = Run(ticket.point, ended, worker.names)
             if ticket.followed:
                 self.followed.add(ended.inputs)
@@ -427,15 +428,19 @@ class WorkerPool:
             if not ticket.bare and ticket.explored is None:
                 self._arrived.append(ticket.run)
 
-    def _answering(self, connections: list[Connection], timeout_s: float | None) -> list[object]:
+    def _answering(self, connections: list[Connection], timeout_s: float | None) -> list[Connection]:
         """Those of them that have an answer, or none after the time.
 
         A check may stop its worker (`kill -STOP $PPID`), which then would never answer: it continues.
         """
-        ready: list[object] = []
+        by_fd = {connection.fileno(): connection for connection in connections}
+        poll = select.poll()
+        for fd in by_fd:
+            poll.register(fd, select.POLLIN)
+        ready: list[Connection] = []
         while not ready and (timeout_s is None or timeout_s >= 0):
             part_s = _STOPPED_S if timeout_s is None else min(timeout_s, _STOPPED_S)
-            ready = list(wait(connections, part_s))
+            ready = [by_fd[fd] for fd, _ in poll.poll(part_s * 1000)]
             timeout_s = None if timeout_s is None else (timeout_s - part_s or -1.0)
             for worker in () if ready else self._workers:
                 with contextlib.suppress(ChildProcessError):

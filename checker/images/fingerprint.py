@@ -124,7 +124,10 @@ class Fingerprints:
             if int(self.graph.kind[whole]) != NAME:
                 touched.setdefault(int(self.graph.file[whole]), []).append(id_)
         if touched:
-            rows, kept = list(rows), cache(partial(self._persisted_by_file, state))
+            rows = list(rows)
+            kept: Callable[[], dict[int, list[int]]] = partial(self._persisted_by_file, state)
+            if len(touched) > 1:
+                kept = cache(kept)
             for number, ids in touched.items():
                 at = self.place[number]
                 rows[at] = self.files[at].row(state, rows[at], ids, kept)

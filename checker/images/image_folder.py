@@ -17,6 +17,7 @@ Time stamps and extended attributes are not part of an image.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -54,6 +55,7 @@ class ImageFolder:
         self.first = first
         self.base = root / "base"
         self.pool = root / "pool"
+        self._base, self._pool = f"{self.base}/", f"{self.pool}/"  # what the paths in them begin with
         self._moved: set[str] = set()  # paths in which base differs from the first image
         self._renamed = False  # the base may have other names than the first image
         self._patches: Patches = ()
@@ -101,13 +103,14 @@ class ImageFolder:
         """Make the base, and with it the pool, what is durable at a later crash point."""
         self._renamed |= _change_names(patches)
         new_folder = self._watched and any(
-            size == FOLDER or not (self.pool / path).parent.is_dir() for path, _, size, _ in patches
+            size == FOLDER or ("/" in path and not os.path.isdir(os.path.dirname(self._pool + path)))
+            for path, _, size, _ in patches
         )
         for path, exists, size, writes in patches:
             self._moved.add(path)
             if not exists or (path in self._fds and os.fstat(self._fds[path]).st_size != size):
                 self._forget(path)
-            for folder in (self.base, self.pool):
+            for folder in (self._base, self._pool):
                 _put(folder, path, exists, size, writes)
         if new_folder:
             self._rewatch()
@@ -118,9 +121,9 @@ class ImageFolder:
         """Turn the pool into a crash state: `patches` are relative to the base."""
         self._patches = patches
         for path, exists, size, writes in patches:
-            _put(self.pool, path, exists, size, writes)
+            _put(self._pool, path, exists, size, writes)
         if self._watch is not None:
-            if any(not exists or not (self.base / path).exists() for path, exists, _, _ in patches):
+            if any(not exists or not os.path.exists(self._base + path) for path, exists, _, _ in patches):
                 self._rewatch()  # a patch may have made a folder
             self._watch.changes()  # our own
 
@@ -155,9 +158,9 @@ class ImageFolder:
 
     def _undo(self, patches: Iterable[Patch]) -> None:
         for path, exists, size, writes in patches:
-            target = self.pool / path
-            if not (self.base / path).exists():
-                target.unlink(missing_ok=True)
+            target = self._pool + path
+            if not os.path.exists(self._base + path):
+                _unlink(target)
                 self._remove_extra_folders(path)
                 continue
             if not exists:
@@ -180,26 +183,30 @@ class ImageFolder:
 
     def _is_single(self, path: str) -> bool:
         """Whether it is a file with one name."""
-        base = self.base / path
-        return base.is_file() and base.stat().st_nlink == 1
+        try:
+            status = os.stat(self._base + path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
     def _restore_file(self, path: str, names: int = 1) -> None:
         """`names`: how many the file has."""
-        base, target = self.base / path, self.pool / path
-        if not base.exists():
-            target.unlink(missing_ok=True)
+        target = self._pool + path
+        try:
+            wanted = os.stat(self._base + path)
+        except (FileNotFoundError, NotADirectoryError):
+            _unlink(target)
             self._remove_extra_folders(path)
             return
-        wanted = os.stat(base)
         try:
             present = os.lstat(target)
         except FileNotFoundError:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            sparse.copy_file(base, target)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            sparse.copy_file(self.base / path, Path(target))
             return
         if not stat.S_ISREG(present.st_mode) or present.st_nlink != names:
-            _remove(target)
-            sparse.copy_file(base, target)
+            _remove(Path(target))
+            sparse.copy_file(self.base / path, Path(target))
             return
         if stat.S_IMODE(present.st_mode) != stat.S_IMODE(wanted.st_mode):
             os.chmod(target, stat.S_IMODE(wanted.st_mode))
@@ -272,7 +279,7 @@ class ImageFolder:
 
     def _base_fd(self, path: str) -> int:
         if path not in self._fds:
-            self._fds[path] = os.open(self.base / path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self._fds[path] = os.open(self._base + path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         return self._fds[path]
 
     def _mappings(
@@ -312,29 +319,34 @@ def _change_names(patches: Patches) -> bool:
     return len(set(paths)) < len(paths) or any(size < 0 for _, _, size, _ in patches)
 
 
-def _put(folder: Path, path: str, exists: bool, size: int, writes: Sequence[tuple[int, bytes]]) -> None:
-    """Make a path what a patch describes: nothing, a directory, a link or a file."""
-    target = folder / path
-    if not exists:
-        if target.is_dir() and not target.is_symlink():
-            _remove(target)
-        target.unlink(missing_ok=True)
-    elif size == FOLDER:
-        target.mkdir(exist_ok=True)
-    elif size == SYMLINK:
-        target.symlink_to(os.fsdecode(writes[0][1]))
-    elif size == LINK:
-        target.unlink(missing_ok=True)
-        os.link(folder / os.fsdecode(writes[0][1]), target)
-    else:
+def _put(folder: str, path: str, exists: bool, size: int, writes: Sequence[tuple[int, bytes]]) -> None:
+    """Make a path what a patch describes: nothing, a directory, a link or a file. `folder` ends with a slash."""
+    target = folder + path
+    if exists and size >= 0:
         _write_patch(target, size, writes)
+    elif not exists:
+        if os.path.isdir(target) and not os.path.islink(target):
+            _remove(Path(target))
+        _unlink(target)
+    elif size == FOLDER:
+        Path(target).mkdir(exist_ok=True)
+    elif size == SYMLINK:
+        os.symlink(os.fsdecode(writes[0][1]), target)
+    elif size == LINK:
+        _unlink(target)
+        os.link(folder + os.fsdecode(writes[0][1]), target)
 
 
-def _write_patch(target: Path, size: int, writes: Iterable[tuple[int, bytes]]) -> None:
+def _unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _write_patch(target: str, size: int, writes: Iterable[tuple[int, bytes]]) -> None:
     try:
         fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     except FileNotFoundError:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
         fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         if os.fstat(fd).st_size != size:
@@ -376,7 +388,7 @@ def write_image(first: Path, patches: Patches, folder: Path) -> None:
 def patch_image(folder: Path, patches: Patches) -> None:
     """Apply patches to an image on its own."""
     for path, exists, size, writes in patches:
-        _put(folder, path, exists, size, writes)
+        _put(f"{folder}/", path, exists, size, writes)
 
 
 def home(work: Path, image_bytes: int, workers: int, shared_memory: Path = _SHARED_MEMORY) -> Path:

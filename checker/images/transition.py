@@ -18,6 +18,7 @@ from crashcheck.checker.images.piecewise import File, FilePatch, ImagePatch, Pie
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 
+_START = np.zeros(1, dtype=np.int64)
 _FEW, _SPARSE = 256, 16  # so few pieces, or one in so many, are sorted faster than looked for
 
 Shape = tuple[bool, int]  # whether a file exists, and its size
@@ -168,9 +169,9 @@ class Content:
         return np.flatnonzero((when > low) & (when <= high)) + begin
 
     def _by_file(self, ids: Ints) -> list[tuple[File, Ints]]:
-        """Pieces and parts by file."""
+        """Pieces and parts, which ascend, by file."""
         rows = ids
-        if len(ids) and int(ids.max()) >= len(self.graph):
+        if len(ids) and ids[-1] >= len(self.graph):
             rows = np.array([self.graph.whole(id_)[0] for id_ in ids.tolist()], dtype=np.int64)
         if self.graph.family.names:
             keep = self.graph.kind[rows] != NAME
@@ -240,9 +241,13 @@ class Content:
 
 def _runs(words: Ints, values: Words, size: int) -> tuple[tuple[int, bytes], ...]:
     """Words of a file of `size` bytes, by ascending number, as writes within it."""
-    some = slice(int(np.searchsorted(words * WORD_BYTES, size)))
-    words, content = words[some], values[some].tobytes()
-    first = np.flatnonzero(np.diff(words, prepend=-2) != 1)
+    if len(words) and words[-1] * WORD_BYTES >= size:
+        some = slice(int((words * WORD_BYTES).searchsorted(size)))
+        words, values = words[some], values[some]
+    if not len(words):
+        return ()
+    content = values.tobytes()
+    first = np.concatenate([_START, np.flatnonzero(words[1:] - words[:-1] != 1) + 1])
     bounds = [*(first * WORD_BYTES).tolist(), len(content)]
     offsets = (words[first] * WORD_BYTES).tolist()
     return tuple(

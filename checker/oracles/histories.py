@@ -117,6 +117,13 @@ class Operations:
         begun = {*standing.done, *standing.recent, *standing.open}
         return tuple(ordinal for ordinal in range(1, len(self) + 1) if ordinal not in begun)
 
+    def text_of_rest(self, standing: Standing) -> bytes:
+        """The file of what had not begun by a crash."""
+        if standing.in_file_order:
+            starts, text = self._file
+            return text[starts[len(standing.done) + standing.unsettled] :]
+        return self.text(self.rest(standing))
+
     def legal(self, standing: Standing) -> Iterator[History]:
         """What a crash may have left, "all done" first: every order of every subset of what was under way.
 
@@ -232,7 +239,7 @@ class Standings:
         self._effect = None
 
     def _marks_before(self, point: int) -> int:
-        return int(np.searchsorted(self._events, int(self._points[point].event), side="left"))
+        return int(self._events.searchsorted(self._points[point].event))
 
     def alone(self) -> list[tuple[int, int]]:
         """(operation, crash point) at which that operation alone is under way, in order."""

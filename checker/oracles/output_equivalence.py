@@ -67,7 +67,7 @@ class OutputEquivalence:
         if marks not in self._stages:
             if len(self._stages) >= _STAGES_KEPT:
                 self._stages.clear()
-            self._stages[marks] = (self.operations.text(self.operations.rest(self._standing(point))),)
+            self._stages[marks] = (self.operations.text_of_rest(self._standing(point)),)
         return self._stages[marks]
 
     def context(self, point: int) -> bytes:

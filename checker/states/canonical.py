@@ -68,7 +68,7 @@ class CanonicalStates:
         newest = max(int(self._newest[point]), newest)
         if newest < 0:
             return int(self._run[point])
-        first = np.searchsorted(self.space.points.event, self.space.graph.event[newest], side="right")
+        first = self.space.points.event.searchsorted(self.space.graph.event[newest], side="right")
         return max(int(first), int(self._run[point]))
 
     def first(self, state: CrashState) -> CrashState:
@@ -87,4 +87,7 @@ class CanonicalStates:
         older = int(np.searchsorted(self.space.graph.event, since))  # ids below this; what they need is older as well
         newer = self.space.keep(point, [id_ for id_ in pieces if whole(id_)[0] >= older])
         lost = self.space.lost(newer)
-        return self.lacking(point, [id_ for id_ in lost[bisect_left(lost, older) :] if whole(id_)[0] >= older])
+        lost = lost[bisect_left(lost, older) :]
+        if lost and lost[-1] >= len(self.space.graph):
+            lost = tuple(id_ for id_ in lost if whole(id_)[0] >= older)
+        return self.lacking(point, lost)

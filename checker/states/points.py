@@ -14,6 +14,8 @@ from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.runtime.trace_format import Kind, OutputKind
 
+_MOST_KNOWN = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class CrashPoint:
@@ -58,6 +60,7 @@ class CrashPoints(Sequence[CrashPoint]):
         self.stdout_bytes: Ints = most[before(Kind.OUTPUT)]
         seen = np.searchsorted(np.flatnonzero(outputs), self.event, side="left").astype(np.int64)
         self.outputs: Ints = seen * int(graph.family.names)
+        self._known: dict[int, CrashPoint] = {}  # those asked for lately
 
     def __len__(self) -> int:
         return len(self.event)
@@ -69,15 +72,14 @@ class CrashPoints(Sequence[CrashPoint]):
     def __getitem__(self, index: int | slice) -> CrashPoint | list[CrashPoint]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        return CrashPoint(
-            index,
-            int(self.event[index]),
-            int(self.acked[index]),
-            int(self.begun[index]),
-            int(self.stdout_bytes[index]),
-            int(self.outputs[index]),
-        )
+        known = self._known.get(index)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            at = range(len(self))[index]
+            columns = (self.event, self.acked, self.begun, self.stdout_bytes, self.outputs)
+            known = self._known[index] = CrashPoint(at, *(int(column[at]) for column in columns))
+        return known
 
     @cached_property
     def acknowledged_more(self) -> NDArray[np.bool_]:

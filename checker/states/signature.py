@@ -57,7 +57,7 @@ class SiteSignatures:
         sites, many, number = known
         if not state.pieces:
             return _NONE, sites
-        listed = number[np.searchsorted(pending, np.array(state.pieces, dtype=np.int64))]
+        listed = number[pending.searchsorted(np.array(state.pieces, dtype=np.int64))]
         mine = np.bincount(listed, minlength=len(sites))
         return sites[mine > 0], sites[mine < many]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +18,7 @@ _FEW_FACTORS = 8
 _FEW = 64  # so many are gone through faster one by one than as an array
 
 
-@dataclass(frozen=True, slots=True)
-class CrashState:
+class CrashState(NamedTuple):
     """A crash point and an order ideal of its pending pieces, named by its smaller side.
 
     `pieces` ascends: the pending pieces that were lost if `dropped`, else those that persisted. A part of an
@@ -42,6 +42,7 @@ class StateSpace:
     def __init__(self, graph: PersistenceGraph, exits: bool = False) -> None:
         """`exits`: that the program ended is an acknowledgement."""
         self.graph = graph
+        self._many = len(graph)
         self.points = CrashPoints(graph, exits)
         self.finite = np.flatnonzero(graph.durable_from < NEVER)
         self.finite = self.finite[np.argsort(graph.durable_from[self.finite], kind="stable")]
@@ -72,7 +73,7 @@ class StateSpace:
 
     def issued(self, point: int) -> int:
         """How many pieces were issued by a point: those with lower ids."""
-        return int(np.searchsorted(self.graph.event, self.points.event[point], side="left"))
+        return int(self.graph.event.searchsorted(self.points.event[point]))
 
     def durable(self, point: int) -> Ints:
         """Ids of the pieces that are durable at a point, ascending."""
@@ -95,7 +96,7 @@ class StateSpace:
         return state.pieces if state.dropped else self._other(state)
 
     def _other(self, state: CrashState) -> Ids:
-        many = len(self.graph)
+        many = self._many
         pending, rows = self._pending_at(state.point)
         if not state.pieces:
             return pending
@@ -126,7 +127,7 @@ class StateSpace:
         stray = sorted(set(wholes) - pending)
         if stray or len(set(wholes)) < len(wholes):
             raise ValueError(f"pieces {stray or given} are not pending at crash point {point}")
-        whole_held = {id_ for id_ in given if id_ < len(self.graph)}
+        whole_held = {id_ for id_ in given if id_ < self._many}
         wholes_given = set(wholes)
         for id_, befores in self._before(point, wholes):
             if id_ not in wholes_given:
@@ -142,8 +143,8 @@ class StateSpace:
         A part in `pieces` means the rest of its extension beyond that part.
         """
         given = set(pieces)
-        parts = {self.graph.whole(p)[0]: p for p in given if p >= len(self.graph)}
-        gone = {p for p in given if p < len(self.graph)}
+        parts = {self.graph.whole(p)[0]: p for p in given if p >= self._many}
+        gone = {p for p in given if p < self._many}
         lost = []
         for id_, befores in self._before(point, gone | set(parts)):
             if id_ in gone or any(b in gone or b in parts for b in befores):
@@ -154,8 +155,8 @@ class StateSpace:
     def keep(self, point: int, pieces: Iterable[int]) -> CrashState:
         """The smallest state with the given pieces: all that they need persisted as well."""
         given = set(pieces)
-        held = {p for p in given if p < len(self.graph)}
-        parts = {self.graph.whole(p)[0]: p for p in given if p >= len(self.graph)}
+        held = {p for p in given if p < self._many}
+        parts = {self.graph.whole(p)[0]: p for p in given if p >= self._many}
         kept, stopped = [], []
         for id_, befores in reversed(self._before(point, held | set(parts))):
             if id_ in held or id_ in parts:
@@ -189,8 +190,7 @@ class StateSpace:
     def without(self, point: int, lost: Ids) -> CrashState:
         """The state that lacks exactly `lost`, which must be what some ideal lacks (not checked)."""
         state = CrashState(point, True, tuple(sorted(lost)))
-        many = len(self.graph)
-        parts = sum(id_ >= many for id_ in lost)
+        parts = self._parts_in(state.pieces)
         if 2 * len(lost) <= len(self.pending(point)) + parts:
             return state
         return CrashState(point, False, self._other(state))
@@ -198,11 +198,14 @@ class StateSpace:
     def with_(self, point: int, kept: Ids) -> CrashState:
         """The state that holds exactly `kept`, which must be an ideal (not checked)."""
         state = CrashState(point, False, tuple(sorted(kept)))
-        many = len(self.graph)
-        parts = sum(id_ >= many for id_ in kept)
+        parts = self._parts_in(state.pieces)
         if 2 * len(kept) < len(self.pending(point)) + parts:
             return state
         return CrashState(point, True, self._other(state))
+
+    def _parts_in(self, pieces: Ids) -> int:
+        """How many of some pieces, which ascend, are parts."""
+        return len(pieces) - bisect_left(pieces, self._many) if pieces and pieces[-1] >= self._many else 0
 
 
 class _Stab:
@@ -217,7 +220,7 @@ class _Stab:
         self.latest = np.array([int(durable_from[s : s + self._BLOCK].max()) for s in starts], dtype=np.int64)
 
     def query(self, event: int) -> Ints:
-        issued = int(np.searchsorted(self.event, event, side="left"))
+        issued = int(self.event.searchsorted(event))
         blocks = -(-issued // self._BLOCK)
         out = [np.zeros(0, dtype=np.int64)]
         for block in np.flatnonzero(self.latest[:blocks] > event).tolist():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -24,23 +25,29 @@ def states_of(canonical: CanonicalStates, query: StateQuery) -> Violation | tupl
     lacks `unpersisted` and what needs them. Where the first point has no such state, no later one has: what is durable
     stays so, and the order of what is pending does not change.
     """
+    found = _found(canonical, query)
+    return () if found is None else (found[0](), found[1])
+
+
+def _found(canonical: CanonicalStates, query: StateQuery) -> tuple[Callable[[], CrashState], CrashState] | None:
+    """The same, with the smallest made when it is asked for: a search seldom gets there."""
     space, graph = canonical.space, canonical.space.graph
     if not query.unpersisted:
-        return ()
+        return None
     events = graph.event[[*query.persisted, *query.unpersisted]]
     after = max(query.event, int(events.max()))
-    point = int(np.searchsorted(space.points.event, after, side="right"))
+    point = int(space.points.event.searchsorted(after, side="right"))
     if point >= len(space.points) or bool(
         (graph.durable_from[list(query.unpersisted)] <= int(space.points.event[point])).any()
     ):
-        return ()
+        return None
     largest = space.drop(point, query.unpersisted)
     gone = set(space.lost(largest))
     if not gone.isdisjoint(query.persisted):
-        return ()
+        return None
     pending = set(space.pending(point))
     kept = [piece for piece in query.persisted if piece in pending]
-    return canonical.with_only(point, kept, int(events.min())), canonical.first(largest)
+    return partial(canonical.with_only, point, kept, int(events.min())), canonical.first(largest)
 
 
 def violating(
@@ -62,11 +69,12 @@ def violating(
             if seen[signature[row]]:
                 continue
             keep_on()
-            if states := states_of(canonical, query):
+            if found := _found(canonical, query):
                 seen[signature[row]] = True
-                small.append(states[0])
-                yield states[1]
-    yield from small
+                small.append(found[0])
+                yield found[1]
+    for smallest in small:
+        yield smallest()
 
 
 class _Listed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
@@ -130,7 +129,7 @@ class Forgetful:
                 lines.append(str(updates) if line.startswith("query") else "-")
             printed.append("".join(line + "\n" for line in lines).encode())
         before = sum(map(len, printed[:-1]))
-        return Run(0, replace(ended(printed[-1]), before_bytes=before), {})
+        return Run(0, ended(printed[-1])._replace(before_bytes=before), {})
 
 
 def refused(driver: Forgetful, lines: list[bytes]) -> str:
