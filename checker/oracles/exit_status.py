@@ -15,7 +15,9 @@ class ExitStatus:
     """Distinguishes a failing exit, a signal, a time-out and a limit."""
 
     name = "exit-status"
-    notes: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.notes: tuple[str, ...] = ()
 
     def stages(self, point: int) -> tuple[bytes, ...]:
         return ()

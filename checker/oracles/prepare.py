@@ -12,6 +12,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.compile.instrument.operations import PAIR, found_operations
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.checker.oracles import Oracle
+from crashcheck.checker.oracles.acknowledged import never_acknowledged
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.histories import History, Operations, Standings
@@ -144,13 +145,19 @@ def check_operation_boundaries(
 
 
 def remarks(oracle: Oracle, executor: Executor, subject: Subject) -> tuple[str, ...]:
-    """What the driver or the operations hide from the search, by name, known before it; later among the oracle's notes.
+    """What is hidden from the search by the check's command, the driver or the operations; later among the oracle's
+    notes.
 
+    * A check that asks what was acknowledged, of a workload that acknowledges nothing before it ends.
     * Operations that update the files, and whose loss the rest's output does not show: a state, and a mutant, that
       loses no more passes. As many are tried as operations' ends.
     * What the driver prints when it recovers, on images with everything persisted in the middle of some operations:
       it counts as a difference.
     """
+    if isinstance(oracle, ExitStatus):
+        setup = executor.workers.setup
+        oracle.notes = never_acknowledged(setup.command.command, subject.trace, setup.recorded_stdout)
+        return oracle.notes
     if not isinstance(oracle, OutputEquivalence):
         return ()
     kinds = subject.trace.events["kind"]
