@@ -34,7 +34,9 @@ class IssuedFolder:
             self._below.setdefault(folder, {})[name] = inode
         self.paths = Names(dict(graph.names.first)).paths()
         self.names = {inode: set(paths) for inode, paths in paths_by_inode(self.paths).items()}
-        self._prefix = {inode: f"{path}/" for path, inode in self.paths.items() if inode in self._below} | {ROOT: ""}
+        inodes = graph.trace.inodes
+        self._prefix = {i: f"{path}/" for path, i in self.paths.items() if i == ROOT or inodes[i].is_folder}
+        self._prefix[ROOT] = ""
         self._files = {
             number: _CountedFile(file, first / file.path if first is not None else None)
             for number, file in graph.trace.files.items()

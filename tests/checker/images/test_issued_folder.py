@@ -15,7 +15,7 @@ from crashcheck.checker.states.space import StateSpace
 from support.folders import write_folder
 from support.tracing import CallsBuilder
 
-FIRST = {"a": bytes(range(200)), "d": None, "d/b": b"old " * 2000, "d/e": None, "d/e/c": b"c"}
+FIRST = {"a": bytes(range(200)), "d": None, "d/b": b"old " * 2000, "d/e": None, "d/e/c": b"c", "empty": None}
 
 
 class Calls:

@@ -141,6 +141,20 @@ def test_programs_without_acknowledgement_lose_data_where_a_real_file_system_doe
 
 
 @pytest.mark.parametrize("model", ALL)
+def test_what_is_stored_in_a_folder_that_was_empty_counts(model: str, tmp_path: Path) -> None:
+    def pack(t: CallsBuilder) -> None:
+        """As git repack does: the folder of packs is there and empty."""
+        t.open("packs/p")
+        t.write("packs/p", 0, PACKED)
+        t.fsync("packs/p")
+        t.fsync("packs")
+        t.remove("f")
+        t.remove("g")
+
+    assert asked(tmp_path, pack, {"f": OLD, "g": NEW, "packs": None}, model) == set()
+
+
+@pytest.mark.parametrize("model", ALL)
 def test_what_was_acknowledged_before_its_directory_was_synced_can_be_lost_in_every_model(
     model: str, tmp_path: Path
 ) -> None:
