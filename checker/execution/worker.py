@@ -4,18 +4,21 @@ One image follows what is durable at the crash points, another everything that w
 patches away from one of them, however much is pending. A third stays as it was before the workload, for runs that
 nothing crashes.
 
-Started by the executor in a fresh interpreter that loads neither numpy nor the trace. It ends when
-its connection does, and ends the check that is running then.
+A copy of a process that has loaded neither numpy nor the trace (worker_start.py). It ends when its connection does, and
+ends the check that is running then.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import gc
 import os
 import pickle
 import shutil
-import sys
+import signal
+import socket
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,6 +30,7 @@ from crashcheck.checker.execution.process import Abandoned, CheckNotStarted, End
 from crashcheck.checker.images.image_folder import ImageFolder, Patches
 from crashcheck.runtime import sparse
 
+_SYS_CLONE, _CLONE_PARENT = 56, 0x8000  # of x86-64 Linux: as fork, but the child is one of our parent's
 DURABLE, ISSUED, INITIAL = range(3)
 _FOLDERS = ("durable", "issued_", "initial")  # paths of equal length
 _FULL_BYTES = 64 * 1024  # less room than this after a failing check: it may have failed for want of it
@@ -178,11 +182,44 @@ class Worker:
         return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
+def serve(number: int) -> None:
+    """Copy this process into a worker for each connection that arrives at a socket, until that is closed."""
+    os.set_inheritable(number, False)
+    gc.enable()
+    gc.freeze()  # workers share this memory for as long as nobody looks for garbage in it
+    with socket.socket(fileno=number) as channel:
+        while descriptors := socket.recv_fds(channel, 1, 1)[1]:
+            pid = _fork_sibling()
+            if pid == 0:
+                channel.close()
+                main(descriptors[0])
+                os._exit(0)  # nothing is left to write
+            os.close(descriptors[0])
+            channel.send(str(pid).encode())
+
+
+def _fork_sibling() -> int:
+    """Fork a child of our parent, which waits for it; 0 in the child. Raises OSError."""
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    pid: int = python.syscall(_SYS_CLONE, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+    else:
+        python.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError("clone with CLONE_PARENT failed")
+    return pid
+
+
 def main(fd: int) -> None:
-    """Receive (setup, limits, root), answer, then do tasks until the connection ends."""
-    os.set_inheritable(fd, False)  # it came to us by inheritance, but is no business of the checks
+    """Receive (setup, limits, root, environment), answer, then do tasks until the connection ends."""
+    os.set_inheritable(fd, False)  # no business of the checks
     connection = Connection(fd)
-    setup, limits, root = connection.recv()
+    os.setsid()  # Ctrl-C is for whoever asked for us
+    setup, limits, root, environment = connection.recv()
+    os.environ.clear()
+    os.environ.update(environment)
     try:
         worker = Worker(setup, limits, root)
     except OSError as error:
@@ -220,7 +257,3 @@ def _trouble(ticket: int, error: OSError, root: Path) -> Trouble:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     where = f"{error.filename or root}: {error.strerror}"
     return Trouble(ticket, "disk-full-checking" if full else "image-not-written", where)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -13,8 +13,6 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,12 +20,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import crashcheck
 from crashcheck.checker.budget import DiskFull
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.followed import without_own
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Exploration, Task, Trouble, pool_of
+from crashcheck.checker.execution.worker_start import Started, start_worker
 from crashcheck.checker.images import image_folder
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import sparse
@@ -42,13 +40,9 @@ if TYPE_CHECKING:
     from crashcheck.checker.states.space import CrashState
 
 _STOPPED_S = 1.0  # how long a worker that was stopped may stay so
+_CLOSE_S = 20.0  # how long a worker may take to end its check and remove its images
 _END_S = 5.0  # a killed process is gone at once, unless the kernel is busy with it
 _AHEAD = 2  # tasks a worker holds at once, so that it need not wait for us; bounds what its socket must hold
-_BOOT = (
-    "import sys; sys.path[:0] = [sys.argv[1]]; "
-    "from crashcheck.checker.execution.worker import main; main(int(sys.argv[2]))"
-)
-
 
 FIRST = -1  # instead of a crash point: the image before the workload
 FINAL = -2  # the image after it
@@ -83,7 +77,7 @@ class _Process:
     """A worker process, as this one sees it."""
 
     index: int
-    process: subprocess.Popen[bytes]
+    process: Started
     connection: Connection
     root: Path
     # of its image of what is durable, and its image of everything issued (worker.py): the crash point; None: the first
@@ -161,22 +155,15 @@ class WorkerPool:
         image_folder.remove_abandoned(self.setup.work)
         self._home = image_folder.home(self.setup.work, bytes_held, self._jobs)
         self._lock = image_folder.lock(self._home)
-        library = str(Path(crashcheck.__file__).parent.parent)
         for index in range(self._jobs):
             root = self._home / f"w{index:03d}"
             root.mkdir()
             ours, theirs = socket.socketpair()
             with theirs:
-                process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", _BOOT, library, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,  # Ctrl-C is ours to handle
-                )
+                process = start_worker(theirs.fileno())
             worker = _Process(index, process, Connection(ours.detach()), root)
             self._workers.append(worker)
-            worker.connection.send((self.setup, self.limits, root))
+            worker.connection.send((self.setup, self.limits, root, dict(os.environ)))
         for worker in self._workers:
             answer = self._receive(worker)
             if isinstance(answer, Trouble):
@@ -187,11 +174,7 @@ class WorkerPool:
         for worker in self._workers:
             worker.connection.close()
         for worker in self._workers:
-            try:
-                worker.process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                worker.process.kill()
-                worker.process.wait()
+            if not worker.process.end(_CLOSE_S):
                 _end_checks_of(worker.root)
         self._workers.clear()
         if self._home is not None:
