@@ -31,7 +31,7 @@ from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
 from crashcheck.recording import RecordedRun, build, record_check_reads, record_run
-from crashcheck.search_setup import early_states, executor_of, search_of, strategy_of
+from crashcheck.search_setup import check_uncrashed, early_states, executor_of, search_of, strategy_of
 
 STRUCTURES = CHECKOUT / "examples" / "structures"
 OUTPUT = CHECKOUT / "build" / "bench" / "recall.json"
@@ -196,12 +196,13 @@ def ready(
 
 @contextmanager
 def checking(config: Config, run: RecordedRun, work: Path, kind: type[Remembering]) -> Iterator[Remembering]:
-    """Workers that are ready to check states; the driver's own run has been found sound."""
+    """Workers that are ready to check states, with the time limit of a search; what did not crash passes."""
     jobs = pipeline.cores()
     oracle = prepare.choose_oracle(config, run.subject, run.folder)
     with executor_of(config, run, work, jobs, oracle, kind) as executor:
         assert isinstance(executor, Remembering)
         prepare.prepare_oracle(oracle, executor, lambda phase: None)
+        check_uncrashed(config, run, executor)
         yield executor
 
 
