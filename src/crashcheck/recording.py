@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import time
@@ -120,10 +121,17 @@ def build(config: Config, folder: Path) -> None:
     except OSError as error:
         raise CrashcheckError("build-failed", f"the build command could not be run: {error}.") from error
     if end.exit_code != 0:
+        printed = tail(log)
+        # A source that gcc accepts may be one that clang refuses.
+        clang = (
+            " crashcheck-cc is clang, and accepts what clang accepts."
+            if re.search(r"^\d.* errors? generated\.$", printed, re.M)
+            else ""
+        )
         raise CrashcheckError(
             "build-failed",
-            f"the build command {end.text(None)}: {config.build.command.text}{tail(log)}",
-            f"Run it by hand in {config.folder}.",
+            f"the build command {end.text(None)}: {config.build.command.text}{printed}",
+            f"Run it by hand in {config.folder}.{clang}",
         )
 
 

@@ -21,6 +21,7 @@ from crashcheck.analyzer.compile.ir.text import READERS
 from crashcheck.errors import CrashcheckError
 
 SEARCHED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")  # variables in which clang finds folders of headers
+GNU_DIALECT = ("-fheinous-gnu-extensions",)  # gcc accepts a cast as an output of inline assembly; clang then only warns
 PROGRAM = {False: "crashcheck-cc", True: "crashcheck-c++"}
 
 
@@ -102,7 +103,7 @@ class _Build:
             leave |= arguments.languages
         words = [word for index, word in enumerate(arguments.words) if index not in leave]
         if not keep_mode and item.language != "ir":
-            words += ["-x", item.language]
+            words = [*GNU_DIALECT, *words, "-x", item.language]
         return [*words, item.path]
 
     def _command(self, item: Input) -> tuple[str, ...]:
@@ -115,7 +116,7 @@ class _Build:
         words = [word for index, word in enumerate(arguments.words) if index not in leave]
         searched = [f"{name}={value}" for name in SEARCHED if (value := os.environ.get(name))]
         environment = ["env", *searched] if searched else []
-        return (*environment, *self.compiler.command(self.cxx), *words, "-x", item.language)
+        return (*environment, *self.compiler.command(self.cxx), *GNU_DIALECT, *words, "-x", item.language)
 
     def _dependencies(self, item: Input, target: str) -> list[str]:
         """Dependency files are to name the object that the user asked for, not our bitcode."""

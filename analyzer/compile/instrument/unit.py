@@ -31,6 +31,10 @@ _VARIABLE = re.compile(
     re.MULTILINE,
 )
 
+_C = re.compile(r"^![0-9]+ = (?:distinct )?!DICompileUnit\(language: DW_LANG_C\d*,", re.MULTILINE)
+_INLINE = re.compile(r"^define available_externally (.*!dbg (!\d+))", re.MULTILINE)
+_SYSTEM = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
+
 # Mangled names of members of std::atomic and what it is made of, and of libpmemobj++'s p and persistent_ptr.
 _FIELD_CLASS = re.compile(r"_ZN[VK]*(?:St(?:3__1)?\d+(?:__)?(?:cxx_)?atomic|4pmem3obj(?:1pI|14persistent_ptrI))")
 
@@ -105,7 +109,26 @@ def canonical_text(bitcode: bytes, options: UnitOptions) -> str:
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.run(module, builder)
-    return str(module)
+    return keep_inline_definitions(str(module))
+
+
+def keep_inline_definitions(text: str) -> str:
+    """Define the program's own C99 `inline` functions in this unit, too, where they are called.
+
+    Their external definition may be missing: such a program links only because the compiler inlines all calls, which
+    hooks would prevent. Headers of libraries are left alone, their external definition is in the library.
+    """
+    found = list(_INLINE.finditer(text)) if _C.search(text) else []
+    files = dict(re.findall(r'^(!\d+) = !DIFile\(filename: "([^"]*)"', text, re.MULTILINE)) if found else {}
+    subprograms = (
+        dict(re.findall(r"^(!\d+) = distinct !DISubprogram\(.*?\bfile: (!\d+)", text, re.MULTILINE)) if found else {}
+    )
+    own = {
+        match.start()
+        for match in found
+        if not files.get(subprograms.get(match[2], ""), "/usr/lib/").startswith(_SYSTEM)
+    }
+    return _INLINE.sub(lambda match: f"define linkonce_odr {match[1]}" if match.start() in own else match[0], text)
 
 
 def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:

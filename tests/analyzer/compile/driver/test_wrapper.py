@@ -384,3 +384,29 @@ def test_a_weak_reference_of_plain_code_is_null_beside_the_recorder_if_it_is_wit
         subprocess.run([*c_compiler(), "weak.c", *libraries, "-o", "weak"], check=True)
         environment = {**os.environ, "LD_PRELOAD": str(build_runtime().shared)}
         assert subprocess.run(["./weak"], env=environment, check=False).returncode == there
+
+
+def test_an_output_of_inline_assembly_may_be_a_cast_as_gcc_accepts_it(project: Path) -> None:
+    (project / "safe.c").write_text(
+        'int answer(void) { int found; __asm__("movl $42, %0" : "=r"((unsigned)found)); return found; }\n'
+    )
+    assert cc("main.c", "safe.c", "-o", "prog") == 0
+    assert run("prog") == 0
+
+
+def test_an_inline_function_without_an_external_definition_links_as_it_does_where_it_is_inlined(project: Path) -> None:
+    (project / "safe.c").write_text(
+        "inline int *fill(int *to) { "
+        + "".join(f"to[{place}] = {place};" for place in range(42, 0, -3))
+        + " return to; }\nstatic int numbers[64];\nint answer(void) { return fill(numbers)[42]; }\n"
+    )
+    assert cc("-O1", "main.c", "safe.c", "-o", "prog") == 0
+    assert run("prog") == 0
+
+
+def test_an_inline_function_with_an_external_definition_has_one(project: Path) -> None:
+    (project / "twice.h").write_text("inline int twice(int *place, int v) { *place = v; return *place + v; }\n")
+    (project / "twice.c").write_text('#include "twice.h"\nextern inline int twice(int *place, int value);\n')
+    (project / "safe.c").write_text('#include "twice.h"\nint answer(void) { int place; return twice(&place, 21); }\n')
+    assert cc("-O1", "main.c", "safe.c", "twice.c", "-o", "prog") == 0
+    assert run("prog") == 0
