@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from crashcheck.analyzer.trace.calls import Create, name_events
+from crashcheck.analyzer.trace.calls import Create, Rename, Unlink, name_events
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime.trace_format import CreateFlag, Kind, Recorder
 
@@ -32,6 +32,8 @@ class ShownNames:
         self._first = frozenset(
             part for i in trace.inodes.values() if i.existed for p in i.paths for part in p.split("/")
         )
+        gone = (call for call in name_events(trace) if isinstance(call, Rename | Unlink))
+        self._gone = frozenset((call.inode, call.folder, call.name) for call in gone)
         self._shown: dict[str, str] = {}
         self._many: dict[tuple[int, str], int] = {}
 
@@ -56,14 +58,17 @@ class ShownNames:
     def _without_chance(self, call: Create) -> str:
         name = self._without_process(call.name)
         exclusive = int(self._trace.events["flags"][call.event]) & CreateFlag.EXCLUSIVE
-        if name != call.name or not exclusive or self._trace.inodes[call.inode].mode & 0o777 not in _PRIVATE:
+        if name != call.name or not exclusive:
             return name
+        private = self._trace.inodes[call.inode].mode & 0o777 in _PRIVATE
+        if not private and (call.inode, call.folder, call.name) not in self._gone:
+            return name  # as git makes the files of a checkout
         if _PYTHON.search(name):
             return _PYTHON.sub(f"tmp{_RANDOM}", name)
         word = _WORD.search(name)
         if word is None or any(word[0] in known for known in self._first):
             return name
-        if word.end() < len(name) and not _is_mixed(word[0]):
+        if (word.end() < len(name) or not private) and not _is_mixed(word[0]):
             return name  # a word, as in .readme.swp
         number = word[0][len(word[0].rstrip("0123456789")) :]  # Go's are of up to ten digits
         random = number if len(number) >= len(_RANDOM) else word[0][-len(_RANDOM) :]

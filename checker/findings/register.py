@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.persistence.pieces import NAME
 from crashcheck.checker.findings import deduplicate, describe
 from crashcheck.checker.findings.classify import CUT_SHORT, GIVEN_UP, Cause
 from crashcheck.checker.findings.flushers import UsualFlushes
@@ -281,8 +282,11 @@ class Register:
         if cause.given_up:
             notes.append(GIVEN_UP)
         doubted = [other for other in others if other.uncertain and not draft.uncertain]
+        proved = [other for other in others if other not in doubted]
+        covered = [other for other in proved if self._synced(other.cause) == self._synced(cause)]
         for words_, which in (
-            ("the same fix also fixes", [other for other in others if other not in doubted]),
+            ("the same fix also fixes", covered),
+            ("other syncs are missing, too", [other for other in proved if other not in covered]),
             ("probably for the same reason, not proved", doubted),
         ):
             also = list(dict.fromkeys(describe.message(subject, other.cause) for other in which))
@@ -309,6 +313,17 @@ class Register:
             note="; ".join(notes),
             likenesses=self._likenesses(cause, [other.cause for other in others], depth),
         )
+
+    def _synced(self, cause: Cause) -> frozenset[int]:
+        """Files or directories whose sync covers a loss; none where flushes do, or where all is one file."""
+        graph, piece = self.subject.graph, cause.kept if cause.lost is None else cause.lost
+        if not graph.family.names or piece is None:
+            return frozenset()
+        row = graph.whole(piece)[0]
+        if graph.kind[row] != NAME:
+            return frozenset([int(graph.file[row])])
+        entries = graph.names.changes[int(graph.offset[row])].entries
+        return frozenset(-folder for (folder, _), _ in entries)
 
     def _likenesses(self, cause: Cause, others: Iterable[Cause], depth: int) -> tuple[str, ...]:
         """The further fingerprints of a bug, and the ids of what was merged in it: another run may report these."""

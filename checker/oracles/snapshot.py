@@ -25,6 +25,7 @@ from functools import partial
 import numpy as np
 
 from crashcheck.analyzer.persistence.names import REMOVED
+from crashcheck.analyzer.persistence.pieces import NAME
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.analyzer.trace.calls import Exchange, Link, Rename, name_events
 from crashcheck.checker.execution.process import Ended
@@ -102,7 +103,7 @@ class SnapshotOracle:
         return sorted(self._graph.names.path(inode, len(self._graph.trace.events)) for inode in inodes)
 
     def _find_never_synced(self) -> frozenset[int]:
-        """Where the run syncs some file: changed files that no sync covers and no call renames or links."""
+        """Where the run syncs some file: written files that no sync covers and no call renames or links."""
         trace = self._graph.trace
         synced = {sync.file for sync in find_syncs(trace)}
         if 0 in synced or not any(map(self._content.is_file, synced)):
@@ -113,7 +114,8 @@ class SnapshotOracle:
                 named.add(call.inode)
             if isinstance(call, Exchange):
                 named.add(call.other)
-        return frozenset(i for i in self._changed - synced - named if self._content.is_file(i))
+        written = set(np.unique(self._graph.file[self._graph.kind != NAME]).tolist())
+        return frozenset(i for i in written - synced - named if self._content.is_file(i))
 
     def _read(self) -> tuple[Counts, dict[str, _History]]:
         """One row for each distinct expected snapshot, the count of each byte value; and the versions of each path."""

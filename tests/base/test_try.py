@@ -28,6 +28,7 @@ def test_an_unsynced_rename_is_found_and_the_folder_ends_as_the_command_leaves_i
     assert printed.startswith("ready\n")
     assert "the rename of tmp to f can survive a crash without 11 bytes at offset 0x0 of tmp" in printed
     assert "add fsync of tmp before the rename of tmp to f" in printed
+    assert "other syncs are missing, too: the rename of tmp to f can be lost after later output was printed" in printed
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"f": b"new content"}
 
 
@@ -39,6 +40,25 @@ def test_a_large_folder_is_refused_until_it_is_named(
     monkeypatch.chdir(tmp_path)
     assert main(["try", "--", "true"]) == EXIT_FAILED
     assert "[try-folder]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        (
+            "echo x > f; exit 3",
+            "`sh -c 'echo x > f; exit 3'` exited with status 3: no crash was tried. [workload-failed]",
+        ),
+        ("true", "`sh -c true` changed nothing in {folder}. [nothing-persistent]"),
+    ],
+)
+def test_an_error_names_the_users_command_and_folder(
+    command: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["try", "--", "sh", "-c", command]) == EXIT_FAILED
+    assert f"crashcheck: {error.format(folder=tmp_path)}\n" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["f"] * ("> f" in command)
 
 
 SETUP = """

@@ -85,6 +85,8 @@ def main(args: argparse.Namespace) -> int:
     wanted = [parse_format(text) for text in args.format or ()]
     try:
         ran = pipeline.run(config, jobs=jobs_of(args))
+    except CrashcheckError as error:
+        raise _of_command(error, words, folder) from error
     finally:
         newest = next(iter(Store(config.folder).newest()), None)
         if newest is not None and (newest / "first").is_dir():
@@ -97,6 +99,19 @@ def main(args: argparse.Namespace) -> int:
         return EXIT_FINDINGS
     broken_off = ran.result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
     return EXIT_FAILED if broken_off or policy.undecided(ran.result) else EXIT_CLEAN
+
+
+def _of_command(error: CrashcheckError, words: Sequence[str], folder: Path) -> CrashcheckError:
+    """An error of the recording, with the user's command and folder instead of the script and the copy made of them."""
+    command = f"`{shlex.join(words)}`"
+    if error.slug == "workload-failed":
+        how = error.message.partition(": ")[0].removeprefix("the workload ")
+        changed = f"What it did until then is done in {folder}."
+        return CrashcheckError(error.slug, f"{command} {how}: no crash was tried.", changed)
+    if error.slug == "nothing-persistent":
+        elsewhere = "Files elsewhere are not watched: name their folder with --folder."
+        return CrashcheckError(error.slug, f"{command} changed nothing in {folder}.", elsewhere)
+    return error
 
 
 def _refuse_much(folder: Path) -> None:

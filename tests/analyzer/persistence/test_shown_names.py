@@ -52,6 +52,17 @@ def test_names_that_a_program_chose_are_shown_as_they_are(tmp_path: Path) -> Non
     assert [update.change.text[16:] for update in updates] == ["index1.lockX9", "f.aB3dE9", "g.aB3dE9"]
 
 
+def test_an_exclusive_name_is_random_if_the_file_loses_it_whatever_its_permissions(tmp_path: Path) -> None:
+    """As patch makes them."""
+    t = builder(tmp_path)
+    for name in ("f.oDCFIsU", "newindex"):
+        t.open(name, 0o100644, exclusive=True)
+        t.move(name, f"{name[:1]}.c")
+    _, updates = name_updates(t.trace())
+    shown = ["the creation of f.oXXXXXX", "the rename of f.oXXXXXX to f.c", "the creation of newindex"]
+    assert [update.change.text for update in updates][:3] == shown
+
+
 def test_files_that_would_be_shown_as_the_same_are_numbered_as_they_were_created(tmp_path: Path) -> None:
     t = builder(tmp_path)
     t.temporary("d/o_a1B2c3")

@@ -263,12 +263,21 @@ def test_acknowledged_bytes_that_are_at_their_place_no_more_are_lost(
     assert DURABILITY in asked(tmp_path, program, {"f": OLD, "log": LOGGED}, model)
 
 
-def test_files_that_are_never_synced_beside_others_that_are_get_a_note(tmp_path: Path) -> None:
-    run = Recorded(tmp_path, notes_written, {"f": OLD}, "ext4")
-    oracle = SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content))
-    assert oracle.notes == (
-        "durability was not judged of files that are never synced, because the program syncs others: LOG",
-    )
+@pytest.mark.parametrize(
+    ("program", "notes"),
+    [
+        (
+            notes_written,
+            ("durability was not judged of files that are never synced, because the program syncs others: LOG",),
+        ),
+        (replaced_safely, ()),  # the replaced file was not written
+    ],
+)
+def test_files_that_are_never_synced_beside_others_that_are_get_a_note(
+    program: Program, notes: tuple[str, ...], tmp_path: Path
+) -> None:
+    run = Recorded(tmp_path, program, {"f": OLD}, "ext4")
+    assert SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content)).notes == notes
 
 
 @pytest.mark.parametrize("model", ALL)
