@@ -20,7 +20,7 @@ from bench.recall import STRATEGIES, Bug, marks_of, ready
 from bench.remember import Remembering
 from crashcheck import pipeline
 from crashcheck.checker.budget import Budget, Progress
-from crashcheck.checker.results import Verdict
+from crashcheck.checker.results import StopReason, Verdict
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.space import CrashState, StateSpace
@@ -156,7 +156,7 @@ class Bench:
         return self._search(strategy, lambda progress: None)
 
     def _search(self, strategy: Strategy, watch: Callable[[Progress], None]) -> SearchResult:
-        return search_of(
+        result = search_of(
             self.config,
             self.run,
             self.executor,
@@ -167,6 +167,9 @@ class Bench:
             progress=watch,
             explore=False,
         ).run()
+        if result.stop_reason is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt  # not only this search
+        return result
 
     def named(self, name: str) -> Strategy:
         return strategy_of(override(self.config, strategy=name), self.run, early=early_states(self.budget))

@@ -228,10 +228,12 @@ def _ablations(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
         spread = max(areas) - min(areas)
         others = (one for one in compared if not one.name.startswith("seed"))
         beyond = (f"{one.name} ({one.gain})" for one in others if abs(float(one.gain)) > spread)
+        most = max(len(one.firsts) for one in compared) // sum("seed" in one.variants for one in planted)
         yield (
-            f"Measured on every third bug of a structure. {len(areas)} seeds of the random phase give areas from "
-            f"{min(areas):.3f} to {max(areas):.3f}: what differs by less is chance. More: "
-            f"{', '.join(beyond) or 'nothing'}."
+            f"Measured on every third bug of a structure, the parts and phases with {most} "
+            f"{'seeds' if most > 1 else 'seed'} of the random phase each: a bug counts once for each seed. "
+            f"{len(areas)} seeds give the whole search areas from {min(areas):.3f} to {max(areas):.3f}: what differs "
+            f"by less is chance. More: {', '.join(beyond) or 'nothing'}."
         )
         yield ""
     weights = {one.name: one for one in _compared(planted, "weight")}
@@ -267,12 +269,26 @@ class _Compared:
 
 
 def _compared(planted: Sequence[Measured], of: str) -> Iterator[_Compared]:
-    for name in dict.fromkeys(name for one in planted for name in one.variants.get(of, {})):
-        mine = [one for one in planted if name in one.variants.get(of, {})]
-        firsts, whole = [one.variants[of][name] for one in mine], [one.variants["search"]["ranked"] for one in mine]
-        pairs = zip(mine, firsts, whole, strict=True)
-        lost = [f"{one.program} {one.bug}" for one, first, base in pairs if first.states is None and base.states]
+    """Each variant with all its seeds, beside the ranked search of the same bugs and seeds."""
+    names = dict.fromkeys(_name_and_seed(name)[0] for one in planted for name in one.variants.get(of, {}))
+    for name in names:
+        firsts, whole, lost = [], [], []
+        for one in planted:
+            for variant, first in one.variants.get(of, {}).items():
+                base_name, seed = _name_and_seed(variant)
+                if base_name == name:
+                    base = one.variants["seed"][f"seed {seed}"] if seed else one.variants["search"]["ranked"]
+                    firsts.append(first)
+                    whole.append(base)
+                    if first.states is None and base.states:
+                        lost.append(f"{one.program} {one.bug}")
         yield _Compared(name, firsts, whole, lost)
+
+
+def _name_and_seed(name: str) -> tuple[str, str]:
+    """Of "without groups, seed 2" the variant and its seed; no seed is that of the search itself."""
+    variant, _, seed = name.partition(", seed ")
+    return variant, seed
 
 
 def _seed_areas(planted: Sequence[Measured]) -> list[float]:

@@ -12,6 +12,7 @@ from crashcheck.checker.strategies.ranked import WEIGHTS, Ranked
 # Phases whose states come from groups of behaviours; the others know none.
 OF_GROUPS = ("cheap", "members", "all sets", "carry")
 SEEDS = (2, 3, 4, 5)  # beside 1, which the search itself has
+_REPEATED = 2  # of these: with one seed alone the difference of a part would be chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,9 @@ class Variant:
 
 def variants(base: Ranked, weights: bool) -> Iterator[Variant]:
     """All of them, each with a name of its own; those of weights, which are most of them, only if `weights`."""
-    yield Variant("without groups", "part", replace(base, weights=_without(OF_GROUPS)))
-    yield Variant("without invariants", "part", replace(base, infer=None))
-    yield Variant("without site signatures", "part", replace(base, similar_wait=False))
-    yield Variant("without anticipating sets", "part", replace(base, deviance=None))
-    for phase in WEIGHTS:
-        if phase == "rest":
-            continue  # without it the search is not whole, and it is the last
-        yield Variant(f"without phase {phase}", "phase", replace(base, weights=_without((phase,))))
+    for seed in (base.seed, *SEEDS[:_REPEATED]):
+        for variant in without_one(replace(base, seed=seed)):
+            yield replace(variant, name=variant.name + (f", seed {seed}" if seed != base.seed else ""))
     for seed in SEEDS:
         yield Variant(f"seed {seed}", "seed", replace(base, seed=seed))
     if not weights:
@@ -44,6 +40,17 @@ def variants(base: Ranked, weights: bool) -> Iterator[Variant]:
         for text, factor in (("½", 0.5), ("×2", 2.0), ("0", 0.0)):
             scores = replace(SCORES, **{part: factor * getattr(SCORES, part)})
             yield Variant(f"score of {part} {text}", "weight", replace(base, scores=scores))
+
+
+def without_one(base: Ranked) -> Iterator[Variant]:
+    """The search without one of its parts or phases."""
+    yield Variant("without groups", "part", replace(base, weights=_without(OF_GROUPS)))
+    yield Variant("without invariants", "part", replace(base, infer=None))
+    yield Variant("without site signatures", "part", replace(base, similar_wait=False))
+    yield Variant("without anticipating sets", "part", replace(base, deviance=None))
+    for phase in WEIGHTS:
+        if phase != "rest":  # without it the search is not whole, and it is the last
+            yield Variant(f"without phase {phase}", "phase", replace(base, weights=_without((phase,))))
 
 
 def _without(phases: tuple[str, ...]) -> dict[str, int]:

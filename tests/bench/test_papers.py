@@ -97,8 +97,10 @@ def test_each_variant_differs_from_the_search_in_one_thing_and_has_a_name_of_its
     assert len({variant.name for variant in made}) == len(made)
     differing = ("infer", "deviance", "weights", "seed", "similar_wait", "scores")
     for variant in made:
+        name, _, seed = variant.name.partition(", seed ")
         changed = [name for name in differing if getattr(variant.strategy, name) != getattr(base, name)]
-        assert len(changed) == (variant.name not in ("without invariants", "without anticipating sets"))
+        assert len(changed) == (name not in ("without invariants", "without anticipating sets")) + bool(seed)
+        assert not seed or (variant.strategy.seed == int(seed) and f"seed {seed}" in {each.name for each in made})
 
 
 def measured(bug: int, found: int | None) -> Measured:
@@ -107,7 +109,8 @@ def measured(bug: int, found: int | None) -> Measured:
         one.operations = {name: ["1", "20", "3"] for name in curves.SPACES}
         return one
     one.strategies = {name: First(found, 1.0, found or 30, "" if found else "exhausted") for name in STRATEGIES}
-    one.variants = {"search": {"ranked": First(found, 1.0)}, "part": {"without groups": First(None, 1.0)}}
+    one.variants = {"search": {"ranked": First(found, 1.0)}, "seed": {"seed 2": First(found and found + 2, 1.0)}}
+    one.variants["part"] = {"without groups": First(None, 1.0), "without groups, seed 2": First(found, 1.0)}
     one.representatives = {"states": 10, "all": True, "correlated": 2, "exhaustive": str(10**40)}
     one.representatives |= {"exhaustive_correlated": "500", "exhaustive_exact": True}
     return one
@@ -122,7 +125,8 @@ def test_the_page_shows_what_was_measured_and_names_what_was_missed(tmp_path: Pa
     assert "| ranked | 1 of 2" not in text  # the number alone, the header has the total
     assert "| ranked | 1 | – | 0.496 | 2 |" in text
     assert "| tree | 2.0×10^40 | 20 | 1,000 | 4 | 1.0×10^39 |" in text
-    assert "| without groups | 0 of 2 | – | – | 0.000 | -0.496 |" in text
+    assert "| without groups | 1 of 4 | – | – | 0.248 | -0.248 |" in text
+    assert "with 2 seeds of the random phase each" in text
     assert "but not by a variant: tree 1." in text
     missed = ", ".join(f"{name} (all 30)" for name in STRATEGIES)
     assert f"| tree 2 | ordering | The root is linked too early. | {missed} |" in text

@@ -16,7 +16,7 @@ from bench.measure import scratch
 from bench.papers.collect import Bench, Watching, ranking_once
 from bench.papers.markdown import table
 from bench.papers.parts import Part
-from bench.papers.variants import variants
+from bench.papers.variants import without_one
 from bench.recall import Bug, checking, planted, ready
 from crashcheck.analyzer.persistence import build as build_graph
 from crashcheck.checker.budget import Budget
@@ -100,7 +100,7 @@ def _ways(bench: Bench) -> dict[str, int | None]:
     """Each way until its first finding."""
     base = ranked(bench.run, inferring=InferOnce(bench.run))
     every = {"ranked": base, "random": bench.named("random")}
-    every |= {each.name: each.strategy for each in variants(base, weights=False) if each.of != "seed"}
+    every |= {each.name: each.strategy for each in without_one(base)}
     ways: dict[str, int | None] = {}
     with ranking_once():
         for name in sorted(every, key=lambda name: name not in _ALWAYS):
