@@ -75,6 +75,16 @@ def crashcheck_cc_links(*flags: str) -> bool:
     return _links("\0".join(plain_clang()), "c", flags)
 
 
+def has_libpmem() -> bool:
+    return Path("/usr/include/libpmem.h").exists()
+
+
+def needs_libpmem() -> None:
+    """Skips the test if libpmem's header is not installed."""
+    if not has_libpmem():
+        pytest.skip("libpmem-dev is not installed")
+
+
 def needs_static() -> None:
     """Skips the test if the C compiler here links no static programs: ziglang's cannot, with the machine's library."""
     if not _links("\0".join(c_compiler()), "c", ("-static",)):

@@ -13,7 +13,7 @@ import pytest
 from crashcheck.analyzer.compile.driver import toolchain, wrapper
 from crashcheck.analyzer.compile.facts import PLAIN_SECTION, SECTION, ProgramFacts, read_sections
 from crashcheck.runtime.build import build_runtime
-from support.compilers import CLANGS, NEWEST, c_compiler, needs_static, plain_clang
+from support.compilers import CLANGS, NEWEST, c_compiler, has_libpmem, needs_static, plain_clang
 
 MAIN = "int answer(void);\nint main(void) { return answer() - 42; }\n"
 ANSWER = '#include "answer.h"\nint *where;\nint answer(void) { *where = ANSWER; return ANSWER; }\n'
@@ -371,7 +371,7 @@ def test_a_weak_reference_to_libpmem_is_null_without_it_as_in_plain_code(
     (project / "weak.c").write_text(WEAK)
     assert cc(*flags, "weak.c", "-o", "weak") == 0
     assert run("weak") == 0
-    if Path("/usr/include/libpmem.h").exists() and "-static" not in flags:
+    if has_libpmem() and "-static" not in flags:
         assert cc(*flags, "weak.c", *LIBPMEM, "-o", "weak") == 0
         assert run("weak") == 4
 
@@ -379,7 +379,7 @@ def test_a_weak_reference_to_libpmem_is_null_without_it_as_in_plain_code(
 def test_a_weak_reference_of_plain_code_is_null_beside_the_recorder_if_it_is_without_it(project: Path) -> None:
     (project / "weak.c").write_text(WEAK)
     for libraries, there in (((), 0), (LIBPMEM, 4)):
-        if libraries and not Path("/usr/include/libpmem.h").exists():
+        if libraries and not has_libpmem():
             continue
         subprocess.run([*c_compiler(), "weak.c", *libraries, "-o", "weak"], check=True)
         environment = {**os.environ, "LD_PRELOAD": str(build_runtime().shared)}

@@ -13,6 +13,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.checker.fixes.unit_compiles import UnitCompiles
 from crashcheck.checker.results import Edit
 from crashcheck.runtime import build
+from support.compilers import needs_libpmem
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,8 @@ def no_clang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("cxx", [False, pytest.param(True, marks=pytest.mark.slow)])  # libc++ is compiled first
 def test_the_wheels_clang_links_with_the_recorder_and_the_machines_own_libraries(tmp_path: Path, cxx: bool) -> None:
     assert toolchain.find_compiler().zig
+    if not cxx:
+        needs_libpmem()
     source = tmp_path / ("program.cc" if cxx else "program.c")
     text = "#include <string>\nint main() { return std::string(1, 'a').size() - 1; }\n"
     source.write_text(text if cxx else "#include <libpmem.h>\nint main(void) { return pmem_errormsg() == 0; }\n")
