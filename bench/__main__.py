@@ -15,7 +15,19 @@ from pathlib import Path
 from bench.measure import CannotMeasure
 
 # Each is a module with measure(repetitions) -> figures; its docstring is its heading.
-PARTS = ("instrumentation", "recording", "calls", "states", "search", "decided", "reuse", "memory", "ranking", "build")
+PARTS = (
+    "instrumentation",
+    "recording",
+    "calls",
+    "states",
+    "search",
+    "decided",
+    "pmdk",
+    "reuse",
+    "memory",
+    "ranking",
+    "build",
+)
 OUTPUT = Path(__file__).resolve().parent.parent / "build" / "bench" / "speed.json"
 
 

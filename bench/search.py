@@ -60,12 +60,12 @@ def _searched(config: Any, run: Any, executor: Any, folder: Path) -> dict[str, o
             first.append(time.process_time() - began)
 
     workers = [worker.process.pid for worker in executor.workers._workers]
-    before, began = [_cpu(pid) for pid in workers], time.process_time()
+    before, began = [cpu_of_process(pid) for pid in workers], time.process_time()
     strategy = strategy_of(config, run, early=early_states(budget))
     search = search_of(config, run, executor, strategy, budget, pipeline.cores(), progress=watch, explore=False)
     executed = search.run().states.executed
     main = time.process_time() - began
-    after = [_cpu(pid) for pid in workers]
+    after = [cpu_of_process(pid) for pid in workers]
     own = sum(now[0] - then[0] for now, then in zip(after, before, strict=True))
     checks = sum(now[1] - then[1] for now, then in zip(after, before, strict=True))
     return {
@@ -80,7 +80,7 @@ def _searched(config: Any, run: Any, executor: Any, folder: Path) -> dict[str, o
     }
 
 
-def _cpu(pid: int) -> tuple[float, float]:
+def cpu_of_process(pid: int) -> tuple[float, float]:
     """Seconds of a process itself, and of its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     tick = os.sysconf("SC_CLK_TCK")
