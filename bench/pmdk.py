@@ -110,10 +110,10 @@ def _searched(config: Config, recorded: RecordedRun, executor: Executor) -> dict
     states = found.states
     return {
         "executed_after_seconds": {f"{moment:.0f}": at[moment].executed for moment in MOMENTS if moment in at},
-        "decided_after_seconds": {f"{moment:.0f}": f"{at[moment].explored:.3g}" for moment in MOMENTS if moment in at},
-        "feasible": f"{states.feasible:.3g}",
+        "decided_after_seconds": {f"{moment:.0f}": _rough(at[moment].explored) for moment in MOMENTS if moment in at},
+        "feasible": _rough(states.feasible),
         "explored_runs": states.explored_runs,
-        "not_explored": "; ".join(f"{each.left:.3g}: {each.why}" for each in states.not_explored[:3]),
+        "not_explored": "; ".join(f"{_rough(each.left)}: {each.why}" for each in states.not_explored[:3]),
         "findings": "; ".join(f"{finding.kind.value} {finding.id}" for finding in found.findings),
         "end": found.stop_reason.value,
         "seconds": round(found.seconds, 1),
@@ -121,3 +121,9 @@ def _searched(config: Config, recorded: RecordedRun, executor: Executor) -> dict
         "cpu_seconds": {"main process": round(main, 1), "workers": round(own, 1), "checks": round(checks, 1)},
         "load": round(os.getloadavg()[0], 1),
     }
+
+
+def _rough(number: int) -> str:
+    """A number that may be too large for a float."""
+    digits = str(number)
+    return digits if len(digits) < 7 else f"{digits[0]}.{digits[1]}e{len(digits) - 1}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,14 +50,14 @@ class NoProvenance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subject:
-    """`unexplained`: for each watched file the byte ranges [low, high) that changed without a traced update."""
+    """`unexplained` gives for each watched file the byte ranges [low, high) that changed without a traced update."""
 
     trace: Trace
     graph: PersistenceGraph
     space: StateSpace
     content: Content
     provenance: Provenance = field(default_factory=NoProvenance)
-    unexplained: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    unexplained: Callable[[], Mapping[str, Sequence[tuple[int, int]]]] = dict
 
     def event_of(self, piece: int) -> int:
         return int(self.graph.event[self.graph.whole(piece)[0]])
@@ -129,7 +129,7 @@ class Subject:
         if described.kind != "data":
             return False
         low, high = described.offset, described.offset + described.size
-        return any(a < high and low < b for a, b in self.unexplained.get(self._final_path(piece), ()))
+        return any(a < high and low < b for a, b in self.unexplained().get(self._final_path(piece), ()))
 
     def _final_path(self, piece: int) -> str:
         """The path of the file that a piece changes, where the run left it."""

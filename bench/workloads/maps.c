@@ -20,6 +20,8 @@
 
 #define NEW_KEYS 6
 
+static int counts; /* whether map_foreach gives what was inserted alone: the radix tree gives its inner nodes as well */
+
 struct root {
     TOID(struct map) map;
 };
@@ -56,6 +58,8 @@ static int holds(struct map_ctx *ctx, TOID(struct map) map, uint64_t operations,
         if (map_lookup(ctx, map, key(i)) != present(i, done))
             return 0;
     }
+    if (!counts)
+        return 1;
     map_foreach(ctx, map, count, &found);
     return found == wanted;
 }
@@ -81,6 +85,7 @@ int main(int argc, char **argv)
     if (argc < 4)
         return 2;
     ops = !strcmp(argv[1], "rtree") ? MAP_RTREE : !strcmp(argv[1], "hashmap_rp") ? MAP_HASHMAP_RP : MAP_SKIPLIST;
+    counts = ops != MAP_RTREE;
     srand(1);
     PMEMobjpool *pool = strcmp(argv[3], "setup") ? pmemobj_open(argv[2], "maps")
                                                  : pmemobj_create(argv[2], "maps", PMEMOBJ_MIN_POOL, 0644);

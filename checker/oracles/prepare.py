@@ -114,7 +114,7 @@ def prepare_oracle(oracle: Oracle, executor: Executor, tell: Callable[[str], Non
 
 
 def check_operation_boundaries(
-    oracle: Oracle, executor: Executor, subject: Subject, completeness: Completeness
+    oracle: Oracle, executor: Executor, subject: Subject, find_completeness: Callable[[], Completeness]
 ) -> None:
     """Check the images with everything persisted between operations, where the result decides something.
 
@@ -137,8 +137,8 @@ def check_operation_boundaries(
         else:
             if candidates:
                 oracle.standings.settle(point, candidates[0])
-    if completeness.unexplained_bytes:
-        boundaries = _Boundaries(oracle, executor, subject, completeness.unexplained_bytes, points)
+    if unexplained := find_completeness().unexplained_bytes:
+        boundaries = _Boundaries(oracle, executor, subject, unexplained, points)
         oracle.vouch = boundaries.must_pass
         for ordinal in spread(len(points)):
             boundaries.must_pass(ordinal)

@@ -192,7 +192,7 @@ class _Campaign:
         self._covering = Covering(self._common, self._executor)
         try:
             prepare.use_executor(follower, self._executor)
-            prepare.check_operation_boundaries(follower, self._executor, subject, run.completeness)
+            prepare.check_operation_boundaries(follower, self._executor, subject, run.find_completeness)
         except BaseException:
             self._executor.close()
             raise
@@ -207,7 +207,7 @@ class _Campaign:
         with executor_of(config, run, self._work, self._jobs, oracle) as executor:
             prepare.prepare_oracle(oracle, executor, lambda phase: None)
             check_uncrashed(config, run, executor)
-            prepare.check_operation_boundaries(oracle, executor, run.subject, run.completeness)
+            prepare.check_operation_boundaries(oracle, executor, run.subject, run.find_completeness)
             for remark in prepare.remarks(oracle, executor, run.subject):
                 print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
             plan = strategy_of(config, run)

@@ -248,7 +248,7 @@ def _check_uncrashed(
     prepare.prepare_oracle(oracle, executor, on_phase)
     on_phase("checking the uncrashed images")
     check_uncrashed(config, recorded, executor)
-    prepare.check_operation_boundaries(oracle, executor, recorded.subject, recorded.completeness)
+    prepare.check_operation_boundaries(oracle, executor, recorded.subject, recorded.find_completeness)
     remarks = tuple(f"crashcheck: {remark}" for remark in prepare.remarks(oracle, executor, recorded.subject))
     for remark in remarks:
         print(remark, file=sys.stderr, flush=True)

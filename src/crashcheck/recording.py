@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -63,13 +64,18 @@ class RecordedRun:
     recording: Recording
     subject: Subject
     facts: ProgramFacts  # of the program and its libraries that crashcheck-cc built
-    completeness: Completeness  # how much of what changed in the files the trace accounts for
+    find_completeness: Callable[[], Completeness]  # finds it when it is first called
     reads: CheckReads | None = None  # what the check reads on the final image; None: not known
     unread: Unread = field(default_factory=Unread)  # why `reads` is None
 
     @property
     def folder(self) -> Path:
         return self.recording.folder
+
+    @property
+    def completeness(self) -> Completeness:
+        """How much of what changed in the files the trace accounts for."""
+        return self.find_completeness()
 
     def unaccounted(self) -> tuple[str, ...]:
         """What the trace does not account for, a line for each file."""
@@ -243,8 +249,9 @@ def read_recording(
     """
     trace = read_trace(recording.trace) if trace is None else trace
     facts = ProgramFacts.load(modules(trace, program or config.workload.command, config.folder))
-    check_names = trace.recorder == Recorder.SYSCALLS
-    completeness = (check_replay if check_names else check_completeness)(trace, recording.first, recording.pool)
+    check = check_replay if trace.recorder == Recorder.SYSCALLS else check_completeness
+    # of a million events it takes half a second, and no crash state waits for it
+    completeness = cache(partial(check, trace, recording.first, recording.pool))
     graph = build_graph(trace, config.model.name, Options(config.model.tear, config.model.files, config.model.amplify))
     space = StateSpace(graph, config.check.acknowledged == "exit")
     subject = Subject(
@@ -253,7 +260,7 @@ def read_recording(
         space,
         content_of(space, recording.first),
         TraceProvenance(trace, facts, config.folder),
-        completeness.unexplained,
+        lambda: completeness().unexplained,
     )
     return RecordedRun(recording, subject, facts, completeness)
 

@@ -82,7 +82,7 @@ class World:
         self.space = StateSpace(self.graph)
         self.content = Content(self.space, first)
         places = SitePlaces(self.trace, self.sites)
-        self.subject = Subject(self.trace, self.graph, self.space, self.content, places, self.unexplained)
+        self.subject = Subject(self.trace, self.graph, self.space, self.content, places, lambda: self.unexplained)
         self.setup = CheckSetup(
             CheckCommand.find(self.check, self.folder),
             self.folder,
