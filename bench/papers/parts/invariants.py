@@ -26,8 +26,8 @@ from crashcheck.config import override
 from crashcheck.search_setup import InferOnce, strategy_of
 
 OPERATIONS = (200, 2000)
-STATES = 1000  # of a build that are run, at most
-SELECTED = 20_000  # of a build that are counted, at most
+STATES = 500  # of a build that are run, at most
+SELECTED = 10_000  # of a build that are counted, at most
 
 
 @dataclass(frozen=True, slots=True)
