@@ -50,6 +50,11 @@ class IssuedFolder:
         if inode in self._files:
             self.counts += sign * self._files[inode].counts
 
+    def counts_of(self, inode: int) -> Counts:
+        """The part of a file in `counts`."""
+        file = self._files.get(inode)
+        return np.zeros(256, dtype=np.int64) if file is None or not self.names.get(inode) else file.counts
+
     def step(self, pieces: Iterable[int]) -> set[str]:
         """Apply what one event issues; returns the paths that have another inode now, or none."""
         entries: list[tuple[Slot, int]] = []

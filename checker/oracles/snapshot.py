@@ -12,7 +12,9 @@ been acknowledged under an earlier name may have that again. Whether such remain
 does and its log does not, needs a check of the program. So do files that are written in place and never synced by a
 program that syncs others: logs and locks, or a sync that was forgotten. `notes` names them.
 
-Only files that the run changes count.
+Only files that the run changes count; of those that it maps and never syncs, as memory that processes share, beside
+others that it syncs, none. A file that is changed again after it was synced, and another one written and synced since,
+is a log whose content is in the other by then: the folder without its bytes is a snapshot, too.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from functools import partial
 
 import numpy as np
 
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import NAME
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
@@ -83,6 +86,9 @@ class SnapshotOracle:
             if many[inode] > _MOST_CUT and self._content.is_file(inode) and self._content.ever_cut(inode)
         )
         self._never_synced = self._find_never_synced()
+        events = self._graph.trace.events
+        mapped = set(np.unique(events["file"][events["kind"] == Kind.STORE]).tolist())
+        self._counted_files = frozenset(filter(self._content.is_file, self._changed - (self._never_synced & mapped)))
         self._expected, self._history = self._read()
         self._lacking: dict[tuple[bytes, bytes], bool] = {}
 
@@ -120,7 +126,8 @@ class SnapshotOracle:
     def _read(self) -> tuple[Counts, dict[str, _History]]:
         """One row for each distinct expected snapshot, the count of each byte value; and the versions of each path."""
         graph, kinds = self._graph, self._graph.trace.events["kind"]
-        folder = IssuedFolder(graph, self._content.folder, frozenset(filter(self._content.is_file, self._changed)))
+        folder = IssuedFolder(graph, self._content.folder, self._counted_files)
+        reuse = _Reuse(graph)
         snapshots = {folder.counts.tobytes(): None}
         histories = {
             path: _History([-1], [self._key_issued(inode, 0)], [inode])
@@ -132,6 +139,8 @@ class SnapshotOracle:
         for event in np.union1d(graph.event, moments).tolist():
             if renames[event] or kinds[event] == Kind.SYNC_END:
                 snapshots[folder.counts.tobytes()] = None
+            for inode in reuse.step(event):
+                snapshots[(folder.counts - folder.counts_of(inode)).tobytes()] = None
             first, last = np.searchsorted(graph.event, [event, event + 1]).tolist()
             changed = folder.step(range(first, last))
             if renames[event]:
@@ -195,8 +204,8 @@ class SnapshotOracle:
         return known
 
     def _files(self, paths: Paths) -> list[int]:
-        """The changed files that have a name, each once."""
-        return sorted({inode for inode in paths.values() if inode in self._changed and self._content.is_file(inode)})
+        """The files that count and have a name, each once."""
+        return sorted(self._counted_files.intersection(paths.values()))
 
     # -- durability
 
@@ -275,6 +284,39 @@ class SnapshotOracle:
                 if (which == 0 or shown) and not self._lacks(state, inode, own, earlier, which):
                     return True
         return False
+
+
+class _Reuse:
+    """Steps through a run: which files are changed again after another one, written since they were synced, was synced.
+
+    So a log is used: written and synced, what it protects written and synced, then cut off or overwritten.
+    """
+
+    def __init__(self, graph: PersistenceGraph) -> None:
+        self._graph = graph
+        self._syncs = {sync.end: sync for sync in find_syncs(graph.trace) if not sync.failed and sync.file}
+        self._written: dict[int, int] = {}  # the last update of each file
+        self._synced: dict[int, int] = {}  # the last sync of each file of which all was synced
+        self._elsewhere = (-1, -1, 0)  # the last sync: when what it covers was last written, when it ended, its file
+
+    def step(self, event: int) -> list[int]:
+        """The files that this event begins to use again."""
+        graph, out = self._graph, []
+        if event in self._syncs:
+            sync = self._syncs[event]
+            self._elsewhere = self._written.get(sync.file, -1), event, sync.file
+            if self._elsewhere[0] < sync.begin:
+                self._synced[sync.file] = event
+        first, last = np.searchsorted(graph.event, [event, event + 1]).tolist()
+        for row in range(first, last):
+            inode = int(graph.file[row])
+            if graph.kind[row] == NAME:
+                continue
+            written, _, other = self._elsewhere
+            if inode != other and -1 < self._synced.pop(inode, event) < written:
+                out.append(inode)
+            self._written[inode] = event
+        return out
 
 
 def lacks(held: bytes, wanted: bytes) -> bool:

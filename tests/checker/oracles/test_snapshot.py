@@ -244,6 +244,58 @@ def test_what_was_removed_or_cleared_loses_nothing_when_it_comes_back(
     assert asked(tmp_path, program, {"f": OLD, "log": LOGGED}, model) == set()
 
 
+def log_used_again(t: CallsBuilder) -> None:
+    """As sqlite3 uses its journal with journal_mode=persist."""
+    for number in range(2):
+        t.write("log", 0, bytes([number + 1]) * len(OLD))  # what f holds
+        t.fdatasync("log")
+        t.write("f", 0, bytes([number + 2]) * len(OLD))
+        t.fdatasync("f")
+
+
+def log_cut_and_used_again(t: CallsBuilder) -> None:
+    """As sqlite3 uses its log after a checkpoint that truncates it."""
+    for number in range(2):
+        t.write("log", 0, bytes([number + 1]) * len(OLD))  # what f holds
+        t.fdatasync("log")
+        t.write("f", 0, bytes([number + 2]) * len(OLD))
+        t.fdatasync("f")
+        t.truncate("log", 0)
+
+
+def saved_twice(t: CallsBuilder) -> None:
+    """In place, and nothing else is synced: the log's twin that loses data."""
+    for number in range(2):
+        t.truncate("log", 0)
+        t.write("log", 0, bytes([number + 1]) * 5000)
+        t.fdatasync("log")
+
+
+def memory_shared(t: CallsBuilder) -> None:
+    """A mapped file that nothing syncs, beside one that is synced."""
+    t.open("tmp")
+    t.write("tmp", 0, bytes([2]) * len(OLD))
+    t.compared("shared", 0, bytes([7]) * len(OLD))
+    t.fdatasync("tmp")
+    t.move("tmp", "f")
+
+
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        (log_used_again, set()),
+        (log_cut_and_used_again, set()),
+        (memory_shared, set()),
+        (saved_twice, {ATOMICITY}),
+    ],
+)
+def test_a_log_may_be_used_again_once_what_it_protects_is_synced(
+    program: Program, found: set[str], tmp_path: Path
+) -> None:
+    first = {"f": bytes([1]) * len(OLD), "log": b"", "shared": bytes(len(OLD))}
+    assert asked(tmp_path, program, first | {"log": b"begun"} if found else first, "ext4") == found
+
+
 @pytest.mark.parametrize(
     ("model", "found"), [("ext4", set()), ("ext4-strict", set()), ("posix", {ATOMICITY, DURABILITY})]
 )
