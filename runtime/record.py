@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
+import marshal
 import os
 import shutil
 import signal
@@ -324,7 +324,7 @@ def supervise(
         "result": result_of_supervisor,
     }
     plain = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
-    with open(result, encoding="utf-8") as answer, open(work / stdout, "ab") as out, open(work / stderr, "ab") as err:
+    with open(result, "rb") as answer, open(work / stdout, "ab") as out, open(work / stderr, "ab") as err:
         try:
             supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_SUPERVISOR)],
@@ -340,7 +340,7 @@ def supervise(
         try:
             assert supervisor.stdin is not None
             with contextlib.suppress(BrokenPipeError), supervisor.stdin as orders:
-                orders.write(json.dumps(order).encode())
+                orders.write(marshal.dumps(order))
             _wait_for(supervisor)
         except BaseException:
             supervisor.terminate()
@@ -350,7 +350,7 @@ def supervise(
         end = answer.read()
     if not end:
         raise OSError(f"the supervisor of the workload ended early{tail(work / stderr)}")
-    return ProcessEnd(**json.loads(end))
+    return ProcessEnd(**marshal.loads(end))
 
 
 def _wait_for(supervisor: subprocess.Popen[bytes]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crashcheck.checker.execution.followed import Follower
-from crashcheck.config.values import descriptor
+from crashcheck.command import descriptor
 from crashcheck.runtime.supervise import become_subreaper, end_all, own_children, turn_randomisation_off
 
 # Python ignores these; a program expects them at their defaults.

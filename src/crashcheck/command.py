@@ -82,3 +82,9 @@ def _fill_shell(text: str, values: Mapping[str, str]) -> str:
         out.append(char)
         at += 1
     return "".join(out)
+
+
+def descriptor(output: str) -> int | None:
+    """Of an output by name, as "stdout", "stderr" or "fd 5": its number; None of a file."""
+    number = {"stdout": 1, "stderr": 2}.get(output)
+    return int(output.removeprefix("fd ")) if number is None and output.startswith("fd ") else number

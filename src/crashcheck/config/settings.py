@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from crashcheck.command import Command
+from crashcheck.command import Command, descriptor
 from crashcheck.config.faults import CALLS, ERRORS, Fault
 from crashcheck.config.values import (
     MOST_MIB,
     MOST_SECONDS,
     Section,
-    descriptor,
     known_only,
     one_of,
     type_error,

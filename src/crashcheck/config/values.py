@@ -198,12 +198,6 @@ class Section:
         )
 
 
-def descriptor(output: str) -> int | None:
-    """Of an output by name, as "stdout", "stderr" or "fd 5": its number; None of a file."""
-    number = {"stdout": 1, "stderr": 2}.get(output)
-    return int(output.removeprefix("fd ")) if number is None and output.startswith("fd ") else number
-
-
 def _is_pair(item: object) -> bool:
     return isinstance(item, list) and len(item) == 2 and all(isinstance(name, str) for name in item)
 
