@@ -23,6 +23,7 @@ from crashcheck.checker.results import NotExplored
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.counting import StateCount, Stretch
 from crashcheck.checker.states.granules import Choices
+from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.strategies.ranked import halves
@@ -41,6 +42,7 @@ _COUNT_SHARE = 0.25  # of the seconds that are left when exploring begins: for c
 _REFUSED = 32  # stretches in sequence that were refused: no more are tried
 _TOO_LATE = "its time was over"
 _AFTERWARDS = "nothing was explored after that"
+_SETS_KEPT = 1 << 16  # of what may be lost of granules
 _SAMPLES = 32  # stretches of which a decided state is run as well; afterwards ever fewer
 
 
@@ -102,6 +104,9 @@ class PointExploration:
         self._failed: dict[int, str] = {}  # by crash point, the token of a state that failed
         self._why: Counter[str] = Counter()  # stretches' states
         self._refused = 0  # in sequence
+        # by the pending pieces of a granule: what is never flushed is pending at each later point
+        self._losses_of: dict[Ids, Losses] = {}
+        self._sets = 0  # in these
         self._images = [_Image(executor, number) for number in range(_BATCH)]
         self._todo = self._in_passes()
         self._limit = 0  # which of _LIMITS_S
@@ -213,10 +218,20 @@ class PointExploration:
         return product_of(self._content, stretch.last, self._losses(stretch.last), image.pool)
 
     def _losses(self, point: int) -> Iterator[Losses]:
-        for ideals in self._sweep.ideals_of(self._space.pending(point)):
-            choices = Choices(ideals, self._content.difference)
-            whole = choices.same(next(ideals.lost(ideals.size)))
-            yield Losses(((), *choices) if choices.listed else None, whole)
+        for pieces in self._sweep.factors_of(self._space.pending(point)):
+            known = self._losses_of.get(pieces)
+            if known is None:
+                (ideals,) = self._sweep.ideals_of(pieces)
+                choices = Choices(ideals, self._content.difference)
+                whole = choices.same(next(ideals.lost(ideals.size)))
+                known = Losses(((), *choices) if choices.listed else None, whole)
+                many = 1 if known.some is None else len(known.some)
+                if self._sets + many > _SETS_KEPT:
+                    self._losses_of.clear()
+                    self._sets = 0
+                self._losses_of[pieces] = known
+                self._sets += many
+            yield known
 
     def _taken(self, stretch: Stretch, one: Product | str, result: Explored | None, folder: Path) -> list[CrashState]:
         """Take the result of one stretch over; states of it to be run."""

@@ -7,7 +7,7 @@ granule, and two runs that reach the same state continue as one. So each image o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,16 +19,20 @@ from crashcheck.runtime.exploration import MOST_BYTES, MOST_GRANULES, OpenGranul
 _LINE = 64
 
 
-@dataclass(frozen=True, slots=True)
+Written = tuple[tuple[str, int, bytes], ...]  # path, offset, bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Losses:
     """What may be lost of one granule at a moment.
 
     `some`: one set of pieces for each content that it may have, "nothing" first; None: too many to list. `whole`: all
-    that it may lose.
+    that it may lose. `written`: what the image with nothing lost becomes by each, by the sizes of the files; the last.
     """
 
     some: tuple[Ids, ...] | None
     whole: Ids
+    written: dict[tuple[int, ...], list[Written]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,12 @@ def _opened(
 
     None if its content is the same whatever is lost.
     """
-    patches = [
-        _writes(content, point, lost) for lost in (losses.some[1:] if losses.some is not None else (losses.whole,))
-    ]
+    sizes = content.sizes_issued(point)
+    if sizes not in losses.written:
+        losses.written.clear()
+        every = losses.some[1:] if losses.some is not None else (losses.whole,)
+        losses.written[sizes] = [_writes(content, point, lost) for lost in every]
+    patches = losses.written[sizes]
     touched = [(path, at, at + len(data)) for patch in patches for path, at, data in patch]
     if not touched:
         return None
@@ -103,6 +110,6 @@ def _opened(
     return OpenGranule(path, low, len(base), tuple(by_content)), tuple(by_content.values())
 
 
-def _writes(content: Content, point: int, lost: Ids) -> list[tuple[str, int, bytes]]:
+def _writes(content: Content, point: int, lost: Ids) -> Written:
     patches = content.lost(CrashState(point, True, tuple(sorted(lost))))
-    return [(patch.path, offset, data) for patch in patches for offset, data in patch.writes]
+    return tuple((patch.path, offset, data) for patch in patches for offset, data in patch.writes)

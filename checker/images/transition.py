@@ -18,6 +18,9 @@ from crashcheck.checker.images.piecewise import File, FilePatch, ImagePatch, Pie
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 
+_MOST_TERMS = 1 << 18
+_LANE_BITS = 96  # of a sum of 64-bit numbers
+_LANES = (1 << 64) - 1 | ((1 << 64) - 1) << _LANE_BITS
 _START = np.zeros(1, dtype=np.int64)
 _FEW, _SPARSE = 256, 16  # so few pieces, or one in so many, are sorted faster than looked for
 
@@ -41,6 +44,7 @@ class Content:
         self._piecewise = Piecewise(self.graph, self.first)
         self._durable_from = self.graph.durable_from[space.finite]
         self._fingerprints: Fingerprints | None = None
+        self._terms: dict[int, int] = {}  # what data pieces add to fingerprints, both lanes in one number
         self._ever_cut = bool(((self.graph.kind != DATA) & (self.graph.offset < self.graph.old_size)).any())
 
     def patches(self, state: CrashState) -> ImagePatch:
@@ -122,6 +126,11 @@ class Content:
             lambda file: self._piecewise.issued(file, 0, low),
         )
 
+    def sizes_issued(self, point: int) -> tuple[int, ...]:
+        """The size of each file after everything issued by a point."""
+        event = int(self.space.points.event[point])
+        return tuple(file.size_issued(event) for file in self._files.values())
+
     def final(self) -> ImagePatch:
         """From the first image to everything persisted."""
         return self._transition(-1, np.arange(len(self.graph)))
@@ -147,9 +156,20 @@ class Content:
 
         Where a size, a name or a cut is involved, each set has its own.
         """
-        if self._ever_cut or any(id_ >= len(self.graph) or self.graph.kind[id_] != DATA for id_ in lost):
+        if self._ever_cut:
             return lost
-        return self._prints().sums(list(lost))
+        added = 0
+        for id_ in lost:
+            term = self._terms.get(id_)
+            if term is None:
+                if id_ >= len(self.graph) or self.graph.kind[id_] != DATA:
+                    return lost
+                if len(self._terms) >= _MOST_TERMS:
+                    self._terms.clear()
+                low, high = self._prints().sums([id_])
+                term = self._terms[id_] = low | high << _LANE_BITS
+            added += term
+        return added & _LANES
 
     def _prints(self) -> Fingerprints:
         if self._fingerprints is None:

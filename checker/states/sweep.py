@@ -109,10 +109,17 @@ class Sweep:
 
     def ideals_of(self, pieces: Ids) -> list[Ideals]:
         """The ideals of pieces that are pending at some point, ascending, factor by factor."""
-        factors: dict[int, dict[int, None]] = {}
+        return [self._build(factor, dict.fromkeys(some)) for factor, some in self._by_factor(pieces)]
+
+    def factors_of(self, pieces: Ids) -> list[Ids]:
+        """Such pieces, factor by factor, as `ideals_of` has them."""
+        return [tuple(some) for _, some in self._by_factor(pieces)]
+
+    def _by_factor(self, pieces: Ids) -> list[tuple[int, list[int]]]:
+        factors: dict[int, list[int]] = {}
         for id_, factor in zip(pieces, self.graph.component[list(pieces)].tolist(), strict=True):
-            factors.setdefault(factor, {})[id_] = None
-        return [self._build(factor, factors[factor]) for factor in sorted(factors)]
+            factors.setdefault(factor, []).append(id_)
+        return sorted(factors.items())
 
     def _build(self, factor: int, pieces: dict[int, None]) -> Ideals:
         shape = self._shape[factor]

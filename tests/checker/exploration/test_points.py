@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,14 +13,17 @@ import pytest
 from hypothesis import given
 
 from crashcheck.checker.budget import OutOfTime
-from crashcheck.checker.exploration import points
+from crashcheck.checker.exploration import points, product
 from crashcheck.checker.exploration.product import Product
 from crashcheck.checker.exploration.runs import explored_runs
+from crashcheck.checker.images.transition import Content
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import StopReason, Verdict
 from crashcheck.checker.search import crash_states
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.states.counting import StateCount
+from crashcheck.checker.states.granules import Choices
+from crashcheck.checker.states.ideals import Ideals, Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
 from crashcheck.checker.strategies.plan import NOTHING, Decided
@@ -77,6 +81,36 @@ def test_explored_runs_decide_what_is_not_executed(tmp_path: Path, mapped_clause
     assert 0 < states.explored_runs < states.explored
     assert states.not_explored == ()
     assert found.findings == ()
+
+
+def test_what_stays_pending_is_gone_through_once_for_all_stretches(
+    tmp_path: Path, mapped_clauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill_beside_a_line_that_is_never_flushed(t: TraceBuilder) -> None:
+        for number in range(3):
+            t.store("p", 64 * LINES + 64, 8, 70 + number)
+        fill(t)
+
+    gone_through: Counter[Ids] = Counter()
+    made: Counter[Ids] = Counter()
+    writes = product._writes
+
+    def choices(ideals: Ideals, difference: Callable[[Ids], Hashable]) -> Choices:
+        gone_through[next(ideals.lost(ideals.size))] += 1
+        return Choices(ideals, difference)
+
+    def made_writes(content: Content, point: int, lost: Ids) -> product.Written:
+        made[lost] += 1
+        return writes(content, point, lost)
+
+    monkeypatch.setattr(points, "Choices", choices)
+    monkeypatch.setattr(product, "_writes", made_writes)
+    command = words([str(mapped_clauses), "{pool}/p", "{acked}", "0=0"])
+    world = World(tmp_path / "w", command, fill_beside_a_line_that_is_never_flushed, preload=build_runtime().shared)
+    found = search(world, explore=True)
+    assert found.states.explored > 0
+    assert {*gone_through.values()} == {*made.values()} == {1}
+    assert (0, 1, 2) in gone_through
 
 
 def test_a_strategy_that_does_not_give_all_states_is_left_alone(tmp_path: Path, mapped_clauses: Path) -> None:
