@@ -32,6 +32,12 @@ ALL = {"ext4", "ext4-strict", "ext4-writeback", "posix", "xfs", "btrfs"}
 LOOSE, NONE = ALL - {"ext4-strict", "xfs"}, set[str]()
 
 
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which the recorder is built once."""
+    return {**os.environ, "CRASHCHECK_CACHE": str(tmp_path_factory.mktemp("cache"))}
+
+
 @pytest.mark.parametrize("model", sorted(ALL))
 @pytest.mark.parametrize(
     ("setup", "command", "found"),
@@ -55,7 +61,7 @@ LOOSE, NONE = ALL - {"ext4-strict", "xfs"}, set[str]()
     ids=lambda value: " ".join(value)[:24] if isinstance(value, list) else None,
 )
 def test_everyday_programs_lose_what_they_are_known_to_lose(
-    setup: str, command: list[str], found: set[str], model: str, tmp_path: Path
+    setup: str, command: list[str], found: set[str], model: str, tmp_path: Path, cache: dict[str, str]
 ) -> None:
     for name in {command[0], setup.split()[0]}:
         if shutil.which(name) is None:
@@ -66,14 +72,14 @@ def test_everyday_programs_lose_what_they_are_known_to_lose(
     tried = subprocess.run(
         [sys.executable, "-m", "crashcheck", "try", "--states", STATES, "--model", model, "--", *command],
         cwd=folder,
-        env={**os.environ, "CRASHCHECK_CACHE": str(tmp_path / "cache")},
+        env=cache,
         capture_output=True,
         text=True,
     )
     assert tried.returncode == (1 if model in found else 0), tried.stdout + tried.stderr
 
 
-def test_two_runs_of_a_program_with_random_names_have_one_report(tmp_path: Path) -> None:
+def test_two_runs_of_a_program_with_random_names_have_one_report(tmp_path: Path, cache: dict[str, str]) -> None:
     reports = []
     for number in "12":
         folder = tmp_path / number / "folder"
@@ -85,7 +91,7 @@ def test_two_runs_of_a_program_with_random_names_have_one_report(tmp_path: Path)
                 *("--", "sed", "-i", "s/1/2/", "f"),
             ],
             cwd=folder,
-            env={**os.environ, "CRASHCHECK_CACHE": str(tmp_path / number / "cache")},
+            env=cache,
             capture_output=True,
         )
         reports.append((folder / f"{number}.md").read_text().replace(str(tmp_path / number), ""))
