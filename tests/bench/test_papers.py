@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -12,8 +13,10 @@ from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from bench.papers import __main__ as command
 from bench.papers import collect, correlated, curves, page, parts, reorderings
 from bench.papers.__main__ import PAGE, PARTS_FILE
 from bench.papers.collect import First, Measured, Watching
@@ -28,6 +31,8 @@ from bench.recall import STRATEGIES, planted
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crashcheck.checker.budget import Budget
+from crashcheck.checker.results import StopReason
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.strategies import Ranked, strategy
@@ -215,6 +220,29 @@ def test_one_execution_of_a_flush_is_left_out_and_found(tmp_path: Path) -> None:
     assert {row.place for row in found} >= {"radix_tree.c:110"}  # a leaf's content
     for row in rows:
         assert (len(row.ways) > 3) == (row in found)
+
+
+def test_an_interrupted_search_ends_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = SimpleNamespace(stop_reason=StopReason.INTERRUPTED)
+    monkeypatch.setattr(collect, "search_of", lambda *_, **__: SimpleNamespace(run=lambda: result))
+    nothing: Any = SimpleNamespace(settle=lambda: None)
+    bench = collect.Bench(nothing, nothing, nothing, nothing, Path(), Budget())
+    for search in (bench.to_the_end, bench.until_first):
+        with pytest.raises(KeyboardInterrupt):
+            search(Ranked())
+
+
+def test_the_page_is_written_even_if_a_part_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in (PAGE.with_suffix(".json"), PARTS_FILE):
+        shutil.copy(file, tmp_path)
+    broken = replace(executions.PART, measure=lambda: iter([1 // 0]))
+    monkeypatch.setattr(command, "PARTS", (broken,))
+    monkeypatch.setattr(command, "PAGE", tmp_path / PAGE.name)
+    monkeypatch.setattr(command, "PARTS_FILE", tmp_path / PARTS_FILE.name)
+    monkeypatch.setattr("sys.argv", ["bench.papers", "--part", broken.name])
+    with pytest.raises(ZeroDivisionError):
+        command.main()
+    assert (tmp_path / PAGE.name).read_text() == PAGE.read_text()
 
 
 def test_executions_are_runs_that_never_continue_as_one(tmp_path: Path) -> None:
