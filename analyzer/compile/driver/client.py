@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import _socket  # not socket: that one costs milliseconds on every probe
 import os
+import resource
 import sys
 import zlib
 
@@ -137,7 +138,7 @@ def server_setting(suffix: str, default: str) -> str:
 
 
 def socket_path() -> str:
-    """Where the compile server of this user, interpreter and version listens; "" if there is no safe place."""
+    """Where the compile server of this user, version and priority listens; "" if there is no safe place."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     if not base or not os.access(base, os.W_OK | os.X_OK):
         base = os.environ.get("TMPDIR", "/tmp")
@@ -156,10 +157,10 @@ def socket_path() -> str:
 
 
 def _tool_hash() -> int:
-    """Checksum of what decides how units are compiled: interpreter, place and time of the tool's files."""
+    """Checksum of what decides how units are compiled: interpreter, priority, place and time of the tool's files."""
     here = os.path.dirname(os.path.abspath(__file__))
     compile_room = os.path.dirname(here)
-    parts = [sys.executable, here, sys.version]
+    parts = [sys.executable, here, sys.version, _inherited()]
     for top in (compile_room, os.path.join(compile_room, "../../runtime")):
         for folder, folders, _ in os.walk(top):
             folders[:] = sorted(name for name in folders if name != "__pycache__")
@@ -170,6 +171,12 @@ def _tool_hash() -> int:
                     if entry.name.endswith((".py", ".c", ".h", ".def"))
                 )
     return zlib.crc32("\0".join(parts).encode("utf-8", "surrogateescape"))
+
+
+def _inherited() -> str:
+    """What a compilation has from the process that started the server: one call with `nice` must not slow the next."""
+    limits = [resource.getrlimit(kind) for kind in (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE)]
+    return f"{os.getpriority(os.PRIO_PROCESS, 0)} {os.sched_getscheduler(0)} {sorted(os.sched_getaffinity(0))} {limits}"
 
 
 def encode_request(words: list[str], cxx: bool, folder: str) -> bytes:

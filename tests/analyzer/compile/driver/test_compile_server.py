@@ -64,6 +64,15 @@ def test_one_server_answers_calls_with_their_own_folder_and_environment(tmp_path
     assert len(servers(tmp_path / "run")) == 1
 
 
+def test_a_call_with_another_priority_has_a_server_of_its_own(tmp_path: Path, home: dict[str, str]) -> None:
+    for start in (["nice", "-n", "3"], []):
+        words = [*start, "crashcheck-cc", '-DGREETING="a"', "-c", "a.c"]
+        subprocess.run(words, cwd=tmp_path, env=home, check=True)
+    priorities = [os.getpriority(os.PRIO_PROCESS, process) for process in servers(tmp_path / "run")]
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    assert sorted(priorities) == sorted({mine, min(mine + 3, 19)})
+
+
 def test_errors_and_exit_codes_reach_the_caller(tmp_path: Path, home: dict[str, str]) -> None:
     done = compile_with(home, tmp_path, "-c", "a.c")
     assert done.returncode == 1
