@@ -229,10 +229,9 @@ class FixProposer:
         whole: Whole | None,
         causes: Sequence[Cause],
     ) -> Fix:
-        verified = _verified(failing, len(cases), found, self.strategy.name)
-        if failing:
-            verified += self._remaining(cases, counterparts)
-        else:
+        remaining = self._remaining(cases, counterparts) if failing else ""
+        verified = _verified(failing, len(cases), found, self.strategy.name, remaining)
+        if not failing:
             still = self._open(whole, offer, counterparts) if whole is not None else []
             still += self._candidates.open_elsewhere(causes, offer.candidate, counterparts.edit)
             if still:
@@ -254,7 +253,7 @@ class FixProposer:
         """What the failing states that an edit leaves have lost."""
         lost = [self.subject.space.lost(state) for state in cases.values() if counterparts.feasible(state)]
         names = self._names(min(pieces) for pieces in lost if pieces)
-        return f", which lost {names}" if names else ""
+        return f" (the others lose {names})" if names else ""
 
     def _names(self, pieces: Iterable[int]) -> str:
         names = list(dict.fromkeys(describe.named(self.subject, piece) for piece in pieces))
@@ -305,11 +304,12 @@ class FixProposer:
         unlogged = [self._not_logged(piece) for piece in (cause.kept, cause.lost) if piece is not None]
         if any(unlogged):
             return Fix("atomic", f"no flush can help: {next(filter(None, unlogged))}")
-        return Fix(
-            "atomic",
-            f"no flush can help: {kept} and {lost} must persist together; "
-            "put both into one 8-byte store, or into a log",
-        )
+        pieces = [piece for piece in (cause.kept, cause.lost) if piece is not None]
+        small = all(int(subject.trace.events["size"][subject.event_of(piece)]) <= 8 for piece in pieces)
+        how = "put both into one 8-byte store, or into a log"
+        if not small:
+            how = "log the old bytes first, or write a copy elsewhere and switch to it by one store"
+        return Fix("atomic", f"no flush can help: {kept} and {lost} must persist together; {how}")
 
     def _harms_alone(self, cause: Cause) -> bool:
         """Whether an update that can be lost must not persist before what completes it either.
@@ -408,10 +408,10 @@ def unlogged_words(lost: str, logged: str, where: str) -> str:
     )
 
 
-def _verified(failing: int, cases: int, found: Reexplored, strategy: str) -> str:
+def _verified(failing: int, cases: int, found: Reexplored, strategy: str, remaining: str) -> str:
     """What the recorded run shows of a fix: its `cases` failing states, `failing` of them still, and related ones."""
     if failing:
-        what = f"{cases - failing} of {cases} failing crash states pass with this change on the recorded run"
+        what = f"{cases - failing} of {cases} failing crash states pass with this change on the recorded run{remaining}"
     elif cases == 1:
         what = "The failing crash state passes with this change on the recorded run"
     else:

@@ -30,7 +30,7 @@ enum class E : int { A, B };
 struct Wrap { struct { int x, y; } point; E e; bool flag; long &ref; }; }
 typedef struct { int a; int b[3]; } plain;
 struct tree { struct tree *kids[4]; plain p; };
-using namespace db;
+using namespace db; struct Page { long leaf; union { long value[4]; int child[4]; }; };
 int main(int argc, char **) {
     Node *n = new (pool) Node; OPAQUE(n);
     tree *t = (tree *)(pool + 1024); OPAQUE(t);
@@ -68,6 +68,9 @@ int main(int argc, char **) {
     array[i] = array[0];
     Box<long> *b = (Box<long> *)(pool + 3000); OPAQUE(b);
     b->set(4);
+    Page *page = (Page *)(pool + 3200); OPAQUE(page);
+    page->value[i] = 14;
+    page->child[i] = 15;
     std::swap(n->slots[0].key, n->slots[1].key);
     return 0;
 }
@@ -105,6 +108,8 @@ def test_fields_and_instances_are_found(recorded: Run, clang: str, flags: tuple[
         ("Node.slots[].key", 64, 0, "main"),
         ("plain", 2064, 2064, "main"),
         ("Box.value", 3000, 3000, "set"),
+        ("Page.value[]", 3216, 3200, "main"),
+        ("Page.child[]", 3212, 3200, "main"),
         ("", 16, None, "swap"),
         ("", 32, None, "swap"),
     ]

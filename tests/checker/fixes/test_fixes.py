@@ -420,10 +420,17 @@ def test_two_updates_of_one_line_in_the_wrong_order_are_to_be_swapped(propose: P
         assert fix.edits == ()
 
 
-def test_two_updates_that_must_persist_together_need_one_store_or_a_log(propose: Propose) -> None:
+@pytest.mark.parametrize(
+    ("size", "how"),
+    [
+        (8, "put both into one 8-byte store, or into a log"),
+        (16, "log the old bytes first, or write a copy elsewhere and switch to it by one store"),
+    ],
+)
+def test_two_updates_that_must_persist_together_need_one_store_or_a_log(propose: Propose, size: int, how: str) -> None:
     def script(t: TraceBuilder) -> None:
         t.site = 1
-        t.store("p", 0, 8, 7)
+        t.store("p", 0, size, 7)
         t.clwb("p", 0)
         t.sfence()
         t.site = 2
@@ -434,8 +441,7 @@ def test_two_updates_that_must_persist_together_need_one_store_or_a_log(propose:
     (fix,) = propose(script, "0=64")
     assert fix.kind == "atomic"
     assert fix.words == (
-        "no flush can help: `entry.value` at hash.c:40 and `entry.valid` at hash.c:42 must persist together; "
-        "put both into one 8-byte store, or into a log"
+        f"no flush can help: `entry.value` at hash.c:40 and `entry.valid` at hash.c:42 must persist together; {how}"
     )
 
 
