@@ -43,11 +43,7 @@ OTHER_COURSE = (
     + TO_SETTLE
     + SAME_COURSE
 )
-NOT_REPLAYED = (
-    "the trace is incomplete: on the real files of a second run at this moment the check does not fail in this way"
-    + TO_SETTLE
-    + TRACE_ALL
-)
+ON_REAL_FILES = "the trace is incomplete: on the real files of a second run at this moment the check"
 
 WriteImage = Callable[["CrashState", Path], None]
 # (files, a crash point of the first run, operations ended and bytes printed by then)
@@ -82,7 +78,7 @@ class PrefixProof:
         for _ in range(2):  # what passes once is flaky
             verdict = self.run_on_files(real, point, _acknowledged(real.trace, there))
             if verdict.passed or not verdict.shows_no_more_than(cause.verdict):
-                return NOT_REPLAYED
+                return _not_replayed(verdict)
             if verdict.outcome is Outcome.TIMEOUT:
                 break  # it had all the time that the limits allow
         return ""
@@ -98,6 +94,16 @@ class PrefixProof:
             if replayed.is_file() and not sparse.equal_files(replayed, there):
                 return False
         return True
+
+
+def _not_replayed(verdict: Verdict) -> str:
+    """Why a verdict on the real files is no proof."""
+    how = "fails in another way"
+    if verdict.passed:
+        how = "passes"
+    elif verdict.outcome is Outcome.TIMEOUT:
+        how = "hangs, perhaps on a lock in the files that the C library took"
+    return f"{ON_REAL_FILES} {how}{TO_SETTLE}{TRACE_ALL}"
 
 
 def _place(trace: Trace, event: int) -> tuple[object, ...]:

@@ -304,8 +304,8 @@ class FixProposer:
         unlogged = [self._not_logged(piece) for piece in (cause.kept, cause.lost) if piece is not None]
         if any(unlogged):
             return Fix("atomic", f"no flush can help: {next(filter(None, unlogged))}")
-        pieces = [piece for piece in (cause.kept, cause.lost) if piece is not None]
-        small = all(int(subject.trace.events["size"][subject.event_of(piece)]) <= 8 for piece in pieces)
+        both = [subject.event_of(piece) for piece in (cause.kept, cause.lost) if piece is not None]
+        small = all(int(subject.trace.events["size"][event]) <= 8 for event in both)
         how = "put both into one 8-byte store, or into a log"
         if not small:
             how = "log the old bytes first, or write a copy elsewhere and switch to it by one store"

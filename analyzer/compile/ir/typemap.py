@@ -192,7 +192,8 @@ class TypeMap:
         if following:
             points += 4 if composite and inner is not None and self._fits(inner, following) else 0
         elif stored:
-            size = self._debug.integer(inner, "size") if self._debug.is_array(member.type) else member.size
+            element = inner if self._debug.is_array(member.type) else None
+            size = member.size if element is None else self._debug.integer(element, "size")
             points += 4 if size == stored_size * 8 and not composite else 0
             points += 2 if self._debug.is_pointer(inner) == (stored == "ptr") else 0
         return points

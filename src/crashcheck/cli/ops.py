@@ -207,7 +207,7 @@ def generate(mix: OperationMix) -> list[str]:
     total = sum(mix.shares.values())
     for _ in range(mix.length):
         op = _choose(mix.shares, numbers.below(total))
-        likely = mix.reuse if op != "insert" else 100 - mix.reuse
+        likely = mix.reuse if op != "insert" else min(mix.reuse, 100 - mix.reuse)
         key = used[fresh.rank(len(used))] if used and numbers.below(100) < likely else fresh.next()
         if key not in seen:
             seen.add(key)

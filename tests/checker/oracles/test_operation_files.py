@@ -61,6 +61,12 @@ def test_queries_take_used_keys_as_often_as_asked() -> None:
     assert [round(reused(percent), 1) for percent in (0, 50, 80, 100)] == [0.0, 0.5, 0.8, 1.0]
 
 
+@pytest.mark.parametrize(("reuse", "different"), [(0, 50), (100, 50), (80, 40)])
+def test_insertions_take_new_keys_where_nothing_or_all_else_is_used_again(reuse: int, different: int) -> None:
+    mix = OperationMix(length=50, shares={"insert": 1}, reuse=reuse, distribution="sequential")
+    assert round(len({line.split()[1] for line in generate(mix)}), -1) == different
+
+
 def test_values_have_the_sizes_asked_for() -> None:
     values = [line.split()[2] for line in generate(OperationMix(length=300, shares={"insert": 1}, value_bytes=(3, 5)))]
     assert {len(value) for value in values} == {3, 4, 5}
