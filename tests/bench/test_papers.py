@@ -183,15 +183,18 @@ def test_images_that_violate_an_invariant_are_run_up_to_a_bound_that_the_table_n
     (bug,) = (bug for bug in planted() if (bug.program, bug.number) == ("crit-bit-tree", 1))
     short = invariants.measured(bug, tmp_path / "short", 10, 30)
     assert 0 < short.mismatches <= short.images <= short.selected < invariants.SELECTED
-    assert not short.to_the_end
+    assert short.ended == StopReason.BUDGET_STATES
     assert 0 < short.findings <= short.clusters <= short.mismatches
-    long = replace(short, operations=20, selected=invariants.SELECTED, images=4000, to_the_end=False)
+    long = replace(short, operations=20, selected=invariants.SELECTED, images=4000, ended=StopReason.BUDGET_SECONDS)
     many = f"≥ {short.selected + invariants.SELECTED:,}"
-    rows = list(invariants.PART.section([short, long, replace(short, bug=4, operations=20, to_the_end=True)]))
+    rows = list(
+        invariants.PART.section([short, long, replace(short, bug=4, operations=20, ended=StopReason.EXHAUSTED)])
+    )
     shown = f"| {short.selected} · {many} | {short.images} · {short.images + 4000:,} |"
     (row,) = (line for line in rows if line.startswith("| crit-bit-tree | 2 |"))
     assert shown in row
     assert row.endswith(f"| {short.seconds:.1f} · {2 * short.seconds:.1f} | 1 · 1 |")
+    assert rows[-1].endswith("seconds instead: crit-bit-tree 1.")
 
 
 def test_a_flush_left_out_is_compared_with_the_ranked_search_only_if_its_absence_shows() -> None:

@@ -27,6 +27,7 @@ from crashcheck.search_setup import InferOnce, strategy_of
 
 OPERATIONS = (200, 2000)
 STATES = 500  # of a build that are run, at most
+SECONDS = 120.0  # of a build's search, at most: where checks hang, each image may take a second
 SELECTED = 10_000  # of a build that are counted, at most
 
 
@@ -34,7 +35,7 @@ SELECTED = 10_000  # of a build that are counted, at most
 class Violated:
     """One build. `ordering`, `atomicity`: invariants of each kind; `seconds`: to infer them; `images`: that were run.
 
-    `selected`: states that violate one, at most SELECTED; `clusters`: site signatures of the mismatches.
+    `selected`: states that violate one, at most SELECTED; `clusters`: signatures of the mismatches; `ended`: by what.
     """
 
     program: str
@@ -48,7 +49,7 @@ class Violated:
     mismatches: int
     clusters: int
     findings: int
-    to_the_end: bool
+    ended: str
 
 
 def measure() -> Iterator[Violated]:
@@ -61,7 +62,7 @@ def measure() -> Iterator[Violated]:
 
 
 def measured(bug: Bug, folder: Path, operations: int, states: int) -> Violated:
-    """Witcher's search of one build: each image is run once, and nothing but `states` ends it early."""
+    """Witcher's search of one build: each image is run once."""
     with ready(bug, folder, operations, Watching) as (config, run, executor):
         assert isinstance(executor, Watching)
         space, inferring = run.subject.space, InferOnce(run)
@@ -70,7 +71,7 @@ def measured(bug: Bug, folder: Path, operations: int, states: int) -> Violated:
         seconds = time.perf_counter() - started
         witcher = strategy_of(override(config, strategy="witcher"), run, inferring=inferring)
         selected = sum(1 for _ in islice(select_states(space, witcher), SELECTED))
-        found = Bench(bug, config, run, executor, folder / "work", Budget(None, states)).to_the_end(witcher)
+        found = Bench(bug, config, run, executor, folder / "work", Budget(SECONDS, states)).to_the_end(witcher)
         atomicity = sum(one.rule.startswith("RA") for one in evidence.invariants)
         failing = [state for state, verdict in executor.seen if not verdict.passed]
         return Violated(
@@ -81,7 +82,7 @@ def measured(bug: Bug, folder: Path, operations: int, states: int) -> Violated:
             mismatches=len(failing),
             clusters=len(set(map(by_call(space).of, failing))),
             findings=len(found.findings),
-            to_the_end=found.stop_reason is StopReason.EXHAUSTED,
+            ended=found.stop_reason.value,
         )
 
 
@@ -103,10 +104,11 @@ def section(rows: Sequence[Violated]) -> Iterator[str]:
             lambda runs: ("≥ " if any(one.selected == SELECTED for one in runs) else "") + total("selected")(runs),
             *map(total, ("images", "mismatches", "clusters", "findings")),
             lambda runs: f"{sum(one.seconds for one in runs):.1f}",
-            lambda runs: str(sum(not one.to_the_end for one in runs)),
+            lambda runs: str(sum(one.ended != StopReason.EXHAUSTED for one in runs)),
         )
         bugs = len({one.bug for one in mine})
         shown.append((program, str(bugs), *(cell(mine, column) for column in columns)))
+    late = [f"{one.program} {one.bug}" for one in rows if one.ended == StopReason.BUDGET_SECONDS]
     header = ("structure", "builds", "ordering", "atomicity", "selected", "images", "mismatches", "clusters")
     yield from table((*header, "findings", "inference s", "not to the end"), shown)
     yield ""
@@ -116,7 +118,8 @@ def section(rows: Sequence[Violated]) -> Iterator[str]:
         "invariants. *Selected*: crash states that violate one; at most "
         f"{SELECTED:,} of a build are counted (≥). *Images*: that were run, equal ones once, at most {STATES:,} of a "
         "build; *not to the end*: builds that have more. *Mismatches*: images whose output differs. *Clusters*: "
-        "mismatches with one site signature (Witcher clusters by operation and path). *Findings*: what a report shows."
+        "mismatches with one site signature (Witcher clusters by operation and path). *Findings*: what a report shows. "
+        f"Ended by {SECONDS:g} seconds instead: {', '.join(late) or 'none'}."
     )
 
 
