@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -138,9 +139,11 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
     plain: list[Path] = []
     calls: list[list[str]] = []
     for source in sources:
+        twice = _mentions_shared(source, set())
         for objects, suffix, extra in ((shared, ".shared.o", ["-DCC_SHARED"]), (plain, ".o", [])):
-            target = work / (source.stem + suffix)
-            calls.append([*command, *FLAGS, *extra, f"-I{INCLUDE}", "-c", str(source), "-o", str(target)])
+            target = work / (source.stem + (suffix if twice else ".o"))
+            if twice or objects is plain:
+                calls.append([*command, *FLAGS, *extra, f"-I{INCLUDE}", "-c", str(source), "-o", str(target)])
             objects.append(target)
     from concurrent.futures import ThreadPoolExecutor  # not for those who find it built
 
@@ -165,8 +168,18 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
     include.mkdir()
     for header in PUBLIC_HEADERS:
         shutil.copy(INCLUDE / header, include / header)
-    for target in (names, *shared, *plain):
+    for target in {names, *shared, *plain}:
         target.unlink()
+
+
+def _mentions_shared(source: Path, seen: set[Path]) -> bool:
+    """Whether a source, or a header of ours that it includes, may be another one where CC_SHARED is defined."""
+    seen.add(source)
+    text = source.read_text(encoding="utf-8")
+    headers = {INCLUDE / name for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE)}
+    return "CC_SHARED" in text or any(
+        _mentions_shared(header, seen) for header in sorted(headers) if header not in seen
+    )
 
 
 def _link_inputs(command: Sequence[str], program: Path) -> None:

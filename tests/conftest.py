@@ -16,10 +16,8 @@ from support.examples import BuiltExamples
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Tests start hundreds of Pythons. Each module is compiled once for all of them, whatever the caller's setting, and
-# outside the source tree.
+# Tests start hundreds of Pythons. Each module is compiled once for all of them, whatever the caller's setting.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".pytest_cache" / "bytecode")
 
 # How long an example takes is the machine's affair.
 settings.register_profile("crashcheck", deadline=None)

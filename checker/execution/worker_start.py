@@ -61,7 +61,7 @@ class _Original:
         library = str(Path(crashcheck.__file__).parent.parent)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, library, str(theirs.fileno())],
+                [sys.executable, "-P", "-S", "-c", _BOOT, library, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),

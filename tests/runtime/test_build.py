@@ -42,6 +42,13 @@ def test_processes_that_build_at_once_get_the_same_library_without_a_warning(
     assert [path.name for path in (tmp_path / "a cache").glob("[!.]*")] == [Path(done[0].strip()).parent.name]
 
 
+def test_a_source_that_is_compiled_once_is_the_same_in_both_libraries() -> None:
+    once = [source for source in build.c_sources() if not build._mentions_shared(source, set())]
+    assert once
+    command = [*compilers.c_compiler(), *build.FLAGS, f"-I{build.INCLUDE}", "-E", *map(str, once)]
+    assert subprocess.check_output(command) == subprocess.check_output([*command, "-DCC_SHARED"])
+
+
 def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRASHCHECK_CACHE", str(tmp_path))
     with pytest.raises(CrashcheckError) as caught:
