@@ -76,6 +76,9 @@ PHRASES = (
     Phrase("oftener", r"\boftene(?:r|st)\b", "more often"),
     Phrase("save for", r"\bbut for\b|\bsave for\b", "except"),
 )
+PATTERNS = {phrase: re.compile(phrase.pattern.replace(" ", r"\s+"), re.IGNORECASE) for phrase in PHRASES}
+# Most files and passages have none of them, which one search finds.
+ANY = re.compile("|".join(pattern.pattern for pattern in PATTERNS.values()), re.IGNORECASE)
 
 # Where a phrase is the right word: (phrase, what the path begins with, text around it).
 ALLOWED = (
@@ -159,9 +162,13 @@ def uses(files: list[Path]) -> list[Found]:
     found = []
     for path in files:
         name = path.relative_to(ROOT).as_posix()
+        if not ANY.search(path.read_text(encoding="utf-8")):
+            continue
         for first, passage in words_of(path):
-            for phrase in PHRASES:
-                for match in re.finditer(phrase.pattern.replace(" ", r"\s+"), passage, re.IGNORECASE):
+            if not ANY.search(passage):
+                continue
+            for phrase, pattern in PATTERNS.items():
+                for match in pattern.finditer(passage):
                     around = " ".join(passage[max(match.start() - 50, 0) : match.end() + 50].split())
                     if not any(
                         phrase.name == allowed and name.startswith(where) and re.search(text, around)
