@@ -121,7 +121,7 @@ def _entries(call: NameEvent) -> tuple[tuple[Slot, int], ...]:
 def _text(call: NameEvent, here: str, there: str) -> str:
     match call:
         case Rename():
-            return f"the rename of {here} to {there}"
+            return f"the rename of {here or 'a file elsewhere'} to {there or 'elsewhere'}"
         case Exchange():
             return f"the exchange of {here} and {there}"
         case Unlink() | RemoveFolder():

@@ -279,7 +279,7 @@ static enum then unlink_enter(struct tracee *thread)
     if (!place_of(thread, at ? (int)call->argument[0] : AT_FDCWD, call->argument[at ? 1 : 0], &call->from))
         return SKIP;
     if (!call->from.folder)
-        return LEAVE;
+        return output_own(&call->from) ? SKIP : LEAVE;
     struct inode *inode = inode_named(thread, &call->from);
     if (inode)
         mappings_compare(thread, inode);
@@ -316,7 +316,7 @@ static enum then rename_enter(struct tracee *thread)
         !place_of(thread, to, call->argument[at ? 3 : 1], &call->to))
         return SKIP;
     if (!call->from.folder && !call->to.folder)
-        return LEAVE;
+        return output_own(&call->from) ? SKIP : LEAVE;
     if (call->from.folder) {
         struct inode *inode = inode_named(thread, &call->from);
         if (inode)

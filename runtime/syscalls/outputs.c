@@ -1,9 +1,11 @@
 /* What the world outside of the watched folder sees: output to terminals, pipes and sockets. */
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/socket.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "syscalls/recorder.h"
@@ -15,11 +17,13 @@ static dev_t pipes;               /* the device of pipes without a name */
 static ino_t pairs[PAIRS];        /* sockets of the latest socketpair calls: they lead from the program to itself */
 static uint32_t pair_count;
 static uint64_t stdout_bytes;
+static struct timespec started;
 
 void outputs_start(void)
 {
     int ends[2];
     struct stat state;
+    clock_gettime(CLOCK_REALTIME_COARSE, &started); /* the clock of file systems */
     for (int fd = 0; fd < 3; fd++)
         if (fstat(fd, &standard[fd]) != 0)
             standard[fd].st_ino = 0;
@@ -34,6 +38,15 @@ void outputs_start(void)
 static bool same(const struct stat *left, const struct stat *right)
 {
     return left->st_ino == right->st_ino && left->st_dev == right->st_dev && right->st_ino;
+}
+
+bool output_own(const struct place *place)
+{
+    struct statx state;
+    if (statx(place->base, place->path, AT_SYMLINK_NOFOLLOW, STATX_BTIME, &state) != 0 || !(state.stx_mask & STATX_BTIME))
+        return false;
+    int64_t seconds = state.stx_btime.tv_sec;
+    return seconds > started.tv_sec || (seconds == started.tv_sec && state.stx_btime.tv_nsec >= started.tv_nsec);
 }
 
 int output_kind(int fd, const struct stat *state)

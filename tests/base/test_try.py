@@ -11,7 +11,7 @@ import pytest
 from crashcheck.cli import main
 from crashcheck.cli.try_command import MOST_FILES
 from crashcheck.copied_folder import apply_changes
-from crashcheck.errors import EXIT_FAILED, EXIT_FINDINGS
+from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS
 from crashcheck.runtime.record import Workload, record
 
 
@@ -30,6 +30,21 @@ def test_an_unsynced_rename_is_found_and_the_folder_ends_as_the_command_leaves_i
     assert "add fsync of tmp before the rename of tmp to f" in printed
     assert "other syncs are missing, too: the rename of tmp to f can be lost after later output was printed" in printed
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"f": b"new content"}
+
+
+def test_a_temporary_file_elsewhere_that_a_command_removes_acknowledges_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As compilers do; but an older file there that is removed does, as of mv from another file system."""
+    folder, older, own = tmp_path / "folder", tmp_path / "older", tmp_path / "own"
+    folder.mkdir()
+    older.touch()
+    monkeypatch.chdir(folder)
+    for removed, verdict in ((own, EXIT_CLEAN), (older, EXIT_FINDINGS)):
+        command = f"echo made > {own}; cp {own} f; rm {removed}"
+        assert main(["try", "--states", "50", "--", "sh", "-c", command]) == verdict
+        (folder / "f").unlink()
+    assert "the size 5 of f can be lost after later output was printed" in capsys.readouterr().out
 
 
 def test_a_large_folder_is_refused_until_it_is_named(

@@ -180,6 +180,7 @@ void stores_take(void); /* what instrumented code has recorded */
 /* outputs.c */
 void outputs_start(void);
 int output_kind(int fd, const struct stat *state); /* enum cc_output_kind, or -1 */
+bool output_own(const struct place *place); /* something outside of the folder that was made while recording */
 void output_record(struct tracee *thread, int kind, uint64_t size, const void *bytes, size_t shown);
 
 /* A call stops the program before it and, if that function asks for it, after it. */

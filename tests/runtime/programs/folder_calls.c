@@ -274,6 +274,7 @@ static void outward(void)
     MUST(write(make("tree/d/f", O_APPEND), "more", 4));
     MUST(rename("in", "out/back"));
     MUST(unlink("out/back"));
+    MUST(unlink("out/old"));
 }
 
 int main(int count, char **words)
