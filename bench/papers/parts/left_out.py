@@ -33,6 +33,7 @@ from crashcheck.source import SourceTree
 OPERATIONS = 2000
 FLUSHES = 8  # of a structure: a place of its source, then one of the times that it ran
 STATES = 400  # of each search
+SECONDS = 120.0  # of each, at most: where checks hang, to explain one may take long
 _NEVER = float("inf")
 _ALWAYS = ("ranked", "without groups", "random")  # where none of these finds anything, no other is tried
 
@@ -65,7 +66,7 @@ def measured(bug: Bug, folder: Path, operations: int, flushes: int, states: int)
             with checking(config, mutant, work, Watching) as executor:
                 assert isinstance(executor, Watching)
                 executor.recall()
-                bench = Bench(bug, config, mutant, executor, work / "search", Budget(None, states))
+                bench = Bench(bug, config, mutant, executor, work / "search", Budget(SECONDS, states))
                 place = f"{Path(persist.location.file).name}:{persist.location.line}"
                 yield LeftOut(bug.program, place, len(persist.rows), _ways(bench))
 
@@ -126,10 +127,10 @@ def section(rows: Sequence[LeftOut]) -> Iterator[str]:
     yield (
         f"The correct structures with {OPERATIONS:,} operations. Of the trace one flush is left out: a place of the "
         f"source at random, then one of the times that it ran; {FLUSHES} of each structure. Each search runs at most "
-        f"{STATES} states. The absence of {len(shown)} of these {len(rows)} flushes shows; for the others "
-        f"{', '.join(_ALWAYS)} find nothing (another flush may follow, or recovery repair what is lost), and no other "
-        "search is tried. *Earlier*, *later*: flushes that a search finds after fewer or more states than the ranked "
-        "one; one that it does not find counts as later than all."
+        f"{STATES} states, for {SECONDS:g} seconds. The absence of {len(shown)} of these {len(rows)} flushes shows; "
+        f"for the others {', '.join(_ALWAYS)} find nothing (another flush may follow, or recovery help), and no "
+        "other search is tried then. *Earlier*, *later*: flushes that a search finds after fewer or more states than "
+        "the ranked one; one that it does not find counts as later than all."
     )
 
 
