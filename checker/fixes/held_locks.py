@@ -1,8 +1,9 @@
-"""Locks in the watched files that a crash leaves held, so that the check waits for them for ever.
+"""Locks in the watched files that a crash leaves held, so that the check waits for them for ever, or fails.
 
 A lock is recognised by what it does: an atomic read-modify-write takes it, a later update of the same thread to the
 same bytes releases it, and the crash is between the two. That the check waits for it is shown by running the check on
 the crash image with those bytes as the releases leave them. No crash leaves that image, so it proves the reason only.
+Where the check does not wait, a lock is only what its release leaves as it was before it was taken.
 """
 
 from __future__ import annotations
@@ -21,18 +22,24 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import FenceKind, Kind
 
+_PLACE = ("file", "offset", "size")
 RunChanged = Callable[[CrashState, Callable[[Path], None]], Verdict]
 
 
 def advice(subject: Subject, cause: Cause, run_changed: RunChanged) -> Fix | None:
-    """What to do about a check that hangs because locks are held; None if it hangs for another reason.
+    """What to do about a check that hangs or fails because locks are held; None if it does for another reason.
 
     `run_changed` executes the check on a state's image after the function that it is given has changed the image.
     """
-    if cause.verdict.outcome is not Outcome.TIMEOUT or not cause.prefix or cause.moment is None:
+    if not cause.prefix or cause.moment is None:
         return None
-    taken, released = _held_at(subject, cause.moment)
-    if not len(taken) or not run_changed(cause.state, partial(_release, subject, taken, released)).passed:
+    return advice_at(subject, cause.state, cause.moment, cause.verdict.outcome is Outcome.TIMEOUT, run_changed)
+
+
+def advice_at(subject: Subject, state: CrashState, moment: int, hangs: bool, run_changed: RunChanged) -> Fix | None:
+    """The same for what `kill -9` leaves at a moment: `state`, on which the check hangs or fails otherwise."""
+    taken, released = _held_at(subject, moment, restored=not hangs)
+    if not len(taken) or not run_changed(state, partial(_release, subject, taken, released)).passed:
         return None
     first = subject.update_from(int(taken[-1]))
     if first is None:
@@ -41,27 +48,37 @@ def advice(subject: Subject, cause: Cause, run_changed: RunChanged) -> Fix | Non
     held, them, their = (
         ("is a lock that is", "it", "its") if len(taken) == 1 else ("are locks that are", "them", "their")
     )
+    how = f"the check waits for {them}" if hangs else "the check fails for that"
     return Fix(
         "atomic",
-        f"no flush can help: {describe.named(subject, first)}{more} {held} still held after the crash, and the check "
-        f"waits for {them}; release {them} when the files are opened again",
+        f"no flush can help: {describe.named(subject, first)}{more} {held} still held after the crash, and {how}; "
+        f"release {them} when the files are opened again",
         verified=f"with {their} bytes as the release leaves them, the check passes on the same crash state",
     )
 
 
-def _held_at(subject: Subject, moment: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The locks that are held at a moment: the events that took them, in order, and those that release them."""
+def _held_at(subject: Subject, moment: int, restored: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The locks that are held at a moment: the events that took them, in order, and those that release them.
+
+    `restored`: only those whose release stores the bytes from before (zeros, if nothing was stored before).
+    """
     events = subject.trace.events
     stores = np.flatnonzero(events["kind"] == Kind.STORE)
     rows = events[stores]
     by_place = np.lexsort((stores, rows["size"], rows["offset"], rows["file"]))
     now, then = by_place[:-1], by_place[1:]
     alike = np.ones(len(now), dtype=np.bool_)
-    for field in ("file", "offset", "size", "thread"):
+    for field in (*_PLACE, "thread"):
         alike &= rows[field][now] == rows[field][then]
     numbers = events["seq"][(events["kind"] == Kind.FENCE) & (events["aux"] == FenceKind.LOCKED)]
     alike &= np.isin(rows["seq"][now], numbers + np.uint64(1))
     alike &= (stores[now] < moment) & (stores[then] >= moment)
+    if restored:
+        for at in np.flatnonzero(alike).tolist():
+            same = at > 0 and all(rows[field][by_place[at - 1]] == rows[field][now[at]] for field in _PLACE)
+            release = subject.trace.data(int(stores[then[at]]))
+            before = subject.trace.data(int(stores[by_place[at - 1]])) if same else bytes(len(release))
+            alike[at] = before == release
     order = np.argsort(stores[now[alike]])
     return stores[now[alike]][order], stores[then[alike]][order]
 

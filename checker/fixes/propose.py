@@ -332,7 +332,15 @@ class FixProposer:
 
     def _in_part(self, lost: int) -> Fix:
         """For an update that fails the check both when it is lost and when a crash right after it keeps it."""
-        name = describe.named(self.subject, lost)
+        subject = self.subject
+        left_s = self.left()
+        if left_s is None or left_s > 0:
+            after = subject.event_of(lost) + 1
+            run_changed = partial(self.executor.run_changed, most_s=left_s)
+            lock = held_locks.advice_at(subject, subject.prefix(after), after, False, run_changed)
+            if lock is not None:
+                return lock
+        name = describe.named(subject, lost)
         why = self._not_logged(lost) or f"put {name} and what completes it into one 8-byte store, or into a log"
         return Fix(
             "atomic",

@@ -462,11 +462,16 @@ def guarded(take: Callable[[TraceBuilder], object]) -> Callable[[TraceBuilder], 
     return script
 
 
-def test_a_lock_that_the_crash_leaves_held_is_to_be_released_when_the_files_are_opened(propose: Propose) -> None:
-    fixes = propose(guarded(lambda t: t.locked_store("p", 0, 8, 1)), "~0>1024", limits=Limits(timeout_s=0.3))
+@pytest.mark.parametrize(
+    ("claim", "how"), [("~0>1024", "the check waits for it"), ("0>1024", "the check fails for that")]
+)
+def test_a_lock_that_the_crash_leaves_held_is_to_be_released_when_the_files_are_opened(
+    claim: str, how: str, propose: Propose
+) -> None:
+    fixes = propose(guarded(lambda t: t.locked_store("p", 0, 8, 1)), claim, limits=Limits(timeout_s=0.3))
     assert fixes[0].words == (
-        "no flush can help: `entry.value` at hash.c:40 is a lock that is still held after the crash, and the check "
-        "waits for it; release it when the files are opened again"
+        f"no flush can help: `entry.value` at hash.c:40 is a lock that is still held after the crash, and {how}; "
+        "release it when the files are opened again"
     )
     assert fixes[0].verified == "with its bytes as the release leaves them, the check passes on the same crash state"
 
@@ -484,6 +489,30 @@ def test_without_a_held_lock_that_the_check_waits_for_no_lock_is_named(
     fixes = propose(guarded(take), claim, limits=Limits(timeout_s=0.3))
     assert fixes
     assert not any("lock" in fix.words for fix in fixes)
+
+
+@pytest.mark.parametrize(("before", "named"), [(5, False), (7, True)])
+def test_where_the_check_does_not_hang_a_lock_is_what_its_release_restores(
+    before: int, named: bool, propose: Propose
+) -> None:
+    def script(t: TraceBuilder) -> None:
+        for site, offset, value in ((1, 0, before), (2, 64, 7)):
+            t.site = site
+            t.store("p", offset, 8, value)
+            t.clwb("p", offset)
+            t.sfence()
+        t.site = 1
+        t.locked_store("p", 0, 8, 0)
+        t.site = 3
+        t.store("p", 128, 8, 7)
+        t.site = 1
+        t.store("p", 0, 8, 7)
+        t.clwb("p", 0)
+        t.sfence()
+
+    fixes = propose(script, "64>0")
+    assert fixes
+    assert any("is a lock that is still held" in fix.words for fix in fixes) == named
 
 
 def test_a_store_that_may_persist_in_part_cannot_be_fixed_by_a_flush(propose: Propose) -> None:
