@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.analyzer.persistence.names import name_updates
 from crashcheck.analyzer.trace import calls, replay
 from crashcheck.analyzer.trace.completeness import causes
 from crashcheck.analyzer.trace.reader import ROOT, Trace, read
@@ -279,6 +280,8 @@ def test_what_comes_from_outside_has_its_content_and_what_leaves_is_seen(tmp_pat
         (0, "", ROOT, "tree"),
         (ROOT, "in", 0, ""),
     ]
+    shown = [update.change.text for update in name_updates(trace)[1] if "rename" in update.change.text]
+    assert [shown[0], shown[-1]] == ["the rename of a file elsewhere to in", "the rename of in to elsewhere"]
     assert (recording.pool / "tree" / "same").read_bytes() == b"himore"
     (output,) = calls.outputs(trace)  # what the program made itself is no loss
     assert (output.kind, output.data) == (OutputKind.NAME, b"out/old")
