@@ -143,7 +143,7 @@ class SnapshotOracle:
                 snapshots[(folder.counts - folder.counts_of(inode)).tobytes()] = None
             first, last = np.searchsorted(graph.event, [event, event + 1]).tolist()
             changed = folder.step(range(first, last))
-            if renames[event]:
+            if renames[event] or self._empty_again(event):
                 snapshots[folder.counts.tobytes()] = None
             changed |= {path for inode in set(graph.file[first:last].tolist()) for path in folder.names.get(inode, ())}
             self._note(histories, folder.paths, changed, event)
@@ -152,6 +152,14 @@ class SnapshotOracle:
         holding = rows[rows.any(axis=1)] if rows[0].any() else rows[:1]
         several = {path: history for path, history in histories.items() if len(history.events) > 1}
         return np.unique(holding, axis=0), several
+
+    def _empty_again(self, event: int) -> bool:
+        """Whether a call cuts all from a file that was there and empty at first, as a journal is."""
+        call = self._graph.trace.events[event]
+        if call["kind"] != Kind.TRUNCATE or call["offset"] != 0:
+            return False
+        inode = self._graph.trace.inodes[int(call["file"])]
+        return inode.existed and inode.first_size == 0
 
     def stages(self, point: int) -> tuple[bytes, ...]:
         """None: nothing is run."""

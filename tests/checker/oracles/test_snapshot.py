@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.oracles.snapshot import ATOMICITY, DURABILITY, SnapshotOracle
+from crashcheck.checker.results import Outcome
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import OutputKind, SyncKind
 from support.folders import Folder, Program, Recorded
@@ -263,6 +264,14 @@ def log_cut_and_used_again(t: CallsBuilder) -> None:
         t.truncate("log", 0)
 
 
+def journal_emptied(t: CallsBuilder) -> None:
+    """As sqlite3 does with journal_mode=truncate, here without syncs, and a process that is killed."""
+    for number in range(2):
+        t.write("log", 0, bytes([number + 1]) * len(OLD))
+        t.write("f", 0, bytes([number + 2]) * len(OLD))
+        t.truncate("log", 0)
+
+
 def saved_twice(t: CallsBuilder) -> None:
     """In place, and nothing else is synced: the log's twin that loses data."""
     for number in range(2):
@@ -313,6 +322,15 @@ def test_acknowledged_bytes_that_are_at_their_place_no_more_are_lost(
     program: Program, model: str, tmp_path: Path
 ) -> None:
     assert DURABILITY in asked(tmp_path, program, {"f": OLD, "log": LOGGED}, model)
+
+
+def test_a_journal_that_is_emptied_as_it_was_at_first_loses_nothing_by_a_kill(tmp_path: Path) -> None:
+    run = Recorded(tmp_path, journal_emptied, {"f": bytes([1]) * len(OLD), "log": b""}, "ext4")
+    oracle = SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content))
+    between = {"f": bytes([2]) * len(OLD), "log": b""}
+    emptied = [state for state in run.states if run.folder(state) == between]
+    assert emptied
+    assert {oracle.judge_state(state).outcome for state in emptied} == {Outcome.PASS}
 
 
 @pytest.mark.parametrize(
