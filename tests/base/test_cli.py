@@ -138,3 +138,14 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         )
         done = subprocess.run([sys.executable, "-c", code], stdout=gone, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_replay_names_the_file_of_operations_that_is_in_the_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "crashcheck.toml"
+    least = '[workload]\ncommand = "./p {pool}/d"\n[pool]\nfiles = ["d"]\n[check]\ncommand = "true"\n'
+    config.write_text(least, encoding="utf-8")
+    (tmp_path / "image.operations").touch()
+    assert cli.main(["replay", "-c", str(config), "cc1-aa", "--keep", str(tmp_path / "image")]) == 2
+    assert "image.operations already exists." in capsys.readouterr().err

@@ -46,8 +46,9 @@ def main(args: argparse.Namespace) -> int:
     if args.keep is None:
         with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
             return _replay(config, args.token, Path(folder) / "image", kept=False)
-    if args.keep.exists() or _operations_of(args.keep).exists():
-        raise CrashcheckError("replay-exists", f"{args.keep} already exists.", "Name a folder that does not exist yet.")
+    for path in (args.keep, _operations_of(args.keep)):
+        if path.exists():
+            raise CrashcheckError("replay-exists", f"{path} already exists.", "Name a folder that does not exist yet.")
     with tempfile.TemporaryDirectory(prefix=f".{args.keep.name}-", dir=_parent(args.keep)) as folder:
         image = Path(folder) / "image"
         code = _replay(config, args.token, image, kept=True, shown=args.keep)
