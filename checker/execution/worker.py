@@ -183,13 +183,21 @@ class Worker:
 
 
 def serve(number: int) -> None:
-    """Copy this process into a worker for each connection that arrives at a socket, until that is closed."""
+    """Copy this process into a worker for each connection that arrives at a socket, until that is closed.
+
+    Answers each time with the worker's process number, 0 if the system refuses.
+    """
     os.set_inheritable(number, False)
     gc.enable()
     gc.freeze()  # workers share this memory for as long as nobody looks for garbage in it
     with socket.socket(fileno=number) as channel:
         while descriptors := socket.recv_fds(channel, 1, 1)[1]:
-            pid = _fork_sibling()
+            try:
+                pid = _fork_sibling()
+            except OSError:
+                channel.send(b"0")
+                os.close(descriptors[0])
+                continue
             if pid == 0:
                 channel.close()
                 main(descriptors[0])

@@ -20,8 +20,14 @@ import crashcheck
 
 _BOOT = (
     "import gc, sys; gc.disable(); sys.path[:0] = [sys.argv[1]]; "
-    "from crashcheck.checker.execution.worker import serve; serve(int(sys.argv[2]))"
+    "from crashcheck.checker.execution import worker; getattr(worker, sys.argv[2])(int(sys.argv[3]))"
 )
+
+
+def _command(function: str, descriptor: int) -> list[str]:
+    """Python without the user's own modules, which calls a function of worker.py."""
+    library = str(Path(crashcheck.__file__).parent.parent)
+    return [sys.executable, "-P", "-S", "-c", _BOOT, library, function, str(descriptor)]
 
 
 class Started:
@@ -58,24 +64,26 @@ class _Original:
     def __init__(self) -> None:
         self.owner = os.getpid()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        library = str(Path(crashcheck.__file__).parent.parent)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-S", "-c", _BOOT, library, str(theirs.fileno())],
+                _command("serve", theirs.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C is ours to handle
             )
 
-    def copy(self, descriptor: int) -> Started | None:
-        """A worker that has our end of a connection as its own; None if the process that is copied has ended."""
+    def copy(self, descriptor: int) -> int | None:
+        """The process number of a worker that has our end of a connection as its own.
+
+        0 if this system does not let it be copied, None if the process that is copied has ended.
+        """
         try:
             socket.send_fds(self._channel, [b"\0"], [descriptor])
             answer = self._channel.recv(64)
         except OSError:
             return None
-        return Started(int(answer)) if answer else None
+        return int(answer) if answer else None
 
     def close(self) -> None:
         self._channel.close()
@@ -93,16 +101,19 @@ def start_worker(descriptor: int) -> Started:
     """Start a worker that reads its tasks from `descriptor`; it is a child of this process. Raises OSError."""
     global _original
     with _lock:
-        if _original is not None and _original.owner == os.getpid():
-            started = _original.copy(descriptor)
-            if started is not None:
-                return started
-        _forget()
-        _original = _Original()
-        started = _original.copy(descriptor)
-    if started is None:
-        raise ChildProcessError("the process that workers are copies of has ended")
-    return started
+        pid = _original.copy(descriptor) if _original is not None and _original.owner == os.getpid() else None
+        if pid is None:
+            _forget()
+            _original = _Original()
+            pid = _original.copy(descriptor)
+    return Started(pid or _uncopied(descriptor))
+
+
+def _uncopied(descriptor: int) -> int:
+    """Start a worker by itself, as in a sandbox that refuses CLONE_PARENT; its process number."""
+    os.set_inheritable(descriptor, True)
+    nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1)]
+    return os.posix_spawn(sys.executable, _command("main", descriptor), os.environ, file_actions=nothing)
 
 
 def _forget() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.execution import worker_start
+from crashcheck.checker.execution import worker, worker_start
 from support.checked_worlds import World, two_stores, words
 
 
@@ -51,3 +52,24 @@ def test_where_the_process_was_killed_another_one_takes_its_place(tmp_path: Path
     os.kill(original._process.pid, signal.SIGKILL)
     assert output(world) == "fine\n"
     assert worker_start._original is not original
+
+
+def test_where_the_system_refuses_to_copy_it_a_worker_starts_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_start._Original, "copy", lambda self, descriptor: 0)
+    world = World(tmp_path / "world", words("echo fine; exit 1"), two_stores)
+    assert output(world) == "fine\n"
+
+
+def test_a_process_that_cannot_be_copied_answers_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> int:
+        raise OSError
+
+    monkeypatch.setattr(worker, "_fork_sibling", refused)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        socket.send_fds(ours, [b"\0"], [ours.fileno()])
+        ours.shutdown(socket.SHUT_WR)
+        worker.serve(theirs.detach())
+        assert ours.recv(64) == b"0"
