@@ -1,6 +1,6 @@
 """Locks in the watched files that a crash leaves held, so that the check waits for them for ever, or fails.
 
-A lock is recognised by what it does: an atomic read-modify-write takes it, a later update of the same thread to the
+A lock is recognised by what it does: an atomic operation takes it, a later update of the same thread to the
 same bytes releases it, and the crash is between the two. That the check waits for it is shown by running the check on
 the crash image with those bytes as the releases leave them. No crash leaves that image, so it proves the reason only.
 Where the check does not wait, a lock is only what its release leaves as it was before it was taken.
@@ -20,7 +20,7 @@ from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.results import Fix, Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
-from crashcheck.runtime.trace_format import FenceKind, Kind
+from crashcheck.runtime.trace_format import Kind, StoreFlag
 
 _PLACE = ("file", "offset", "size")
 RunChanged = Callable[[CrashState, Callable[[Path], None]], Verdict]
@@ -70,8 +70,8 @@ def _held_at(subject: Subject, moment: int, restored: bool) -> tuple[NDArray[np.
     alike = np.ones(len(now), dtype=np.bool_)
     for field in (*_PLACE, "thread"):
         alike &= rows[field][now] == rows[field][then]
-    numbers = events["seq"][(events["kind"] == Kind.FENCE) & (events["aux"] == FenceKind.LOCKED)]
-    alike &= np.isin(rows["seq"][now], numbers + np.uint64(1))
+    # Whether it also read is not recorded: the fence of a locked instruction is left out where it orders nothing.
+    alike &= (rows["flags"][now] & StoreFlag.ATOMIC) != 0
     alike &= (stores[now] < moment) & (stores[then] >= moment)
     if restored:
         for at in np.flatnonzero(alike).tolist():
