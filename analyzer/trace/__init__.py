@@ -1,8 +1,8 @@
 """Reads a recorded trace and returns a `Trace`: the events of all threads in one order, with files, stacks and sites.
 
-`dump` prints one as text; `completeness` compares what it replays to with the image that the workload left, and
-`replay` does the same for a trace of system calls. `calls` has one value for each event about a name, and
-`functions` names the functions of call sites. `content` compares what two recordings hold.
+`chunks` reads the file for `reader`. `dump` prints a trace as text; `completeness` compares what it replays to with the
+image that the workload left, and `replay` does the same for a trace of system calls. `calls` has one value for each
+event about a name, and `functions` names the functions of call sites. `content` compares what two recordings hold.
 
 Other rooms import `accesses`, `calls`, `completeness`, `content`, `dump`, `functions`, `reader` and `replay`.
 """
