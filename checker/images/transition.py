@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, NAME, SIZE, WORD_BYTES, Ints
-from crashcheck.checker.images.fingerprint import Fingerprints, Words
+from crashcheck.checker.images.fingerprint import Fingerprints
 from crashcheck.checker.images.first_image import FirstImage
 from crashcheck.checker.images.piecewise import File, FilePatch, ImagePatch, Piecewise
+from crashcheck.checker.images.words import Words
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 
