@@ -89,7 +89,9 @@ class _Build:
 
     # -- one unit ----------------------------------------------------------------------------------------------
 
-    def _for_one(self, item: Input, keep_mode: bool = False, linking: bool = False) -> list[str]:
+    def _for_one(
+        self, item: Input, keep_mode: bool = False, linking: bool = False, dependencies: bool = True
+    ) -> list[str]:
         """The arguments without other inputs, without mode and output, without what is ignored."""
         arguments = self.arguments
         others = {other.index for other in arguments.inputs if other.index != item.index}
@@ -98,6 +100,8 @@ class _Build:
             leave |= arguments.outputs
         if linking:
             leave |= arguments.links
+        if not dependencies:
+            leave |= arguments.dependency_words
         leave.add(item.index)
         if not keep_mode:
             leave |= arguments.languages
@@ -150,7 +154,14 @@ class _Build:
             if linking:
                 extra.append("-Wno-unused-command-line-argument")
             words = self._for_one(item, linking=linking)
-            status = self._clang([*words[:-1], *extra, *self._dependencies(item, target), words[-1]])
+            named = self._dependencies(item, target)
+            if self.compiler.zig and arguments.dependencies:
+                # Its driver writes no bitcode where it writes a dependency file.
+                status = self._clang([*words[:-1], *named, "-w", "-E", "-o", os.devnull, words[-1]])
+                if status:
+                    return status
+                words, named = self._for_one(item, linking=linking, dependencies=False), []
+            status = self._clang([*words[:-1], *extra, *named, words[-1]])
             if status or not os.path.exists(bitcode):
                 return status
             if self._lower_coroutines(bitcode):

@@ -45,6 +45,15 @@ def test_the_wheels_clang_links_with_the_recorder_and_the_machines_own_libraries
     assert [Path(unit.source).name for unit in ProgramFacts.load(["program"]).units.values()] == [source.name]
 
 
+def test_the_wheels_clang_writes_an_object_beside_a_dependency_file(tmp_path: Path) -> None:
+    (tmp_path / "answer.h").write_text("#define ANSWER 7\n")
+    (tmp_path / "program.c").write_text('#include "answer.h"\nint main(void) { return ANSWER; }\n')
+    assert wrapper.run(["-MMD", "-MF", "rule", "-O1", "-c", "program.c", "-o", "program.o"], False) == 0
+    assert (tmp_path / "rule").read_text().split() == ["program.o:", "program.c", "answer.h"]
+    assert wrapper.run(["program.o", "-o", "program"], False) == 0
+    assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 7
+
+
 def test_the_wheels_clang_compiles_the_edits_that_are_proposed(tmp_path: Path) -> None:
     (tmp_path / "program.c").write_text("int counts[2];\nint main(void) {\n    return counts[0];\n}\n")
     assert wrapper.run(["-g", "-O1", "program.c", "-o", "program"], False) == 0
