@@ -7,13 +7,12 @@ crashcheck, against the libpmemobj of the system.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench.measure import CannotMeasure, run, scratch
 from bench.programs import CHECKOUT, HERE, clang, wrapper
-from bench.search import calibration, cpu_of_process
+from bench.search import calibration, cpu_since
 from crashcheck import pipeline
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.oracles import prepare
@@ -99,14 +98,11 @@ def _searched(config: Config, recorded: RecordedRun, executor: Executor) -> dict
         if progress.executed and not first:
             first.append(progress.elapsed_s)
 
-    workers = [worker.process.pid for worker in executor.workers._workers]
-    before, began = [cpu_of_process(pid) for pid in workers], time.process_time()
+    cpu = cpu_since(executor)
     budget = Budget(MOMENTS[-1])
     strategy = strategy_of(config, recorded, early=early_states(budget))
     found = search_of(config, recorded, executor, strategy, budget, pipeline.cores(), progress=watch).run()
-    main = time.process_time() - began
-    after = [cpu_of_process(pid) for pid in workers]
-    own, checks = (sum(now[n] - then[n] for now, then in zip(after, before, strict=True)) for n in (0, 1))
+    main, own, checks = cpu()
     states = found.states
     return {
         "executed_after_seconds": {f"{moment:.0f}": at[moment].executed for moment in MOMENTS if moment in at},

@@ -59,15 +59,11 @@ def _searched(config: Any, run: Any, executor: Any, folder: Path) -> dict[str, o
         if progress.executed and not first:
             first.append(time.process_time() - began)
 
-    workers = [worker.process.pid for worker in executor.workers._workers]
-    before, began = [cpu_of_process(pid) for pid in workers], time.process_time()
+    began, cpu = time.process_time(), cpu_since(executor)
     strategy = strategy_of(config, run, early=early_states(budget))
     search = search_of(config, run, executor, strategy, budget, pipeline.cores(), progress=watch, explore=False)
     executed = search.run().states.executed
-    main = time.process_time() - began
-    after = [cpu_of_process(pid) for pid in workers]
-    own = sum(now[0] - then[0] for now, then in zip(after, before, strict=True))
-    checks = sum(now[1] - then[1] for now, then in zip(after, before, strict=True))
+    main, own, checks = cpu()
     return {
         "states": executed,
         "cpu_seconds_to_first_state": round(first[0], 3),
@@ -80,7 +76,20 @@ def _searched(config: Any, run: Any, executor: Any, folder: Path) -> dict[str, o
     }
 
 
-def cpu_of_process(pid: int) -> tuple[float, float]:
+def cpu_since(executor: Any) -> Callable[[], tuple[float, float, float]]:
+    """Gives the CPU seconds from now on of this process, of the workers, and of the checks that have ended."""
+    workers = [worker.process.pid for worker in executor.workers._workers]
+    before, began = [_cpu_of_process(pid) for pid in workers], time.process_time()
+
+    def spent() -> tuple[float, float, float]:
+        main, after = time.process_time() - began, [_cpu_of_process(pid) for pid in workers]
+        own, checks = (sum(now[n] - then[n] for now, then in zip(after, before, strict=True)) for n in (0, 1))
+        return main, own, checks
+
+    return spent
+
+
+def _cpu_of_process(pid: int) -> tuple[float, float]:
     """Seconds of a process itself, and of its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     tick = os.sysconf("SC_CLK_TCK")

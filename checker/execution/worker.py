@@ -200,6 +200,7 @@ def serve(number: int) -> None:
                 continue
             if pid == 0:
                 channel.close()
+                os.setsid()  # Ctrl-C is for whoever asked for us
                 main(descriptors[0])
                 os._exit(0)  # nothing is left to write
             os.close(descriptors[0])
@@ -224,7 +225,6 @@ def main(fd: int) -> None:
     """Receive (setup, limits, root, environment), answer, then do tasks until the connection ends."""
     os.set_inheritable(fd, False)  # no business of the checks
     connection = Connection(fd)
-    os.setsid()  # Ctrl-C is for whoever asked for us
     setup, limits, root, environment = connection.recv()
     os.environ.clear()
     os.environ.update(environment)

@@ -24,14 +24,20 @@ _BOOT = (
 )
 
 
-def _command(function: str, descriptor: int) -> list[str]:
-    """Python without the user's own modules, which calls a function of worker.py."""
+def _start(function: str, descriptor: int) -> subprocess.Popen[bytes]:
+    """Start Python without the user's own modules; it calls a function of worker.py with a descriptor of ours."""
     library = str(Path(crashcheck.__file__).parent.parent)
-    return [sys.executable, "-P", "-S", "-c", _BOOT, library, function, str(descriptor)]
+    return subprocess.Popen(
+        [sys.executable, "-P", "-S", "-c", _BOOT, library, function, str(descriptor)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=(descriptor,),
+        start_new_session=True,  # Ctrl-C is ours to handle
+    )
 
 
 class Started:
-    """A child of this process that we did not start ourselves."""
+    """A child of this process, by its number alone."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -65,13 +71,7 @@ class _Original:
         self.owner = os.getpid()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
-                _command("serve", theirs.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # Ctrl-C is ours to handle
-            )
+            self._process = _start("serve", theirs.fileno())
 
     def copy(self, descriptor: int) -> int | None:
         """The process number of a worker that has our end of a connection as its own.
@@ -111,9 +111,9 @@ def start_worker(descriptor: int) -> Started:
 
 def _uncopied(descriptor: int) -> int:
     """Start a worker by itself, as in a sandbox that refuses CLONE_PARENT; its process number."""
-    os.set_inheritable(descriptor, True)
-    nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1)]
-    return os.posix_spawn(sys.executable, _command("main", descriptor), os.environ, file_actions=nothing)
+    process = _start("main", descriptor)
+    process.returncode = 0  # it is waited for by its number
+    return process.pid
 
 
 def _forget() -> None:

@@ -273,11 +273,9 @@ class FixProposer:
     def _beyond_flushing(self, bug: Bug) -> Fix:
         cause = bug.drafts[0].cause
         subject = self.subject
-        left_s = self.left()
-        if left_s is None or left_s > 0:
-            waits = held_locks.advice(subject, cause, partial(self.executor.run_changed, most_s=left_s))
-            if waits is not None:
-                return waits
+        lock = self._held_lock(partial(held_locks.advice, subject, cause))
+        if lock is not None:
+            return lock
         lost = describe.named(subject, cause.lost) if cause.lost is not None else "what follows"
         kept = describe.named(subject, cause.kept) if cause.kept is not None else "the statements above"
         if cause.kind is Kind.UNPERSISTED:
@@ -311,6 +309,13 @@ class FixProposer:
             how = "log the old bytes first, or write a copy elsewhere and switch to it by one store"
         return Fix("atomic", f"no flush can help: {kept} and {lost} must persist together; {how}")
 
+    def _held_lock(self, advise: Callable[[held_locks.RunChanged], Fix | None]) -> Fix | None:
+        """What to do about a lock that the crash leaves held, if there is time to run the check with it released."""
+        left_s = self.left()
+        if left_s is not None and left_s <= 0:
+            return None
+        return advise(partial(self.executor.run_changed, most_s=left_s))
+
     def _harms_alone(self, cause: Cause) -> bool:
         """Whether an update that can be lost must not persist before what completes it either.
 
@@ -333,13 +338,10 @@ class FixProposer:
     def _in_part(self, lost: int) -> Fix:
         """For an update that fails the check both when it is lost and when a crash right after it keeps it."""
         subject = self.subject
-        left_s = self.left()
-        if left_s is None or left_s > 0:
-            after = subject.event_of(lost) + 1
-            run_changed = partial(self.executor.run_changed, most_s=left_s)
-            lock = held_locks.advice_at(subject, subject.prefix(after), after, False, run_changed)
-            if lock is not None:
-                return lock
+        after = subject.event_of(lost) + 1
+        lock = self._held_lock(partial(held_locks.advice_at, subject, subject.prefix(after), after, False))
+        if lock is not None:
+            return lock
         name = describe.named(subject, lost)
         why = self._not_logged(lost) or f"put {name} and what completes it into one 8-byte store, or into a log"
         return Fix(

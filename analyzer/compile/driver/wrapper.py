@@ -136,6 +136,18 @@ class _Build:
             words += ["-MF", base + ".d"]
         return words
 
+    def _compile(self, item: Input, target: str, options: list[str], linking: bool) -> int:
+        """Run clang on one input with `options`, which name the output, and write the dependency file of `target`."""
+        words = self._for_one(item, linking=linking)
+        named = self._dependencies(item, target)
+        if self.compiler.zig and self.arguments.dependencies:
+            # Beside a dependency file its driver writes nothing but an object.
+            status = self._clang([*words[:-1], *named, "-w", "-E", "-o", os.devnull, words[-1]])
+            if status:
+                return status
+            words, named = self._for_one(item, linking=linking, dependencies=False), []
+        return self._clang([*words[:-1], *options, *named, words[-1]])
+
     def _unit(self, item: Input, target: str) -> int:
         arguments = self.arguments
         linking = arguments.mode == "link"
@@ -153,15 +165,7 @@ class _Build:
                 extra += ["-idirafter", runtime().include]
             if linking:
                 extra.append("-Wno-unused-command-line-argument")
-            words = self._for_one(item, linking=linking)
-            named = self._dependencies(item, target)
-            if self.compiler.zig and arguments.dependencies:
-                # Its driver writes no bitcode where it writes a dependency file.
-                status = self._clang([*words[:-1], *named, "-w", "-E", "-o", os.devnull, words[-1]])
-                if status:
-                    return status
-                words, named = self._for_one(item, linking=linking, dependencies=False), []
-            status = self._clang([*words[:-1], *extra, *named, words[-1]])
+            status = self._compile(item, target, extra, linking)
             if status or not os.path.exists(bitcode):
                 return status
             if self._lower_coroutines(bitcode):
@@ -175,6 +179,7 @@ class _Build:
             if not failure:
                 return 0
             # Errors in assembly show up only when code is emitted: they are the compiler's to report.
+            words = self._for_one(item, linking=linking, dependencies=False)
             status = self._clang([*words[:-1], "-w", "-c", "-o", os.path.join(folder, "plain.o"), words[-1]])
             if status:
                 return status
@@ -290,10 +295,8 @@ class _Build:
         first = reason.splitlines()[0]
         if not quiet:
             print(f"{PROGRAM[self.cxx]}: warning: not instrumented: {first}", file=sys.stderr)
-        linking = self.arguments.mode == "link"
-        words = self._for_one(item, linking=linking)
         mode = ["-S"] if self.arguments.mode == "assemble" else ["-c"]
-        status = self._clang([*words[:-1], *mode, "-o", target, *self._dependencies(item, target), words[-1]])
+        status = self._compile(item, target, [*mode, "-o", target], self.arguments.mode == "link")
         if status or mode == ["-S"] or target == "-":
             return status
         facts = UnitFacts(

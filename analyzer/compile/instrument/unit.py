@@ -118,17 +118,16 @@ def keep_inline_definitions(text: str) -> str:
     Their external definition may be missing: such a program links only because the compiler inlines all calls, which
     hooks would prevent. Headers of libraries are left alone, their external definition is in the library.
     """
-    found = list(_INLINE.finditer(text)) if _C.search(text) else []
-    files = dict(re.findall(r'^(!\d+) = !DIFile\(filename: "([^"]*)"', text, re.MULTILINE)) if found else {}
-    subprograms = (
-        dict(re.findall(r"^(!\d+) = distinct !DISubprogram\(.*?\bfile: (!\d+)", text, re.MULTILINE)) if found else {}
-    )
-    own = {
-        match.start()
-        for match in found
-        if not files.get(subprograms.get(match[2], ""), "/usr/lib/").startswith(_SYSTEM)
-    }
-    return _INLINE.sub(lambda match: f"define linkonce_odr {match[1]}" if match.start() in own else match[0], text)
+    if not _INLINE.search(text) or not _C.search(text):
+        return text
+    files = dict(re.findall(r'^(!\d+) = !DIFile\(filename: "([^"]*)"', text, re.MULTILINE))
+    subprograms = dict(re.findall(r"^(!\d+) = distinct !DISubprogram\(.*?\bfile: (!\d+)", text, re.MULTILINE))
+
+    def defined(match: re.Match[str]) -> str:
+        file = files.get(subprograms.get(match[2], ""), "/usr/lib/")
+        return match[0] if file.startswith(_SYSTEM) else f"define linkonce_odr {match[1]}"
+
+    return _INLINE.sub(defined, text)
 
 
 def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:

@@ -54,6 +54,13 @@ def test_the_wheels_clang_writes_an_object_beside_a_dependency_file(tmp_path: Pa
     assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 7
 
 
+def test_the_wheels_clang_writes_assembly_beside_a_dependency_file(tmp_path: Path) -> None:
+    (tmp_path / "program.c").write_text("int main(void) { return 7; }\n")
+    assert wrapper.run(["-MMD", "-MF", "rule", "-O1", "-S", "program.c", "-o", "program.s"], False) == 0
+    assert (tmp_path / "rule").read_text().split() == ["program.s:", "program.c"]
+    assert "main:" in (tmp_path / "program.s").read_text()
+
+
 def test_the_wheels_clang_compiles_the_edits_that_are_proposed(tmp_path: Path) -> None:
     (tmp_path / "program.c").write_text("int counts[2];\nint main(void) {\n    return counts[0];\n}\n")
     assert wrapper.run(["-g", "-O1", "program.c", "-o", "program"], False) == 0
