@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from bench.papers import __main__ as command
-from bench.papers import collect, correlated, curves, page, parts, reorderings
+from bench.papers import collect, correlated, curves, page, parts, pmemcheck_log, reorderings
 from bench.papers.__main__ import PAGE, PARTS_FILE
 from bench.papers.collect import First, Measured, Watching
 from bench.papers.parts import calls, coverage, executions, invariants, left_out, pmreorder
@@ -278,12 +278,12 @@ def test_findings_that_differ_in_sizes_alone_are_one_bug_of_a_store() -> None:
 
 
 def test_a_line_has_a_later_store_only_with_the_earlier_ones() -> None:
-    log = pmreorder.stores_of(
+    log = pmemcheck_log.stores_of(
         "==1== START|REGISTER_FILE;/pool;0x1000;0x40000;0x0|STORE;0x1000;0x1;0x8|STORE;0x1008;0x2;0x8"
         "|STORE;0x1040;0x3;0x8|FLUSH;0x1000;0x40|FENCE|operation.BEGIN|operation.END"
         "|STORE;0x1000;0x5;0x8\n==1== |STOP\n==1== Number of stores not made persistent: 2"
     )
-    possible = pmreorder.Possible(log)
+    lines = pmemcheck_log.CacheLines(log, 256 << 10)
 
     def image(**words: int) -> bytes:
         pool = bytearray(256 << 10)
@@ -291,13 +291,13 @@ def test_a_line_has_a_later_store_only_with_the_earlier_ones() -> None:
             pool[int(at[1:])] = value
         return bytes(pool)
 
-    assert possible.holds(image(), 0)
-    assert possible.holds(image(a0=1), 0)
-    assert possible.holds(image(a0=1, a8=2, a64=3), 0)
-    assert not possible.holds(image(a8=2), 0)
-    assert possible.holds(image(a0=1, a8=2), 1)  # its flush and fence were before the operation's end
-    assert possible.holds(image(a0=5, a8=2, a64=3), 1)
-    assert not possible.holds(image(a0=1), 1)
+    assert lines.can_hold(image(), 0)
+    assert lines.can_hold(image(a0=1), 0)
+    assert lines.can_hold(image(a0=1, a8=2, a64=3), 0)
+    assert not lines.can_hold(image(a8=2), 0)
+    assert lines.can_hold(image(a0=1, a8=2), 1)  # its flush and fence were before the operation's end
+    assert lines.can_hold(image(a0=5, a8=2, a64=3), 1)
+    assert not lines.can_hold(image(a0=1), 1)
 
 
 def test_pmreorders_check_takes_what_was_done_or_not_and_keeps_what_fails(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import resource
 import shlex
 import shutil
@@ -17,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from bench.measure import CannotMeasure, run, scratch
 from bench.papers.collect import Bench, Watching
 from bench.papers.markdown import table
 from bench.papers.parts import Part
+from bench.papers.pmemcheck_log import CacheLines, stores_of
 from bench.programs import HERE, clang
 from bench.recall import Bug, planted, ready
 from crashcheck.checker.budget import Budget
@@ -38,7 +39,6 @@ OPERATIONS = 100
 LONG = 20_000  # operations of the runs whose recording is timed
 SECONDS = 3.0  # for each search
 _POOL_BYTES = 256 << 10
-_LINE = 64
 _REPETITIONS = 3
 
 
@@ -173,7 +173,7 @@ class Build:
         words = [sys.executable, str(self.tools / "pmreorder" / "pmreorder.py"), "-l", str(self.log), "-r", engine]
         words += ["-o", str(self.folder / "output"), "-c", "prog", "-p"]
         words += [f"{self.folder / 'check'} {self.folder / 'plain'} {self.folder}"]
-        possible = Possible(self.log.read_text())
+        lines = CacheLines(self.log.read_text(), _POOL_BYTES)
         began = time.perf_counter()
         child = subprocess.Popen(
             words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd=self.folder
@@ -188,7 +188,7 @@ class Build:
                 for number in range(judged, len(letters)):
                     if letters[number : number + 1] == b"x":
                         (image,) = self.folder.glob(f"{number}-*.failed")
-                        if possible.holds(image.read_bytes(), int(image.stem.split("-")[1])):
+                        if lines.can_hold(image.read_bytes(), int(image.stem.split("-")[1])):
                             found = number + 1
                             break
                         image.unlink()
@@ -201,59 +201,6 @@ class Build:
         if ended and not judged:
             raise CannotMeasure(f"pmreorder checked nothing: {shlex.join(words)}")
         return Tried(found or judged, found, round(time.perf_counter() - began, 2), ended, impossible)
-
-
-def stores_of(log: str) -> str:
-    """The log of stores in what pmemcheck wrote, without the beginnings of valgrind's lines in it.
-
-    pmreorder would take those for a part of the marker before them.
-    """
-    found = re.search(r"START\|.*\|STOP", re.sub(r"\n==\d+== ", "", log), re.DOTALL)
-    if found is None:
-        raise CannotMeasure(f"pmemcheck logged no stores: {log[-500:]}")
-    return found[0]
-
-
-class Possible:
-    """Which contents each cache line can have in each operation: what has persisted before, then its stores in order.
-
-    From pmemcheck's log. pmreorder keeps the order of fences, but knows no cache lines.
-    """
-
-    def __init__(self, log: str) -> None:
-        records = [record.strip().split(";") for record in log.split("|")]
-        (base,) = (int(record[2], 16) for record in records if record[0] == "REGISTER_FILE")
-        image = bytearray(_POOL_BYTES)
-        self._contents: dict[int, list[bytes]] = {}  # of each line: at first, then after each of its stores
-        flushed: dict[int, int] = {}  # by line, how many of its stores
-        durable: dict[int, int] = {}
-        self._windows: list[tuple[dict[int, int], dict[int, int]]] = []  # by operation: the first and last contents
-        began: dict[int, int] = {}
-        for kind, *values in records:
-            if kind in ("STORE", "FLUSH"):
-                at, many = int(values[0], 16) - base, int(values[-1], 16)
-                touched = range(at & ~(_LINE - 1), at + many, _LINE)
-                for line in touched:
-                    self._contents.setdefault(line, [bytes(image[line : line + _LINE])])
-                if kind == "STORE":
-                    image[at : at + many] = int(values[1], 16).to_bytes(many, "little")
-                for line in touched:
-                    if kind == "STORE":
-                        self._contents[line].append(bytes(image[line : line + _LINE]))
-                    flushed[line] = len(self._contents[line]) - 1 if kind == "FLUSH" else flushed.get(line, 0)
-            elif kind == "FENCE":
-                durable = dict(flushed)
-            elif kind in ("operation.END", "STOP"):
-                self._windows.append((began, {line: len(contents) for line, contents in self._contents.items()}))
-                began = dict(durable)
-
-    def holds(self, image: bytes, ended: int) -> bool:
-        """Whether each line of an image can have its content in the operation after `ended` ones."""
-        first, last = self._windows[ended]
-        return all(
-            image[line : line + _LINE] in contents[first.get(line, 0) : last.get(line, 1)]
-            for line, contents in self._contents.items()
-        )
 
 
 def compile_check(target: Path) -> None:
@@ -298,34 +245,24 @@ def _cpu() -> float:
 def section(rows: Sequence[Reordered]) -> Iterator[str]:
     """Bugs found by each engine, what recording costs, and what pmemcheck reports by itself."""
     bugs, fixed = [one for one in rows if one.bug], [one for one in rows if not one.bug]
-    names = list(dict.fromkeys(name for one in bugs for name in one.ways))
-    programs = list(dict.fromkeys(one.program for one in bugs))
-    shown = []
-    for name in names:
-        ways = [one.ways[name] for one in bugs]
-        firsts = [float("inf") if way.found is None else float(way.found) for way in ways]
-        cells = [
-            sum(one.ways[name].found is not None for one in bugs if one.program == program) for program in programs
-        ]
-        median = statistics.median(firsts)
-        alarms = [one.ways[name] for one in fixed]
-        late = sum(way.found is None and not way.ended for way in ways)
-        shown.append(
-            (
-                name,
-                *map(str, cells),
-                str(sum(cells)),
-                "–" if median == float("inf") else f"{median:g}",
-                f"{sum(way.states for way in ways):,}",
-                f"{sum(way.seconds for way in ways):.0f}",
-                str(late),
-                f"{sum(way.impossible for way in alarms):,} of {sum(way.states for way in alarms):,}",
-            )
-        )
-    planted_in = (f"{program} ({sum(one.program == program for one in bugs)})" for program in programs)
+    yield from _searches(bugs, fixed)
+    yield ""
+    yield _conditions(bugs, fixed)
+    missed = [one for one in bugs if all(one.ways[name].found is None for name in ENGINES)]
+    if missed:
+        yield ""
+        yield _found_by_no_engine(missed)
+    yield ""
+    yield from _recording_costs([one for one in rows if one.cpu])
+
+
+def _searches(bugs: Sequence[Reordered], fixed: Sequence[Reordered]) -> Iterator[str]:
+    """The table of all searches, one row each."""
+    programs = Counter(one.program for one in bugs)
+    names = dict.fromkeys(name for one in bugs for name in one.ways)
     header = (
         "search",
-        *planted_in,
+        *(f"{program} ({count})" for program, count in programs.items()),
         f"all ({len(bugs)})",
         "median states",
         "states in all",
@@ -333,13 +270,33 @@ def section(rows: Sequence[Reordered]) -> Iterator[str]:
         f"not decided in {SECONDS:g} s",
         "false alarms",
     )
-    yield from table(header, shown)
-    yield ""
+    yield from table(header, [_search(name, list(programs), bugs, fixed) for name in names])
+
+
+def _search(name: str, programs: list[str], bugs: Sequence[Reordered], fixed: Sequence[Reordered]) -> list[str]:
+    """The row of one search."""
+    ways, alarms = [one.ways[name] for one in bugs], [one.ways[name] for one in fixed]
+    found = Counter(one.program for one in bugs if one.ways[name].found is not None)
+    median = statistics.median(float("inf") if way.found is None else float(way.found) for way in ways)
+    return [
+        name,
+        *(str(found[program]) for program in programs),
+        str(found.total()),
+        "–" if median == float("inf") else f"{median:g}",
+        f"{sum(way.states for way in ways):,}",
+        f"{sum(way.seconds for way in ways):.0f}",
+        str(sum(way.found is None and not way.ended for way in ways)),
+        f"{sum(way.impossible for way in alarms):,} of {sum(way.states for way in alarms):,}",
+    ]
+
+
+def _conditions(bugs: Sequence[Reordered], fixed: Sequence[Reordered]) -> str:
+    """What was compared, and what pmemcheck reports without a check."""
     correct = {one.program: one.unpersisted for one in fixed}
     reported = [one for one in bugs if one.unpersisted > correct[one.program]]
     of_kind = sum(one.kind == "unpersisted" for one in reported)
     also = ", ".join(f"{program} {many}" for program, many in correct.items())
-    yield (
+    return (
         f"Builds with one planted bug each, {OPERATIONS} operations and the queries after them, {SECONDS:g} seconds a "
         "search, which ends at the first failing state that a processor can leave. All use one oracle: after a crash "
         "the driver continues as if the operation under way had been done, or as if it had not. *ranked* is our "
@@ -352,18 +309,21 @@ def section(rows: Sequence[Reordered]) -> Iterator[str]:
         f"{len(reported)} of the {len(bugs)} builds, {of_kind} of these with a bug of the kind unpersisted "
         f"({sum(one.kind == 'unpersisted' for one in bugs)} planted)."
     )
-    missed = [one for one in bugs if all(one.ways[name].found is None for name in ENGINES)]
-    if missed:
-        yield ""
-        undecided = [one for one in missed if not all(one.ways[name].ended for name in ENGINES)]
-        of = {program: [str(one.bug) for one in missed if one.program == program] for program in programs}
-        listed = "; ".join(f"{program} {', '.join(bugs_of)}" for program, bugs_of in of.items() if bugs_of)
-        yield (
-            f"Found by no engine: {listed}; {len(undecided)} of these {len(missed)} are not decided: the time of an "
-            "engine was over. The other structures were not tried: four engines for each bug take long."
-        )
-    yield ""
-    timed = [one for one in rows if one.cpu]
+
+
+def _found_by_no_engine(missed: Sequence[Reordered]) -> str:
+    undecided = sum(not all(one.ways[name].ended for name in ENGINES) for one in missed)
+    of: dict[str, list[str]] = {}
+    for one in missed:
+        of.setdefault(one.program, []).append(str(one.bug))
+    listed = "; ".join(f"{program} {', '.join(numbers)}" for program, numbers in of.items())
+    return (
+        f"Found by no engine: {listed}; {undecided} of these {len(missed)} are not decided: the time of an "
+        "engine was over. The other structures were not tried: four engines for each bug take long."
+    )
+
+
+def _recording_costs(timed: Sequence[Reordered]) -> Iterator[str]:
     ways = list(dict.fromkeys(name for one in timed for name in one.cpu))
     yield from table(
         ("recording, CPU seconds", *ways),
