@@ -25,6 +25,7 @@ from bench.programs import CHECKOUT
 from bench.remember import Remembering
 from crashcheck import mutation_campaign, pipeline
 from crashcheck.checker.budget import Budget, Progress
+from crashcheck.checker.mutation.mutant_search import Fate
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.results import Finding
 from crashcheck.checker.search.crash_states import SearchResult
@@ -255,16 +256,16 @@ def _mutate(fixed: Sequence[Bug], args: argparse.Namespace) -> int:
         report["mutants"] = rows
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    return 1 if any(row["verdict"] == mutation_campaign.Fate.SURVIVED.value for row in rows) else 0
+    return 1 if any(row["verdict"] == Fate.SURVIVED.value for row in rows) else 0
 
 
 def _show_mutants(program: str, seconds: float, rows: Sequence[dict[str, Any]]) -> None:
     counts = "  ".join(
-        f"{fate.value} {sum(row['verdict'] == fate.value for row in rows):3}" for fate in mutation_campaign.Fate
+        f"{fate.value} {sum(row['verdict'] == fate.value for row in rows):3}" for fate in Fate
     )
     print(f"{program:16} mutants {len(rows):3}  {counts}  [{seconds:.0f} s]", flush=True)
     for row in rows:
-        if row["verdict"] in (mutation_campaign.Fate.SURVIVED.value, mutation_campaign.Fate.HARMLESS.value):
+        if row["verdict"] in (Fate.SURVIVED.value, Fate.HARMLESS.value):
             of = "" if row["new_states"] is None else f" of {row['new_states']}"
             ends = f", {row['proved']} by {row['ends']} explored runs" if row["proved"] else ""
             print(f"{'':21}{row['verdict']} after {row['states']}{of} states{ends}: {row['change']} at {row['site']}")
@@ -319,21 +320,20 @@ def _summary(rows: Sequence[Row], strategies: Sequence[str]) -> dict[str, dict[s
 def _findings(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """One row per program: how many of its bugs gave no finding, one, two, three or more; what the findings named."""
     known = [(row.bug, row.findings) for row in rows if row.bug.number and row.findings is not None]
-    table = []
-    for program in dict.fromkeys(bug.program for bug, _ in known):
-        mine = [(bug, reported) for bug, reported in known if bug.program == program]
-        counts = [min(len(reported), _MANY) for _, reported in mine]
-        table.append(
-            {
-                "program": program,
-                "bugs": len(mine),
-                "findings": sum(len(reported) for _, reported in mine),
-                "bugs_by_findings": [counts.count(many) for many in range(_MANY + 1)],
-                "of_the_kind": sum({one.kind for one in reported} == {bug.kind} for bug, reported in mine),
-                "at_the_culprit": sum(all(one.at_culprit for one in reported) for _, reported in mine if reported),
-            }
-        )
-    return table
+    programs = dict.fromkeys(bug.program for bug, _ in known)
+    return [_findings_of(program, [each for each in known if each[0].program == program]) for program in programs]
+
+
+def _findings_of(program: str, known: Sequence[tuple[Bug, tuple[Reported, ...]]]) -> dict[str, Any]:
+    counts = [min(len(reported), _MANY) for _, reported in known]
+    return {
+        "program": program,
+        "bugs": len(known),
+        "findings": sum(len(reported) for _, reported in known),
+        "bugs_by_findings": [counts.count(many) for many in range(_MANY + 1)],
+        "of_the_kind": sum({one.kind for one in reported} == {bug.kind} for bug, reported in known),
+        "at_the_culprit": sum(all(one.at_culprit for one in reported) for _, reported in known if reported),
+    }
 
 
 def _findings_table(rows: Sequence[Row]) -> Iterator[str]:

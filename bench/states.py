@@ -15,7 +15,7 @@ from typing import Any, cast
 from bench.measure import Spread, interleaved, ratio, scratch
 from bench.programs import compile_program
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
-from crashcheck.checker.images.transition import FilePatch
+from crashcheck.checker.images.piecewise import FilePatch
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.command import Command
