@@ -15,6 +15,9 @@ _NO_DESCRIPTOR = "which descriptor to sync is not known"
 
 def missing_call(subject: Subject, cause: Cause) -> Fix:
     """What would make the lost update durable in time."""
+    unfinished = _renamed_later(subject, cause)
+    if unfinished:
+        return Fix("atomic", f"no sync can help: {unfinished}")
     if cause.lost is None or cause.prefix:
         return Fix("atomic", "no sync can help: write a new file, sync it, and rename it over the old one")
     if cause.torn:
@@ -32,6 +35,24 @@ def missing_call(subject: Subject, cause: Cause) -> Fix:
         return Fix("sync", text, no_edit=no_edit)
     until = f"before {name_of(subject, cause.kept)}" if cause.kept is not None else "before the acknowledgement"
     return Fix("sync", f"add {_sync_of(subject, cause.lost)} {until}", no_edit=no_edit)
+
+
+def _renamed_later(subject: Subject, cause: Cause) -> str:
+    """What to do if the crash is in the middle of writing a file that the program renames when it is complete."""
+    if not (cause.prefix or cause.torn):
+        return ""
+    graph = subject.graph
+    for piece in (cause.lost, cause.kept):
+        if piece is None:
+            continue
+        row, event = graph.whole(piece)[0], subject.event_of(piece)
+        inode = int(graph.file[row])
+        moments, paths = graph.names.paths.get(inode, ([], []))
+        later = [graph.names.shown_path(path) for moment, path in zip(moments, paths, strict=True) if moment > event]
+        now = graph.names.path(inode, event)
+        if graph.kind[row] != NAME and later and later[0] != now:
+            return f"{now} is renamed to {later[0]} only when it is complete; recovery must not rely on it before that"
+    return ""
 
 
 def _dropped(subject: Subject, lost: int) -> bool:

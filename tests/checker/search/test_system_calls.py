@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from checker.oracles.test_snapshot import (
+    NEW,
     OLD,
     dpkg_status,
     gzip,
@@ -16,12 +17,14 @@ from checker.oracles.test_snapshot import (
     sed_in_place,
     sort_in_place,
 )
+from crashcheck.analyzer.persistence.pieces import DATA
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
+from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.fixes.missing_calls import missing_call
 from crashcheck.checker.oracles.image_judge import ImageJudge
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
-from crashcheck.checker.results import Kind, StopReason
+from crashcheck.checker.results import Kind, Outcome, StopReason, Verdict
 from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.strategies import strategy
 from crashcheck.checker.subject import Subject
@@ -116,6 +119,24 @@ def test_records_that_are_appended_to_a_log_are_one_place(tmp_path: Path) -> Non
         (Kind.UNPERSISTED, "the size 5420 of f can be lost after later output was printed"),
         (Kind.UNPERSISTED, "100 bytes at offset 0x1400 of f can be lost after later output was printed"),
     ]
+
+
+@pytest.mark.parametrize(("renamed", "advice"), [("new", "is renamed to f only when"), ("f", "write a new file")])
+def test_what_is_written_to_be_renamed_is_not_to_be_written_elsewhere_first(
+    renamed: str, advice: str, tmp_path: Path
+) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.open("new")
+        t.write(renamed, 0, NEW)
+        t.fsync(renamed)
+        t.move("new", "f")
+
+    run = Recorded(tmp_path, program, {"f": OLD}, "ext4")
+    subject = Subject(run.trace, run.graph, run.space, run.content)
+    failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    lost = int(np.flatnonzero(run.graph.kind == DATA)[0])
+    killed = Cause(Kind.ATOMICITY, run.space.full(0), failed, lost, None, prefix=True)
+    assert advice in missing_call(subject, killed).words
 
 
 @pytest.mark.parametrize(
