@@ -15,15 +15,8 @@ _NO_DESCRIPTOR = "which descriptor to sync is not known"
 
 def missing_call(subject: Subject, cause: Cause) -> Fix:
     """What would make the lost update durable in time."""
-    unfinished = _renamed_later(subject, cause)
-    if unfinished:
-        return Fix("atomic", f"no sync can help: {unfinished}")
-    if cause.lost is None or cause.prefix:
-        return Fix("atomic", "no sync can help: write a new file, sync it, and rename it over the old one")
-    if cause.torn:
-        lost = subject.path_of(cause.lost)
-        text = f"no sync can help: {lost} changes in parts; write a new file, sync it, and rename it over the old one"
-        return Fix("atomic", text)
+    if cause.lost is None or cause.prefix or cause.torn:
+        return Fix("atomic", f"no sync can help: {_instead(subject, cause)}")
     known = subject.provenance.of(subject.event_of(cause.lost if cause.kept is None else cause.kept)) is not None
     no_edit = _NO_DESCRIPTOR if known else _NO_SOURCE
     if _dropped(subject, cause.lost):
@@ -37,22 +30,25 @@ def missing_call(subject: Subject, cause: Cause) -> Fix:
     return Fix("sync", f"add {_sync_of(subject, cause.lost)} {until}", no_edit=no_edit)
 
 
-def _renamed_later(subject: Subject, cause: Cause) -> str:
-    """What to do if the crash is in the middle of writing a file that the program renames when it is complete."""
-    if not (cause.prefix or cause.torn):
-        return ""
-    graph = subject.graph
-    for piece in (cause.lost, cause.kept):
-        if piece is None:
+def _instead(subject: Subject, cause: Cause) -> str:
+    """How to change at once what a crash must not leave half changed."""
+    graph, pieces = subject.graph, [piece for piece in (cause.lost, cause.kept) if piece is not None]
+    rows = [graph.whole(piece)[0] for piece in pieces]
+    if len(rows) == 2 and all(graph.kind[row] == NAME for row in rows):
+        return "let recovery accept a crash between the two, or make both below another name and rename that"
+    for piece, row in zip(pieces, rows, strict=True):
+        if graph.kind[row] == NAME:
             continue
-        row, event = graph.whole(piece)[0], subject.event_of(piece)
-        inode = int(graph.file[row])
+        inode, event = int(graph.file[row]), subject.event_of(piece)
         moments, paths = graph.names.paths.get(inode, ([], []))
         later = [graph.names.shown_path(path) for moment, path in zip(moments, paths, strict=True) if moment > event]
         now = graph.names.path(inode, event)
-        if graph.kind[row] != NAME and later and later[0] != now:
+        if later and later[0] != now:
             return f"{now} is renamed to {later[0]} only when it is complete; recovery must not rely on it before that"
-    return ""
+        if moments and moments[0] >= 0:
+            return f"write {now} under another name, sync it, and rename it; or let recovery accept it unfinished"
+    changes = f"{subject.path_of(pieces[0])} changes in parts; " if cause.torn and pieces else ""
+    return f"{changes}write a new file, sync it, and rename it over the old one"
 
 
 def _dropped(subject: Subject, lost: int) -> bool:

@@ -17,7 +17,7 @@ from checker.oracles.test_snapshot import (
     sed_in_place,
     sort_in_place,
 )
-from crashcheck.analyzer.persistence.pieces import DATA
+from crashcheck.analyzer.persistence.pieces import DATA, NAME
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.findings.classify import Cause
@@ -121,22 +121,42 @@ def test_records_that_are_appended_to_a_log_are_one_place(tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize(("renamed", "advice"), [("new", "is renamed to f only when"), ("f", "write a new file")])
-def test_what_is_written_to_be_renamed_is_not_to_be_written_elsewhere_first(
-    renamed: str, advice: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("written", "renamed", "advice"),
+    [
+        ("new", True, "new is renamed to f only when it is complete"),
+        ("new", False, "write new under another name, sync it, and rename it; or let recovery accept it unfinished"),
+        ("f", False, "write a new file, sync it, and rename it over the old one"),
+    ],
+)
+def test_what_to_do_about_a_file_that_is_written_in_parts(
+    written: str, renamed: bool, advice: str, tmp_path: Path
 ) -> None:
     def program(t: CallsBuilder) -> None:
         t.open("new")
-        t.write(renamed, 0, NEW)
-        t.fsync(renamed)
-        t.move("new", "f")
+        t.write(written, 0, NEW)
+        t.fsync(written)
+        if renamed:
+            t.move("new", "f")
 
-    run = Recorded(tmp_path, program, {"f": OLD}, "ext4")
+    assert advice in advised(tmp_path, program, DATA)
+
+
+def test_what_to_do_about_a_folder_that_must_not_be_empty(tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.mkdir("folder")
+        t.open("folder/new")
+
+    assert "accept a crash between the two" in advised(tmp_path, program, NAME)
+
+
+def advised(tmp: Path, program: Program, kind: int) -> str:
+    """The fix where `kill -9` fails the check before the last update of a kind."""
+    run = Recorded(tmp, program, {"f": OLD}, "ext4")
     subject = Subject(run.trace, run.graph, run.space, run.content)
-    failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
-    lost = int(np.flatnonzero(run.graph.kind == DATA)[0])
-    killed = Cause(Kind.ATOMICITY, run.space.full(0), failed, lost, None, prefix=True)
-    assert advice in missing_call(subject, killed).words
+    lost, failed = int(np.flatnonzero(run.graph.kind == kind)[-1]), Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    killed = Cause(Kind.ATOMICITY, run.space.full(0), failed, lost, lost - 1, prefix=True)
+    return missing_call(subject, killed).words
 
 
 @pytest.mark.parametrize(
