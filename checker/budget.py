@@ -69,6 +69,7 @@ class Progress:
     explored: int = 0  # states that explored runs decided, or earlier runs
     failing: int = 0
     findings: int = 0
+    explaining: bool = False  # a state that failed, by further runs of the check
 
 
 class Meter:

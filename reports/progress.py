@@ -40,6 +40,8 @@ def status_line(phase: str, done: Progress, budget: BudgetConfig, rate: float) -
     text.append(f"  {human(done.failing)} failing", "red" if done.failing else "dim")
     noun = "finding" if done.findings == 1 else "findings"
     text.append(f"  {human(done.findings)} {noun}", "bold red" if done.findings else "dim")
+    if done.explaining:
+        text.append("  explaining a failure", "dim")
     left = time_left(done, budget, rate)
     if left is not None:
         text.append(f"  {seconds_text(left)} left", "dim")

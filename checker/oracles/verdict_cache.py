@@ -44,6 +44,10 @@ class VerdictCache:
         left_s = self._meter.left_s
         self._stop_s = 0.0 if left_s is None else left_s * (1 - share)
 
+    def fair_share(self, share: float) -> float:
+        """What to allow of the seconds that are left: in the last quarter of a budget all."""
+        return 1.0 if self._meter.in_last_quarter else share
+
     def know(self, state: CrashState, verdict: Verdict) -> None:
         self._remember(self._content.fingerprint(state), verdict)
 

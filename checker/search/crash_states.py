@@ -122,6 +122,7 @@ class Search:
         )
         self._reused = 0  # choices that were not executed: they passed in an earlier run
         self._last_shown = 0.0  # by the monotonic clock
+        self._explaining = False  # a failure, at this moment
         self._count = StateCount(subject.space)
         self._given: set[CrashState] = set()  # chosen for what explored runs showed: the strategy's turn is over
         self._repeated = 0  # choices that were counted before
@@ -231,11 +232,18 @@ class Search:
         if verdict.passed:
             self._passed.add(candidate.fingerprint)
             raise_timeout(self._executor, verdict)
-        elif self._failures.take(candidate, verdict):
+        else:
+            self._failed(candidate, verdict)
+        self._show()
+
+    def _failed(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
+        self._explaining = True
+        self._show()
+        if self._failures.take(candidate, verdict):
             self._stats.failed(candidate.place, candidate.choice, verdict.outcome)
             if self._exploration is not None:
                 self._exploration.failed(candidate.choice.state, self.describe(candidate.choice))
-        self._show()
+        self._explaining = False
 
     def _is_same(self, candidate: Candidate[Choice], as_place: int) -> None:
         if candidate.choice.family == _EXPLORED:  # the strategy gives it as well
@@ -272,6 +280,7 @@ class Search:
             self._reused + tried.states + tried.reused,
             self._failures.failing,
             len(self.register.drafts),
+            self._explaining,
         )
 
     def _counted(self, seconds: float | None) -> Feasible:

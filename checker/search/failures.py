@@ -35,6 +35,7 @@ from crashcheck.checker.subject import Subject
 
 RUNS = 400  # that explaining one failing state may cost
 _HANG_SHARE = 0.25  # of the seconds left, that explaining the first hang may take
+_SHARE = 0.5  # the same of any other failure, unless little is left
 _FLAKY_SHOWN = 10
 CONFIRMATIONS = 3  # different operations in which runs must have shown the same finding to be the reason
 
@@ -116,7 +117,7 @@ class Failures:
         """Run a failing state again, and explain it if it fails again."""
         choice, state = candidate.choice, candidate.choice.state
         first_hang = verdict.outcome is Outcome.TIMEOUT and not self.known_timeouts
-        share = _HANG_SHARE if first_hang else 1.0
+        share = _HANG_SHARE if first_hang else self._verdicts.fair_share(_SHARE)
         self._verdicts.allow(RUNS, share)
         try:
             again = self._again(choice, verdict)

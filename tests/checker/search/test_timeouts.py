@@ -124,6 +124,23 @@ def test_what_explains_a_hang_has_its_share_of_the_seconds_and_the_last_word_is_
         assert (verdicts.confirm(state, hang), verdicts.runs) == (True, 2)  # all the time once
 
 
+def test_explaining_one_failure_leaves_half_of_the_seconds_to_the_search_until_the_last_quarter(hanging: World) -> None:
+    now = [0.0]
+    with hanging.executor() as executor:
+        state = hanging.space.full(0)
+        verdicts = VerdictCache(executor, hanging.content, Meter(Budget(seconds=100), clock=lambda: now[0]))
+        verdicts.allow(400, verdicts.fair_share(0.5))
+        now[0] = 49.0
+        verdicts.again(state)
+        now[0] = 51.0
+        with pytest.raises(OutOfRuns):
+            verdicts.again(state)
+        now[0] = 76.0
+        verdicts.allow(400, verdicts.fair_share(0.5))
+        now[0] = 99.0
+        verdicts.again(state)
+
+
 def test_no_run_for_a_fix_takes_longer_than_what_is_left_and_none_begins_when_nothing_is(hanging: World) -> None:
     """A hang under the limit of what is left shows nothing; one under the check's own limit is a hang."""
     left: list[float] = []

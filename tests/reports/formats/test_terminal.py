@@ -155,6 +155,12 @@ def test_the_live_line_names_states_rate_findings_and_time_left() -> None:
     assert shown == "checking  412 states  41/s  7 failing  1 finding  50 s left"
 
 
+def test_the_live_line_shows_that_a_failure_is_being_explained() -> None:
+    done = Progress(10.0, executed=1, failing=1, explaining=True)
+    shown = status_line("checking", done, BudgetConfig(60), 0.1).plain
+    assert shown == "checking  1 states  0.1/s  1 failing  0 findings  explaining a failure  50 s left"
+
+
 def test_time_left_is_that_of_the_tightest_bound_and_unknown_without_one() -> None:
     done = Progress(10.0, executed=100)
     assert time_left(done, BudgetConfig(), 50.0) is None
