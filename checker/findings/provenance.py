@@ -17,8 +17,8 @@ from crashcheck.source import SourceTree, source_line, source_lines
 # Where systems and compilers keep headers, libstdc++'s and clang's own among them. What is included from elsewhere
 # (a structure in a header of its own, a .c file of another folder) is under test as much as what includes it.
 _INSTALLED = re.compile(r"^/(usr/(local/)?(include|lib\w*)|opt|nix/store)/|/(lib/clang|include/c\+\+|ziglang/lib)/")
-
-
+# Of a call into it, as `slot->store(v)`, the text names what is stored to.
+_ATOMIC = re.compile(r"/(atomic|bits/atomic_base\.h|__atomic/\w+\.h)$")
 _LONGEST = 60  # characters of an expression that names what is stored to
 
 
@@ -110,7 +110,7 @@ class TraceProvenance:
         variable = own.variable if own is not None else ""
         text = source_line(place.file, place.line).strip()
         # Of a place further out the text describes what is called there, not what that stores to.
-        itself = own is not None and own.kind in STORES and at == 0
+        itself = own is not None and own.kind in STORES and all(_ATOMIC.search(inner.file) for inner in chain[:at])
         expression = "" if variable or not itself else _expression(place.file, place.line, place.column)
         file = self._project.file(place.file)
         return Location(file, place.line, place.column, place.function, variable, stack, text, expression)

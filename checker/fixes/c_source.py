@@ -14,6 +14,9 @@ _TOKEN = re.compile(
 )
 OPEN, CLOSE = "([{", ")]}"
 _CONTROL = re.compile(r"\b(if|for|while|switch)\s*$")
+_LEAVES = re.compile(
+    r"(return|goto|break|continue|throw)\b|(std::)?(_?exit|_Exit|abort|quick_exit|errx?|verrx?|longjmp)\s*\("
+)
 CALL = re.compile(r"([A-Za-z_][\w:]*)\s*\(")
 _WORD = 80  # characters that are searched for a word
 _NO_CALLS = frozenset(
@@ -99,21 +102,41 @@ class Source:
             raise NotEditable("the store is part of a condition")  # of a `for`, whose parts end in semicolons
         return Statement(start, end, header)
 
+    def guard(self, line: int, column: int) -> Statement | None:
+        """The `if` that tests what is done at a place and else leaves, as `if (write(…) < n) return -1;`: what follows
+        it follows the place. None if there is none."""
+        start = self._start(self.position(line, column))
+        header = self._header(start)
+        found = re.compile(r"\s*if\s*(?=\()").match(self.code, start)
+        if found is None:
+            return None
+        closing = self.closing(found.end())
+        if re.search(r"&&|\|\||\?", self.code[found.end() : closing]) or not self._in_parentheses(
+            self.position(line, column)
+        ):
+            return None
+        body = re.compile(r"\s*").match(self.code, closing + 1)
+        assert body is not None
+        block = self.code[body.end() : body.end() + 1] == "{"
+        end = self.closing(body.end()) + 1 if block else self._end(body.end())
+        semicolon = len(self.code[: end - block].rstrip()) - 1
+        last = self.code[self._start(semicolon) : semicolon].strip()
+        if not _LEAVES.match(last) or re.compile(r"\s*else\b").match(self.code, end):
+            return None
+        return Statement(found.end() - len(found.group().lstrip()), end, header)
+
     def _start(self, at: int) -> int:
         """Just after what ends the statement before."""
-        code, depth = self.code, 0
-        position = at - 1
+        code, position = self.code, at - 1
         while position >= 0:
             char = code[position]
             if char in ")]":
                 opening = self._opening(position)
-                if depth == 0 and char == ")" and self._controls(code, opening):
+                if char == ")" and self._controls(code, opening):
                     return position + 1
                 position = opening - 1
                 continue
-            if char in "([":
-                depth += 1  # the place is inside of parentheses
-            elif depth == 0 and (
+            if (
                 char in ";{}"
                 or (char == ":" and self._label(position))
                 or (char in "eo" and re.search(r"\b(else|do)$", code[max(0, position - 4) : position + 1]))

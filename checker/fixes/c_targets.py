@@ -79,16 +79,24 @@ def target(source: Source, line: int, column: int, macros: Mapping[str, Macro]) 
     try:
         at = source.position(line, column)
         called = source.call_text(at)
-        if called:
+        if called and not re.search(r"(?:\.|->)\s*$", source.code_line(line)[: max(column, 1) - 1]):
             return _named_call(called, macros)
         statement = source.statement(line, column)
         begin = statement.start
-        operators = _assignments(source.code[begin : statement.end - 1])
-        if operators and not any(first <= at - begin < last for first, last in operators):
+        code = source.code[begin : statement.end - 1]
+        operators = _assignments(code)
+        at_one = (first <= at - begin < last or _copies(code, last, at - begin) for first, last in operators)
+        if operators and not any(at_one):
             return ""
         return _spelled(stored(source, statement, at, {}))
     except NotEditable:
         return ""
+
+
+def _copies(code: str, end: int, at: int) -> bool:
+    """Whether the right side of the assignment operator that ends at `end` begins at `at`: there clang places the copy
+    of a whole structure, but also what `++` stores."""
+    return not code[end:at].strip() and at >= end and code[at : at + 2] not in ("++", "--")
 
 
 def _named_call(text: str, macros: Mapping[str, Macro]) -> str:
@@ -151,7 +159,8 @@ def _of_call(text: str, macros: Mapping[str, Macro], deep: int = 0, *, alone: bo
         _stores_nothing(source.code[closing + 1 :], macros)
     member = _MEMBER.search(name)
     if member is not None:
-        return _of_lvalue(name[: member.start()])
+        object_ = name[: member.start()]
+        return _of_lvalue(object_ if member.group().startswith(".") else f"*{object_}")
     copy = _COPIES.search(name)
     if copy is not None and len(given) >= 3:
         return _checked(Region(given[0], given[1 if copy.group(1).endswith("printf") else 2]))

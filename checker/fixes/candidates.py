@@ -44,6 +44,10 @@ class Step:
     together: tuple[Location, ...] = ()
     object_bytes: int = 0
 
+    @property
+    def fence_only(self) -> bool:
+        return not self.flush and self.sync is None
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -61,7 +65,7 @@ class Candidate:
     def insertions(self) -> Iterator[Insertion]:
         for step in self.steps:
             for row, run in zip(step.rows, step.runs or ((row,) for row in step.rows), strict=True):
-                yield Insertion(row, step.before, run if step.flush else (), step.fence, step.sync)
+                yield Insertion(row, step.before, run if step.flush else (), step.fence, step.sync, run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +220,7 @@ class Candidates:
             yield candidate
             together = self._after_loops(candidate.steps)
             if together:
-                words = candidate.words.replace(
-                    f"right after {each_stored(lost)}", f"once all of {'it' if len(lost) == 1 else 'each'} is stored"
-                )
+                words = candidate.words.replace(f"right after {each_stored(lost)}", once_stored(lost))
                 yield replace(candidate, words=words, steps=together)
 
     def _flushes_at(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Candidate]:
@@ -324,11 +326,14 @@ class Candidates:
         """The same where stores that follow one another are flushed together, after the last; () if none do."""
         out = []
         for step in steps:
-            runs = self._runs(list(step.rows)) if step.flush and not step.before else []
-            looped = len(runs) < len(step.rows) and bool(runs)
+            runs = self._runs(list(step.rows)) if not step.fence_only and not step.before else []
+            looped = len(runs) < len(step.rows) and bool(runs) and (step.flush or all(map(self._in_one_file, runs)))
             ends = tuple(run[-1] for run in runs)
             out.append(replace(step, rows=ends, runs=tuple(runs), after_loop=True) if looped else step)
         return tuple(out) if any(step.after_loop for step in out) else ()
+
+    def _in_one_file(self, rows: Sequence[int]) -> bool:
+        return len(np.unique(self._subject.trace.events["file"][list(rows)])) == 1
 
     def _caller(self, row: int) -> Location | None:
         """Where a flush is called for, outside of helpers that only flush and fence."""
@@ -342,7 +347,14 @@ class Candidates:
 
     def _syncs(self, lost: list[Location]) -> Iterator[Candidate]:
         steps = tuple(self._step(place, sync=self._sync_kind(place)) for place in lost)
-        yield Candidate("sync", f"a sync of {in_words(lost)} right after {each_stored(lost)}", steps)
+        written = all(step.sync != SyncKind.MSYNC for step in steps)
+        where = f"the file right after {in_words(lost)}"
+        yield Candidate(
+            "sync", f"a sync of {where if written else f'{in_words(lost)} right after {each_stored(lost)}'}", steps
+        )
+        together = self._after_loops(steps)
+        if together:
+            yield Candidate("sync", f"a sync of {in_words(lost)} {once_stored(lost)}", together)
         if len(lost) > 1:
             last = tuple(self._step(place, sync=self._sync_kind(place)) for place in lost[-1:])
             yield Candidate("sync", f"a sync right after {in_words(lost[-1:])}", last)
@@ -438,3 +450,7 @@ def in_words(places: Sequence[Location]) -> str:
 
 def each_stored(places: Sequence[Location]) -> str:
     return "it is stored" if len(places) == 1 else "each is stored"
+
+
+def once_stored(places: Sequence[Location]) -> str:
+    return f"once all of {'it' if len(places) == 1 else 'each'} is stored"

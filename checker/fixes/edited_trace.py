@@ -29,8 +29,8 @@ Rows = NDArray[np.int64]
 class Insertion:
     """What is put in before or after the event `row`, by its thread and at its place.
 
-    `flushes`: events whose bytes are flushed; `sync`: a sync call that returns 0, of the bytes of `row` if MSYNC,
-    else of its file. Flushes are first, then the fence.
+    `flushes`: events whose bytes are flushed; `sync`: a sync call that returns 0, of the range that `synced` (by
+    default `row`) stored to if MSYNC, else of the file of `row`. Flushes are first, then the fence.
     """
 
     row: int
@@ -38,6 +38,7 @@ class Insertion:
     flushes: tuple[int, ...] = ()
     fence: bool = False
     sync: SyncKind | None = None
+    synced: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def _events(events: Events, insertion: Insertion) -> Iterator[np.void]:
         yield row
     if insertion.sync is not None:
         ranged = insertion.sync == SyncKind.MSYNC
-        span = (int(anchor["offset"]), max(1, int(anchor["size"]))) if ranged else (0, 0)
+        span = _span(events[list(insertion.synced or (insertion.row,))]) if ranged else (0, 0)
         yield made(Kind.SYNC_BEGIN, insertion.sync, anchor, *span)
         yield made(Kind.SYNC_END, insertion.sync, anchor, *span)
 
@@ -191,3 +192,9 @@ class Counterparts:
             if piece not in wholes and int(space.graph.durable_from[piece]) <= until
         )
         return self._canonical.state(point, held.union(durable))
+
+
+def _span(events: Events) -> tuple[int, int]:
+    """Offset and length of the range that events of one file touch."""
+    low = int(events["offset"].min())
+    return low, int((events["offset"].astype(np.int64) + np.maximum(events["size"].astype(np.int64), 1)).max()) - low

@@ -21,6 +21,7 @@ from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import SyncKind
 
 _LINE_BYTES = 64
+_WRITES = "p?writev?2?|ftruncate|(?:posix_)?fallocate"
 
 
 class EditWriter:
@@ -83,7 +84,7 @@ class EditWriter:
         if Path(step.place.file).is_absolute():
             raise NotEditable("it is outside of the project")
         source = self._program.source(step.place.file)
-        statement = source.statement(step.place.line, step.place.column)
+        statement = self._statement(step, source)
         try:
             lines, includes = self._lines(step, source, statement)
         except SideEffect:
@@ -92,11 +93,11 @@ class EditWriter:
             return self._once(step, source, statement)
         if step.after_loop:
             loop = source.loop_around(statement)
-            if step.flush and loop is None and source.in_loop(statement):
+            if not step.fence_only and loop is None and source.in_loop(statement):
                 raise NotEditable("its loop does more than that")
             while loop is not None:
                 statement = loop.statement
-                loop = source.loop_around(statement) if not step.flush else None
+                loop = source.loop_around(statement) if step.fence_only else None
         first, last = source.line_of(statement.start), source.line_of(statement.end - 1)
         tail = source.code[statement.end : source.position(last, 1) + len(source.line(last))]
         if tail.strip():
@@ -105,6 +106,12 @@ class EditWriter:
             *self._program.included(step.place.file, includes),
             *put_lines(step, source, statement, first, last, lines),
         ]
+
+    def _statement(self, step: Step, source: Source) -> Statement:
+        """What the lines are put beside."""
+        place = step.place
+        guard = source.guard(place.line, place.column) if step.sync not in (None, SyncKind.MSYNC) else None
+        return guard if guard is not None else source.statement(place.line, place.column)
 
     def _once(self, step: Step, source: Source, statement: Statement) -> list[Edit]:
         """Where the address that is stored to must not be found twice, it is kept in a variable."""
@@ -166,6 +173,7 @@ class EditWriter:
         at = source.position(step.place.line, step.place.column)
         region = stored(source, statement, at, self._program.macros(step.place.file))
         self._has_address(step.place.file, region.lvalue)
+        self._is_the_object(step.place.file, region.lvalue)
         for name in (*calls_in(region.address), *calls_in(region.size)):
             if name != "sizeof" and not self._program.harmless(step.place.file, name):
                 raise SideEffect(f"`{region.address}` calls `{name}`, which may have side effects")
@@ -203,6 +211,12 @@ class EditWriter:
         width = re.compile(rf"[\w,]\s+{member.group(1)}\s*:(?!:)\s*\w+\s*[;,]")
         if any(width.search(source.code) for source in self._program.seen_by(file)):
             raise NotEditable(f"`{member.group(1)}` is a bit-field, which has no address")
+
+    def _is_the_object(self, file: str, lvalue: str) -> None:
+        """Raises NotEditable for a variable that refers to what is stored to and has an address of its own."""
+        refers = re.compile(rf"\batomic_ref\b[^;{{}}]*\b{re.escape(lvalue)}\b")
+        if re.fullmatch(r"\w+", lvalue) and any(refers.search(source.code) for source in self._program.seen_by(file)):
+            raise NotEditable(f"`{lvalue}` only refers to what is stored to")
 
     def _volatile(self, file: str, region: Region) -> bool:
         """Whether a name of what is stored to is declared volatile somewhere: C++ converts no such address."""
@@ -243,7 +257,7 @@ class EditWriter:
     def _sync(self, step: Step, source: Source, statement: Statement) -> tuple[list[str], list[str]]:
         if step.sync != SyncKind.MSYNC:
             code = source.text[statement.start : statement.end]
-            found = re.search(r"\b(?:pwrite|write|writev|pwritev|ftruncate|fallocate)(?:64)?\s*\(\s*(\w+)\s*,", code)
+            found = re.search(rf"\b(?:{_WRITES})(?:64)?\s*\(\s*(\w+(?:(?:\.|->)\w+|\[\w+\])*)\s*,", code)
             if found is None:
                 raise NotEditable("which file descriptor it writes to is not known")
             return [f"fsync({found.group(1)});"], ["unistd.h"]

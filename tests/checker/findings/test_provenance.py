@@ -163,6 +163,26 @@ void put(char *p, int *a, int n) {
 """
 
 
+def test_a_store_in_the_header_of_atomics_is_named_by_what_it_stores_to(tmp_path: Path) -> None:
+    """The text of a call into any other header does not show what that stores to."""
+    source = tmp_path / "a.cc"
+    source.write_text("void f() {\n    slot->store(1);\n}\n")
+    named = {}
+    for number, header in enumerate(
+        ("/usr/include/c++/12/bits/atomic_base.h", "/usr/include/c++/12/bits/stl_vector.h")
+    ):
+        chain = (SourcePosition(header, 9, 3, "store"), SourcePosition(str(source), 2, 11, "f"))
+        unit = UnitFacts(str(source), str(tmp_path), "clang", "llvmlite", (Site("store", chain, ""),), key=7)
+        t = TraceBuilder(tmp_path / f"{number}.cct")
+        t.file("p", size=4096)
+        t.site = t.unit(7, 1, "/bin/a")
+        t.store("p", 0, 8, 1)
+        here = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), (), ()), tmp_path).of(len(t.records) - 1)
+        assert here is not None
+        named[header] = here.expression
+    assert list(named.values()) == ["*slot", ""]
+
+
 PUBLISH = """#define PUBLISH(p, v) __atomic_store_n(&(p), v, __ATOMIC_RELEASE)
 #define PUT(p, v)            \\
     do {                     \\

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crashcheck.checker.fixes.c_source import NotEditable, Source, macros_of
-from crashcheck.checker.fixes.c_targets import stored, whole
+from crashcheck.checker.fixes.c_targets import stored, target, whole
 from crashcheck.checker.fixes.candidates import Step
 from crashcheck.checker.fixes.line_edits import put_lines
 from crashcheck.checker.fixes.patch import applied, diff
@@ -54,6 +54,9 @@ def region(text: str, mark: str = "§", macros: str = "") -> tuple[str, str]:
         ("{ uint64_t old = §atomic_fetch_add(&q->tail, 1); }", "&q->tail", "sizeof q->tail"),
         ("{ left.bitmap.§store(stay, std::memory_order_release); }", "&left.bitmap", "sizeof left.bitmap"),
         ("{ node->next.§store(at); }", "&node->next", "sizeof node->next"),
+        ("{ at->§store(n); }", "at", "sizeof *at"),
+        ("{ p->link[i]->§fetch_add(1); }", "p->link[i]", "sizeof *p->link[i]"),
+        ("{ *to = §*from; }", "to", "sizeof *to"),
         ("{ p->text[0] §= '='; /* = */ }", "&p->text[0]", "sizeof p->text[0]"),
         ("if (x == 1)\n    p->f §= v;\n", "&p->f", "sizeof p->f"),
         ("for (i = 0; i < n; i++)\n    p[i] §= i;\n", "&p[i]", "sizeof p[i]"),
@@ -66,6 +69,28 @@ def region(text: str, mark: str = "§", macros: str = "") -> tuple[str, str]:
 )
 def test_what_a_statement_stores_to_is_read_off_it(text: str, address: str, size: str) -> None:
     assert region(text) == (address, size)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("{ at->§store(n); }", "*at"),
+        ("{ node->next.§store(read(at)); }", "node->next"),
+        ("{ *to = §*from; }", "*to"),
+        ("{ to[i] = §from[i + 1]; }", "to[i]"),
+        ("{ *to = §++from->count; }", ""),
+        ("{ *to = x + §*from; }", ""),
+    ],
+)
+def test_a_store_is_named_by_what_it_stores_to(text: str, name: str) -> None:
+    at, source = text.index("§"), Source(text.replace("§", ""))
+    assert target(source, 1, at + 1, {}) == name
+
+
+def test_a_variable_that_refers_to_an_object_is_not_flushed_instead_of_it(tmp_path: Path) -> None:
+    text = "void f(struct s *p)\n{\n    std::atomic_ref<long> slot(p->slot);\n    slot.store(1);\n}\n"
+    edits, why = writer(tmp_path, text, "a.cc").write([Step(Location("a.cc", 4, 10, "f", "", ()), (0,), flush=True)])
+    assert (edits, why) == ((), "a.cc:4: `slot` only refers to what is stored to")
 
 
 def test_the_definition_of_a_macro_is_read() -> None:
@@ -434,6 +459,42 @@ def test_the_range_of_a_sync_is_what_was_copied(tmp_path: Path, address: str, si
     text = f"void f(void) {{\n    memcpy({address}, from, {size});\n}}\n"
     step = Step(Location("f.c", 2, 5, "f", "", ()), (1,), sync=SyncKind.MSYNC)
     assert f"{call}, MS_SYNC);" in written(writer(tmp_path, text), tmp_path, step)
+
+
+@pytest.mark.parametrize("leaves", ["exit(9);", "return -1;", "{\n        report();\n        goto out;\n    }"])
+@pytest.mark.parametrize("fd", ["fd", "log->fd", "s.file[i]"])
+def test_a_sync_follows_the_test_of_the_write(tmp_path: Path, leaves: str, fd: str) -> None:
+    test = f"    if (write({fd}, p, n) != n)\n    {leaves}\n"
+    text = f"#include <unistd.h>\nint f(void)\n{{\n    lock();\n{test}    g();\n}}\n"
+    step = Step(Location("f.c", 5, 9, "f", "", ()), (1,), sync=SyncKind.FSYNC)
+    assert f"{leaves}\n    fsync({fd});\n    g();\n" in written(writer(tmp_path, text), tmp_path, step)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "if (write(fd, p, n) == n)\n    g();",
+        "if (write(fd, p, n) != n)\n    exit(1);\n    else\n    g();",
+        "if (write(fd, p, n) != n || g())\n    exit(1);",
+        "while (write(fd, p, n) != n)\n    exit(1);",
+    ],
+)
+def test_no_sync_follows_a_test_after_which_more_has_been_done(tmp_path: Path, test: str) -> None:
+    text = f"#include <unistd.h>\nint f(void)\n{{\n    {test}\n    h();\n}}\n"
+    column = test.index("write") + 5
+    edits, why = writer(tmp_path, text).write(
+        [Step(Location("f.c", 4, column, "f", "", ()), (1,), sync=SyncKind.FSYNC)]
+    )
+    assert (edits, why) == ((), "f.c:4: the store is part of a condition")
+
+
+def test_a_sync_of_what_a_loop_stores_follows_the_loop(tmp_path: Path) -> None:
+    text = "#include <stdint.h>\nvoid f(void)\n{\n    for (i = 0; i < n; i++)\n        p->word[i] = i;\n    g();\n}\n"
+    step = Step(Location("f.c", 5, 20, "f", "s.word[]", ()), (1,), sync=SyncKind.MSYNC, after_loop=True)
+    assert (
+        "        p->word[i] = i;\n    msync((void *)((uintptr_t)&p->word[0] & ~(uintptr_t)4095), "
+        "((uintptr_t)&p->word[0] & 4095) + n * sizeof p->word[0], MS_SYNC);\n    g();\n"
+    ) in written(writer(tmp_path, text), tmp_path, step)
 
 
 def writer(tmp_path: Path, text: str, name: str = "f.c") -> EditWriter:

@@ -1,0 +1,41 @@
+"""A loss whose sync, or flush and fence, is there, but another thread acknowledges before it has returned."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crashcheck.checker.findings import describe
+from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.results import Fix, Kind
+from crashcheck.checker.subject import UPDATES, Subject
+from crashcheck.runtime.trace_format import Kind as Event
+from crashcheck.source import spoken
+
+_PROMISES = np.array([Event.MARK_END, Event.OUTPUT], dtype=np.uint8)
+
+
+def advice(subject: Subject, cause: Cause) -> Fix | None:
+    """To wait for what persists the lost update, if that is the next thing that its thread does to the files."""
+    if cause.kind is not Kind.UNPERSISTED or cause.prefix or cause.lost is None:
+        return None
+    piece = subject.graph.whole(cause.lost)[0]
+    events, stored, durable = subject.trace.events, subject.event_of(piece), int(subject.graph.durable_from[piece])
+    if durable > len(events):
+        return None
+    thread, persist = int(events["thread"][stored]), durable - 1
+    own = events["thread"][stored:durable] == thread
+    between = events["kind"][stored:durable]
+    call = events[["site", "stack"]][stored:durable] == events[["site", "stack"]][stored]
+    more = own & np.isin(between, np.array(UPDATES, dtype=np.uint8)) & ~call
+    until = min(durable, int(subject.space.points[cause.state.point].event))
+    promised = np.isin(events["kind"][stored:until], _PROMISES)
+    if int(events["thread"][persist]) != thread or np.any(more) or np.any(promised & own[: until - stored]):
+        return None
+    what = describe.event_words(subject, persist)
+    at = subject.provenance.of(persist)
+    where = f" at {spoken(at.file)}:{at.line}" if at is not None and at.line else ""
+    return Fix(
+        "atomic",
+        f"no flush or sync is missing: acknowledge only after {what}{where}, which makes "
+        f"{describe.named(subject, cause.lost)} durable; another thread acknowledged before",
+    )
