@@ -17,6 +17,7 @@ from pathlib import Path
 
 from crashcheck.cache import cache_folder
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.zig import ZIG_CC
 
 _HOME = Path(__file__).resolve().parent
 INCLUDE = _HOME / "include"
@@ -38,9 +39,6 @@ FLAGS = (
     "-fexceptions",  # pthread_cancel unwinds through the models of cancellation points
     "-fno-omit-frame-pointer",
 )
-# zig's compiler defaults to the machine's own processor, traps and a stack protector; plain clang does not.
-# No -target: with one, zig takes headers and an older C library of its own, and finds no library of the machine.
-ZIG_FLAGS = ("-mcpu=baseline", "-fno-sanitize=undefined", "-fno-stack-protector")
 # The first version matches references to none as well, so the one that must not is the second (pmem.c).
 _VERSIONED = "pmem"  # the source whose shared object has names of that version
 VERSIONS = "CRASHCHECK_1 { local: cc_outside_*; };\nLIBPMEM_1.0 { };\n"
@@ -71,7 +69,7 @@ def find_compiler() -> tuple[str, ...]:
         if found:
             return (found,)
     if importlib.util.find_spec("ziglang"):
-        return (sys.executable, "-m", "ziglang", "cc", *ZIG_FLAGS)
+        return (sys.executable, *ZIG_CC)
     raise CrashcheckError(
         "no-c-compiler",
         "no C compiler was found (looked for cc, gcc and clang on PATH, and for the ziglang package)",

@@ -37,6 +37,7 @@ from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.strategies import Ranked, strategy
 from crashcheck.checker.strategies.plan import select_states
+from support.compilers import needs_plain_clang
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import A, B, Script, space_of
 
@@ -257,6 +258,7 @@ def test_executions_are_runs_that_never_continue_as_one(tmp_path: Path) -> None:
 
 
 def test_checks_of_crash_states_reach_lines_that_no_workload_reaches(tmp_path: Path) -> None:
+    needs_plain_clang("llvm-cov", "llvm-profdata", flags=("-fprofile-instr-generate",))
     (bug,) = (bug for bug in planted() if (bug.program, bug.number) == ("red-black-tree", 0))
     row = coverage.measured(bug, tmp_path, 1, (1, 10))
     for first, last in row.reached.values():
@@ -301,6 +303,7 @@ def test_a_line_has_a_later_store_only_with_the_earlier_ones() -> None:
 
 
 def test_pmreorders_check_takes_what_was_done_or_not_and_keeps_what_fails(tmp_path: Path) -> None:
+    needs_plain_clang()
     pmreorder.compile_check(tmp_path / "check")
     driver, pool = tmp_path / "driver", tmp_path / "pool"
     driver.write_text('#!/bin/sh\ncat "$1" "$2"\n')

@@ -12,9 +12,9 @@ import pytest
 
 from crashcheck.analyzer.trace.functions import FunctionNames, demangled
 from crashcheck.analyzer.trace.reader import CallSite, Trace, read
-from crashcheck.runtime import build as runtime_build
 from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
+from crashcheck.runtime.zig import ZIG_CC
 from support import compilers
 
 SOURCE = Path(__file__).resolve().parent / "programs" / "stacks.c"
@@ -73,7 +73,7 @@ def test_the_chain_of_callers_is_found(flags: list[str], tmp_path: Path) -> None
 def test_segments_that_share_the_first_page_of_a_file_are_of_one_module(tmp_path: Path) -> None:
     pytest.importorskip("ziglang", reason="no linker here that is known to do so")
     target = tmp_path / "stacks"
-    compiler = [sys.executable, "-m", "ziglang", "cc", *runtime_build.ZIG_FLAGS, *compilers.UNWINDABLE, "-w"]
+    compiler = [sys.executable, *ZIG_CC, *compilers.UNWINDABLE, "-w"]
     flags = ["-O1", "-fno-optimize-sibling-calls", "-fomit-frame-pointer"]
     subprocess.run([*compiler, *flags, str(SOURCE), "-o", str(target), "-lpthread"], check=True)
     assert functions(stack_of_write(traced(tmp_path, target, "plain")), target) == CHAIN

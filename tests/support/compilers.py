@@ -85,6 +85,20 @@ def needs_libpmem() -> None:
         pytest.skip("libpmem-dev is not installed")
 
 
+def needs_plain_clang(*tools: str, flags: tuple[str, ...] = ()) -> None:
+    """Skips the test where crashcheck-cc runs no installed clang, or one without `tools` or the libraries of `flags`.
+
+    The ziglang wheel's clang is not a program that others find.
+    """
+    compiler = toolchain.find_compiler()
+    if compiler.zig:
+        pytest.skip("no clang is installed here")
+    path = Path(compiler.path)
+    missing = [tool for tool in tools if shutil.which(path.with_name(path.name.replace("clang", tool))) is None]
+    if missing or not crashcheck_cc_links(*flags):
+        pytest.skip(f"{compiler.path} is here without {', '.join(missing) or f'the libraries of {flags}'}")
+
+
 def needs_static() -> None:
     """Skips the test if the C compiler here links no static programs: ziglang's cannot, with the machine's library."""
     if not _links("\0".join(c_compiler()), "c", ("-static",)):

@@ -9,6 +9,7 @@ import os
 import sys
 
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.zig import ZIG_CC, ZIG_CXX
 
 NEWEST = 19  # newest system clang whose bitcode is known to parse
 OLDEST = 14
@@ -29,9 +30,7 @@ class Compiler:
     def command(self, cxx: bool) -> list[str]:
         """The driver, to be followed by a user's arguments."""
         if self.zig:
-            from crashcheck.runtime.build import ZIG_FLAGS
-
-            return [self.path, "-m", "ziglang", "c++" if cxx else "cc", *ZIG_FLAGS]
+            return [self.path, *(ZIG_CXX if cxx else ZIG_CC)]
         return [self.path, "--driver-mode=g++" if cxx else "--driver-mode=gcc"]
 
     def description(self) -> str:

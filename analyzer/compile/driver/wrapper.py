@@ -156,7 +156,7 @@ class _Build:
         with tempfile.TemporaryDirectory(prefix="crashcheck-cc-") as folder:
             bitcode = os.path.join(folder, "unit.bc")
             # Else C++ classes whose constructor or key function is in another unit have no members here.
-            debug = ["-g", "-fstandalone-debug"]
+            debug = ["-g2", "-fstandalone-debug"]  # not -g: zig puts that before the user's own -g0 or -g1
             extra = ["-Xclang", "-disable-llvm-passes", *debug, "-emit-llvm", "-c", "-o", bitcode]
             if arguments.level == "0":
                 # Types and TBAA need -O1; programs must not notice.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +57,9 @@ def test_a_part_of_a_build_is_no_probe(words: str) -> None:
     assert not is_probe(words.split(), "/home/u/project")
 
 
-def test_a_probe_loads_neither_llvm_nor_the_wrapper(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [os.environ["PATH"], ""], ids=["the machine's clang", "the wheel's"])
+def test_a_probe_loads_neither_llvm_nor_the_wrapper(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", path)
     (tmp_path / "conftest.c").write_text("int main(void) { return 0; }\n")
     code = (
         f"import os, sys; sys.path.insert(0, {str(ROOT / 'src')!r})\n"

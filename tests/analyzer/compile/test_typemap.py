@@ -79,11 +79,10 @@ int main(int argc, char **) {
 
 @pytest.mark.parametrize("flags", [("-O0",), ("-O2",), ("-O1", "-g", "-fno-strict-aliasing")])
 def test_fields_and_instances_are_found(recorded: Run, clang: str, flags: tuple[str, ...]) -> None:
+    inside = r"(?:db::Node::|db::Box<\w+>::|std::(?:__1::)?)?"  # libc++ has an inline namespace within std
     found = []
     for line in recorded(SHAPES, *flags, cxx=True, clang=clang):
-        parts = re.match(
-            r"\w+ @(\d+) \w+(?: flags=0)?(?: instance=(\d+))? \|(.*) at (?:db::Node::|db::Box<\w+>::|std::)?(\w+)", line
-        )
+        parts = re.match(rf"\w+ @(\d+) \w+(?: flags=0)?(?: instance=(\d+))? \|(.*) at {inside}(\w+)", line)
         assert parts is not None, line
         found.append((parts[3].strip(), int(parts[1]), int(parts[2]) if parts[2] else None, parts[4]))
     assert found == [

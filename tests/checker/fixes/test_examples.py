@@ -20,6 +20,7 @@ from crashcheck.checker.fixes import proposals
 from crashcheck.config import load
 from crashcheck.interruption import KeepOn, always
 from support.command_line import run_crashcheck
+from support.compilers import needs_libpmem
 from support.paths import EXAMPLES
 from support.report_runs import LEVEL_HASH
 from support.suggestions import accept, suggested
@@ -56,6 +57,8 @@ def crashcheck(folder: Path, environment: dict[str, str], *words: str) -> tuple[
 def test_the_edit_fixes_the_bug_and_is_what_the_suggestions_write(
     name: str, tmp_path: Path, environment: dict[str, str]
 ) -> None:
+    if name == "pmem-log":
+        needs_libpmem()
     folder = copied(name, tmp_path)
     before = (folder / "buggy.c").read_text().split("\n")
     crashcheck(folder, environment, "fix")
@@ -121,6 +124,8 @@ def test_where_no_flush_helps_there_is_no_edit(name: str, tmp_path: Path, enviro
 def test_a_diff_can_be_applied_by_patch_and_nothing_is_changed_unasked(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
+    if shutil.which("patch") is None:
+        pytest.skip("patch is not installed")
     folder = copied("acked-queue", tmp_path)
     source = folder / "buggy.c"
     before = source.read_bytes()

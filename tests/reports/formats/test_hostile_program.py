@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from jsonschema import Draft202012Validator
 
+from crashcheck.analyzer.compile.driver.toolchain import find_compiler
 from crashcheck.cli.report import FORMATS
 from crashcheck.reports.formats import json_report
 from support.command_line import run_crashcheck
@@ -23,6 +24,8 @@ from .test_workflow_commands import read
 
 EXAMPLE = EXAMPLES / "level-hash"
 NAME = b"::error::<script>alert(1)<b>[x](javascript:1)`@octocat`#1,%0A\x1b[31m\xff|.c"
+if find_compiler().zig:
+    NAME = NAME.replace(b":", b";")  # it compiles no file with a colon in its name, whose make rule it reads
 OUTPUT = (
     "\\n::error file=x::pwned\\n##[error]pwned\\n<script>alert(1)</script>\\n![x](http://evil.example/p.png)\\n-->\\n"
     "</details>\\n```\\n@octocat #1\\n\\033[31mred\\033]0;title\\007\\n\\377\\376\\n]]>\\n\\000\\n"

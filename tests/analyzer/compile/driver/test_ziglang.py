@@ -45,6 +45,14 @@ def test_the_wheels_clang_links_with_the_recorder_and_the_machines_own_libraries
     assert [Path(unit.source).name for unit in ProgramFacts.load(["program"]).units.values()] == [source.name]
 
 
+@pytest.mark.parametrize("debug", ["-g0", "-g1"])
+def test_lines_and_members_are_known_whatever_debug_information_a_user_wants(tmp_path: Path, debug: str) -> None:
+    (tmp_path / "part.c").write_text("struct s { int size, count; };\nvoid put(struct s *s) {\n    s->count = 1;\n}\n")
+    assert wrapper.run([debug, "-O1", "-c", "part.c"], False) == 0
+    (unit,) = ProgramFacts.load(["part.o"]).units.values()
+    assert [(site.line, site.variable) for site in unit.sites if site.kind == "store"] == [(3, "s.count")]
+
+
 def test_the_wheels_clang_writes_an_object_beside_a_dependency_file(tmp_path: Path) -> None:
     (tmp_path / "answer.h").write_text("#define ANSWER 7\n")
     (tmp_path / "program.c").write_text('#include "answer.h"\nint main(void) { return ANSWER; }\n')
