@@ -171,7 +171,9 @@ def injected_faults(trace: Trace) -> Iterator[InjectedFault]:
     for index in np.flatnonzero(trace.events["kind"] == Kind.FAULT).tolist():
         call, _, path = trace.data(index).partition(b"\0")
         number = int(trace.events["aux"][index])
-        yield InjectedFault(index, call.decode(), os.fsdecode(path), errno.errorcode.get(number, str(number)))
+        yield InjectedFault(
+            index, call.decode("utf-8", "replace"), os.fsdecode(path), errno.errorcode.get(number, str(number))
+        )
 
 
 def paths_by_inode(paths: Mapping[str, int]) -> dict[int, list[str]]:
@@ -226,7 +228,7 @@ class Names:
         todo = [("", ROOT)]
         while todo:
             prefix, folder = todo.pop()
-            for name, inode in below.get(folder, ()):
+            for name, inode in below.pop(folder, ()):  # once, even where a damaged trace has it within itself
                 out[prefix + name] = inode
                 if inode in below:
                     todo.append((f"{prefix}{name}/", inode))

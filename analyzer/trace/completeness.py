@@ -267,9 +267,8 @@ class FileReplay:
     def _with_data(self, low: int, high: int) -> list[int]:
         """The blocks of a range that may hold other bytes than zeros."""
         wanted = range(low // _BLOCK, -(-high // _BLOCK))
-        numbers = {number for number in wanted if number in self.blocks}
-        if len(wanted) > len(self.blocks):
-            numbers = {number for number in self.blocks if number in wanted}
+        fewer, others = (wanted, self.blocks) if len(wanted) < len(self.blocks) else (self.blocks, wanted)
+        numbers = {number for number in fewer if number in others}
         for start, end in self.first.extents() if low < self.kept else ():
             start, end = max(start, low), min(end, high, self.kept)
             numbers.update(range(start // _BLOCK, -(-end // _BLOCK)) if start < end else ())

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.trace.accesses import Events, UnitDef, payload_of, renumber_loads, units_of
 from crashcheck.analyzer.trace.chunks import corrupt, read_chunks
 from crashcheck.runtime import trace_format as fmt
-from crashcheck.runtime.trace_format import Kind, Recorder, Status
+from crashcheck.runtime.trace_format import Kind, OutputKind, Recorder, Status
 
 _MOST_SITES = np.uint64((1 << 32) - 1)
 _MOST_OFFSET = np.uint64(1 << 62)  # no file system has files this long
@@ -201,6 +201,7 @@ def read(path: Path | str) -> Trace:
     files = _files(path, trace, inodes)
     _check_files(path, events, files)
     _check_names(path, trace, inodes)
+    _check_outputs(path, events)
     units = units_of(raw, events)
     loads, elsewhere, gaps = renumber_loads(raw, header, accesses, units, stacks)
     _check_files(path, loads, files)
@@ -297,6 +298,12 @@ def _check_files(path: Path, events: Events, files: dict[int, WatchedFile]) -> N
     for number in np.unique(events["aux"][events["kind"] == Kind.RENAME]):
         if number and int(number) not in files:
             raise corrupt(path, f"file {int(number)} is renamed, expected one of {sorted(files)}")
+
+
+def _check_outputs(path: Path, events: Events) -> None:
+    kinds = np.unique(events["aux"][events["kind"] == Kind.OUTPUT])
+    for kind in set(kinds.tolist()) - set(OutputKind):
+        raise corrupt(path, f"output of kind {kind}, expected one of {[*map(int, OutputKind)]}")
 
 
 def _check_names(path: Path, trace: Trace, inodes: dict[int, Inode]) -> None:

@@ -147,6 +147,12 @@ class Folder:
         return self.at(place)
 
     def enter(self, place: Place, inode: Inode) -> None:
+        """Raises ValueError for a directory that would be within itself."""
         self.entries[place.folder, place.name] = inode.id
         if stat.S_ISDIR(inode.mode):
             self._above[inode.id] = place.folder, place.name
+            above = place.folder
+            while above in self._above:
+                if above == inode.id:
+                    raise ValueError(f"{os.fsdecode(place.full)} would be within itself")
+                above = self._above[above][0]

@@ -17,15 +17,16 @@ from hypothesis import strategies as st
 
 from crashcheck import crash_image
 from crashcheck.analyzer.trace import replay
-from crashcheck.analyzer.trace.calls import allocations, injected_faults, name_events, outputs
+from crashcheck.analyzer.trace.calls import Allocate, Names, allocations, injected_faults, name_events, outputs
 from crashcheck.analyzer.trace.dump import lines
-from crashcheck.analyzer.trace.reader import read
+from crashcheck.analyzer.trace.reader import ROOT, read
 from crashcheck.checker.kept.dependencies import Dependencies, Unkept
 from crashcheck.checker.kept.store import KeptImages, Unusable
+from crashcheck.errors import CrashcheckError
 from crashcheck.reports.github.client import _new_side
 from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.strace.convert import convert
-from crashcheck.runtime.trace_format import OutputKind
+from crashcheck.runtime.trace_format import Kind, OutputKind
 from support.fuzzing import Edits, WholeFile, changed, changes, fuzzed, must_take
 from support.tracing import CallsBuilder
 
@@ -124,6 +125,47 @@ def test_traces_of_system_calls(calls: WholeFile, edits: list[tuple[int, bytes]]
         replay.check(trace, path.parent, path.parent)
 
     must_take(every, path)
+
+
+def test_an_output_of_an_unknown_kind_is_damage(tmp_path: Path) -> None:
+    t = CallsBuilder(tmp_path / "trace.cct")
+    t.event(Kind.OUTPUT, aux=99)
+    with pytest.raises(CrashcheckError, match="output of kind 99"):
+        t.trace()
+
+
+def test_a_fault_of_a_call_whose_name_is_damaged_is_shown(tmp_path: Path) -> None:
+    t = CallsBuilder(tmp_path / "trace.cct")
+    t._record(Kind.FAULT, b"\xff\0a", aux=5)
+    assert [fault.call for fault in injected_faults(t.trace())] == ["\ufffd"]
+
+
+def test_a_directory_within_itself_has_a_path_for_each_of_its_entries(tmp_path: Path) -> None:
+    names = Names({(ROOT, "d"): 2, (2, "d"): 2, (2, "a"): 3})
+    assert names.paths() == {"d": 2, "d/d": 2, "d/a": 3}
+
+
+def test_a_directory_that_is_renamed_into_itself_is_no_line_of_strace(tmp_path: Path) -> None:
+    for name in ("pool", "first"):
+        (tmp_path / name).mkdir()
+    pool = tmp_path / "pool"
+    (tmp_path / "printed").write_text(f'7 mkdir("{pool}/d", 0755) = 0\n7 rename("{pool}/d", "{pool}/d/e") = 0\n')
+    with pytest.raises(CrashcheckError, match=r"line 2 .* would be within itself"):
+        convert(
+            tmp_path / "printed",
+            tmp_path / "trace",
+            *(tmp_path / name for name in ("first", "pool", "cwd", "stdout", "stderr")),
+        )
+
+
+def test_zeros_over_a_large_range_take_no_time_for_what_holds_no_data(tmp_path: Path) -> None:
+    t = CallsBuilder(tmp_path / "trace.cct")
+    t.open("a")
+    t.truncate("a", 1 << 60)
+    t.allocate("a", 0, 1 << 60, Allocate.ZERO_RANGE | Allocate.KEEP_SIZE)
+    (tmp_path / "first").mkdir()
+    files = replay.check(t.trace(), tmp_path / "first", tmp_path / "first").files
+    assert [file.path for file in files] == ["a"]
 
 
 def test_a_symbolic_link_that_the_first_image_lacks_is_a_difference(tmp_path: Path) -> None:
