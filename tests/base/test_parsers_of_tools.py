@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from crashcheck.analyzer.compile.driver import arguments
 from crashcheck.analyzer.compile.facts import read_sections
 from crashcheck.analyzer.compile.instrument.unit import UnitOptions, canonical_text, instrument_text
+from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo
 from crashcheck.analyzer.concurrency.anticipating import FORMAT, VERSION, AnticipatingInvariants
 from crashcheck.checker import policy
 from crashcheck.checker.fixes import patch, proposals
@@ -227,6 +228,16 @@ def test_types_and_places_of_a_unit(unit: str, new: list[tuple[int, str, int]]) 
         name, equals, node = lines[row].partition(" = ")
         lines[row] = name + equals + re.sub(rf"{key}\d+", f"{key}{number}", node, count=1)
     must_take(lambda text: instrument_text(text, UnitOptions("unit.c", "/", "clang")), "\n".join(lines))
+
+
+@pytest.mark.parametrize("tag", ["typedef", "array_type"])
+def test_types_and_scopes_that_lead_in_a_circle_end(tag: str) -> None:
+    derived = f'!DIDerivedType(tag: DW_TAG_{tag}, name: "a"'
+    debug = DebugInfo(f"!0 = {derived}, scope: !1, baseType: !1)\n!1 = {derived}, scope: !0, baseType: !0)")
+    assert debug.strip(0) is None
+    assert debug.is_array(0) == (tag == "array_type")
+    namespaces = DebugInfo('!0 = !DINamespace(name: "a", scope: !1)\n!1 = !DINamespace(name: "b", scope: !0)')
+    assert namespaces.qualified(0) == "a::b::a"
 
 
 def test_a_response_file_that_names_itself_or_never_ends_a_quotation_stays(tmp_path: Path) -> None:

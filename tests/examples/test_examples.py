@@ -88,6 +88,8 @@ def test_the_twins_differ_by_a_few_lines_only(name: str) -> None:
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_the_example_builds_with_a_plain_compiler_without_a_warning(name: str, compiler: str, tmp_path: Path) -> None:
     cc, cxx = compilers.named(compiler)
+    if name == "pmem-log":
+        compilers.needs_libpmem()
     folder = tmp_path / name
     shutil.copytree(EXAMPLES / name, folder, ignore=NOT_COPIED)
     flags = "-O1 -g -Wall -Wextra -Werror"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _FIELD = re.compile(r'(\w+): ("(?:[^"])*"|!?[^,()"]+(?:\([^)]*\))?)')
@@ -143,8 +144,7 @@ class DebugInfo:
     def qualified(self, number: int) -> str:
         """A name with its namespaces and classes."""
         name = self.string(number, "name")
-        scope = self.reference(number, "scope")
-        while scope is not None:
+        for scope in self._chain(self.reference(number, "scope"), "scope"):
             text = self.node(scope)
             if "!DINamespace(" in text:
                 name = f"{self.string(scope, 'name') or '(anonymous namespace)'}::{name}"
@@ -152,32 +152,37 @@ class DebugInfo:
                 name = f"{self.string(scope, 'name') or '(anonymous)'}::{name}"
             else:
                 break
-            scope = self.reference(scope, "scope")
         return name
 
     # -- types -------------------------------------------------------------------------------------------------
 
+    def _chain(self, number: int | None, key: str) -> Iterator[int]:
+        """A node and those that it leads to by `key`, each once: damaged debug information may lead in a circle."""
+        seen: set[int] = set()
+        while number is not None and number not in seen:
+            seen.add(number)
+            yield number
+            number = self.reference(number, key)
+
     def strip(self, number: int | None) -> int | None:
         """The type behind typedefs, qualifiers and arrays."""
-        while number is not None:
-            text = self.node(number)
+        for behind in self._chain(number, "baseType"):
+            text = self.node(behind)
             if (
                 "!DIDerivedType(" in text
                 and re.search(r"tag: DW_TAG_(typedef|const_type|volatile_type|atomic_type|restrict_type)", text)
             ) or "tag: DW_TAG_array_type" in text:
-                number = self.reference(number, "baseType")
-            else:
-                return number
+                continue
+            return behind
         return None
 
     def is_array(self, number: int | None) -> bool:
-        while number is not None:
-            text = self.node(number)
+        for behind in self._chain(number, "baseType"):
+            text = self.node(behind)
             if "tag: DW_TAG_array_type" in text:
                 return True
             if "!DIDerivedType(" not in text or "tag: DW_TAG_pointer_type" in text:
                 return False
-            number = self.reference(number, "baseType")
         return False
 
     def is_composite(self, number: int | None) -> bool:
