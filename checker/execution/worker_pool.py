@@ -213,6 +213,14 @@ class WorkerPool:
         """
         return self._submit(FIRST, None, stages, bare=True, kept_bytes=kept_bytes)
 
+    def submit_ended(self, run: Run) -> int:
+        """A ticket for a run on a crash state that has ended elsewhere."""
+        number = self._next
+        self._next += 1
+        self._tickets[number] = _Ticket(number, run.point, None, (), False, None, None, run=run)
+        self._arrived.append(run)
+        return number
+
     def submit_exploration(
         self, point: int, argv: Sequence[str], env: Mapping[str, str], timeout_s: float, until_s: float | None
     ) -> int:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from crashcheck.checker.budget import Left, OutOfTime, within
 from crashcheck.checker.exploration.product import Losses, Product, product_of
 from crashcheck.checker.exploration.runs import explored_runs, failing_ends
+from crashcheck.checker.kept.shards import SharedRuns
 from crashcheck.checker.kept.verdicts import KeptVerdicts, product_key
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import NotExplored
@@ -82,14 +83,16 @@ class PointExploration:
         count: StateCount,
         left: Left,
         kept: KeptVerdicts | None = None,
+        shared: SharedRuns | None = None,
     ) -> None:
-        """`kept`: the stretches that earlier searches decided."""
+        """`kept`: the stretches that earlier searches decided; `shared`: as Search has it."""
         # constant
         self._space, self._content = subject.space, subject.content
         self._executor = executor
         self._count = count
         self._left = left
         self._kept = kept
+        self._shared = shared
         self._sweep = Sweep(subject.space)
         self._canonical = CanonicalStates(subject.space)
         # changing
@@ -124,28 +127,58 @@ class PointExploration:
         if not some:
             self.decided.settled = True
             return []
+        some = self._without_others(some)
         left_s = self._left()
         until_s = None if left_s is None else time.monotonic() + left_s
         prepared = [self._prepared(stretch, image) for stretch, image in zip(some, self._images, strict=False)]
         keys = [self._key(one) for one in prepared]
         known = [key is not None and self._kept is not None and self._kept.passed(key) for key in keys]
+        shared = [self._shared_result(key) for key in keys]
         products = [
-            (one if isinstance(one, Product) and not reused else None, image.folder)
-            for one, reused, image in zip(prepared, known, self._images, strict=False)
+            (one if isinstance(one, Product) and not reused and there is None else None, image.folder)
+            for one, reused, there, image in zip(prepared, known, shared, self._images, strict=False)
         ]
         results = explored_runs(self._executor, products, _LIMITS_S[self._limit], until_s)
         out: list[CrashState] = []
-        each = zip(some, prepared, results, keys, known, self._images, strict=False)
-        for stretch, one, result, key, reused, image in each:
+        late = False
+        each = zip(some, prepared, results, shared, keys, known, self._images, strict=False)
+        for stretch, one, own, there, key, reused, image in each:
             if reused:
                 self._decide(stretch, reused=True)
                 continue
+            result, folder = there or (own, image.folder)
+            late = late or (result is not None and result.late)
+            if self._shared is not None and key is not None and own is not None:
+                self._shared.add_explored(self._with_limit(key, own), own, folder)
             before = self._explored
-            out += self._taken(stretch, one, result, image.folder)
+            out += self._taken(stretch, one, result, folder)
             if self._kept is not None and key is not None and result is not None and self._explored > before:
                 self._kept.keep(key, result.inputs, self._executor.workers.bare_inputs)
-        self._adapt(any(result is not None and result.late for result in results))
+        self._adapt(late)
         return out
+
+    def _shared_result(self, key: bytes | None) -> tuple[Explored, Path] | None:
+        """What another shard has found out about a product, in the time that this search would give it."""
+        if key is None or self._shared is None:
+            return None
+        return self._shared.explored(key) or self._shared.explored(self._with_limit(key))
+
+    def _with_limit(self, key: bytes, result: Explored | None = None) -> bytes:
+        """The key of a result: of one that came too late, or of which none is given, with the present limit."""
+        return key if result is not None and not result.late else key + bytes([self._limit])
+
+    def _without_others(self, some: list[Stretch]) -> list[Stretch]:
+        """The stretches that are not another shard's. Those of others count as decided: they run what is not."""
+        mine = []
+        for stretch in some:
+            if self._shared is None or not self._shared.is_elsewhere(self._count.stretch_at(stretch.last)):
+                mine.append(stretch)
+                continue
+            refused = self._refused
+            self._decide(stretch, reused=True)
+            self._refused = refused
+            self._explored += 1
+        return mine
 
     def _next(self) -> list[Stretch]:
         """The next stretches; those that took too long again, with more time, after all others."""
@@ -263,7 +296,7 @@ class PointExploration:
 
     def _key(self, one: Product | str) -> bytes | None:
         """Under which a product is kept; None if it is not."""
-        if self._kept is None or isinstance(one, str):
+        if (self._kept is None and self._shared is None) or isinstance(one, str):
             return None
         full = self._content.fingerprint(self._space.full(one.point))
         return product_key(one.granules, full, self._executor.context(one.point))

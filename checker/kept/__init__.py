@@ -1,4 +1,6 @@
 """Verdicts kept between runs: what passed is not run again while nothing that its run used has changed.
 
-Other rooms import `base`, `dependencies`, `store` and `verdicts`.
+And runs of one search that other machines have executed, its shards.
+
+Other rooms import `base`, `dependencies`, `shards`, `store` and `verdicts`.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def base_of(setup: CheckSetup, limits: Limits, trace: Trace, judged: str, operat
     command = setup.command
     printed = setup.recorded_stdout is not None and "{stdout}" in command.command.text
     parts = (
-        _sources(),
+        sources(),
         _machine(),
         repr((command.program, command.command, str(setup.folder), setup.patterns, judged, limits)),
         repr(sorted(setup.inherited().items())),
@@ -31,6 +31,11 @@ def base_of(setup: CheckSetup, limits: Limits, trace: Trace, judged: str, operat
         repr([(number, file.path, file.existed, file.first_size) for number, file in sorted(trace.files.items())]),
         *content_of_folder(setup.first),
     )
+    return digest_of(parts)
+
+
+def digest_of(parts: Iterable[str]) -> bytes:
+    """16 bytes, of all parts in their order."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         digest.update(hashlib.sha256(part.encode("utf-8", "surrogateescape")).digest())
@@ -38,8 +43,8 @@ def base_of(setup: CheckSetup, limits: Limits, trace: Trace, judged: str, operat
 
 
 @cache
-def _sources() -> str:
-    """crashcheck itself."""
+def sources() -> str:
+    """The hash of crashcheck itself."""
     digest = hashlib.sha256(crashcheck.__version__.encode())
     home = Path(crashcheck.__file__).parent
     for folder, folders, files in os.walk(home, followlinks=True):

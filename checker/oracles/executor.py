@@ -15,7 +15,7 @@ from pathlib import Path
 
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Limits, captured
-from crashcheck.checker.execution.worker_pool import FINAL, FIRST, WorkerPool
+from crashcheck.checker.execution.worker_pool import FINAL, FIRST, Run, WorkerPool
 from crashcheck.checker.images.real_files import RealFiles, write_real_image
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.oracles import Oracle
@@ -64,7 +64,7 @@ class Executor:
         # change while states are executed
         self._short_s: float | None = None  # the limit of crash states, where it is less than what the limits allow
         self.executed = 0  # states whose verdicts were asked for
-        self.inputs: bytes | None = None  # what the last of these runs depended on, as runtime/inputs lists it
+        self.judged_run: Run | None = None  # the last of these
         self.timed_out = False  # whether any of them did
 
     def __enter__(self) -> Executor:
@@ -89,6 +89,10 @@ class Executor:
         """Queue a state; `result` gives its verdict."""
         return self._submit(state, self._short_s)
 
+    def submit_ended(self, run: Run) -> int:
+        """As `submit`, of a run that has ended elsewhere."""
+        return self.workers.submit_ended(run)
+
     def result(self, ticket: int, timeout_s: float | None = None) -> Verdict | None:
         """Wait for a verdict; each ticket once. None if it has not come in time (never without a time).
 
@@ -103,7 +107,7 @@ class Executor:
                 return None
         self._begin_what_judging_needs()
         self.executed += 1
-        self.inputs = run.ended.inputs
+        self.judged_run = run
         self.timed_out = self.timed_out or run.ended.timed_out
         return self._oracle.judge(run.ended, run.names, run.point)
 

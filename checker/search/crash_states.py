@@ -15,6 +15,7 @@ from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress, for_se
 from crashcheck.checker.exploration.points import NOT_TRIED, DecidedPoints, PointExploration
 from crashcheck.checker.findings.register import DraftFinding, Register
 from crashcheck.checker.images.real_files import Snapshot
+from crashcheck.checker.kept.shards import SharedRuns
 from crashcheck.checker.kept.verdicts import KeptVerdicts, image_key
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
@@ -39,6 +40,7 @@ _BETWEEN = 16  # of its choices between two turns of counting
 _COUNT_TURN_S = 0.05  # for counting feasible states, so that a budget of seconds does not end before it
 _COUNT_AT_END_S = 1.0
 _REUSED = Verdict(Outcome.PASS, 0, None, "", False, 0.0)  # of an image that passed in an earlier run
+_ELSEWHERE = Verdict(Outcome.PASS, 0, None, "", False, 0.0)  # of an image that another shard executes
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +84,13 @@ class Search:
         outer: tuple[Level, ...] = (),
         explore: bool = False,
         kept: KeptVerdicts | None = None,
+        shared: SharedRuns | None = None,
     ) -> None:
         """`depth`, `outer`: of a search over crashes of a recovery, how deep it is, and the crashes before it.
 
         `explore`: decide whole crash points by explored runs, if the strategy is one that gives all states.
-        `kept`: verdicts of earlier searches; closed when this one ends.
+        `kept`: verdicts of earlier searches; closed when this one ends. `shared`: runs that shards of this search have
+        executed; or, if it is a shard, those that it adds: then failures are left to the search that merges them.
         """
         # constant
         self._subject = subject
@@ -99,6 +103,8 @@ class Search:
         self._outer = outer
         self._strategy = strategy
         self._kept = kept
+        self._shared = shared
+        self._share = None if shared is None else shared.share
         # changing
         self._stats = GroupStats()
         self._passed: set[bytes] = set()  # fingerprints of states that passed
@@ -114,8 +120,8 @@ class Search:
         self._loop: Loop[Choice, Verdict] = Loop(
             self,
             self._meter,
-            ahead=_AHEAD * max(1, jobs),
-            put_off=self._failures.wait,
+            ahead=_AHEAD * max(1, jobs) * (1 if self._share is None else self._share.of),
+            put_off=self._wait,
             put_aside=self._failures.explain_last,
             pruned=self._is_same,
             cost=lambda verdict: verdict is not _REUSED,
@@ -129,7 +135,7 @@ class Search:
         self._exploration: PointExploration | None = None
         if explore and self._plan.whole:
             self._exploration = PointExploration(
-                subject, executor, decided, self._count, lambda: self._meter.left_s, kept
+                subject, executor, decided, self._count, lambda: self._meter.left_s, kept, shared
             )
 
     def run(self) -> SearchResult:
@@ -203,21 +209,46 @@ class Search:
         known = self._verdicts.known(fingerprint)
         if known is not None:
             return lambda left_s: self._verdicts.known(fingerprint) or known
-        if self._kept is None:
-            ticket = self._executor.submit(candidate.choice.state)
-            return lambda left_s: self._executor.result(ticket, left_s)
-        image = image_key(fingerprint, self._executor.context(candidate.choice.state.point))
-        if self._kept.passed(image):
+        if self._is_elsewhere(candidate):
+            return lambda left_s: _ELSEWHERE
+        state, image = candidate.choice.state, self._image(candidate)
+        if self._kept is not None and self._kept.passed(image):
             return lambda left_s: _REUSED
-        ticket = self._executor.submit(candidate.choice.state)
+        known_run = None if self._shared is None else self._shared.run(image, state.point)
+        ticket = self._executor.submit(state) if known_run is None else self._executor.submit_ended(known_run)
         return lambda left_s: self._executed(ticket, image, left_s)
 
     def _executed(self, ticket: int, image: bytes, left_s: float | None) -> Verdict | None:
-        """The verdict on a state, which is kept if it passed."""
+        """The verdict on a state. Kept if it passed; the run is shared in any case."""
         verdict = self._executor.result(ticket, left_s)
-        if self._kept is not None and verdict is not None and verdict.passed:
-            self._kept.keep(image, self._executor.inputs, self._executor.workers.bare_inputs)
+        run = self._executor.judged_run
+        if verdict is None or run is None:
+            return verdict
+        if self._kept is not None and verdict.passed:
+            self._kept.keep(image, run.ended.inputs, self._executor.workers.bare_inputs)
+        if self._shared is not None and self._share is not None:
+            self._shared.add(image, run)
         return verdict
+
+    def _image(self, candidate: Candidate[Choice]) -> bytes:
+        """The key of a state's image; empty if none is needed."""
+        if self._kept is None and self._shared is None:
+            return b""
+        return image_key(candidate.fingerprint, self._executor.context(candidate.choice.state.point))
+
+    def _is_elsewhere(self, candidate: Candidate[Choice]) -> bool:
+        """Whether another shard executes a state: its stretch is explored, or passed over, as a whole there."""
+        if self._share is None or self._shared is None:
+            return False
+        whole = self._exploration is not None
+        point = candidate.choice.state.point
+        return self._shared.is_elsewhere(self._count.stretch_at(point) if whole else candidate.fingerprint)
+
+    def _wait(self, candidate: Candidate[Choice]) -> bool:
+        """Whether a state must be tested after all others; so must one that no shard has executed in its time."""
+        if self._failures.wait(candidate):
+            return True
+        return self._shared is not None and not self._shared.complete and not self._shared.has(self._image(candidate))
 
     def describe(self, choice: Choice) -> str:
         return self.token(choice.state)
@@ -229,7 +260,9 @@ class Search:
         self._reused += verdict is _REUSED
         if self._exploration is not None:
             self._exploration.executed(candidate.choice.state)
-        if verdict.passed:
+        if self._share is not None and not verdict.passed:
+            self._left_to_merging(candidate, verdict)
+        elif verdict.passed:
             self._passed.add(candidate.fingerprint)
             raise_timeout(self._executor, verdict)
         else:
@@ -244,6 +277,11 @@ class Search:
             if self._exploration is not None:
                 self._exploration.failed(candidate.choice.state, self.describe(candidate.choice))
         self._explaining = False
+
+    def _left_to_merging(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
+        """A state of this shard fails. Those that are similar to a hang wait."""
+        if verdict.outcome is Outcome.TIMEOUT:
+            self._failures.known_timeouts.suspect(candidate.choice)
 
     def _is_same(self, candidate: Candidate[Choice], as_place: int) -> None:
         if candidate.choice.family == _EXPLORED:  # the strategy gives it as well

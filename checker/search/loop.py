@@ -171,7 +171,7 @@ class Loop(Generic[C, R]):
         known = self._may_wait and self._is_put_off(candidate)
         self._waiting.append(_Execution(candidate, None if known else self._begun(candidate)))
         self._under_way += not known
-        while self._under_way > self._ahead or len(self._waiting) > _MOST_WAITING:
+        while self._under_way > self._ahead or len(self._waiting) > max(_MOST_WAITING, self._ahead):
             self._take(take)
 
     def _begun(self, candidate: Candidate[C]) -> Awaited[R]:

@@ -6,6 +6,7 @@ last point's.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -70,6 +71,10 @@ class StateCount:
         for last, states in zip(self._last, self._states, strict=False):
             yield Stretch(first, last, states)
             first = last + 1
+
+    def stretch_at(self, point: int) -> bytes:
+        """A name of the stretch that a crash point is in."""
+        return b"%d" % bisect_left(self._last, point)
 
     def feasible(self) -> Feasible:
         """All states, or those that are counted."""

@@ -3,12 +3,15 @@
 Only results of searches that came to their end are kept, and only if no check timed out or was flaky. What decides a
 result is the recording, the configuration, the change under review, the check and everything that its runs used, the
 sources that reports quote, and crashcheck itself. docs/reused-verdicts.md has the whole list.
+
+`search_key` is what the shards of one search share.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -19,8 +22,10 @@ import msgspec
 from crashcheck.analyzer.trace.content import content_digest
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.change.diff import Diff
-from crashcheck.checker.kept.base import base_of, content_of_file, content_of_folder
+from crashcheck.checker.execution.check_command import CheckCommand
+from crashcheck.checker.kept.base import base_of, content_of_file, content_of_folder, digest_of, sources
 from crashcheck.checker.kept.dependencies import Dependencies, Unkept
+from crashcheck.checker.kept.shards import SearchKey
 from crashcheck.checker.kept.store import KeptImages, Unusable
 from crashcheck.checker.kept.verdicts import database, moment
 from crashcheck.checker.oracles import prepare
@@ -33,6 +38,7 @@ from crashcheck.runtime.validate import read_notes
 from crashcheck.search_setup import check_setup_of, limits_of
 from crashcheck.source import repository_of
 
+_WORDS = re.compile(r"[\s;&|<>()\"'`=]+")  # of a shell command, roughly
 _NOT_KEPT = "the run as a whole is not kept for the next one: "
 
 
@@ -129,6 +135,18 @@ def kept_run(config: Config, recording: Recording, trace: Trace, change: Diff | 
         data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
         key.update(len(data).to_bytes(8, "little") + data)
     return KeptRun(key.digest(), Dependencies((recording.addresses,)))
+
+
+def search_key(config: Config, recording: Recording, trace: Trace, change: Diff | None) -> SearchKey:
+    """What the shards of a search share, on whatever machines they run."""
+    command = config.check.command
+    program = CheckCommand.find(command, config.folder).program
+    named = sorted(filter(Path.is_file, (config.folder / word for word in command.words or _WORDS.split(command.text))))
+    recorded = (content_digest(trace).hex(), *content_of_folder(recording.first), content_of_file(recording.stdout))
+    check = repr((replace(config.check, reuse=False), config.pool))
+    checked = (sources(), check, content_of_file(Path(program)), *map(content_of_file, named))
+    searched = (repr(config.model), repr(config.strategy), repr(change))
+    return SearchKey(digest_of(recorded), digest_of(checked), digest_of(searched))
 
 
 def _reused(kept: Kept, made: int) -> Kept:

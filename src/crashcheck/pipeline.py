@@ -19,6 +19,7 @@ from crashcheck.change.diff import Diff
 from crashcheck.checker.baseline import Known
 from crashcheck.checker.budget import Progress
 from crashcheck.checker.fixes import proposals
+from crashcheck.checker.kept.shards import Shard, Share, SharedRuns, merged
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.references import ReopenDifference
@@ -26,11 +27,12 @@ from crashcheck.checker.policy import judge, rules_of, sources_of
 from crashcheck.checker.results import Base, Phase, RunResult, StateCounts, StopReason, TraceSummary
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.reopened import nothing_checked, stopped_by
+from crashcheck.checker.store import RunFolder
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
-from crashcheck.kept_run import Kept, KeptRun, kept_run
-from crashcheck.recording import RecordedRun, built, read_workload, record_check_reads_in_budget, record_in
-from crashcheck.resumed import note_recorded, resumed
+from crashcheck.kept_run import Kept, KeptRun, kept_run, search_key
+from crashcheck.recording import OnPhase, RecordedRun, built, read_workload, record_check_reads_in_budget, record_in
+from crashcheck.resumed import handed_on, note_recorded, resumed
 from crashcheck.runtime.record import Recording
 from crashcheck.search_setup import (
     InferOnce,
@@ -65,12 +67,14 @@ def run(
     change: Diff | None = None,
     baseline: Sequence[Known] | None = None,
     resume: bool = False,
+    shards: Sequence[Path] = (),
     on_progress: OnProgress = lambda phase, progress: None,
 ) -> Ran:
     """Do what `config` asks. `jobs`: checks at a time, 0: one per core; `depth` 2: crash the recovery as well.
 
     States that `change` affects are tried first, and findings in it are marked; findings in `baseline` are not new.
-    `resume`: search the recording of the last run, if it is one of the same program and workload.
+    `resume`: search the recording of the last run, if it is one of the same program and workload. `shards`: files of
+    shards that have searched it; then another recording is an error.
     Ctrl-C during the search ends it with a partial result. Raises CrashcheckError if there is no result.
     """
     started = time.monotonic()
@@ -82,15 +86,14 @@ def run(
 
     with built(config, on_phase) as run_folder:
         recording = resumed(config, run_folder.path) if resume else None
+        recording = handed_on(config, run_folder.path) if shards else recording
         recording = recording or record_in(config, run_folder.path, on_phase)
-        on_phase("analysing")
-        trace = read_trace(recording.trace)
-        note_recorded(config, recording, trace)
-        run_folder.register(digest(trace).hex(), run_folder.path)
+        trace = _read(config, recording, run_folder, on_phase)
+        shared = _merged(config, recording, trace, change, shards) if shards else None
         whole = kept_run(config, recording, trace, change, depth)
         kept = whole.find() if whole is not None else None
         if kept is None:
-            kept = _searched(config, recording, trace, whole, jobs or cores(), depth, on_progress, change)
+            kept = _searched(config, recording, trace, whole, jobs or cores(), depth, on_progress, change, shared)
         else:
             for remark in kept.remarks:
                 print(remark, file=sys.stderr, flush=True)
@@ -102,6 +105,63 @@ def run(
         return keep_fixes(Ran(result, run_folder.path), config.folder)
 
 
+def record_only(config: Config, on_phase: OnPhase = lambda phase: None) -> Path:
+    """Build and record, for searches to come; the folder of the recording."""
+    with built(config, on_phase) as run_folder:
+        _read(config, record_in(config, run_folder.path, on_phase), run_folder, on_phase)
+        return run_folder.path
+
+
+def run_shard(
+    config: Config,
+    share: Share,
+    *,
+    jobs: int = 0,
+    change: Diff | None = None,
+    on_progress: OnProgress = lambda phase, progress: None,
+) -> tuple[Shard, StopReason]:
+    """Search a share of the last recording; what was executed, for `run` with `shards`, and why that ended."""
+
+    def on_phase(phase: str) -> None:
+        on_progress(phase, None)
+
+    with built(config, on_phase) as run_folder:
+        recording = handed_on(config, run_folder.path)
+        trace = _read(config, recording, run_folder, on_phase)
+        key = search_key(config, recording, trace, change)
+        shared = SharedRuns(share)
+        config, recorded, changed = _modelled(config, recording, trace, change)
+        found, _ = search(config, recorded, jobs or cores(), 1, on_progress, changed, shared=shared)
+    cut_short = (StopReason.BUDGET_SECONDS, StopReason.INTERRUPTED, StopReason.DISK_FULL)
+    return shared.shard(key, found.stop_reason not in cut_short), found.stop_reason
+
+
+def _read(config: Config, recording: Recording, run_folder: RunFolder, on_phase: OnPhase) -> Trace:
+    """The trace of a recording, which later runs and replays find from now on."""
+    on_phase("analysing")
+    trace = read_trace(recording.trace)
+    note_recorded(config, recording, trace)
+    run_folder.register(digest(trace).hex(), run_folder.path)
+    return trace
+
+
+def _merged(
+    config: Config, recording: Recording, trace: Trace, change: Diff | None, shards: Sequence[Path]
+) -> SharedRuns:
+    shared, remarks = merged(shards, search_key(config, recording, trace, change))
+    for remark in remarks:
+        print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
+    return shared
+
+
+def _modelled(
+    config: Config, recording: Recording, trace: Trace, change: Diff | None
+) -> tuple[Config, RecordedRun, ChangedCode | None]:
+    recorded = read_workload(config, recording, trace)
+    config, recorded = record_check_reads_in_budget(config, recorded)
+    return config, recorded, ChangedCode(change, config.folder, recorded.facts) if change is not None else None
+
+
 def _searched(
     config: Config,
     recording: Recording,
@@ -111,13 +171,12 @@ def _searched(
     depth: int,
     on_progress: OnProgress,
     change: Diff | None,
+    shared: SharedRuns | None = None,
 ) -> Kept:
     """Model a recording, search it, and keep the result for later runs as `whole`."""
     configured = config
-    recorded = read_workload(config, recording, trace)
-    config, recorded = record_check_reads_in_budget(config, recorded)
-    changed = ChangedCode(change, config.folder, recorded.facts) if change is not None else None
-    found, warnings = search(config, recorded, jobs, depth, on_progress, changed, whole)
+    config, recorded, changed = _modelled(config, recording, trace, change)
+    found, warnings = search(config, recorded, jobs, depth, on_progress, changed, whole, shared)
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
     if changed is not None:
         result = changed.mark(result)
@@ -196,10 +255,11 @@ def search(
     on_progress: OnProgress,
     changed: ChangedCode | None,
     whole: KeptRun | None = None,
+    shared: SharedRuns | None = None,
 ) -> tuple[SearchResult, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; try fixes; crash recoveries.
 
-    `whole`: takes note of what all of that used.
+    `whole`: takes note of what all of that used; `shared`: as Search has it.
     Returns what was found, and warnings. If a clean reopen of the driver changes its output, the search ends there.
     """
     subject = recorded.subject
@@ -220,7 +280,9 @@ def search(
             strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
             on_state = partial(on_progress, "checking")
             kept = kept_verdicts(config, recorded, executor, oracle)
-            exploring = search_of(config, recorded, executor, strategy, budget, jobs, progress=on_state, kept=kept)
+            exploring = search_of(
+                config, recorded, executor, strategy, budget, jobs, progress=on_state, kept=kept, shared=shared
+            )
             found = exploring.run()
             if config.report.fixes:
                 unchanged = strategy_of(config, recorded, inferring=inferring)

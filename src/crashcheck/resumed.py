@@ -14,8 +14,9 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.kept.base import content_of_file
 from crashcheck.checker.kept.verdicts import moment
 from crashcheck.checker.oracles import prepare
-from crashcheck.checker.store import Store
+from crashcheck.checker.store import FOLDER, Store
 from crashcheck.config import Config
+from crashcheck.errors import CrashcheckError
 from crashcheck.recording import earlier_recording, modules, needs_loads
 from crashcheck.runtime.record import Recording
 from crashcheck.runtime.sparse import copy_file, copy_tree
@@ -35,19 +36,41 @@ def note_recorded(config: Config, recording: Recording, trace: Trace) -> None:
 
 def resumed(config: Config, folder: Path) -> Recording | None:
     """A copy in `folder` of the last complete recording; None, and a remark, if there is none or another is needed."""
-    found = next((run for run in Store(config.folder).newest(config.path.name) if (run / _NOTED).is_file()), None)
-    why = "no run of this configuration has left a recording" if found is None else _why_another(config, found)
+    found, why = _last(config)
     if found is None or why:
         print(f"crashcheck: records again: {why}", file=sys.stderr, flush=True)
         return None
+    when = moment(int((found / _NOTED).stat().st_mtime))
+    print(f"crashcheck: continues with the recording of {when}", file=sys.stderr, flush=True)
+    return _copied(found, folder)
+
+
+def handed_on(config: Config, folder: Path) -> Recording:
+    """A copy in `folder` of the last complete recording. Raises CrashcheckError(shard-recording) if it is of no use."""
+    found, why = _last(config)
+    if found is None or why:
+        raise CrashcheckError(
+            "shard-recording",
+            f"shards search a run that is recorded, and {why}.",
+            "Run `crashcheck record`, with the same --model and --strategy, and hand on this folder with what it "
+            f"built and its {FOLDER}.",
+        )
+    return _copied(found, folder)
+
+
+def _last(config: Config) -> tuple[Path | None, str]:
+    """The run with the last complete recording, and why a run needs another one; empty if it does not."""
+    found = next((run for run in Store(config.folder).newest(config.path.name) if (run / _NOTED).is_file()), None)
+    return found, "no run of this configuration has left a recording" if found is None else _why_another(config, found)
+
+
+def _copied(found: Path, folder: Path) -> Recording:
     for name in _FOLDERS:
         copy_tree(found / name, folder / name)
     files = [found / name for name in _FILES] + sorted(found.glob("trace.cct*"))
     for file in files:
         if file.is_file():
             copy_file(file, folder / file.name)
-    when = moment(int((found / _NOTED).stat().st_mtime))
-    print(f"crashcheck: continues with the recording of {when}", file=sys.stderr, flush=True)
     return earlier_recording(folder)
 
 

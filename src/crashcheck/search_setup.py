@@ -32,6 +32,7 @@ from crashcheck.checker.fixes.source_edit import EditWriter
 from crashcheck.checker.fixes.unit_compiles import UnitCompiles
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.kept.base import base_of
+from crashcheck.checker.kept.shards import SharedRuns
 from crashcheck.checker.kept.verdicts import KeptVerdicts
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
@@ -285,9 +286,10 @@ def search_of(
     progress: Callable[[Progress], None] | None = None,
     explore: bool | None = None,
     kept: KeptVerdicts | None = None,
+    shared: SharedRuns | None = None,
 ) -> Search:
     """A search over a recorded run's crash states. `folder`: of the copies of real files, by default the run's own;
-    `explore`: as Search has it, if not as configured; `kept`: of `kept_verdicts`."""
+    `explore`: as Search has it, if not as configured; `kept`: of `kept_verdicts`; `shared`: as Search has it."""
     names = run.subject.graph.family.names
     return Search(
         run.subject,
@@ -299,6 +301,7 @@ def search_of(
         snapshot=None if names else snapshots_of(config, run, folder or run.folder),
         explore=not names and (config.strategy.explore if explore is None else explore),
         kept=kept,
+        shared=shared,
     )
 
 

@@ -16,6 +16,7 @@ from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.images.transition import Content
+from crashcheck.checker.kept.shards import SharedRuns
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
@@ -114,6 +115,7 @@ class World:
         snapshot: Snapshot | None = None,
         progress: Callable[[Progress], None] | None = None,
         explore: bool = False,
+        shared: SharedRuns | None = None,
     ) -> SearchResult:
         return Search(
             self.subject,
@@ -124,6 +126,7 @@ class World:
             snapshot=snapshot,
             progress=progress,
             explore=explore,
+            shared=shared,
         ).run()
 
     def explore(self, *, jobs: int = 1, budget: Budget | None = None, snapshot: Snapshot | None = None) -> SearchResult:

@@ -17,7 +17,9 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, Crashcheck
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from crashcheck.change.diff import Diff
     from crashcheck.checker.baseline import Known
+    from crashcheck.checker.kept.shards import Share
     from crashcheck.checker.results import RunResult
     from crashcheck.reports.formats.failure import Failure
 
@@ -30,18 +32,6 @@ _DESCRIPTION = (
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="find crash-consistency bugs", description=_DESCRIPTION)
-    add_config(parser)
-    add_model(parser)
-    add_tear(parser)
-    parser.add_argument("--strategy", help=f"which crash states to check, and in which order: {', '.join(STRATEGIES)}")
-    parser.add_argument(
-        "--deviations",
-        type=int,
-        metavar="K",
-        help="with --strategy bounded: at most K cache lines (or pages) differ from all or from nothing persisted",
-    )
-    parser.add_argument("--budget", metavar="TIME", help='how long to search, for example "60s" or "10m"')
-    parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states")
     parser.add_argument(
         "--reuse",
         action=argparse.BooleanOptionalAction,
@@ -54,6 +44,30 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="continue a run that was ended: search its recording, with the verdicts that it kept; implies --reuse",
     )
+    parser.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="execute the I-th of N parts of the search of what `crashcheck record` has recorded, and write it to "
+        "shard-I-of-N.crashcheck for `crashcheck merge`; no report",
+    )
+    parser.set_defaults(shards=())
+    add_options(parser)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Those that `crashcheck merge` has as well."""
+    add_config(parser)
+    add_model(parser)
+    add_tear(parser)
+    parser.add_argument("--strategy", help=f"which crash states to check, and in which order: {', '.join(STRATEGIES)}")
+    parser.add_argument(
+        "--deviations",
+        type=int,
+        metavar="K",
+        help="with --strategy bounded: at most K cache lines (or pages) differ from all or from nothing persisted",
+    )
+    parser.add_argument("--budget", metavar="TIME", help='how long to search, for example "60s" or "10m"')
+    parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states")
     parser.add_argument(
         "--no-explore", action="store_true", help="run the check once for each crash state, instead of once for many"
     )
@@ -174,7 +188,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
         budget=args.budget,
         states=args.states,
         explore=False if args.no_explore else None,
-        reuse=True if args.resume else args.reuse,
+        reuse=_reuse(args),
         notes=args.notes,
         fixes=False if args.no_fixes else None,
         fail_on=args.fail_on,
@@ -183,6 +197,8 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     on_config(config)
     since = args.base if args.base is not None else args.diff
     _check_options(args)
+    if args.shard is not None:
+        return _run_shard(args, config, git_diff(config.folder, since) if since is not None else None)
     if args.base is not None and (nothing := change_base.unchanged(config, args.base, args.name)) is not None:
         write_reports(nothing, config.folder, wanted or [("terminal", None)], git_diff(config.folder, args.base))
         return EXIT_CLEAN
@@ -199,6 +215,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
             change=change,
             baseline=baseline,
             resume=args.resume,
+            shards=args.shards,
             on_progress=live.update,
         )
         keep(ran.result)
@@ -234,6 +251,42 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
         return EXIT_FINDINGS
     broken_off = result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
     return EXIT_FAILED if broken_off or policy.undecided(result) else EXIT_CLEAN
+
+
+def _reuse(args: argparse.Namespace) -> bool | None:
+    """Whether verdicts of earlier runs count. Where shards bring some, these are the only ones."""
+    if args.shard is not None or args.shards:
+        return False
+    return True if args.resume else args.reuse
+
+
+def _run_shard(args: argparse.Namespace, config: Config, change: Diff | None) -> int:
+    """Search a share, and leave what was found to `crashcheck merge`."""
+    from crashcheck import pipeline
+    from crashcheck.checker.kept.shards import write_shard
+    from crashcheck.checker.results import StopReason
+    from crashcheck.reports.progress import LiveProgress, progress_console
+
+    share = _share(args.shard)
+    path = Path(f"shard-{share.index}-of-{share.of}.crashcheck")
+    with LiveProgress(progress_console(), config.budget) as live:
+        shard, stop = pipeline.run_shard(config, share, jobs=jobs_of(args), change=change, on_progress=live.update)
+    write_shard(path, shard)
+    print(
+        f"shard {share}: {len(shard.runs):,} crash states executed, {len(shard.explored):,} stretches explored; "
+        f"{'complete' if shard.complete else f'ended early ({stop.value})'}: {path}"
+    )
+    return EXIT_FAILED if stop in (StopReason.INTERRUPTED, StopReason.DISK_FULL) else EXIT_CLEAN
+
+
+def _share(text: str) -> Share:
+    """Raises CrashcheckError(bad-option)."""
+    from crashcheck.checker.kept.shards import Share
+
+    index, _, of = text.partition("/")
+    if index.isdecimal() and of.isdecimal() and len(text) < 10 and 1 <= int(index) <= int(of):
+        return Share(int(index), int(of))
+    raise CrashcheckError("bad-option", f"--shard {text!r} is no part of a search.", "Write I/N, such as 1/3.")
 
 
 def _keeper(config: Config, depth: int, console: Console) -> Callable[[RunResult], None]:

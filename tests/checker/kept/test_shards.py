@@ -1,0 +1,209 @@
+"""A search whose runs were executed by shards finds what an undivided one finds, and executes almost nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from crashcheck.checker.budget import Budget
+from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.kept import shards
+from crashcheck.checker.kept.shards import SearchKey, Shard, Share, SharedRuns, merged, read_shard, write_shard
+from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.results import StopReason
+from crashcheck.checker.search.crash_states import SearchResult
+from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
+from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.build import build_runtime
+from support.checked_worlds import VALID, VALUE, World, persist, put_flag_first, without_times, words
+from support.tracing import TraceBuilder
+
+LINES = 5
+KEY = SearchKey(b"recording", b"check", b"search")
+
+
+def fill(t: TraceBuilder) -> None:
+    """Each round leaves LINES lines open at once, and then stores to one more."""
+    for number in range(1, 5):
+        t.begin(number)
+        t.site = 1
+        for line in range(LINES):
+            t.store("p", 64 * line, 8, number)
+        t.site = 2
+        t.store("p", 64 * LINES, 8, number)
+        t.site = 0
+        persist(t, *(64 * line for line in range(LINES + 1)))
+        t.end(number)
+
+
+def world_of(folder: Path, check: Path, *claims: str) -> World:
+    command = words([str(check), "{pool}/p", "{acked}", *claims])
+    return World(folder, command, fill, sites={1: VALUE, 2: VALID}, preload=build_runtime().shared)
+
+
+def search(
+    world: World, shared: SharedRuns | None = None, strategy: Strategy | None = None, budget: Budget | None = None
+) -> SearchResult:
+    with world.executor(2) as executor:
+        return world.search(executor, strategy=strategy or Ranked(), budget=budget, jobs=2, explore=True, shared=shared)
+
+
+def shard_of(world: World, share: Share, strategy: Strategy | None = None, budget: Budget | None = None) -> Shard:
+    shared = SharedRuns(share)
+    found = search(world, shared, strategy, budget)
+    assert found.findings == ()
+    return shared.shard(KEY, found.stop_reason is not StopReason.BUDGET_SECONDS)
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[CrashState]:
+    """The states that searches have executed in their turn, from now on."""
+    states: list[CrashState] = []
+    submit = Executor.submit
+
+    def noting(self: Executor, state: CrashState) -> int:
+        states.append(state)
+        return submit(self, state)
+
+    monkeypatch.setattr(Executor, "submit", noting)
+    return states
+
+
+@pytest.mark.parametrize("of", [1, 2, 3])
+@pytest.mark.parametrize("strategy", [Ranked(), Exhaustive(), Pathfinder(None)])
+@pytest.mark.parametrize(
+    "claims", [("0=0", "320=320"), (f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0")], ids=["fixed", "buggy"]
+)
+def test_merged_shards_find_what_one_search_finds_and_nothing_is_executed_twice(
+    of: int,
+    strategy: Strategy,
+    claims: tuple[str, ...],
+    tmp_path: Path,
+    mapped_clauses: Path,
+    executed: list[CrashState],
+) -> None:
+    world = world_of(tmp_path / "w", mapped_clauses, *claims)
+    whole = search(world, strategy=strategy)
+    assert bool(whole.findings) == (claims[0] != "0=0")
+    assert bool(whole.states.explored) != isinstance(strategy, Pathfinder)
+    executed.clear()
+    parts = [shard_of(world, Share(index, of), strategy) for index in range(1, of + 1)]
+    assert len(executed) == sum(len(part.runs) for part in parts) == whole.states.executed
+    executed.clear()
+    assert without_times(search(world, SharedRuns(shards=parts), strategy)) == without_times(whole)
+    assert executed == []
+
+
+def test_what_a_missing_shard_would_have_executed_is_executed_by_the_search_that_merges(
+    tmp_path: Path, clauses: Path, executed: list[CrashState]
+) -> None:
+    check = words([str(clauses), "{pool}/p", "{acked}", "64>0", "320>256"])
+    world = World(tmp_path / "w", check, put_flag_first, sites={1: VALUE, 2: VALID})
+    whole = search(world)
+    parts = [shard_of(world, Share(index, 3)) for index in (1, 3)]
+    executed.clear()
+    assert without_times(search(world, SharedRuns(shards=parts))) == without_times(whole)
+    assert len(executed) == whole.states.executed - len(parts[0].runs) - len(parts[1].runs) > 0
+
+
+def test_shards_with_a_budget_of_states_cover_it_together(
+    tmp_path: Path, mapped_clauses: Path, executed: list[CrashState]
+) -> None:
+    world = world_of(tmp_path / "w", mapped_clauses, "0=0")
+    budget = Budget(states=40)
+    whole = search(world, budget=budget)
+    parts = [shard_of(world, Share(index, 2), budget=budget) for index in (1, 2)]
+    assert sum(len(part.runs) for part in parts) == 40
+    executed.clear()
+    assert without_times(search(world, SharedRuns(shards=parts), budget=budget)) == without_times(whole)
+    assert executed == []
+
+
+def test_what_shards_have_executed_is_looked_at_before_what_they_had_no_time_for(
+    tmp_path: Path, clauses: Path, executed: list[CrashState]
+) -> None:
+    world = World(tmp_path / "w", words([str(clauses), "{pool}/p", "{acked}", "0=0"]), put_flag_first)
+    whole = search(world, strategy=Exhaustive())
+    part = shard_of(world, Share(1, 2), Exhaustive())
+    executed.clear()
+    taken: list[int] = []
+    cut_short = SharedRuns(shards=[msgspec.structs.replace(part, complete=False)])
+    with world.executor() as executor:
+        found = world.search(
+            executor,
+            strategy=Exhaustive(),
+            shared=cut_short,
+            progress=lambda progress: taken.append(len(executed)),
+        )
+    assert found.states.executed == whole.states.executed
+    assert len(executed) == whole.states.executed - len(part.runs)
+    assert taken[0] == 0
+
+
+def test_similar_states_of_a_shard_wait_after_one_that_hangs(tmp_path: Path, executed: list[CrashState]) -> None:
+    hangs = World(
+        tmp_path / "w", words(["sleep", "1000"]), lambda t: put_flag_first(t, 1), limits=Limits(timeout_s=0.2)
+    )
+    part = shard_of(hangs, Share(1, 1), Exhaustive())
+    assert len(part.runs) == len(executed)
+    assert all(ended.timed_out for ended, _ in part.runs.values())
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Callable[..., list[Path]]:
+    """Writes files of shards, without a run in them."""
+
+    def write(*parts: Shard) -> list[Path]:
+        paths = [tmp_path / f"{number}.crashcheck" for number, _ in enumerate(parts)]
+        for path, part in zip(paths, parts, strict=True):
+            write_shard(path, part)
+        return paths
+
+    return write
+
+
+def empty(index: int, of: int, key: SearchKey = KEY, complete: bool = True) -> Shard:
+    return SharedRuns(Share(index, of)).shard(key, complete)
+
+
+def test_missing_and_incomplete_shards_are_named(files: Callable[..., list[Path]]) -> None:
+    shared, remarks = merged(files(empty(3, 4), empty(1, 4, complete=False)), KEY)
+    assert not shared.complete
+    assert remarks == (
+        "shard 2/4 is missing: its crash states are executed here",
+        "shard 4/4 is missing: its crash states are executed here",
+        "shard 1/4 ended before its crash states did: those left are executed here",
+    )
+
+
+@pytest.mark.parametrize("what", ["recording", "check", "search"])
+def test_shards_of_something_else_are_refused(what: str, files: Callable[..., list[Path]]) -> None:
+    other = msgspec.structs.replace(KEY, **{what: b"other"})
+    paths = files(empty(1, 2), empty(2, 2, other))
+    with pytest.raises(CrashcheckError, match=f"1.crashcheck .* another {what}") as error:
+        merged(paths, KEY)
+    assert error.value.slug == "shards-differ"
+
+
+def test_shards_of_two_divisions_are_refused(files: Callable[..., list[Path]]) -> None:
+    with pytest.raises(CrashcheckError, match="is one of 3 shards, and the first file one of 2"):
+        merged(files(empty(1, 2), empty(2, 3)), KEY)
+
+
+def test_a_file_that_no_shard_wrote_is_refused(tmp_path: Path, files: Callable[..., list[Path]]) -> None:
+    (path,) = files(empty(1, 2))
+    data = path.read_bytes()
+    later = msgspec.structs.replace(empty(1, 2), format=shards._FORMAT + 1)
+    (newer,) = files(later)
+    for damaged in (data[:-1], b"", b"text", newer.read_bytes()):
+        path.write_bytes(damaged)
+        with pytest.raises(CrashcheckError) as error:
+            read_shard(path)
+        assert error.value.slug == "shard-unreadable"
+    with pytest.raises(CrashcheckError) as error:
+        read_shard(tmp_path / "nowhere")
+    assert error.value.slug == "shard-unreadable"

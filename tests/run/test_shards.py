@@ -1,0 +1,116 @@
+"""`crashcheck record`, `run --shard` and `merge`: the report of several machines is that of one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.command_line import run_crashcheck
+from support.examples import BuiltExamples
+
+EXAMPLE = "btree-split"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def crashcheck(built_example: BuiltExamples, tmp_path: Path, environment: dict[str, str]) -> Run:
+    """Runs a subcommand for one twin of the example; files of shards are left in `tmp_path`."""
+    folder = built_example(EXAMPLE)
+
+    def run(subcommand: str, twin: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        return run_crashcheck(subcommand, "-c", folder / f"{twin}.toml", *words, cwd=tmp_path, env=environment)
+
+    return run
+
+
+def report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """A JSON report without its times and without the place of the recording."""
+
+    def timeless(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: timeless(each) for key, each in value.items() if key not in ("seconds", "phases")}
+        return [timeless(each) for each in value] if isinstance(value, list) else value
+
+    assert done.returncode in (0, 1), done.stderr
+    read: dict[str, Any] = timeless(json.loads(done.stdout))
+    read["run"]["trace"]["path"] = ""
+    return read
+
+
+def shard(crashcheck: Run, twin: str, share: str, *words: str) -> None:
+    done = crashcheck("run", twin, "--shard", share, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"shard {share}: ")
+
+
+@pytest.mark.parametrize(("twin", "of"), [("buggy", 1), ("buggy", 2), ("buggy", 3), ("fixed", 2)])
+def test_merged_shards_give_the_report_and_the_exit_code_of_one_run(
+    twin: str, of: int, crashcheck: Run, tmp_path: Path
+) -> None:
+    alone = crashcheck("run", twin, "--format", "json")
+    assert crashcheck("record", twin).returncode == 0
+    for index in range(1, of + 1):
+        shard(crashcheck, twin, f"{index}/{of}")
+    merged = crashcheck("merge", twin, "--format", "json", *sorted(tmp_path.glob("shard-*.crashcheck")))
+    assert report(merged) == report(alone)
+    assert merged.returncode == alone.returncode == (twin == "buggy")
+    assert report(merged)["run"]["states"]["explored"] > 0
+    assert "is missing" not in merged.stderr
+
+
+def test_the_report_is_the_same_without_a_shard_that_was_killed(crashcheck: Run, tmp_path: Path) -> None:
+    alone = crashcheck("run", "buggy", "--format", "json")
+    crashcheck("record", "buggy")
+    shard(crashcheck, "buggy", "2/2")
+    merged = crashcheck("merge", "buggy", "--format", "json", tmp_path / "shard-2-of-2.crashcheck")
+    assert report(merged) == report(alone)
+    assert "shard 1/2 is missing: its crash states are executed here" in merged.stderr
+
+
+def test_a_policy_is_applied_where_shards_are_merged(crashcheck: Run, tmp_path: Path) -> None:
+    crashcheck("record", "buggy")
+    shard(crashcheck, "buggy", "1/1")
+    file, known = tmp_path / "shard-1-of-1.crashcheck", tmp_path / "known.json"
+    assert crashcheck("merge", "buggy", file, "--baseline", known, "--update-baseline").returncode == 0
+    assert crashcheck("merge", "buggy", file, "--baseline", known).returncode == 0
+    assert crashcheck("merge", "buggy", file).returncode == 1
+
+
+def test_shards_of_another_recording_check_or_search_are_refused(
+    crashcheck: Run, tmp_path: Path, built_example: BuiltExamples
+) -> None:
+    crashcheck("record", "fixed")
+    shard(crashcheck, "fixed", "1/1", "--states", "5")
+    file = tmp_path / "shard-1-of-1.crashcheck"
+
+    def refused(twin: str, *words: str) -> str:
+        done = crashcheck("merge", twin, file, *words)
+        assert (done.returncode, "[shards-differ]" in done.stderr) == (2, True), done.stderr
+        return done.stderr
+
+    assert "is of another search" in refused("fixed", "--model", "eadr")
+    check = built_example(EXAMPLE) / "check.cpp"
+    content = check.read_text()
+    check.write_text(f"{content}int added;\n")
+    try:
+        assert "was made with another check" in refused("fixed")
+    finally:
+        check.write_text(content)
+    crashcheck("record", "buggy")
+    assert "is of another recording" in refused("buggy")
+
+
+def test_a_shard_needs_a_recording_and_a_number(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "crashcheck.toml").write_text(
+        '[workload]\ncommand = "true"\n[pool]\nfiles = ["*"]\n[check]\ncommand = "true"\n[model]\nname = "px86"\n'
+    )
+    done = run_crashcheck("run", "--shard", "1/2", cwd=tmp_path, env=environment)
+    assert (done.returncode, "[shard-recording]" in done.stderr) == (2, True), done.stderr
+    for wrong in ("0/2", "3/2", "1", "1/", "a/b", "1/2/3"):
+        done = run_crashcheck("run", "--shard", wrong, cwd=tmp_path, env=environment)
+        assert "[bad-option]" in done.stderr
