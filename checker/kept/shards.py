@@ -170,4 +170,4 @@ def _refuse_other(path: Path, shard: Shard, key: SearchKey, of: int) -> None:
     if not why and shard.share.of != of:
         why = f"is one of {shard.share.of} shards, and the first file one of {of}"
     if why:
-        raise CrashcheckError("shards-differ", f"{path} {why}.", "Record once, and hand that on to every shard.")
+        raise CrashcheckError("shards-differ", f"{path} {why}.", "Record once, and pass that on to every shard.")

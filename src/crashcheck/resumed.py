@@ -52,7 +52,7 @@ def handed_on(config: Config, folder: Path) -> Recording:
         raise CrashcheckError(
             "shard-recording",
             f"shards search a run that is recorded, and {why}.",
-            "Run `crashcheck record`, with the same --model and --strategy, and hand on this folder with what it "
+            "Run `crashcheck record`, with the same --model and --strategy, and pass on this folder with what it "
             f"built and its {FOLDER}.",
         )
     return _copied(found, folder)

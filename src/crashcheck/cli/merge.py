@@ -13,7 +13,7 @@ def add_parser(subparsers: Any) -> None:
         "merge",
         help="report on a search that was divided by `run --shard`",
         description="Searches the recording as `crashcheck run` does, but takes runs of the check from the files of "
-        "shards. What no shard has executed is executed here, and failing states are run again and explained here. "
+        "shards. What no shard has executed is executed here, and failing states are run again here. "
         "Give the options that the shards had.",
     )
     parser.add_argument(
