@@ -48,6 +48,9 @@ class BuiltExamples:
         command = load(folder / "buggy.toml").build.command
         assert command is not None
         subprocess.run(command.argv(pool=""), cwd=folder, env={**os.environ, "PATH": self._path}, check=True)
+        # Here the compiler never changes: the runs that follow compile only what was edited.
+        makefile = folder / "Makefile"
+        makefile.write_text(makefile.read_text(encoding="utf-8").replace(" FORCE\n", "\n"), encoding="utf-8")
 
 
 def once(folder: Path, make: Callable[[Path], None]) -> Path:
