@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
@@ -25,6 +25,7 @@ from crashcheck.analyzer.persistence.graph import NEVER
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, NAME, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.images.first_image import FirstImage
 from crashcheck.checker.images.words import MASK, Words, entries_of, term
+from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 
 _SPARSE = 16  # of so many words one: sorting the words of some rows is faster than going through all
@@ -32,6 +33,7 @@ _PAGE_BYTES = 4096
 _PAGE_WORDS = _PAGE_BYTES // WORD_BYTES
 _FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], dtype=np.uint64)  # masks
 _MOST_KNOWN = 32  # rows of one file
+_FEW = 16  # so many pieces are gone through faster one by one than as an array
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Fingerprints:
     def __init__(self, space: StateSpace, first: FirstImage) -> None:
         self.space = space
         self.graph = space.graph
+        self.many = len(space.graph)  # pieces; ids from here on are parts
         self.first = first
         self.entries = entries_of(space.graph, first)
         sums = [np.concatenate([np.zeros(1, np.uint64), np.cumsum(lane)]) for lane in self.entries.lanes]
@@ -87,11 +90,7 @@ class Fingerprints:
         Files of which the state names no piece have the row of `base_rows`.
         """
         rows = self._base(state.point, state.dropped)
-        touched: dict[int, list[int]] = {}
-        for id_ in state.pieces:
-            whole = self.graph.whole(id_)[0]
-            if int(self.graph.kind[whole]) != NAME:
-                touched.setdefault(int(self.graph.file[whole]), []).append(id_)
+        touched = self._by_file(state.pieces)
         if touched:
             rows = list(rows)
             kept: Callable[[], dict[int, list[int]]] = partial(self._persisted_by_file, state)
@@ -102,6 +101,17 @@ class Fingerprints:
                 rows[at] = self.files[at].row(state, rows[at], ids, kept)
         return rows
 
+    def _by_file(self, pieces: Ids) -> dict[int, list[int]]:
+        """Pieces and parts, which ascend, by the file that they change; without those of names."""
+        if len(self.files) == 1 and not self.graph.family.names:
+            return {self.files[0].number: list(pieces)} if pieces else {}
+        touched: dict[int, list[int]] = {}
+        for id_ in pieces:
+            whole = self.graph.whole(id_)[0]
+            if int(self.graph.kind[whole]) != NAME:
+                touched.setdefault(int(self.graph.file[whole]), []).append(id_)
+        return touched
+
     def _persisted_by_file(self, state: CrashState) -> dict[int, list[int]]:
         out: dict[int, list[int]] = {}
         for id_ in self.space.persisted(state):
@@ -110,15 +120,20 @@ class Fingerprints:
 
     def plain_loss(self, state: CrashState) -> bool:
         """Whether a state lost only data, and no size hides any data of the files that it lost them from."""
-        base = None
-        for id_ in state.pieces:
-            if id_ >= len(self.graph) or self.graph.kind[id_] != DATA:
-                return False
-        for number in {int(self.graph.file[id_]) for id_ in state.pieces}:
-            base = self._base(state.point, True) if base is None else base
-            if not self.files[self.place[number]].plain(state, base[self.place[number]]):
-                return False
-        return True
+        if not self.all_data(state.pieces):
+            return False
+        base = self._base(state.point, True) if state.pieces else []
+        places = (self.place[number] for number in self._by_file(state.pieces))
+        return all(self.files[place].plain(state, base[place]) for place in places)
+
+    def all_data(self, pieces: Sequence[int]) -> bool:
+        """Whether pieces and parts, which ascend, are all pieces of data."""
+        kind = self.graph.kind
+        if pieces and pieces[-1] >= self.many:
+            return False
+        if len(pieces) < _FEW:
+            return all(kind[id_] == DATA for id_ in pieces)
+        return bool((kind[np.array(pieces)] == DATA).all())
 
     def words_before(self, pieces: Ints) -> tuple[Ints, Words]:
         """The words that some data pieces of one file write, ascending, and what each was before the first of them."""
@@ -184,14 +199,15 @@ class Fingerprints:
 
     def sums(self, ids: list[int]) -> tuple[int, int]:
         """What some data pieces add; other pieces and parts add nothing."""
-        if len(ids) < 16:
+        if len(ids) < _FEW:
             low = high = 0
             for id_ in ids:
-                if id_ < len(self.graph):
+                if id_ < self.many:
                     low += int(self.piece[0][id_])
                     high += int(self.piece[1][id_])
             return low & MASK, high & MASK
-        rows = np.array([id_ for id_ in ids if id_ < len(self.graph)], dtype=np.int64)
+        rows = np.array(ids, dtype=np.int64)
+        rows = rows[rows < self.many]
         return int(self.piece[0][rows].sum()), int(self.piece[1][rows].sum())
 
 
@@ -267,9 +283,7 @@ class _FileTable:
 
     def row(self, state: CrashState, base: Row, ids: list[int], kept: Callable[[], dict[int, list[int]]]) -> Row:
         """`base` without (state.dropped) or with the pieces `ids` of this file. `kept`: the state's pieces by file."""
-        graph = self.graph
-        plain = all(id_ < len(graph) and graph.kind[id_] == DATA for id_ in ids)
-        if plain and self.plain(state, base):
+        if self.owner.all_data(ids) and self.plain(state, base):
             low, high = self.owner.sums(ids)
             if state.dropped:
                 return Row(base.exists, base.size, (base.low - low) & MASK, (base.high - high) & MASK)

@@ -288,26 +288,42 @@ class Order:
     the whole.
     """
 
-    __slots__ = ("_above", "_below", "before", "graph", "ids", "size")
+    __slots__ = ("_masks", "before", "graph", "ids", "size")
 
     def __init__(self, ids: Ids, before: Sequence[Ids], graph: PersistenceGraph | None = None) -> None:
         self.ids = ids
         self.size = len(ids)
         self.before = before
         self.graph = graph if graph is not None and any(int(graph.parts[i]) for i in ids) else None
-        place = {id_: at for at, id_ in enumerate(ids)}
-        below: list[int] = []
-        for at, befores in enumerate(before):
-            mask = 1 << at
-            for id_ in befores:
-                mask |= below[place[id_]]
-            below.append(mask)
-        above = [1 << at for at in range(self.size)]
-        for at in range(self.size - 1, -1, -1):
-            for id_ in before[at]:
-                above[place[id_]] |= above[at]
-        self._below = below  # each with what it needs, itself included
-        self._above = above  # each with what needs it, itself included
+        self._masks: tuple[list[int], list[int]] | None = None
+
+    def _related(self) -> tuple[list[int], list[int]]:
+        """Bitmasks over the pieces: each with what it needs, and each with what needs it, itself included.
+
+        They are made when they are first needed.
+        """
+        if self._masks is None:
+            place = {id_: at for at, id_ in enumerate(self.ids)}
+            below: list[int] = []
+            for at, befores in enumerate(self.before):
+                mask = 1 << at
+                for id_ in befores:
+                    mask |= below[place[id_]]
+                below.append(mask)
+            above = [1 << at for at in range(self.size)]
+            for at in range(self.size - 1, -1, -1):
+                for id_ in self.before[at]:
+                    above[place[id_]] |= above[at]
+            self._masks = below, above
+        return self._masks
+
+    @property
+    def _below(self) -> list[int]:
+        return self._related()[0]
+
+    @property
+    def _above(self) -> list[int]:
+        return self._related()[1]
 
     @property
     def parted(self) -> bool:

@@ -116,10 +116,14 @@ class Sweep:
         return [tuple(some) for _, some in self._by_factor(pieces)]
 
     def _by_factor(self, pieces: Ids) -> list[tuple[int, list[int]]]:
-        factors: dict[int, list[int]] = {}
-        for id_, factor in zip(pieces, self.graph.component[list(pieces)].tolist(), strict=True):
-            factors.setdefault(factor, []).append(id_)
-        return sorted(factors.items())
+        if not pieces:
+            return []
+        factors = self.graph.component[list(pieces)]
+        order = np.argsort(factors, kind="stable")
+        ordered, ids = factors[order], np.array(pieces)[order].tolist()
+        starts = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()]
+        bounds = zip(starts, [*starts[1:], len(ids)], strict=True)
+        return [(factor, ids[low:high]) for factor, (low, high) in zip(ordered[starts].tolist(), bounds, strict=True)]
 
     def _build(self, factor: int, pieces: dict[int, None]) -> Ideals:
         shape = self._shape[factor]

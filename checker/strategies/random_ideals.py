@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states.canonical import CanonicalStates
-from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers
+from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers, Order
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.strategies.exhaustive import Exhaustive
@@ -59,7 +59,7 @@ class Random:
 
 def _any(ideals: Ideals, sweep: Sweep, chance: random.Random) -> Ids:
     if isinstance(ideals, Chain):
-        return next(ideals.kept(chance.randint(0, ideals.size)))
+        return next(ideals.kept(chance.randrange(ideals.size + 1)))
     if isinstance(ideals, Layers):
         at = chance.randrange(1 + sum((1 << len(layer)) - 1 for layer in ideals.layers))
         below: Ids = ()
@@ -69,18 +69,28 @@ def _any(ideals: Ideals, sweep: Sweep, chance: random.Random) -> Ids:
             at -= (1 << len(layer)) - 1
             below += layer
         return below + tuple(id_ for place, id_ in enumerate(layer) if at >> place & 1)
+    if isinstance(ideals, Order):
+        return _walked(ideals.ids, ideals.before, chance)
     ids = tuple(sorted(ideals.newer(0)))
-    before = dict(zip(ids, sweep.graph.direct_before(ids), strict=True))
-    after: dict[int, list[int]] = {id_: [] for id_ in ids}
-    for id_, befores in before.items():
+    return _walked(ids, sweep.graph.direct_before(ids), chance)
+
+
+def _walked(ids: Ids, before: Sequence[Ids], chance: random.Random) -> Ids:
+    """Where a random walk ends that adds and removes single pieces. `before`: what each piece directly needs."""
+    place = {id_: at for at, id_ in enumerate(ids)}
+    after: list[list[int]] = [[] for _ in ids]
+    for id_, befores in zip(ids, before, strict=True):
         for other in befores:
-            after[other].append(id_)
+            after[place[other]].append(id_)
     kept: set[int] = set() if chance.random() < 0.5 else set(ids)
-    for _ in range(_STEPS * len(ids)):
-        id_ = chance.choice(ids)
-        if chance.random() < 0.5:
-            if kept.issuperset(before[id_]):
-                kept.add(id_)
-        elif kept.isdisjoint(after[id_]):
-            kept.discard(id_)
+    many, coin, bits = len(ids), chance.random, chance.getrandbits
+    width = many.bit_length()
+    for _ in range(_STEPS * many):
+        while (at := bits(width)) >= many:  # as chance.choice does, without its calls
+            pass
+        if coin() < 0.5:
+            if kept.issuperset(before[at]):
+                kept.add(ids[at])
+        elif kept.isdisjoint(after[at]):
+            kept.discard(ids[at])
     return tuple(sorted(kept))
