@@ -72,8 +72,7 @@ class Classifier:
         self._verdicts = verdicts
         updates = np.flatnonzero(np.isin(subject.trace.events["kind"], np.array(UPDATES, dtype=np.uint8)))
         updates = updates[~subject.within_comparison(updates)]
-        points = [int(point.event) for point in subject.space.points]
-        self._moments: list[int] = np.union1d(updates, np.array(points, dtype=np.int64)).tolist()
+        self._moments: list[int] = np.union1d(updates, subject.space.points.event).tolist()
 
     def whole_fails(self, point: int) -> Verdict | None:
         """The verdict on "everything persisted" at a point if that fails, else None."""
