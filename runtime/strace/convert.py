@@ -81,7 +81,9 @@ class _Converter:
         self._processes.met(entry.pid)
         if isinstance(entry, Exit):
             self._processes.exit(entry)
-        elif entry.name in SYNCS:
+            return
+        self._processes.within(entry)
+        if entry.name in SYNCS:
             self._content.sync(entry)
         elif entry.ended and entry.result >= 0 and entry.name in self._steps:
             for text in entry.arguments:

@@ -14,6 +14,7 @@ from crashcheck.runtime.strace.lines import descriptor as descriptor_in
 from crashcheck.runtime.trace_format import CreateFlag, Kind
 
 _CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
+_FORKS = ("fork", "vfork", "clone", "clone3")
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Processes:
         self.threads = threads
         self._cwd = cwd  # of the first process
         self._leaders: set[int] = set()
+        self._forking: set[int] = set()  # threads in a call that makes a process
         self.main, self.clean = 0, False
 
     def steps(self) -> dict[str, Callable[[Call], None]]:
@@ -51,7 +53,7 @@ class Processes:
             **dict.fromkeys(("dup", "dup2", "dup3", "fcntl"), self._dup),
             **dict.fromkeys(("pipe", "pipe2", "socketpair"), self._pair),
             **dict.fromkeys(("read", "readv"), self._read),
-            **dict.fromkeys(("fork", "vfork", "clone", "clone3"), self._fork),
+            **dict.fromkeys(_FORKS, self._fork),
             **dict.fromkeys(("chdir", "fchdir"), self._chdir),
             **dict.fromkeys(("io_uring_setup", "io_submit", "pidfd_getfd"), self._unmodelled),
             "lseek": self._seek,
@@ -64,7 +66,18 @@ class Processes:
         if pid not in self.threads:
             self.main = self.main or pid
             self._leaders.add(pid)
-            self.threads[pid] = Process(pid, self._cwd)
+            made = Process(pid, self._cwd)
+            if len(self._forking) == 1:  # it runs before the call that makes it returns
+                parent = self.threads[min(self._forking)]
+                made = Process(pid, parent.cwd, dict(parent.table))
+            self.threads[pid] = made
+
+    def within(self, call: Call) -> None:
+        """Note whether a thread is in a call that makes a process."""
+        if call.name in _FORKS and not call.ended:
+            self._forking.add(call.pid)
+        else:
+            self._forking.discard(call.pid)
 
     def _base(self, call: Call, at: int | None) -> bytes:
         process = self.threads[call.pid]
@@ -167,6 +180,7 @@ class Processes:
         self._events.emit(call, Kind.EXEC, call.text(0))
 
     def exit(self, end: Exit) -> None:
+        self._forking.discard(end.pid)
         if end.pid not in self._leaders:
             return
         clean = end.pid == self.main and not end.killed

@@ -182,6 +182,25 @@ def test_a_write_that_was_printed_in_part_is_named_by_its_return_value(tmp_path:
     assert trace.data(int(cut)) == b"a write that strace printed in part"
 
 
+def test_a_child_that_writes_before_its_parents_fork_returns_shares_the_position(tmp_path: Path) -> None:
+    pool = str(tmp_path / "pool")
+    opened = f"3<{quoted(pool + '/f')}>"
+    trace = converted(
+        tmp_path,
+        f'7 openat(-100<{quoted(pool)}>, "{quoted("f")}", 0102, 0644) = {opened}',
+        f'7 write({opened}, "{quoted("parent")}", 6) = 6',
+        "7 clone(child_stack=NULL, flags=0x1200011 <unfinished ...>",
+        f'8 write({opened}, "{quoted("child")}", 5) = 5',
+        "7 <... clone resumed>, child_tidptr=0x7f0000000000) = 8",
+        f'8 write({opened}, "{quoted("again")}", 5) = 5',
+        "8 +++ exited with 0 +++",
+        f'7 write({opened}, "{quoted("after")}", 5) = 5',
+        "7 +++ exited with 0 +++",
+    )
+    writes = trace.events[trace.events["kind"] == Kind.WRITE]
+    assert writes["offset"].tolist() == [0, 6, 11, 16]
+
+
 def test_a_copy_from_a_file_that_is_too_large_to_be_kept_is_named_and_no_byte_is_invented(tmp_path: Path) -> None:
     pool = str(tmp_path / "pool")
     opened, size = f"3<{quoted(pool + '/f')}>", 1 << 50
