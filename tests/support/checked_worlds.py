@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Exhaustive, Strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
+from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.trace_format import Kind as Event
 from support.tracing import TraceBuilder
 
@@ -193,6 +195,30 @@ def put_flag_first(t: TraceBuilder, slots: int = 3) -> None:
         persist(t, at + 64)
         persist(t, at)
         t.end(slot + 1)
+
+
+LINES = 5
+
+
+def fill_lines(t: TraceBuilder, rounds: int = 3) -> None:
+    """Each round stores to a word in each of LINES lines, then to one in a further line, and persists them at once."""
+    for number in range(1, rounds + 1):
+        t.begin(number)
+        t.site = 1
+        for line in range(LINES):
+            t.store("p", 64 * line, 8, number)
+        t.site = 2
+        t.store("p", 64 * LINES, 8, number)
+        t.site = 0
+        persist(t, *(64 * line for line in range(LINES + 1)))
+        t.end(number)
+
+
+def world_of_lines(folder: Path, check: Path, *claims: str, rounds: int = 3) -> World:
+    """`fill_lines`, and a check that explored runs can follow."""
+    command = words([str(check), "{pool}/p", "{acked}", *claims])
+    script = partial(fill_lines, rounds=rounds)
+    return World(folder, command, script, sites={1: VALUE, 2: VALID}, preload=build_runtime().shared)
 
 
 def two_steps(t: TraceBuilder) -> None:

@@ -30,35 +30,14 @@ from crashcheck.checker.strategies.plan import NOTHING, Decided
 from crashcheck.interruption import KeepOn, always
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.exploration import End, Explored
-from support.checked_worlds import VALID, VALUE, World, persist, words
+from support.checked_worlds import LINES, World, fill_lines, words, world_of_lines
 from support.random_programs import SETTINGS, memory_programs
 from support.reference import First, Program
 from support.tracing import TraceBuilder
 from support.worlds import explored as explored_world
 from support.worlds import record
 
-LINES = 5
 Products = Sequence[tuple[Product | None, Path]]
-
-
-def fill(t: TraceBuilder, rounds: int = 3) -> None:
-    """Each round stores to a word in each of LINES lines, then to one in a further line, and persists them at once."""
-    for number in range(1, rounds + 1):
-        t.begin(number)
-        t.site = 1
-        for line in range(LINES):
-            t.store("p", 64 * line, 8, number)
-        t.site = 2
-        t.store("p", 64 * LINES, 8, number)
-        t.site = 0
-        persist(t, *(64 * line for line in range(LINES + 1)))
-        t.end(number)
-
-
-def world_of(folder: Path, check: Path, *claims: str) -> World:
-    command = words([str(check), "{pool}/p", "{acked}", *claims])
-    sites = {1: VALUE, 2: VALID}
-    return World(folder, command, fill, sites=sites, preload=build_runtime().shared)
 
 
 def search(world: World, *, explore: bool, strategy: Strategy | None = None, jobs: int = 1) -> SearchResult:
@@ -72,7 +51,7 @@ def counted(found: SearchResult) -> int:
 
 @pytest.mark.parametrize("strategy", [Exhaustive(), Ranked()])
 def test_explored_runs_decide_what_is_not_executed(tmp_path: Path, mapped_clauses: Path, strategy: Strategy) -> None:
-    found = search(world_of(tmp_path / "w", mapped_clauses, "0=0", "320=320"), explore=True, strategy=strategy)
+    found = search(world_of_lines(tmp_path / "w", mapped_clauses, "0=0", "320=320"), explore=True, strategy=strategy)
     states = found.states
     assert states.feasible == 3 * (1 << LINES + 1) + 4 - 3
     assert found.stop_reason is StopReason.EXHAUSTED
@@ -89,7 +68,7 @@ def test_what_stays_pending_is_gone_through_once_for_all_stretches(
     def fill_beside_a_line_that_is_never_flushed(t: TraceBuilder) -> None:
         for number in range(3):
             t.store("p", 64 * LINES + 64, 8, 70 + number)
-        fill(t)
+        fill_lines(t)
 
     gone_through: Counter[Ids] = Counter()
     made: Counter[Ids] = Counter()
@@ -114,7 +93,7 @@ def test_what_stays_pending_is_gone_through_once_for_all_stretches(
 
 
 def test_a_strategy_that_does_not_give_all_states_is_left_alone(tmp_path: Path, mapped_clauses: Path) -> None:
-    found = search(world_of(tmp_path / "w", mapped_clauses, "0=0"), explore=True, strategy=Pathfinder(None))
+    found = search(world_of_lines(tmp_path / "w", mapped_clauses, "0=0"), explore=True, strategy=Pathfinder(None))
     assert found.states.explored == 0
 
 
@@ -122,7 +101,7 @@ def test_a_strategy_that_does_not_give_all_states_is_left_alone(tmp_path: Path, 
 def test_a_failing_explored_run_becomes_a_finding_by_an_ordinary_run(
     tmp_path: Path, mapped_clauses: Path, jobs: int
 ) -> None:
-    world = world_of(tmp_path / "w", mapped_clauses, f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0")
+    world = world_of_lines(tmp_path / "w", mapped_clauses, f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0")
     found = search(world, explore=True, jobs=jobs)
     plain = search(world, explore=False, jobs=jobs)
     assert [finding.id for finding in found.findings] == [finding.id for finding in plain.findings] != []
@@ -135,7 +114,7 @@ def test_a_state_that_several_explored_runs_lead_to_is_counted_once(
 ) -> None:
     batch = points.PointExploration.batch
     monkeypatch.setattr(points.PointExploration, "batch", lambda self: [each for each in batch(self) for _ in "ab"])
-    world = world_of(tmp_path / "w", mapped_clauses, f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0")
+    world = world_of_lines(tmp_path / "w", mapped_clauses, f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0")
     monkeypatch.setattr(crash_states, "_FIRST", 0)  # before the strategy gave any of them
     found = search(world, explore=True)
     assert counted(found) == found.states.feasible
@@ -145,7 +124,7 @@ def test_a_check_that_cannot_be_explored_is_run_on_each_state_and_the_reason_cou
     tmp_path: Path, clauses: Path
 ) -> None:
     check = words(f"{clauses} {{pool}}/p {{acked}} 0=0; true")  # a shell that starts a process
-    world = World(tmp_path / "shell", check, fill, preload=build_runtime().shared)
+    world = World(tmp_path / "shell", check, fill_lines, preload=build_runtime().shared)
     found = search(world, explore=True)
     assert found.states.explored == 0
     assert found.states.executed + found.states.pruned == found.states.feasible
@@ -156,7 +135,7 @@ def test_a_check_that_cannot_be_explored_is_run_on_each_state_and_the_reason_cou
 def test_a_state_that_fails_although_explored_runs_pass_switches_them_off_and_is_found(
     tmp_path: Path, mapped_clauses: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = world_of(tmp_path / "w", mapped_clauses, f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0")
+    world = world_of_lines(tmp_path / "w", mapped_clauses, f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0")
     plain = search(world, explore=False)
     judged = Executor.judged
 
@@ -186,7 +165,7 @@ def test_what_was_not_decided_in_time_is_explored_again_for_longer_once_all_othe
 
     Where so many `in_sequence` were not, the next limit is for all further ones, and those are explored with the last.
     """
-    world = world_of(tmp_path / "w", mapped_clauses, "0=0", "320=320")
+    world = world_of_lines(tmp_path / "w", mapped_clauses, "0=0", "320=320")
     monkeypatch.setattr(crash_states, "_FIRST", 4)
     monkeypatch.setattr(points, "_REFUSED", in_sequence)
     quick = search(world, explore=True)
@@ -229,13 +208,13 @@ def test_twice_as_many_states_are_run_after_each_stretch_that_was_not_decided_in
     monkeypatch.setattr(crash_states, "_FIRST", 4)
     for name, value in {"_BATCH": 1, "_PAUSE": 4, "explored_runs": busy}.items():
         monkeypatch.setattr(points, name, value)
-    search(world_of(tmp_path / "w", mapped_clauses, "0=0", "320=320"), explore=True, strategy=Counted())
+    search(world_of_lines(tmp_path / "w", mapped_clauses, "0=0", "320=320"), explore=True, strategy=Counted())
     # three stretches for 0.5 s, and again for 2 s, which is enough
     assert [after - before for before, after in pairwise(explored_at)] == [8, 16, 32, 16, 8]
 
 
 def test_what_was_decided_does_not_depend_on_the_number_of_workers(tmp_path: Path, mapped_clauses: Path) -> None:
-    world = world_of(tmp_path / "w", mapped_clauses, "320=320", "0=0")
+    world = world_of_lines(tmp_path / "w", mapped_clauses, "320=320", "0=0")
     one, two = (search(world, explore=True, strategy=Ranked(), jobs=jobs).states for jobs in (1, 2))
     assert one == two
 
@@ -248,7 +227,7 @@ def test_states_that_take_long_to_count_are_not_explored_and_the_report_says_so(
 
     monkeypatch.setattr(StateCount, "advance", cut_short)
     monkeypatch.setattr(crash_states, "_FIRST", 4)
-    states = search(world_of(tmp_path / "w", mapped_clauses), explore=True).states
+    states = search(world_of_lines(tmp_path / "w", mapped_clauses), explore=True).states
     assert [each.why for each in states.not_explored] == ["to count the states took too long"]
     assert (states.explored, states.feasible) == (0, states.executed)
     assert not states.feasible_exact

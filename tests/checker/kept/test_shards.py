@@ -18,31 +18,9 @@ from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
 from crashcheck.errors import CrashcheckError
-from crashcheck.runtime.build import build_runtime
-from support.checked_worlds import VALID, VALUE, World, persist, put_flag_first, without_times, words
-from support.tracing import TraceBuilder
+from support.checked_worlds import LINES, VALID, VALUE, World, put_flag_first, without_times, words, world_of_lines
 
-LINES = 5
 KEY = SearchKey(b"recording", b"check", b"search")
-
-
-def fill(t: TraceBuilder) -> None:
-    """Each round leaves LINES lines open at once, and then stores to one more."""
-    for number in range(1, 5):
-        t.begin(number)
-        t.site = 1
-        for line in range(LINES):
-            t.store("p", 64 * line, 8, number)
-        t.site = 2
-        t.store("p", 64 * LINES, 8, number)
-        t.site = 0
-        persist(t, *(64 * line for line in range(LINES + 1)))
-        t.end(number)
-
-
-def world_of(folder: Path, check: Path, *claims: str) -> World:
-    command = words([str(check), "{pool}/p", "{acked}", *claims])
-    return World(folder, command, fill, sites={1: VALUE, 2: VALID}, preload=build_runtime().shared)
 
 
 def search(
@@ -86,7 +64,7 @@ def test_merged_shards_find_what_one_search_finds_and_nothing_is_executed_twice(
     mapped_clauses: Path,
     executed: list[CrashState],
 ) -> None:
-    world = world_of(tmp_path / "w", mapped_clauses, *claims)
+    world = world_of_lines(tmp_path / "w", mapped_clauses, *claims, rounds=4)
     whole = search(world, strategy=strategy)
     assert bool(whole.findings) == (claims[0] != "0=0")
     assert bool(whole.states.explored) != isinstance(strategy, Pathfinder)
@@ -113,7 +91,7 @@ def test_what_a_missing_shard_would_have_executed_is_executed_by_the_search_that
 def test_shards_with_a_budget_of_states_cover_it_together(
     tmp_path: Path, mapped_clauses: Path, executed: list[CrashState]
 ) -> None:
-    world = world_of(tmp_path / "w", mapped_clauses, "0=0")
+    world = world_of_lines(tmp_path / "w", mapped_clauses, "0=0", rounds=4)
     budget = Budget(states=40)
     whole = search(world, budget=budget)
     parts = [shard_of(world, Share(index, 2), budget=budget) for index in (1, 2)]
