@@ -54,6 +54,17 @@ class NameTable:
         """A path of an inode just after an event, as reports show it; of one without a name yet its first."""
         return self.shown_path(self.true_path(inode, event))
 
+    def next_path(self, inode: int, event: int) -> str:
+        """The path that an inode gets next after an event, as reports show it; empty if it gets none."""
+        events, paths = self.paths.get(inode, ([], []))
+        at = bisect_right(events, event)
+        return self.shown_path(paths[at]) if at < len(paths) else ""
+
+    def is_new(self, inode: int) -> bool:
+        """Whether an inode got its first path in the run."""
+        events, _ = self.paths.get(inode, ([], []))
+        return bool(events) and events[0] >= 0
+
     def true_path(self, inode: int, event: int) -> str:
         """The same, as the program has it."""
         events, paths = self.paths.get(inode, ([], []))

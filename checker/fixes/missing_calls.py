@@ -32,20 +32,17 @@ def missing_call(subject: Subject, cause: Cause) -> Fix:
 
 def _instead(subject: Subject, cause: Cause) -> str:
     """How to change at once what a crash must not leave half changed."""
-    graph, pieces = subject.graph, [piece for piece in (cause.lost, cause.kept) if piece is not None]
-    rows = [graph.whole(piece)[0] for piece in pieces]
-    if len(rows) == 2 and all(graph.kind[row] == NAME for row in rows):
+    graph, names = subject.graph, subject.graph.names
+    pieces = [piece for piece in (cause.lost, cause.kept) if piece is not None]
+    content = [row for row in (graph.whole(piece)[0] for piece in pieces) if graph.kind[row] != NAME]
+    if len(pieces) == 2 and not content:
         return "let recovery accept a crash between the two, or make both below another name and rename that"
-    for piece, row in zip(pieces, rows, strict=True):
-        if graph.kind[row] == NAME:
-            continue
-        inode, event = int(graph.file[row]), subject.event_of(piece)
-        moments, paths = graph.names.paths.get(inode, ([], []))
-        later = [graph.names.shown_path(path) for moment, path in zip(moments, paths, strict=True) if moment > event]
-        now = graph.names.path(inode, event)
-        if later and later[0] != now:
-            return f"{now} is renamed to {later[0]} only when it is complete; recovery must not rely on it before that"
-        if moments and moments[0] >= 0:
+    for row in content:
+        inode, event = int(graph.file[row]), int(graph.event[row])
+        now, later = names.path(inode, event), names.next_path(inode, event)
+        if later not in ("", now):
+            return f"{now} is renamed to {later} only when it is complete; recovery must not rely on it before that"
+        if names.is_new(inode):
             return f"write {now} under another name, sync it, and rename it; or let recovery accept it unfinished"
     changes = f"{subject.path_of(pieces[0])} changes in parts; " if cause.torn and pieces else ""
     return f"{changes}write a new file, sync it, and rename it over the old one"
