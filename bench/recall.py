@@ -260,9 +260,7 @@ def _mutate(fixed: Sequence[Bug], args: argparse.Namespace) -> int:
 
 
 def _show_mutants(program: str, seconds: float, rows: Sequence[dict[str, Any]]) -> None:
-    counts = "  ".join(
-        f"{fate.value} {sum(row['verdict'] == fate.value for row in rows):3}" for fate in Fate
-    )
+    counts = "  ".join(f"{fate.value} {sum(row['verdict'] == fate.value for row in rows):3}" for fate in Fate)
     print(f"{program:16} mutants {len(rows):3}  {counts}  [{seconds:.0f} s]", flush=True)
     for row in rows:
         if row["verdict"] in (Fate.SURVIVED.value, Fate.HARMLESS.value):

@@ -135,7 +135,7 @@ class WorkerPool:
         self._next = 0  # the next ticket
         self._bare_inputs: dict[bytes | None, None] = {}  # what runs on the first image depended on, each once
         self.followed: set[bytes | None] = set()  # what all runs depended on, each once; None: that is not known
-        self._aside = False  # whether the first worker takes urgent tickets alone
+        self.is_aside = False  # whether the first worker takes urgent tickets alone
 
     # -- life
 
@@ -271,11 +271,11 @@ class WorkerPool:
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """While a failing state is diagnosed, give its worker nothing else: its base would move back and forth."""
-        self._aside = True
+        self.is_aside = True
         try:
             yield
         finally:
-            self._aside = False
+            self.is_aside = False
 
     def write_image(self, state: CrashState, folder: Path) -> None:
         """Write a state's image into `folder`, which must not exist."""
@@ -329,7 +329,7 @@ class WorkerPool:
             worker = min(self._workers, key=lambda worker: len(worker.busy)) if anywhere else self._workers[0]
             self._send(worker, number)
         while self._queue:
-            free = [w for w in self._workers if len(w.busy) < _AHEAD and not (self._aside and w.index == 0)]
+            free = [w for w in self._workers if len(w.busy) < _AHEAD and not (self.is_aside and w.index == 0)]
             if not free:
                 return
             self._send(min(free, key=lambda worker: len(worker.busy)), self._queue.popleft())

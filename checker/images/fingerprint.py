@@ -58,7 +58,7 @@ class Fingerprints:
     def __init__(self, space: StateSpace, first: FirstImage) -> None:
         self.space = space
         self.graph = space.graph
-        self.many = len(space.graph)  # pieces; ids from here on are parts
+        self.piece_count = len(space.graph)  # ids from here on are of parts
         self.first = first
         self.entries = entries_of(space.graph, first)
         sums = [np.concatenate([np.zeros(1, np.uint64), np.cumsum(lane)]) for lane in self.entries.lanes]
@@ -129,7 +129,7 @@ class Fingerprints:
     def all_data(self, pieces: Sequence[int]) -> bool:
         """Whether pieces and parts, which ascend, are all pieces of data."""
         kind = self.graph.kind
-        if pieces and pieces[-1] >= self.many:
+        if pieces and pieces[-1] >= self.piece_count:
             return False
         if len(pieces) < _FEW:
             return all(kind[id_] == DATA for id_ in pieces)
@@ -202,12 +202,12 @@ class Fingerprints:
         if len(ids) < _FEW:
             low = high = 0
             for id_ in ids:
-                if id_ < self.many:
+                if id_ < self.piece_count:
                     low += int(self.piece[0][id_])
                     high += int(self.piece[1][id_])
             return low & MASK, high & MASK
         rows = np.array(ids, dtype=np.int64)
-        rows = rows[rows < self.many]
+        rows = rows[rows < self.piece_count]
         return int(self.piece[0][rows].sum()), int(self.piece[1][rows].sum())
 
 

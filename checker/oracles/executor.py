@@ -189,6 +189,11 @@ class Executor:
         """While a failing state is diagnosed, keep the worker that runs its relatives free of other states."""
         return self.workers.aside()
 
+    @property
+    def is_aside(self) -> bool:
+        """Whether a failing state is being diagnosed."""
+        return self.workers.is_aside
+
     def _submit(self, state: CrashState, timeout_s: float | None, *, urgent: bool = False) -> int:
         return self.workers.submit(state, self._oracle.stages(state.point), urgent=urgent, timeout_s=timeout_s)
 

@@ -128,7 +128,6 @@ class Search:
         )
         self._reused = 0  # choices that were not executed: they passed in an earlier run
         self._last_shown = 0.0  # by the monotonic clock
-        self._explaining = False  # a failure, at this moment
         self._count = StateCount(subject.space)
         self._given: set[CrashState] = set()  # chosen for what explored runs showed: the strategy's turn is over
         self._repeated = 0  # choices that were counted before
@@ -270,13 +269,13 @@ class Search:
         self._show()
 
     def _failed(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
-        self._explaining = True
-        self._show()
-        if self._failures.take(candidate, verdict):
+        with self._executor.aside():
+            self._show()
+            counts = self._failures.take(candidate, verdict)
+        if counts:
             self._stats.failed(candidate.place, candidate.choice, verdict.outcome)
             if self._exploration is not None:
                 self._exploration.failed(candidate.choice.state, self.describe(candidate.choice))
-        self._explaining = False
 
     def _left_to_merging(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
         """A state of this shard fails. Those that are similar to a hang wait."""
@@ -318,7 +317,7 @@ class Search:
             self._reused + tried.states + tried.reused,
             self._failures.failing,
             len(self.register.drafts),
-            self._explaining,
+            self._executor.is_aside,
         )
 
     def _counted(self, seconds: float | None) -> Feasible:

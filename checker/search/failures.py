@@ -103,14 +103,13 @@ class Failures:
     def take(self, candidate: Candidate[Choice], verdict: Verdict) -> bool:
         """Deal with a state that failed; whether it counts as failing, because it failed again."""
         before = self.failing
-        with self._executor.aside():
-            finding = self._known_causes.finding(candidate.choice, verdict)
-            if finding is not None and self.register.covers(finding, candidate.choice.state):
-                self._counts(candidate)
-                finding.states += 1
-                self._case(candidate.choice.state, finding)
-            else:
-                self._confirm(candidate, verdict)
+        finding = self._known_causes.finding(candidate.choice, verdict)
+        if finding is not None and self.register.covers(finding, candidate.choice.state):
+            self._counts(candidate)
+            finding.states += 1
+            self._case(candidate.choice.state, finding)
+        else:
+            self._confirm(candidate, verdict)
         return self.failing > before
 
     def _confirm(self, candidate: Candidate[Choice], verdict: Verdict) -> None:

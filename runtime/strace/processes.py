@@ -66,11 +66,10 @@ class Processes:
         if pid not in self.threads:
             self.main = self.main or pid
             self._leaders.add(pid)
-            made = Process(pid, self._cwd)
+            self.threads[pid] = Process(pid, self._cwd)
             if len(self._forking) == 1:  # it runs before the call that makes it returns
                 parent = self.threads[min(self._forking)]
-                made = Process(pid, parent.cwd, dict(parent.table))
-            self.threads[pid] = made
+                self.threads[pid] = Process(pid, parent.cwd, dict(parent.table))
 
     def within(self, call: Call) -> None:
         """Note whether a thread is in a call that makes a process."""
