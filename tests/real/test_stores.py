@@ -1,4 +1,4 @@
-"""Stores of other people under crashes of the file system, each with a check of its own (docs/system-calls.md)."""
+"""Stores of other people under crashes of the file system, each with a check of its own (docs/programs.md)."""
 
 from __future__ import annotations
 

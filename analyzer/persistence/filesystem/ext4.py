@@ -1,7 +1,7 @@
 """ext4 with its defaults: kernel 5.6 and later, data=ordered, delayed allocation, dioread_nolock, auto_da_alloc.
 
 Names and sizes persist through one journal, in one order for the whole file system; the rules have the numbers of
-docs/system-calls.md. Sources: Bornholt et al., ASPLOS 2016 (Ferrite); Pillai et al., OSDI 2014 (ALICE); fs/ext4 of
+docs/file-systems.md. Sources: Bornholt et al., ASPLOS 2016 (Ferrite); Pillai et al., OSDI 2014 (ALICE); fs/ext4 of
 Linux; and what was seen on real kernels.
 
 The journal is one granule. A name, and a size that a call sets, has its place in its order (rules 1, 2). The size

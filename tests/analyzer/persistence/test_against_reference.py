@@ -1,4 +1,4 @@
-"""Models of file systems against a brute-force reference, written from the rules of docs/system-calls.md alone.
+"""Models of file systems against a brute-force reference, written from the rules of docs/file-systems.md alone.
 
 Random programs create, append whole blocks, rename, remove and sync files of one folder. The reference chooses, at each
 moment, how much of the journal, of each size and of the data persisted, and makes the folder by itself.

@@ -122,7 +122,7 @@ ROWS = [
         (BTRFS,),
     ),
 ]
-# A real ext4 of today was seen to fail (docs/system-calls.md), or Linux documents that it may.
+# A real ext4 of today was seen to fail (docs/file-systems.md), or Linux documents that it may.
 OTHERWISE = {
     ("single sector append", ORDERED): "seen: an append inside the last block reads as zeros",
     ("multi-block prefix append", ORDERED): "seen: a hole below the size",

@@ -25,7 +25,7 @@ schedules: between its calls, chosen pages are written back, the journal is comm
 another process commits it all the time. QEMU logs the disk's writes. At each flush the log is cut: any subset of the
 blocks written since the flush before may have survived (at most 256 subsets a cut). The journal is replayed, and the
 folder is read. A state that the model forbids fails the command. A state that was not seen forbids nothing: the last
-column names what keeps it, with the rules of [system-calls.md](system-calls.md#what-may-survive).
+column names what keeps it, with the rules of [file-systems.md](file-systems.md#what-may-survive).
 
 `o` is old content, `n` new, `0` zeros, `E` an empty file, `/` a directory, `x` what the disk held before;
 `4096*n` is a content of 4,096 bytes `n`.
@@ -42,7 +42,7 @@ What keeps states that no run showed:
 * *old bytes of the disk*: Documentation/admin-guide/ext4.rst on `data=writeback` (rule 8);
 * *calls in part*: punching and zeroing free one extent after the other, each in a transaction that may be the last
   (`ext4_ext_remove_space`, fs/ext4/extents.c); here the file has one extent (rule 1);
-* other rules: their sources are in system-calls.md.
+* other rules: their sources are in file-systems.md.
 """
 
 

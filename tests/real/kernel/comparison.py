@@ -90,7 +90,7 @@ _SHOWN = {0: "0", STALE_BYTE: "x"}
 
 
 def kept_by(litmus: Litmus, model: str, state: str) -> str:
-    """Why a model allows a state that no run showed: seen elsewhere, or the rule of docs/system-calls.md."""
+    """Why a model allows a state that no run showed: seen elsewhere, or the rule of docs/file-systems.md."""
     if "*x" in state:
         return "old bytes of the disk: rule 8"
     seen = litmus.strict if model == "ext4-strict" else litmus.default
