@@ -13,6 +13,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
     yield from map(cells, rows)
 
 
+def terms(**meanings: str) -> Iterator[str]:
+    """A list of what the columns of a table, or other words, mean."""
+    for name, meaning in meanings.items():
+        yield f"* *{name[0].upper()}{name[1:].replace('_', ' ')}*: {meaning}"
+
+
 def scientific(value: int) -> str:
     """A count that may be astronomical."""
     if value < 1_000_000:

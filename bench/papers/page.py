@@ -19,7 +19,7 @@ import crashcheck
 from bench.measure import run
 from bench.papers import curves
 from bench.papers.collect import First, Measured
-from bench.papers.markdown import scientific, table
+from bench.papers.markdown import scientific, table, terms
 from bench.papers.parts import Part
 from bench.papers.parts.every import PARTS
 from bench.programs import CHECKOUT
@@ -102,16 +102,21 @@ def _page(report: Report, planted: Sequence[Measured], parts: Mapping[str, Any])
     yield "# Evaluation"
     yield ""
     yield (
-        "This page shows what grouping, likely invariants and ranking earn on persistent structures with planted bugs, "
-        "in the tables of the papers that crashcheck builds on. `make bench-papers` measures it and writes this page."
+        "This page compares the search strategies on planted bugs, in the tables of the papers that crashcheck builds "
+        "on. `make bench-papers` measures it and writes this page."
     )
     yield ""
-    yield (
-        f"{len(planted)} planted bugs in {len({one.program for one in planted})} structures "
-        f"([examples/structures](../examples/structures/README.md)), {report.operations} operations each, "
-        f"at most {report.budget} a search, model px86, output equivalence as the check, explored "
-        "runs off. Counts of states do not depend on the machine, seconds do."
+    yield from _in_short(planted)
+    yield ""
+    yield from terms(
+        bugs=f"{len(planted)}, planted in {len({one.program for one in planted})} structures "
+        "([examples/structures](../examples/structures/README.md)); builds hold one each",
+        workload=f"{report.operations} operations, model px86",
+        check="output equivalence",
+        search=f"at most {report.budget}, without explored runs",
     )
+    yield ""
+    yield "Counts of states do not depend on the machine, seconds do."
     yield ""
     yield _measured(report.machine)
     for section in (_curves, _kinds, _states, _ablations, _spaces, _missed):
@@ -132,14 +137,27 @@ def _seconds(first: First) -> float | None:
 # -- one section each
 
 
+def _in_short(planted: Sequence[Measured]) -> Iterator[str]:
+    """The result of the first table, in words."""
+    firsts = {name: [one.strategies[name] for one in planted] for name in STRATEGIES}
+    others = [name for name in STRATEGIES if name != "ranked"]
+    found = sorted(_found(firsts[name]) for name in others)
+    medians = ", ".join(f"`{name}` {_median(firsts[name])}" for name in others)
+    yield (
+        f"**In short**: `ranked`, the default, finds {_found(firsts['ranked'])} of {len(planted)} bugs, half of them "
+        f"within {_median(firsts['ranked'])} crash states. The others find {found[0]} to {found[-1]}, half of the bugs "
+        f"within: {medians} states."
+    )
+
+
 def _curves(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     yield "## Bugs found, by executed crash states (Pathfinder, figure 9)"
     yield ""
     yield "![Bugs found over executed crash states, one line for each strategy](evaluation-bugs.svg)"
     yield ""
     yield (
-        "The same over the seconds of a search, ranking included. The ranked search runs its first state later than "
-        "the others, because it infers invariants before:"
+        "The same over seconds. The ranked search runs its first state later than the others, because it infers "
+        "invariants before:"
     )
     yield ""
     yield "![Bugs found over seconds, one line for each strategy](evaluation-seconds.svg)"
@@ -160,12 +178,11 @@ def _curves(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
         ("strategy", f"found ({len(planted)} planted)", "median states", "area to 1,000", "seconds in all"), rows
     )
     yield ""
-    yield (
-        "*Median states*: executed until the first proved finding, over all bugs; a bug that was not found counts as "
-        "later than all others. *Area*: under the curve to 1,000 states; 1 would be every bug at once. *Seconds*: "
-        "of all searches until the first finding or the end, with the preparation of each; each runs its own states. "
-        "Except `bounded`, whose states are the first ones of `exhaustive`: it takes the verdicts of that run, as the "
-        "searches of the sections below take those of the runs before them."
+    yield from terms(
+        median_states="executed until the first proved finding; a bug that was not found counts as later than all",
+        area="under the curve to 1,000 states; 1 would be every bug at once",
+        seconds="of all searches until the first finding or the end, with their preparation. `bounded` has none: its "
+        "states are the first ones of `exhaustive`, and it takes the verdicts of that run",
     )
 
 
@@ -206,10 +223,13 @@ def _states(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     header = ("structure", "exhaustive", "representatives", "exhaustive, correlated", "representatives, correlated")
     yield from table((*header, "times fewer"), rows)
     yield ""
-    yield (
-        "Sums over the bugs of a structure. *Exhaustive*: all feasible crash states, counted exactly without listing "
-        "them. *Representatives*: the states of strategy `pathfinder`. *Correlated*: states that lose an update of a "
-        "line that is marked as the bug's; the paper calls a state correlated if its crash schedule covers that line."
+    yield "Sums over the bugs of a structure."
+    yield ""
+    yield from terms(
+        exhaustive="all feasible crash states, counted exactly without listing them",
+        representatives="the states of strategy `pathfinder`",
+        correlated="states that lose an update of a line that is marked as the bug's; the paper calls a state "
+        "correlated if its crash schedule covers that line",
     )
 
 
@@ -220,6 +240,7 @@ def _ablations(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     shown = (
         (one.name, f"{_found(one.firsts)} of {len(one.firsts)}", *one.medians, f"{_area(one.firsts):.3f}", one.gain)
         for one in compared
+        if not one.name.startswith("seed")
     )
     yield from table(("variant", "found", "median states", "of ranked", "area", "against ranked"), shown)
     yield ""
@@ -236,18 +257,16 @@ def _ablations(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
             f"by less is chance. More: {', '.join(beyond) or 'nothing'}."
         )
         yield ""
-    weights = {one.name: one for one in _compared(planted, "weight")}
-    changes = ("½", "×2", "0")
-    names = dict.fromkeys(name.rpartition(" ")[0] for name in weights)
-    gains = (
-        (name, *(weights[key].gain if (key := f"{name} {by}") in weights else "" for by in changes)) for name in names
-    )
-    yield from table(("weight, area against ranked", *changes), gains)
-    yield ""
-    lost = sorted({name for one in (*compared, *weights.values()) for name in one.lost})
-    yield (
-        f"Measured on every ninth bug. Found by the ranked search, but not by a variant: {', '.join(lost) or 'none'}."
-    )
+    weights = list(_compared(planted, "weight"))
+    if weights:
+        gains = [float(one.gain) for one in weights]
+        yield (
+            "On every ninth bug, one weight of a phase or a part of a score was halved, doubled or dropped: this "
+            f"changes the area by {min(gains):+.3f} to {max(gains):+.3f}."
+        )
+        yield ""
+    lost = sorted({name for one in (*compared, *weights) for name in one.lost})
+    yield f"Found by the ranked search, but not by a variant: {', '.join(lost) or 'none'}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +332,9 @@ def _spaces(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     yield from table(("structure", *curves.SPACES.values(), "most in one operation (all states)"), rows)
     yield ""
     yield (
-        "Builds without a bug. *All states* is what Yat tests. *pmreorder*: all orders of all subsets of the stores "
-        "that were flushed before a fence; it knows no cache lines, so that its number can be larger than that of all "
-        "feasible states. Both are counted from the same trace, as Witcher counted them."
+        "Builds without a bug. *All states* is what Yat tests. *pmreorder* tests all orders of all subsets of the "
+        "stores that were flushed before a fence. It knows no cache lines, so its number can be larger than that of "
+        "all feasible states. Both are counted from the same trace, as Witcher counted them."
     )
 
 
@@ -327,14 +346,14 @@ def _missed(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
         missed = {name: each for name in STRATEGIES if (each := one.strategies[name]).states is None}
         if missed:
             by = ", ".join(f"{name} ({_tested(each)})" for name, each in missed.items())
-            rows.append((f"{one.program} {one.bug}", one.kind, one.what, by))
+            rows.append((f"{one.program} {one.bug}", one.kind, by))
     if rows:
-        yield from table(("bug", "kind", "what is planted", "missed by (executed states)"), rows)
+        yield from table(("bug", "kind", "missed by (executed states)"), rows)
         yield ""
         yield (
             "*All*: these are all that the strategy selects. `witcher` selects only what violates an invariant that it "
-            "inferred, `pathfinder` only representatives ([behaviours](behaviours.md) explains the bugs that none of "
-            "them shows)."
+            "inferred, `pathfinder` only representatives ([behaviours](behaviours.md#what-it-does-not-see) has the "
+            "reasons). The `bugs.toml` of a structure lists what is planted."
         )
     else:
         yield "Nothing."
@@ -372,12 +391,9 @@ def _not_here() -> Iterator[str]:
     yield ""
     yield (
         "* The programs of Pathfinder, Witcher, Jaaru and ALICE themselves. Their methods are implemented from the "
-        "papers and run on our traces with one check, so that only the methods differ: the strategies `pathfinder` and "
-        "`witcher`, Jaaru's executions, ALICE's states. Pathfinder's authors report that Jaaru does not run with newer "
-        "versions of PMDK (their §6.2)."
+        "papers and run on our traces with one check, so that only the methods differ."
     )
-    yield "* RocksDB and WiredTiger, which Pathfinder's authors tested: they were not built here."
-    yield "* Programs of others, mapped files: [found.md](found.md)."
+    yield "* RocksDB and WiredTiger, which Pathfinder's authors tested: [programs.md](programs.md) has other runs."
 
 
 # -- figures and Markdown

@@ -135,7 +135,7 @@ def test_the_page_shows_what_was_measured_and_names_what_was_missed(tmp_path: Pa
     assert "with 2 seeds of the random phase each" in text
     assert "but not by a variant: tree 1." in text
     missed = ", ".join(f"{name} (all 30)" for name in STRATEGIES)
-    assert f"| tree 2 | ordering | The root is linked too early. | {missed} |" in text
+    assert f"| tree 2 | ordering | {missed} |" in text
     for picture in ("evaluation-bugs.svg", "evaluation-seconds.svg", "evaluation-space.svg"):
         assert picture in text
         assert (tmp_path / picture).read_text().startswith("<svg")
@@ -212,7 +212,7 @@ def test_a_flush_left_out_is_compared_with_the_ranked_search_only_if_its_absence
         "| without groups | 2 | 31 | 1 | 1 |",
         "| random | 2 | 40 | 1 | 1 |",
     ]
-    assert "3 of these 4 flushes" in lines[-1]
+    assert any("3 of these 4 flushes" in line for line in lines)
 
 
 @pytest.mark.slow
@@ -274,9 +274,7 @@ def test_findings_that_differ_in_sizes_alone_are_one_bug_of_a_store() -> None:
     text = "the size {} of a can survive a crash without {} bytes at offset {} of a"
     ways = {name: calls.Way(10, 10, 3, {text.format(5, 5, "0x0"): 7, text.format(9, 4, "0x5"): 3}) for name in WAYS}
     lines = list(calls.PART.section([calls.Searched("a store", "ext4", 4, "30", ways)]))
-    assert "| a store | ext4 | 4 | 30 | 10 | 10 | 3 | 3 | 3 | 3 |" in lines
-    bug = "the size of a can survive a crash without bytes of a"
-    assert f"| a store | ext4 | {bug} | 3 | 3 | 3 | 3 |" in lines
+    assert "| a store | ext4 | 4 | 30 | 10 | 10 | 3 · 1 | 3 · 1 | 3 · 1 | 3 · 1 |" in lines
 
 
 def test_a_line_has_a_later_store_only_with_the_earlier_ones() -> None:

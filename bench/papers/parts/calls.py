@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.measure import CannotMeasure, scratch
-from bench.papers.markdown import scientific, table
+from bench.papers.markdown import scientific, table, terms
 from bench.papers.parts import Part
 from bench.programs import CHECKOUT
 from bench.remember import Remembering
@@ -201,41 +201,41 @@ def _prepared(store: Store, model: str, folder: Path, states: int) -> Path:
 
 
 def section(rows: Sequence[Searched]) -> Iterator[str]:
-    """Two tables: the states, and what each way found."""
+    """One row for each store and model: the states, and for each way how soon and how many bugs it found."""
     shown = []
     for one in rows:
         cells = [one.store, one.model, str(one.calls), scientific(int(one.feasible))]
         cells += [_at_most(one.ways[name].selects) for name in ("pathfinder", "alice")]
-        cells += ["–" if one.ways[name].first is None else str(one.ways[name].first) for name in STRATEGIES]
+        cells += [_found(one.ways[name]) for name in STRATEGIES]
         shown.append(cells)
     header = ("store", "model", "calls", "feasible", "representatives", "ALICE's", *STRATEGIES)
     yield from table(header, shown)
     yield ""
     yield (
-        f"Each store with a check that asks for all that it printed ([system calls](system-calls.md)); each search ran "
-        f"{STATES} states, or all that its strategy selects. *Calls*: that changed the folder. *ALICE's*: each prefix "
-        "of the updates, also within a call, and each prefix without one update, where the model allows it, as its "
-        "paper describes; of our traces and under our models of file systems. The last columns: "
-        "states until the first bug."
+        "Each store has a check that asks for all that it printed ([what was found](programs.md)); each search ran "
+        f"{STATES} states, or all that its strategy selects."
     )
     yield ""
-    bugs = []
-    for one in rows:
-        ways = [_by_bug(one.ways[name].findings) for name in STRATEGIES]
-        for bug in sorted({bug for way in ways for bug in way}):
-            bugs.append((one.store.split(",")[0], one.model, bug, *(str(way.get(bug, "–")) for way in ways)))
-    yield from table(("store", "model", "finding, without sizes", *STRATEGIES), bugs)
-    yield ""
-    yield "The last columns: the states until each way found it; –: it did not."
+    yield from terms(
+        calls="that changed the folder",
+        **{
+            "ALICE's": "each prefix of the updates, also within a call, and each prefix without one update, where the "
+            "model allows it, as its paper describes; of our traces and under our models of file systems"
+        },
+        last_columns="states until the first bug · the number of different bugs",
+    )
 
 
-def _by_bug(findings: Mapping[str, int]) -> dict[str, int]:
-    """The states until each bug: findings that differ in sizes and places alone are one."""
-    bugs: dict[str, int] = {}
-    for message, states in findings.items():
-        bug = re.sub(r"\d+ (bytes) at offset 0x[0-9a-f]+|(size) \d+", lambda found: found[1] or found[2], message)
-        bugs[bug] = min(states, bugs.get(bug, states))
-    return bugs
+def _found(way: Way) -> str:
+    return "–" if way.first is None else f"{way.first} · {len(_bugs(way.findings))}"
+
+
+def _bugs(findings: Iterable[str]) -> set[str]:
+    """What was found: findings that differ in sizes and places alone are one."""
+    return {
+        re.sub(r"\d+ (bytes) at offset 0x[0-9a-f]+|(size) \d+", lambda found: found[1] or found[2], message)
+        for message in findings
+    }
 
 
 def _at_most(states: int) -> str:

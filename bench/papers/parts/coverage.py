@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.measure import run, scratch
 from bench.papers.curves import coverage_over_states
-from bench.papers.markdown import table
+from bench.papers.markdown import table, terms
 from bench.papers.parts import Part
 from bench.programs import clang
 from bench.recall import Bug, planted, ready
@@ -188,13 +188,15 @@ def section(rows: Sequence[Covered]) -> Iterator[str]:
     yield from table((*header, "no more after"), shown)
     yield ""
     unreached = "; ".join(f"{one.program} {len(one.missing)}" for one in rows)
-    yield (
-        "*Lines*: of the structure's source that hold code (`llvm-cov`). *By the workload*: reached by "
-        f"{OPERATIONS} operations without a crash, the base line of the paper's figure. The other columns: lines that "
-        "the checks of so many crash states reach beside those, in the order of each strategy, equal images once. A "
-        "check recovers, then does the rest of the operations. *No more after*: the number of states after which the "
-        f"last new line had been reached. Lines that nothing reached: {unreached}."
+    yield from terms(
+        lines="of the structure's source that hold code (`llvm-cov`)",
+        by_the_workload=f"reached by {OPERATIONS} operations without a crash, the base line of the paper's figure",
+        after_N="lines that the checks of N crash states reach beside those; a check recovers, then does the rest of "
+        "the operations",
+        no_more_after="the number of states after which the last new line had been reached",
     )
+    yield ""
+    yield f"Lines that nothing reached: {unreached}."
 
 
 def pictures(rows: Sequence[Covered]) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from bench.explored import LeftToExploredRuns
 from bench.measure import scratch
-from bench.papers.markdown import scientific, table
+from bench.papers.markdown import scientific, table, terms
 from bench.papers.parts import Part
 from bench.recall import Bug, planted, ready
 from crashcheck import pipeline
@@ -116,13 +116,18 @@ def section(rows: Sequence[Executions]) -> Iterator[str]:
     yield ""
     fewer = sum(one.jaaru < one.ours for one in rows)
     refused, left = (sorted({int(getattr(one, name)) for one in rows}) for name in ("refused", "left"))
+    yield f"The correct structures; in each cell the first {' · '.join(map(str, many))} operations of their files."
+    yield ""
+    yield from terms(
+        executions="of the check, one for each choice of what its reads return after a crash, at each moment that has "
+        "states of its own (Jaaru)",
+        continued_as_one="the same, if executions that reach the same state of the process count once",
+        default_search="states that it ran (equal images once) and its [explored runs](explored-runs.md). It runs the "
+        "64 most suspicious states, and stretches of few, one by one: it needs more runs than there are executions in "
+        f"{fewer} of these {len(rows)} runs of a program",
+    )
+    yield ""
     yield (
-        f"The correct structures; in each cell the first {' · '.join(map(str, many))} operations of their files. "
-        "*Executions*: of the check, one for each choice of what its reads return after a crash, at each moment that "
-        "has states of its own. *Continued as one*: two executions that reach the same state of the process. *Default "
-        "search*: states that it ran (equal images once) and its explored runs; it runs the 64 most suspicious states, "
-        "and stretches of few, one by one, before and beside that: it needs more runs than there are executions in "
-        f"{fewer} of these {len(rows)} runs of a program. "
         f"Not decided were {_range(refused)} states of a run by executions (crashes while the file gets its size), and "
         f"{_range(left)} by the default search within {SECONDS:g} seconds."
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.measure import scratch
 from bench.papers.collect import VARIED, Bench, Watching
-from bench.papers.markdown import table
+from bench.papers.markdown import table, terms
 from bench.papers.parts import Part
 from bench.recall import Bug, planted, ready
 from crashcheck.analyzer.behaviours import find_behaviours
@@ -114,13 +114,20 @@ def section(rows: Sequence[Violated]) -> Iterator[str]:
     yield ""
     yield (
         "Strategy `witcher` with output equivalence, on every third bug of a structure; in each cell the sums over its "
-        f"builds with {' · '.join(f'{length:,}' for length in lengths)} operations. *Ordering*, *atomicity*: likely "
-        "invariants. *Selected*: crash states that violate one; at most "
-        f"{SELECTED:,} of a build are counted (≥). *Images*: that were run, equal ones once, at most {STATES:,} of a "
-        "build; *not to the end*: builds that have more. *Mismatches*: images whose output differs. *Clusters*: "
-        "mismatches with one site signature (Witcher clusters by operation and path). *Findings*: what a report shows. "
-        f"Ended by {SECONDS:g} seconds instead: {', '.join(late) or 'none'}."
+        f"builds with {' · '.join(f'{length:,}' for length in lengths)} operations."
     )
+    yield ""
+    yield from terms(
+        ordering_and_atomicity="likely invariants",
+        selected=f"crash states that violate one; at most {SELECTED:,} of a build are counted (≥)",
+        images=f"that were run, equal ones once, at most {STATES:,} of a build",
+        mismatches="images whose output differs",
+        clusters="mismatches with one site signature (Witcher clusters by operation and path)",
+        findings="what a report shows",
+        not_to_the_end="builds that have more images",
+    )
+    yield ""
+    yield f"Ended by {SECONDS:g} seconds instead: {', '.join(late) or 'none'}."
 
 
 PART = Part(

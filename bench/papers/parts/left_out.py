@@ -14,7 +14,7 @@ from random import Random
 
 from bench.measure import scratch
 from bench.papers.collect import Bench, Watching, ranking_once
-from bench.papers.markdown import table
+from bench.papers.markdown import table, terms
 from bench.papers.parts import Part
 from bench.papers.variants import without_one
 from bench.recall import Bug, checking, planted, ready
@@ -125,12 +125,16 @@ def section(rows: Sequence[LeftOut]) -> Iterator[str]:
     yield from table(header, cells)
     yield ""
     yield (
-        f"The correct structures with {OPERATIONS:,} operations. Of the trace one flush is left out: a place of the "
+        f"The correct structures with {OPERATIONS:,} operations. One flush is left out of the trace: a place of the "
         f"source at random, then one of the times that it ran; {FLUSHES} of each structure. Each search runs at most "
         f"{STATES} states, for {SECONDS:g} seconds. The absence of {len(shown)} of these {len(rows)} flushes shows; "
         f"for the others {', '.join(_ALWAYS)} find nothing (another flush may follow, or recovery help), and no "
-        "other search is tried then. *Earlier*, *later*: flushes that a search finds after fewer or more states than "
-        "the ranked one; one that it does not find counts as later than all."
+        "other search is tried."
+    )
+    yield ""
+    yield from terms(
+        earlier="flushes that a search finds after fewer states than the ranked one",
+        later="after more states; one that it does not find counts as later than all",
     )
 
 
