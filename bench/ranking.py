@@ -59,7 +59,7 @@ def main() -> int:
 def _runs(program: str, operations: int, repetitions: int) -> list[dict[str, Any]]:
     """What ranking a run of a structure's build without a bug took, each in a process of its own."""
     from bench.recall import _prepared, planted
-    from crashcheck.recording import build, record_workload, workload_in
+    from crashcheck.stages.recording import build, record_workload, workload_in
 
     os.environ["BUG"] = "0"
     fixed = next(bug for bug in planted() if bug.program == program and not bug.number)
@@ -88,7 +88,7 @@ def _rank(folder: Path, path: Path) -> dict[str, object]:
     from crashcheck.analyzer.persistence import build
     from crashcheck.analyzer.trace.reader import read
     from crashcheck.config import load
-    from crashcheck.recording import modules
+    from crashcheck.stages.recording import modules
 
     interpreter = peak_mib()
     config = load(folder)

@@ -31,8 +31,8 @@ from crashcheck.checker.results import Finding
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
-from crashcheck.recording import RecordedRun, build, record_check_reads, record_run
-from crashcheck.search_setup import check_uncrashed, early_states, executor_of, search_of, strategy_of
+from crashcheck.stages.recording import RecordedRun, build, record_check_reads, record_run
+from crashcheck.stages.search_setup import check_uncrashed, early_states, executor_of, search_of, strategy_of
 
 STRUCTURES = CHECKOUT / "examples" / "structures"
 OUTPUT = CHECKOUT / "build" / "bench" / "recall.json"

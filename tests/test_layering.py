@@ -34,7 +34,7 @@ def layer_of(module: str) -> str:
 
 def modules() -> Iterator[tuple[str, Path]]:
     source = ROOT / "src"
-    for room in ("", "change", "cli", "config", *LAYERS[1:-1]):
+    for room in ("", "change", "cli", "config", "stages", *LAYERS[1:-1]):
         folder = f"crashcheck/{room}".rstrip("/")
         pattern = "*.py" if folder == "crashcheck" else "**/*.py"
         for path in sorted((source / folder).glob(pattern)):
@@ -132,7 +132,7 @@ CHECKER_ROOMS = (
     ("policy",),
 )
 # Reading C source: provenance names what is stored to by it, as the fixes do.
-READ_BY_FINDINGS = ("crashcheck.checker.fixes.c_source", "crashcheck.checker.fixes.c_targets")
+READ_BY_FINDINGS = ("crashcheck.checker.fixes.source.c_source", "crashcheck.checker.fixes.source.c_targets")
 
 
 def checker_room(module: str) -> str:

@@ -64,6 +64,7 @@ def sources() -> Iterator[Path]:
         "src/crashcheck/change",
         "src/crashcheck/cli",
         "src/crashcheck/config",
+        "src/crashcheck/stages",
         "analyzer",
         "runtime",
         "checker",

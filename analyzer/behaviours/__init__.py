@@ -2,7 +2,7 @@
 
 Returns `Behaviours`, and `BehaviourGroup`s: the search tests the representative of a group instead of every member.
 
-Other rooms import `program_types`, `sites`, `static_types`, `type_evidence` and `updates`.
+Other rooms import `behaviour`, `instances`, `sites` and `updates`.
 """
 
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours

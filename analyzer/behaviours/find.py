@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crashcheck.analyzer.behaviours.behaviour import Behaviours, find_typed_behaviours
-from crashcheck.analyzer.behaviours.of_calls import find_call_behaviours
+from crashcheck.analyzer.behaviours.calls.of_calls import find_call_behaviours
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.runtime.trace_format import Recorder

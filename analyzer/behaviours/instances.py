@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, take_rows, unique
 from crashcheck.analyzer.behaviours.blocks import find_blocks
 from crashcheck.analyzer.behaviours.sites import StaticSites
-from crashcheck.analyzer.behaviours.static_types import (
+from crashcheck.analyzer.behaviours.types.static_types import (
     PADDING,
     FieldNumbers,
     Memberships,
@@ -19,7 +19,7 @@ from crashcheck.analyzer.behaviours.static_types import (
     UpdateTraits,
     place_by_type,
 )
-from crashcheck.analyzer.behaviours.type_evidence import TypedUpdates
+from crashcheck.analyzer.behaviours.types.type_evidence import TypedUpdates
 from crashcheck.analyzer.behaviours.updates import AccessColumns, FieldRows, Nodes, update_columns
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, take_rows, unique
-from crashcheck.analyzer.behaviours.program_types import enclosing_structs
-from crashcheck.analyzer.behaviours.static_types import FieldNumbers, Memberships, Objects, place_by_type
-from crashcheck.analyzer.behaviours.type_evidence import TypedUpdates
+from crashcheck.analyzer.behaviours.types.program_types import enclosing_structs
+from crashcheck.analyzer.behaviours.types.static_types import FieldNumbers, Memberships, Objects, place_by_type
+from crashcheck.analyzer.behaviours.types.type_evidence import TypedUpdates
 from crashcheck.analyzer.behaviours.updates import NO_ROWS, AccessColumns, FieldRows
 from crashcheck.analyzer.compile.facts import Site
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools

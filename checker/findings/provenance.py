@@ -9,8 +9,8 @@ from pathlib import Path
 
 from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.fixes.c_source import Macro, Source, known_macros, visible
-from crashcheck.checker.fixes.c_targets import target
+from crashcheck.checker.fixes.source.c_source import Macro, Source, known_macros, visible
+from crashcheck.checker.fixes.source.c_targets import target
 from crashcheck.checker.results import Frame, Location
 from crashcheck.source import SourceTree, source_line, source_lines
 

@@ -2,6 +2,5 @@
 
 It takes the bugs of a search and returns one `Fix` for each.
 
-Other rooms import `c_source`, `c_targets`, `missing_calls`, `patch`, `proposals`, `propose`, `source_edit` and
-`unit_compiles`.
+Other rooms import `candidates`, `missing_calls`, `proposals` and `propose`.
 """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crashcheck.analyzer.behaviours.program_types import enclosing_structs
+from crashcheck.analyzer.behaviours.types.program_types import enclosing_structs
 from crashcheck.analyzer.persistence.pieces import DATA, LINE_BYTES
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.findings.classify import Cause

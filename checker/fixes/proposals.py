@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from crashcheck.checker.fixes.patch import applied
+from crashcheck.checker.fixes.source.patch import applied
 from crashcheck.checker.results import Edit, Fix, RunResult
 from crashcheck.checker.store import Store
 from crashcheck.errors import CrashcheckError

@@ -32,9 +32,9 @@ from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.subject import NoProvenance
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
-from crashcheck.recording import RecordedRun, built, record_check_reads, record_run
-from crashcheck.search_setup import check_uncrashed, executor_of, strategy_of
 from crashcheck.source import SourceTree
+from crashcheck.stages.recording import RecordedRun, built, record_check_reads, record_run
+from crashcheck.stages.search_setup import check_uncrashed, executor_of, strategy_of
 
 _AHEAD = 4  # states submitted for each worker
 _FEW_RUN = 2_000  # new states of a mutant that are all run

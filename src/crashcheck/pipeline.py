@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import crashcheck
-from crashcheck import run_summary
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.change.code import ChangedCode
@@ -30,11 +29,19 @@ from crashcheck.checker.search.reopened import nothing_checked, stopped_by
 from crashcheck.checker.store import RunFolder
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
-from crashcheck.kept_run import Kept, KeptRun, kept_run, search_key
-from crashcheck.recording import OnPhase, RecordedRun, built, read_workload, record_check_reads_in_budget, record_in
-from crashcheck.resumed import handed_on, note_recorded, resumed
 from crashcheck.runtime.record import Recording
-from crashcheck.search_setup import (
+from crashcheck.stages import run_summary
+from crashcheck.stages.kept_run import Kept, KeptRun, kept_run, search_key
+from crashcheck.stages.recording import (
+    OnPhase,
+    RecordedRun,
+    built,
+    read_workload,
+    record_check_reads_in_budget,
+    record_in,
+)
+from crashcheck.stages.resumed import handed_on, note_recorded, resumed
+from crashcheck.stages.search_setup import (
     InferOnce,
     budget_of,
     check_uncrashed,

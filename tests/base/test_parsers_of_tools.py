@@ -19,17 +19,18 @@ from crashcheck.analyzer.compile.instrument.unit import UnitOptions, canonical_t
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo
 from crashcheck.analyzer.concurrency.anticipating import FORMAT, VERSION, AnticipatingInvariants
 from crashcheck.checker import policy
-from crashcheck.checker.fixes import patch, proposals
-from crashcheck.checker.fixes.c_source import NotEditable, Source, known_macros
+from crashcheck.checker.fixes import proposals
 from crashcheck.checker.fixes.proposals import Proposals, Proposed
+from crashcheck.checker.fixes.source import patch
+from crashcheck.checker.fixes.source.c_source import NotEditable, Source, known_macros
 from crashcheck.checker.results import Edit, Fix
 from crashcheck.checker.store import Store
 from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import failure
 from crashcheck.reports.github.event import read_event
-from crashcheck.run_summary import _needed
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.validate import read_notes
+from crashcheck.stages.run_summary import _needed
 from support.compilers import plain_clang
 from support.fuzzing import Edits, changed, changes, fuzzed, must_take
 

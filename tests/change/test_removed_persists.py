@@ -8,7 +8,7 @@ import pytest
 
 from crashcheck.change.diff import parse
 from crashcheck.change.removed_persists import lines_put_back
-from crashcheck.checker.fixes.c_source import Source
+from crashcheck.checker.fixes.source.c_source import Source
 
 BEFORE = "void f(struct s *s) {\n    s->a = 1;\n"
 AFTER = "    s->b = 1;\n}\n"

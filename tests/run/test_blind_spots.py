@@ -8,7 +8,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts, Site, TypeStep, Unit
 from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.results import Unexercised
-from crashcheck.run_summary import find_blind_spots
+from crashcheck.stages.run_summary import find_blind_spots
 from support.tracing import TraceBuilder
 
 TOKENS, KEY, COUNT = TypeStep("bucket", "tokens", 0, 1), TypeStep("bucket", "key", 8, 8), TypeStep("stats", "n", 0, 8)

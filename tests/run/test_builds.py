@@ -8,7 +8,7 @@ import pytest
 
 from crashcheck.config import parse
 from crashcheck.errors import CrashcheckError
-from crashcheck.recording import build
+from crashcheck.stages.recording import build
 
 LEAST = '[workload]\ncommand = "./p {pool}/d"\n[pool]\nfiles = ["d"]\n[check]\ncommand = "true"\n[build]\ncommand = '
 

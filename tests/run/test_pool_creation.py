@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.run_summary import pool_creation
+from crashcheck.stages.run_summary import pool_creation
 from support.tracing import TraceBuilder
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck import recording
 from crashcheck.analyzer.trace.completeness import Completeness, check
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.config import load
+from crashcheck.stages import recording
 from support.tracing import TraceBuilder
 
 

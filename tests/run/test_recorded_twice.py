@@ -9,9 +9,9 @@ import pytest
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.trace.reader import read
-from crashcheck.run_summary import recorded_twice
 from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
+from crashcheck.stages.run_summary import recorded_twice
 
 # As in PMDK: a folder for each library below src, one Makefile in each, results in src/nondebug.
 LIBPMEM = """

@@ -7,7 +7,7 @@ from pathlib import Path
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.checker.results import NotInstrumented
 from crashcheck.command import Command
-from crashcheck.run_summary import not_instrumented
+from crashcheck.stages.run_summary import not_instrumented
 from support.tracing import TraceBuilder
 
 

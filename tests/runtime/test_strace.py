@@ -18,13 +18,13 @@ from crashcheck.analyzer.trace import replay as replays
 from crashcheck.analyzer.trace.reader import Trace, read
 from crashcheck.config.faults import Fault
 from crashcheck.errors import CrashcheckError
-from crashcheck.run_summary import recording_warnings
 from crashcheck.runtime import record as recorders
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.record import Recording, Workload, record
 from crashcheck.runtime.strace.convert import convert
 from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 from crashcheck.runtime.validate import read_notes
+from crashcheck.stages.run_summary import recording_warnings
 from support import compilers
 
 pytestmark = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")

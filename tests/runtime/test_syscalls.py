@@ -18,11 +18,11 @@ from crashcheck.analyzer.trace import calls, replay
 from crashcheck.analyzer.trace.completeness import causes
 from crashcheck.analyzer.trace.reader import ROOT, Trace, read
 from crashcheck.errors import CrashcheckError
-from crashcheck.run_summary import recording_warnings
 from crashcheck.runtime import build
 from crashcheck.runtime.record import Recording, Workload, record
 from crashcheck.runtime.trace_format import NAME_KINDS, CreateFlag, Kind, OutputKind, StoreFlag, SyncKind
 from crashcheck.runtime.validate import read_notes
+from crashcheck.stages.run_summary import recording_warnings
 from support import compilers
 
 SOURCE = Path(__file__).resolve().parent / "programs" / "folder_calls.c"

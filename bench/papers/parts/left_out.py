@@ -26,9 +26,9 @@ from crashcheck.checker.images.folder_content import content_of
 from crashcheck.checker.mutation.mutants import Persist, What, persists, without_some
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.config import Config
-from crashcheck.recording import RecordedRun
-from crashcheck.search_setup import InferOnce, ranked
 from crashcheck.source import SourceTree
+from crashcheck.stages.recording import RecordedRun
+from crashcheck.stages.search_setup import InferOnce, ranked
 
 OPERATIONS = 2000
 FLUSHES = 8  # of a structure: a place of its source, then one of the times that it ran

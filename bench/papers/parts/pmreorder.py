@@ -30,7 +30,7 @@ from bench.programs import HERE, clang
 from bench.recall import Bug, planted, ready
 from crashcheck.checker.budget import Budget
 from crashcheck.config import Config
-from crashcheck.recording import record_workload, workload_in
+from crashcheck.stages.recording import record_workload, workload_in
 
 FOLDER = "CRASHCHECK_PMREORDER"
 ENGINES = ("ReorderAccumulative", "ReorderReverseAccumulative", "ReorderPartial", "ReorderFull")

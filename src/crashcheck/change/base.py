@@ -18,7 +18,7 @@ from crashcheck.change.diff import Diff, base_commit, changed_names, file_at, ru
 from crashcheck.change.removed_persists import explaining, one_bug, removed_persists
 from crashcheck.checker.baseline import Known, matched, read_baseline
 from crashcheck.checker.findings.counterpart import Counterpart, Signed, counterpart, parted
-from crashcheck.checker.fixes.unit_compiles import UnitCompiles
+from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.policy import in_order
@@ -27,9 +27,9 @@ from crashcheck.checker.store import FOLDER
 from crashcheck.checker.token import Token, digest
 from crashcheck.config import Config, parse
 from crashcheck.errors import CrashcheckError
-from crashcheck.recording import RecordedRun, built, earlier_recording, read_recording, record_run
-from crashcheck.search_setup import executor_of
 from crashcheck.source import repository_of
+from crashcheck.stages.recording import RecordedRun, built, earlier_recording, read_recording, record_run
+from crashcheck.stages.search_setup import executor_of
 
 KEPT_BASES = 2
 MOST_COUNTERPARTS = 100  # findings of each side whose counterpart is run

@@ -20,15 +20,15 @@ from crashcheck.analyzer.persistence import build
 from crashcheck.change.diff import Diff, Removal
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.findings.counterpart import Parted, states_that_part
-from crashcheck.checker.fixes.c_source import NotEditable, Source
-from crashcheck.checker.fixes.unit_compiles import UnitCompiles
+from crashcheck.checker.fixes.source.c_source import NotEditable, Source
+from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.mutation.mutants import persist_rows, without_some
 from crashcheck.checker.results import RESTORE, Edit, Finding, Fix
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.subject import Subject
 from crashcheck.config import Config
-from crashcheck.recording import RecordedRun
 from crashcheck.source import SourceTree, repository_of, source_lines, spoken
+from crashcheck.stages.recording import RecordedRun
 
 MOST_REMOVALS = 32  # that are tried, in the order of the source; each takes one persistence graph
 _ALSO_SHOWN = 5

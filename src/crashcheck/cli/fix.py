@@ -36,7 +36,7 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from crashcheck.checker.fixes import proposals
-    from crashcheck.checker.fixes.patch import diff
+    from crashcheck.checker.fixes.source.patch import diff
     from crashcheck.reports.view.text import line
 
     if args.verify and not args.apply:

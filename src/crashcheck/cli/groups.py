@@ -66,9 +66,9 @@ def lines(config: Config, graph: Path | None = None, number: int = 1) -> Iterato
 
     `graph`: the file to write the persistence graph of group `number` to.
     """
-    from crashcheck.recording import built, record_check_reads, record_run
-    from crashcheck.search_setup import library_of, ranked
     from crashcheck.source import SourceTree
+    from crashcheck.stages.recording import built, record_check_reads, record_run
+    from crashcheck.stages.search_setup import library_of, ranked
 
     with built(config) as run_folder:
         run = record_check_reads(config, record_run(config, run_folder.path))

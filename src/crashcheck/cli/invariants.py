@@ -48,7 +48,7 @@ def infer_afresh(config: Config) -> Inferred:
     """The invariants of a fresh recording. Its folder is gone afterwards: `queries` is empty."""
     from crashcheck.analyzer.behaviours import find_behaviours
     from crashcheck.analyzer.invariants import Inferred, infer
-    from crashcheck.recording import built, record_check_reads, record_run
+    from crashcheck.stages.recording import built, record_check_reads, record_run
 
     with built(config) as run_folder:
         run = record_run(config, run_folder.path, loads=True)

@@ -137,7 +137,7 @@ def _runs(config: Config) -> Iterator[Callable[..., tuple[Observed, Recording]]]
     from crashcheck.analyzer.compile.facts import ProgramFacts
     from crashcheck.analyzer.concurrency.anticipating import observe
     from crashcheck.analyzer.trace.reader import read
-    from crashcheck.recording import built, modules, record_workload, workload_in
+    from crashcheck.stages.recording import built, modules, record_workload, workload_in
 
     with built(config) as run_folder:
 

@@ -17,7 +17,7 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 if TYPE_CHECKING:
     from crashcheck.checker.replay import Replayed
     from crashcheck.config import Config
-    from crashcheck.recording import RecordedRun
+    from crashcheck.stages.recording import RecordedRun
 
 
 def add_parser(subparsers: Any) -> None:
@@ -97,8 +97,8 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
     from crashcheck.checker.replay import replay
     from crashcheck.checker.store import Store
     from crashcheck.checker.token import Token
-    from crashcheck.recording import earlier_recording, read_recording
-    from crashcheck.search_setup import executor_of, recovery_search_of, strategy_of
+    from crashcheck.stages.recording import earlier_recording, read_recording
+    from crashcheck.stages.search_setup import executor_of, recovery_search_of, strategy_of
 
     token = Token.parse(text)
     options = token.options
@@ -126,7 +126,7 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
 def _record_again(config: Config) -> RecordedRun:
     """Build and record the program, as on a fresh clone; the token fits if the program does the same each time."""
     from crashcheck.checker.token import digest
-    from crashcheck.recording import built, record_run
+    from crashcheck.stages.recording import built, record_run
 
     print("crashcheck: no recording is kept here, so the program is built and recorded again", file=sys.stderr)
     with built(config) as run_folder:

@@ -126,8 +126,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from crashcheck import run_summary
     from crashcheck.reports.formats.failure import Failure
+    from crashcheck.stages import run_summary
 
     if args.failure is None:
         return _run(args, lambda config: None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.behaviours.program_types import ProgramTypes, enclosing_structs, recorded_struct
+from crashcheck.analyzer.behaviours.types.program_types import ProgramTypes, enclosing_structs, recorded_struct
 from crashcheck.analyzer.compile.facts import FieldLayout, TypeLayout
 from support.scripts import HEADER, Script, described, site
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from crashcheck import recording
 from crashcheck.config import BudgetConfig, Config, load, override
+from crashcheck.stages import recording
 from support import compilers
 from support.command_line import run_crashcheck
 

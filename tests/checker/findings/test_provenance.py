@@ -9,7 +9,7 @@ import pytest
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site, UnitFacts
 from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 from crashcheck.checker.findings.provenance import TraceProvenance
-from crashcheck.checker.fixes.c_source import Source, visible
+from crashcheck.checker.fixes.source.c_source import Source, visible
 from crashcheck.checker.results import Frame, Location
 from crashcheck.checker.subject import NoProvenance
 from support.tracing import TraceBuilder

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crashcheck import pipeline, search_setup
+from crashcheck import pipeline
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.inference import Inferred
 from crashcheck.analyzer.trace.reader import Facts
@@ -19,6 +19,7 @@ from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.fixes import proposals
 from crashcheck.config import load
 from crashcheck.interruption import KeepOn, always
+from crashcheck.stages import search_setup
 from support.command_line import run_crashcheck
 from support.compilers import needs_libpmem
 from support.paths import EXAMPLES

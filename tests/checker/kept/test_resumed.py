@@ -8,8 +8,8 @@ import pytest
 
 from crashcheck.checker.store import Store
 from crashcheck.config import Config, load
-from crashcheck.recording import earlier_recording
-from crashcheck.resumed import note_recorded, resumed
+from crashcheck.stages.recording import earlier_recording
+from crashcheck.stages.resumed import note_recorded, resumed
 from support.tracing import TraceBuilder
 
 CONFIG = """

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from crashcheck import kept_run
-from crashcheck.checker.fixes.unit_compiles import _named
+from crashcheck.checker.fixes.source.unit_compiles import _named
 from crashcheck.checker.kept.dependencies import Dependencies
 from crashcheck.checker.kept.store import KeptImages
 from crashcheck.checker.results import RunResult, StopReason
-from crashcheck.kept_run import Kept, KeptRun
+from crashcheck.stages import kept_run
+from crashcheck.stages.kept_run import Kept, KeptRun
 from support.report_runs import FULL, LEVEL_HASH, LMDB
 
 SOURCES, REMARKS = ("table.c",), ("crashcheck: a remark",)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from crashcheck import search_setup
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.inference import Inferred
 from crashcheck.analyzer.persistence import build
@@ -28,9 +27,10 @@ from crashcheck.checker.states.space import StateSpace
 from crashcheck.config import load, override
 from crashcheck.interruption import KeepOn, always
 from crashcheck.mutation_campaign import mutate
-from crashcheck.recording import RecordedRun, record_run
 from crashcheck.runtime.trace_format import FenceKind, Kind
 from crashcheck.source import SourceTree
+from crashcheck.stages import search_setup
+from crashcheck.stages.recording import RecordedRun, record_run
 from support.command_line import run_crashcheck
 from support.paths import ROOT
 from support.tracing import TraceBuilder

@@ -10,7 +10,7 @@ import pytest
 
 from crashcheck.analyzer.compile.driver import toolchain, wrapper
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.checker.fixes.unit_compiles import UnitCompiles
+from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.results import Edit
 from crashcheck.runtime import build
 from support.compilers import needs_libpmem

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crashcheck.checker.fixes.c_source import NotEditable, Source, macros_of
-from crashcheck.checker.fixes.c_targets import stored, target, whole
 from crashcheck.checker.fixes.candidates import Step
-from crashcheck.checker.fixes.line_edits import put_lines
-from crashcheck.checker.fixes.patch import applied, diff
-from crashcheck.checker.fixes.primitives import Called
-from crashcheck.checker.fixes.source_edit import EditWriter
+from crashcheck.checker.fixes.source.c_source import NotEditable, Source, macros_of
+from crashcheck.checker.fixes.source.c_targets import stored, target, whole
+from crashcheck.checker.fixes.source.line_edits import put_lines
+from crashcheck.checker.fixes.source.patch import applied, diff
+from crashcheck.checker.fixes.source.primitives import Called
+from crashcheck.checker.fixes.source.source_edit import EditWriter
 from crashcheck.checker.results import Edit, Location
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.trace_format import SyncKind

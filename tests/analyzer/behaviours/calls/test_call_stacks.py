@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.behaviours.call_stacks import (
+from crashcheck.analyzer.behaviours.calls.call_stacks import (
     ROOT,
     CallTree,
     common,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from crashcheck.checker.fixes.c_source import Macro, NotEditable, Source, macros_of, visible
-from crashcheck.checker.fixes.line_edits import first_include
+from crashcheck.checker.fixes.source.c_source import Macro, NotEditable, Source, macros_of, visible
+from crashcheck.checker.fixes.source.line_edits import first_include
 from crashcheck.checker.results import Edit
 
 _PURE = r"\b{}\s*\([^;{{}}]*\)\s*\{{\s*return\s[^;{{}}]*;\s*\}}"

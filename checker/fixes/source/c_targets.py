@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from crashcheck.checker.fixes.c_source import (
+from crashcheck.checker.fixes.source.c_source import (
     CALL,
     CLOSE,
     OPEN,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crashcheck.analyzer.behaviours.program_types import ProgramTypes, enclosing_structs
+from crashcheck.analyzer.behaviours.types.program_types import ProgramTypes, enclosing_structs
 from crashcheck.analyzer.compile.facts import FieldLayout, TypeLayout
 from support.scripts import Script, described, site
 

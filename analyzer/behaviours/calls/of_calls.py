@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import number_rows, ranges, unique
 from crashcheck.analyzer.behaviours.behaviour import Behaviours
-from crashcheck.analyzer.behaviours.call_places import CallPlaces, Frames
-from crashcheck.analyzer.behaviours.call_stacks import (
+from crashcheck.analyzer.behaviours.calls.call_places import CallPlaces, Frames
+from crashcheck.analyzer.behaviours.calls.call_stacks import (
     ROOT,
     CallTree,
     common,

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from crashcheck.checker.findings.call_chains import CallChains
-from crashcheck.checker.fixes.c_source import NotEditable, Source, Statement, calls_in
-from crashcheck.checker.fixes.c_targets import Region, SideEffect, assignment, common_object, stored, whole
 from crashcheck.checker.fixes.candidates import Step
-from crashcheck.checker.fixes.line_edits import put_instead, put_lines
-from crashcheck.checker.fixes.patch import in_order
-from crashcheck.checker.fixes.primitives import SYSTEM, Primitive, Primitives
-from crashcheck.checker.fixes.program_source import ProgramSource
+from crashcheck.checker.fixes.source.c_source import NotEditable, Source, Statement, calls_in
+from crashcheck.checker.fixes.source.c_targets import Region, SideEffect, assignment, common_object, stored, whole
+from crashcheck.checker.fixes.source.line_edits import put_instead, put_lines
+from crashcheck.checker.fixes.source.patch import in_order
+from crashcheck.checker.fixes.source.primitives import SYSTEM, Primitive, Primitives
+from crashcheck.checker.fixes.source.program_source import ProgramSource
 from crashcheck.checker.results import Edit, Location
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import SyncKind

@@ -23,7 +23,7 @@ from pathlib import Path
 from crashcheck.analyzer.compile.driver.toolchain import runtime
 from crashcheck.analyzer.compile.facts import ProgramFacts, UnitFacts
 from crashcheck.checker.budget import Left, endless
-from crashcheck.checker.fixes.patch import applied
+from crashcheck.checker.fixes.source.patch import applied
 from crashcheck.checker.results import Edit
 from crashcheck.errors import CrashcheckError
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, sort_rows, take_rows, unique
-from crashcheck.analyzer.behaviours.program_types import (
+from crashcheck.analyzer.behaviours.types.program_types import (
     EnclosingStruct,
     ProgramTypes,
     enclosing_structs,

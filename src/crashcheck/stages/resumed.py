@@ -17,9 +17,9 @@ from crashcheck.checker.oracles import prepare
 from crashcheck.checker.store import FOLDER, Store
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
-from crashcheck.recording import earlier_recording, modules, needs_loads
 from crashcheck.runtime.record import Recording
 from crashcheck.runtime.sparse import copy_file, copy_tree
+from crashcheck.stages.recording import earlier_recording, modules, needs_loads
 
 _NOTED = "recorded.json"  # in a run's folder, once its recording is complete
 _FOLDERS = ("first", "pool")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.checker.fixes.unit_compiles import UnitCompiles
+from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.results import Edit
 
 PROGRAM = """#include "sub/flush.h"

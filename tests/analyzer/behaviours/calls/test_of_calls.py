@@ -16,7 +16,7 @@ from crashcheck.runtime.record import Workload, record
 from support import compilers
 from support.tracing import CallsBuilder
 
-SOURCE = Path(__file__).resolve().parents[2] / "runtime" / "programs" / "tasks.c"
+SOURCE = Path(__file__).resolve().parents[3] / "runtime" / "programs" / "tasks.c"
 SCRIPT = """
 import os, sys
 os.chdir(sys.argv[1])

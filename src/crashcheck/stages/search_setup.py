@@ -28,8 +28,8 @@ from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.fixes.missing_calls import missing_call
 from crashcheck.checker.fixes.propose import FixProposer
-from crashcheck.checker.fixes.source_edit import EditWriter
-from crashcheck.checker.fixes.unit_compiles import UnitCompiles
+from crashcheck.checker.fixes.source.source_edit import EditWriter
+from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.kept.base import base_of
 from crashcheck.checker.kept.shards import SharedRuns
@@ -48,10 +48,10 @@ from crashcheck.checker.subject import Subject
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.interruption import KeepOn, always, interruptible
-from crashcheck.recording import OnPhase, RecordedRun, check_in, ended_operations, read_recording, record_again
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import Recording, record
 from crashcheck.source import SourceTree, repository_of
+from crashcheck.stages.recording import OnPhase, RecordedRun, check_in, ended_operations, read_recording, record_again
 
 _KEPT_BYTES = 16 * 1024  # of a check's output, to be shown in a report; output equivalence keeps more
 _NO_RECOVERY = "--depth 2: the check updated no watched file of any crash image: there was no recovery to crash"

@@ -12,9 +12,9 @@ import numpy as np
 
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import CallChains, outside_helpers, storing_functions
-from crashcheck.checker.fixes.c_source import NotEditable, calls_in
-from crashcheck.checker.fixes.c_targets import Region
-from crashcheck.checker.fixes.program_source import ProgramSource
+from crashcheck.checker.fixes.source.c_source import NotEditable, calls_in
+from crashcheck.checker.fixes.source.c_targets import Region
+from crashcheck.checker.fixes.source.program_source import ProgramSource
 from crashcheck.checker.results import Location, SourcePoint
 from crashcheck.runtime.trace_format import FenceKind
 from crashcheck.runtime.trace_format import Kind as Event

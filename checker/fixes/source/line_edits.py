@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from crashcheck.checker.fixes.c_source import NotEditable, Source, Statement
 from crashcheck.checker.fixes.candidates import Step
+from crashcheck.checker.fixes.source.c_source import NotEditable, Source, Statement
 from crashcheck.checker.results import Edit
 
 

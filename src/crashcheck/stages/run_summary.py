@@ -22,11 +22,11 @@ from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.command import Command
 from crashcheck.config import Config
-from crashcheck.recording import RecordedRun, ended_operations, modules
 from crashcheck.runtime.record import Recording
 from crashcheck.runtime.trace_format import Kind
 from crashcheck.runtime.validate import read_notes
 from crashcheck.source import SourceTree
+from crashcheck.stages.recording import RecordedRun, ended_operations, modules
 
 # Libraries that every program needs, or whose updates the recorder records at their interface (libpmem).
 _KNOWN_LIBRARIES = (
