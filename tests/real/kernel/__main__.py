@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -17,33 +17,32 @@ from kernel.comparison import MOUNTS, Compared, Comparison, compare, kept_by
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "compared-with-a-kernel.md"
 _ABOUT = """# Compared with a real kernel
 
-This page shows which crash states a real ext4 left of each litmus test, and which more the models allow.
-`make validate-ext4 VALIDATE_ARGS=--write` measures it and writes this page.
+This page shows which crash states a real ext4 left of each litmus test, and how many more the models allow.
+`make validate-ext4 VALIDATE_ARGS=--write` measures it, prints also the states that were not seen, and writes this page.
 
-Debian's kernel runs in QEMU, without root. Each litmus test of `tests/support/litmus/file_systems.py` is run under many
-schedules: between its calls, chosen pages are written back, the journal is committed by an fsync of another file, or
-another process commits it all the time. QEMU logs the disk's writes. At each flush the log is cut: any subset of the
-blocks written since the flush before may have survived (at most 256 subsets a cut). The journal is replayed, and the
-folder is read. A state that the model forbids fails the command. A state that was not seen forbids nothing: the last
-column names what keeps it, with the rules of [file-systems.md](file-systems.md#what-may-survive).
+1. Debian's kernel runs in QEMU, without root. Each litmus test of `tests/support/litmus/file_systems.py` is run under
+   many schedules: between its calls, chosen pages are written back, the journal is committed by an fsync of another
+   file, or another process commits it all the time.
+2. QEMU logs the disk's writes. At each flush the log is cut: any subset of the blocks written since the flush before
+   may have survived (at most 256 subsets per cut).
+3. The journal is replayed, and the folder is read. A state that the model forbids fails the command. A state that was
+   not seen forbids nothing.
 
 `o` is old content, `n` new, `0` zeros, `E` an empty file, `/` a directory, `x` what the disk held before;
 `4096*n` is a content of 4,096 bytes `n`.
 
-What keeps states that no run showed:
+The models keep states that no run showed for these reasons, with the rules of
+[file-systems.md](file-systems.md#what-may-survive):
 
-* *seen on another kernel or mount*: by the same method on kernels 6.12 and 6.18; the litmus test lists it;
-* *zeros in a block*: a size may persist before the data. Its blocks are unwritten extents until their data are on the
-  disk (`ext4_convert_unwritten_extents`, fs/ext4/extents.c), or holes (rules 2 and 3);
-* *a size at a block boundary*: write-back maps a range in parts, and sets the size for each
-  (`mpage_map_and_submit_extent`, fs/ext4/inode.c; rule 2);
-* *a size that joins the journal late*: blocks are allocated when pages are written back, at any time after the write
-  (delayed allocation, fs/ext4/inode.c; rule 2);
-* *old bytes of the disk*: Documentation/admin-guide/ext4.rst on `data=writeback` (rule 8);
-* *calls in part*: punching and zeroing free one extent after the other, each in a transaction that may be the last
-  (`ext4_ext_remove_space`, fs/ext4/extents.c); here the file has one extent (rule 1);
-* other rules: their sources are in file-systems.md.
-"""
+| reason | source |
+| --- | --- |
+| seen on another kernel or mount | the same method on kernels 6.12 and 6.18; the litmus test lists it |
+| zeros in a block (rules 2, 3) | a size may persist before the data, whose blocks are unwritten extents until then (`ext4_convert_unwritten_extents`, fs/ext4/extents.c), or holes |
+| a size at a block boundary (rule 2) | write-back maps a range in parts, and sets the size for each (`mpage_map_and_submit_extent`, fs/ext4/inode.c) |
+| a size that joins the journal late (rule 2) | blocks are allocated when pages are written back, at any time after the write (delayed allocation, fs/ext4/inode.c) |
+| old bytes of the disk (rule 8) | Documentation/admin-guide/ext4.rst on `data=writeback` |
+| calls in part (rule 1) | punching and zeroing free one extent after the other, each in a transaction that may be the last (`ext4_ext_remove_space`, fs/ext4/extents.c); here the file has one extent |
+"""  # noqa: E501 -- tables have long lines
 
 
 def main() -> int:
@@ -57,7 +56,7 @@ def main() -> int:
     for model in args.model or MOUNTS:
         with tempfile.TemporaryDirectory(prefix="crashcheck-kernel-") as folder:
             done.append(compare(model, args.schedules, args.seed, Path(folder)))
-        print("\n".join(section(done[-1])), flush=True)
+        print("\n".join(section(done[-1], _listed)), flush=True)
     if args.write:
         write(done)
     forbidden = [(one.model, program) for one in done for program in one.programs if program.forbidden]
@@ -70,13 +69,13 @@ def write(done: list[Comparison]) -> None:
     """Write the page; sections of models that were not compared now remain."""
     known = PAGE.read_text(encoding="utf-8").split("\n## ")[1:] if PAGE.exists() else []
     sections = {part.split("`")[1]: f"## {part.rstrip()}\n" for part in known}
-    sections |= {one.model: "\n".join(section(one)) for one in done}
+    sections |= {one.model: "\n".join(section(one, _counted)) for one in done}
     parts = [_ABOUT, *(sections[model] for model in MOUNTS if model in sections)]
     PAGE.write_text("\n".join(parts), encoding="utf-8")
 
 
-def section(one: Comparison) -> Iterator[str]:
-    """The table of one model."""
+def section(one: Comparison, shown: Callable[[Sequence[str]], str]) -> Iterator[str]:
+    """The table of one model; `shown` is how it names states that were not seen, for one reason."""
     images = sum(program.images for program in one.programs)
     options = f"mounted with `{MOUNTS[one.model]}`" if MOUNTS[one.model] else "mounted with the defaults"
     yield f"## `{one.model}`\n"
@@ -93,18 +92,26 @@ def section(one: Comparison) -> Iterator[str]:
             program.litmus.rule,
             f"{program.images:,}",
             ", ".join(seen),
-            _unseen(program, one),
+            _unseen(program, one, shown),
         )
         yield f"| {' | '.join(cells)} |"
     yield ""
 
 
-def _unseen(program: Compared, one: Comparison) -> str:
+def _unseen(program: Compared, one: Comparison, shown: Callable[[Sequence[str]], str]) -> str:
     reasons = sorted((kept_by(program.litmus, one.model, state), state) for state in program.unseen)
     return "; ".join(
-        f"{reason}: {', '.join(f'`{state}`' for _, state in states)}"
+        f"{reason}: {shown([state for _, state in states])}"
         for reason, states in groupby(reasons, key=lambda pair: pair[0])
     )
+
+
+def _listed(states: Sequence[str]) -> str:
+    return ", ".join(f"`{state}`" for state in states)
+
+
+def _counted(states: Sequence[str]) -> str:
+    return str(len(states))
 
 
 if __name__ == "__main__":

@@ -92,15 +92,15 @@ _SHOWN = {0: "0", STALE_BYTE: "x"}
 def kept_by(litmus: Litmus, model: str, state: str) -> str:
     """Why a model allows a state that no run showed: seen elsewhere, or the rule of docs/file-systems.md."""
     if "*x" in state:
-        return "old bytes of the disk: rule 8"
+        return "old bytes of the disk"
     seen = litmus.strict if model == "ext4-strict" else litmus.default
     if state in seen or (state == "nothing" and "" in seen):
         return "seen on another kernel or mount"
     if litmus.rule == "1":
-        return "calls in part: rule 1"
+        return "calls in part"
     contents = [part.partition("=")[2] for part in state.split()]
     if any(part == "0" or part.endswith("*0") for content in contents for part in content.split("+")):
-        return "zeros in a block: rules 2, 3"
+        return "zeros in a block"
     if any("*" in content for content in contents):
-        return "a size at a block boundary: rule 2"
-    return "a size that joins the journal late: rule 2" if "E" in contents else f"rule {litmus.rule}"
+        return "a size at a block boundary"
+    return "a size that joins the journal late" if "E" in contents else f"rule {litmus.rule}"
