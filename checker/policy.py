@@ -66,9 +66,8 @@ def in_comments(file: str, lines: Sequence[str]) -> tuple[tuple[Suppression, ...
     found: list[Suppression] = []
     warnings: list[str] = []
     for number, text in enumerate(lines, 1):
-        if "crashcheck:" not in text:
-            continue
-        match = _COMMENT.search(text)
+        # The pattern takes long on a long line with many comments in it.
+        match = _COMMENT.search(text) if "crashcheck:" in text else None
         if match is None:
             continue
         where = f"{file}:{number}"
@@ -113,7 +112,7 @@ def rules_of(config: Config, sources: Iterable[str], result: RunResult) -> Rules
     ]
     warnings: list[str] = []
     root = repository_of(config.folder).root
-    for file in sorted({*sources, *(place.file for place in _culprits(result) if place.file)}):
+    for file in sorted({*sources, *(place.file for place in _culprits(result))}):
         path = Path(os.path.realpath(config.folder / file))
         if path.is_relative_to(root):
             comments, remarks = in_comments(file, source_lines(path))
@@ -146,17 +145,16 @@ def judge(
     result: RunResult, suppressions: Sequence[Suppression] = (), baseline: Sequence[Known] | None = None
 ) -> RunResult:
     """`result` with each finding marked, those that count first, and a warning for each rule that met nothing."""
+    baseline = baseline or ()
     every = (*result.findings, *result.uncertain)
+    pairs = matched(every, baseline)
     used: set[int] = set()
     marked: list[Finding] = []
-    for finding in every:
+    for number, finding in enumerate(every):
         about = [at for at, each in enumerate(suppressions) if each.means(finding)]
         used.update(about)
         reasons = dict.fromkeys(f"{suppressions[at].reason} ({suppressions[at].where})" for at in about)
-        marked.append(replace(finding, suppressed="; ".join(reasons)))
-    pairs = {} if baseline is None else matched(every, baseline)
-    if baseline is not None:
-        marked = [replace(finding, new=at not in pairs) for at, finding in enumerate(marked)]
+        marked.append(replace(finding, suppressed="; ".join(reasons), new=number not in pairs))
     whole = result.stop_reason is StopReason.EXHAUSTED
     unmet = "met nothing: take it out" if whole else "met nothing in this run, which was cut short"
     gone = "was not met: it is fixed" if whole else "was not met in this run, which was cut short"
@@ -168,7 +166,7 @@ def judge(
     matched_there = set(pairs.values())
     warnings += [
         f"{_BASELINE}{known.id} {gone}: {known.message}"
-        for number, known in enumerate(baseline or ())
+        for number, known in enumerate(baseline)
         if number not in matched_there
     ]
     proved = len(result.findings)
@@ -205,7 +203,7 @@ def counts(finding: Finding) -> bool:
 def checked_nothing(result: RunResult) -> bool:
     """Whether there were crash states to check, and the search ended without a verdict on any of them."""
     states = result.states
-    return bool(states.feasible) and not states.executed + states.pruned + states.explored + states.reused
+    return bool(states.feasible) and not any((states.executed, states.pruned, states.explored, states.reused))
 
 
 def undecided(result: RunResult) -> bool:

@@ -258,6 +258,11 @@ def test_a_comment_after_one_that_is_no_rule_is_read() -> None:
     assert [rule.line for rule in found] == [3]
 
 
+def test_kinds_that_are_none_are_named_in_order() -> None:
+    _, (warning,) = in_comments("t.c", ("// crashcheck: ignore[f, b, e, a, d, c] x",))
+    assert "'a', 'b', 'c', 'd', 'e', 'f' is no kind" in warning
+
+
 def test_each_comment_without_a_meaning_is_reported() -> None:
     _, warnings = in_comments("t.c", ("// crashcheck: ignore x", "// crashcheck: ignore[no] x"))
     assert [warning.split(": ")[0] for warning in warnings] == ["t.c:1", "t.c:2"]
@@ -339,13 +344,21 @@ def test_no_file_outside_the_repository_is_read(project: Path, tmp_path: Path) -
     assert rules.warnings == ()
 
 
+def test_the_sources_of_a_program_are_named_once_each_in_order(project: Path) -> None:
+    names = [f"{letter}.h" for letter in "gebafdc"]
+    nameless = UnitFacts("", "", "clang", "llvmlite", (Site("store", (SourcePosition("", 1, 1, "f"),)),))
+    units = [unit(project / name, project / "a.h") for name in names]
+    assert sources_of(project, program(*units, nameless)) == sorted(names)
+
+
 def test_only_comments_are_read() -> None:
     assert in_comments("t.c", ('puts("crashcheck: ignore[*] x");', "// crashcheck is nice")) == ((), ())
 
 
 @pytest.mark.parametrize("line", [8, 9], ids=["the one that is lost", "the one that is kept"])
 def test_a_comment_at_either_culprit_suppresses_and_is_named(line: int) -> None:
-    rule = Suppression(f"src/level_hash.c:{line}", "why", frozenset({"ordering"}), file="src/level_hash.c", line=line)
+    comments = [*[""] * (line - 1), "x(); // crashcheck: ignore[ordering] why"]
+    (rule,), _ = in_comments("src/level_hash.c", comments)
     judged = judge(run(HASH, PAGES), (rule,))
     assert [(finding.id, finding.suppressed) for finding in judged.findings] == [
         ("b2", ""),
@@ -377,6 +390,35 @@ def test_a_rule_does_not_fit_a_finding_with_one_place_elsewhere() -> None:
     assert judged.findings[0].suppressed == ""
 
 
+@pytest.mark.parametrize("file", ["src/other.c", ""])
+def test_a_comment_says_nothing_of_the_same_line_elsewhere(file: str) -> None:
+    (rule,), _ = in_comments("src/level_hash.c", ("x(); // crashcheck: ignore[*] why",))
+    elsewhere = replace(HASH, location=replace(HASH.location, file=file, line=1), other=None)
+    assert judge(run(elsewhere), (rule,)).findings == (elsewhere,)
+
+
+def test_a_pattern_does_not_fit_a_finding_that_names_no_file() -> None:
+    nowhere = replace(HASH, location=replace(HASH.location, file=""), other=None)
+    assert judge(run(nowhere), (Suppression("r", "why", file="*"),)).findings == (nowhere,)
+
+
+def test_what_is_not_proved_is_judged_and_ordered_as_what_is() -> None:
+    other = replace(UNCERTAIN, id="u2", likenesses=())
+    rule, entry = Suppression("r", "why", id=UNCERTAIN.id), known(HASH)
+    judged = judge(run(HASH, uncertain=(UNCERTAIN, replace(other, id="u3"), other)), (rule,), (entry, known(other)))
+    assert [(finding.id, finding.new, finding.suppressed) for finding in (*judged.findings, *judged.uncertain)] == [
+        ("a1", False, ""),
+        ("u3", True, ""),
+        (UNCERTAIN.id, True, "why (r)"),
+        ("u2", False, ""),
+    ]
+
+
+@pytest.mark.parametrize(("compared", "fail"), [("", True), ("introduced", True), ("existing", False)])
+def test_what_the_base_of_a_change_has_does_not_fail(compared: str, fail: bool) -> None:
+    assert fails(judge(run(replace(HASH, compared=compared))), "note") is fail
+
+
 def test_a_file_pattern_or_an_id_suppresses() -> None:
     for rule in (Suppression("r", "old", file="src/*"), Suppression("r", "old", id="a1")):
         judged = judge(run(HASH, UNCERTAIN), (rule,))
@@ -394,7 +436,8 @@ def test_notes_are_reported_last() -> None:
     assert judge(run(halved, PAGES)).findings == (PAGES, halved)
 
 
-def test_states_equal_to_one_that_was_checked_count_as_checked() -> None:
-    assert not checked_nothing(run(states=replace(ALL, executed=0, pruned=1)))
-    assert not checked_nothing(run(states=replace(ALL, executed=1, pruned=1)))
-    assert checked_nothing(run(states=replace(ALL, executed=0, pruned=0)))
+def test_states_that_were_decided_in_any_way_count_as_checked() -> None:
+    nothing = replace(ALL, executed=0, pruned=0)
+    assert checked_nothing(run(states=nothing))
+    for decided in ("executed", "pruned", "explored", "reused"):
+        assert not checked_nothing(run(states=replace(nothing, **{decided: 1})))
