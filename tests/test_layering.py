@@ -20,6 +20,7 @@ BASE = {
     "errors",
     "interruption",
     "models",
+    "ports",
     "source",
 }
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crashcheck import ports
 from crashcheck.command import Command
 from crashcheck.errors import CrashcheckError
 
@@ -50,11 +51,11 @@ class CheckCommand:
     def argv(self, pool: str, acked: int, stdout: str, ops: str | None = None) -> list[str]:
         """The words of one run; `ops`: the file of operations that it is to run, if it is given one."""
         more = {} if ops is None else {"ops": ops}
-        return self.command.argv(pool=pool, acked=str(acked), stdout=stdout, **more)
+        return self.command.argv(pool=pool, acked=str(acked), stdout=stdout, **more, **ports.of(self.command))
 
     def shown(self, pool: str, acked: int, stdout: str) -> str:
-        """What a person would type to run it."""
-        argv = self.argv(pool, acked, stdout)
+        """What a person would type to run it, the same in each run of crashcheck."""
+        argv = self.command.argv(pool=pool, acked=str(acked), stdout=stdout, port=str(ports.FIRST))
         return argv[2] if self.command.shell else shlex.join(argv)
 
 

@@ -117,7 +117,7 @@ def test_a_number_of_states_alone_sets_no_time_limit() -> None:
         (LEAST + "[modle]\nname='px86'", "[modle] is not a key", "Did you mean 'model'?"),
         (LEAST + "timeout = 3", "[check] timeout is not a key", "Did you mean 'timeout_s'?"),
         (LEAST + "memory_mb = 3", "[check] memory_mb is not a key", "Did you mean 'memory_mib'?"),
-        (LEAST + "xyzzy = 3", "[check] xyzzy is not a key", "Known here: command, oracle, first"),
+        (LEAST + "xyzzy = 3", "[check] xyzzy is not a key", "Known here: command, start, ready"),
     ],
 )
 def test_an_unknown_key_is_an_error_that_suggests_the_near_one(text: str, message: str, hint: str) -> None:

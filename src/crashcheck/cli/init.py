@@ -38,6 +38,7 @@ files = ["*.db"]
 # Opens the files as a crash left them. Exit status 0: they are consistent. Any other: they are not.
 # {acked}: how many operations had been acknowledged; {stdout}: a file with what the workload had printed.
 command = "./check {pool}/data.db {acked}"
+# A server instead of a command: start, ready, client, stop (docs/writing-a-check.md).
 # oracle = "exit-status"  # "output-equivalence": compare outputs instead (docs/output-equivalence.md)
 # outputs = ["stdout"]   # those that output equivalence compares; also "stderr", "fd 3" and "{pool}/results.txt"
 # first = "check"        # "skip": do not check the files as they are before the workload

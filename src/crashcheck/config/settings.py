@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from crashcheck.command import Command, descriptor
+from crashcheck.config import server
 from crashcheck.config.faults import CALLS, ERRORS, Fault
 from crashcheck.config.values import (
     MOST_MIB,
@@ -227,12 +228,15 @@ def parse(text: str, path: Path) -> Config:
 
     build = section("build", ("command",))
     setup = section("setup", ("command", "env"))
-    workload = section("workload", ("command", "env", "timeout_s", "operations_file", "operations", "recorder"))
+    workload = section(
+        "workload", ("command", *server.KEYS, "env", "timeout_s", "operations_file", "operations", "recorder")
+    )
     pool = section("pool", ("files",))
     check = section(
         "check",
         (
             "command",
+            *server.KEYS,
             "oracle",
             "first",
             "timeout_s",
@@ -255,7 +259,7 @@ def parse(text: str, path: Path) -> Config:
         build=BuildConfig(build.command("command")),
         setup=SetupConfig(setup.command("command"), setup.env()),
         workload=WorkloadConfig(
-            workload.required_command("command", ("pool", "ops", "run")),
+            workload.command_or_server(("pool", "ops", "run", "port")),
             workload.env(),
             workload.seconds("timeout_s", 60.0),
             workload.text("operations_file"),
@@ -266,7 +270,7 @@ def parse(text: str, path: Path) -> Config:
         check=CheckConfig(
             command=_NO_CHECK
             if check.values.get("oracle") == "snapshot"
-            else check.required_command("command", ("pool", "acked", "stdout", "ops")),
+            else check.command_or_server(("pool", "acked", "stdout", "ops", "port")),
             env=check.env(),
             oracle=check.choice("oracle", ORACLES, "exit-status"),
             first=check.choice("first", FIRST, "check"),

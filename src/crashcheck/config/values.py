@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crashcheck.command import Command
+from crashcheck.config import server
 from crashcheck.errors import CrashcheckError
 
 TEARS = ("none", 512, 4096)
@@ -20,6 +21,11 @@ MOST_SECONDS = 1e9  # of a duration: 31 years, far below what the kernel's timer
 MOST_MIB = 1 << 40
 MOST_WHOLE = 1 << 62
 _DESCRIPTOR = re.compile(r"fd [0-9]{1,2}")
+_SERVER_EXAMPLE = {
+    "start": "redis-server --port {port} --dir {pool}",
+    "ready": "redis-cli -p {port} ping",
+    "client": "./check {port} {acked}",
+}
 _SHOWN = 200  # characters of a value in a message
 
 
@@ -51,11 +57,26 @@ class Section:
         _check_placeholders(self, key, command, placeholders)
         return command
 
-    def required_command(self, key: str, placeholders: tuple[str, ...] = ("pool",)) -> Command:
+    def required_command(
+        self, key: str, placeholders: tuple[str, ...] = ("pool",), example: str = "./program {pool}/data.db"
+    ) -> Command:
         command = self.command(key, placeholders)
         if command is None:
-            raise self.missing(key, f'{key} = "./program {{pool}}/data.db"')
+            raise self.missing(key, f'{key} = "{example}"')
         return command
+
+    def command_or_server(self, placeholders: tuple[str, ...]) -> Command:
+        """What runs once: `command`, or a server with its client."""
+        given = [key for key in server.KEYS if key in self.values]
+        if not given:
+            return self.required_command("command", placeholders)
+        if "command" in self.values:
+            message = f"{self.path}: {self.label('command')} and {self.label(given[0])} exclude one another."
+            raise CrashcheckError("config-value", message, "A server is described by start, ready, client and stop.")
+        start, ready, client = (
+            self.required_command(key, placeholders, example) for key, example in _SERVER_EXAMPLE.items()
+        )
+        return server.server_command(start, ready, client, self.command("stop", placeholders))
 
     def patterns(self, key: str) -> tuple[str, ...]:
         if key not in self.values:
@@ -203,11 +224,15 @@ def _is_pair(item: object) -> bool:
 
 
 def _check_placeholders(section: Section, key: str, command: Command, allowed: tuple[str, ...]) -> None:
-    known = ("pool", "acked", "stdout", "ops", "run")
+    known = ("pool", "acked", "stdout", "ops", "run", "port")
     for name in command.placeholders():
         where = f"{section.path}: {section.label(key)}"
         if name in known and name not in allowed:
-            places = {"ops": "[workload] and [check] command", "run": "[workload] command"}.get(name, "[check] command")
+            places = {
+                "ops": "[workload] and [check] command",
+                "port": "[workload] and [check] command",
+                "run": "[workload] command",
+            }.get(name, "[check] command")
             raise CrashcheckError("config-placeholder", f"{where}: {{{name}}} can be used only in {places}.")
         # Other braces are the program's own (awk, jq), unless they look like a misspelt placeholder.
         close = difflib.get_close_matches(name, known, 1, 0.7)

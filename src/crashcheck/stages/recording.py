@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crashcheck import ports
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.invariants.check_reads import CheckReads, find_check_reads
 from crashcheck.analyzer.persistence import build as build_graph
@@ -175,7 +176,12 @@ def workload_in(config: Config, folder: Path, number: int = 1) -> Workload:
     pool = str(folder.resolve() / "pool")
     setup = config.setup.command
     return Workload(
-        config.workload.command.argv(pool=pool, run=str(number), ops=str(folder.resolve() / prepare.OPERATIONS)),
+        config.workload.command.argv(
+            pool=pool,
+            run=str(number),
+            ops=str(folder.resolve() / prepare.OPERATIONS),
+            **ports.of(config.workload.command),
+        ),
         config.pool.files,
         env=config.workload.env,
         cwd=config.folder,
@@ -220,7 +226,11 @@ def check_in(
     """
     return Workload(
         config.check.command.argv(
-            pool=str(folder.resolve() / "pool"), acked=str(acked), stdout=str(stdout), ops=str(operations)
+            pool=str(folder.resolve() / "pool"),
+            acked=str(acked),
+            stdout=str(stdout),
+            ops=str(operations),
+            **ports.of(config.check.command),
         ),
         config.pool.files,
         env=config.check.env,
