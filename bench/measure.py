@@ -1,4 +1,4 @@
-"""Repeated, interleaved timing: machines drift, so what is compared is measured turn by turn."""
+"""Repeated timing, in which what is compared takes turns, because the speed of a machine drifts."""
 
 from __future__ import annotations
 

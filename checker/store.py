@@ -1,4 +1,4 @@
-"""Where runs are kept: one folder a run beside crashcheck.toml, found again by the digest of its trace."""
+"""Keeps runs on disk: one folder per run beside crashcheck.toml, found again by the digest of its trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The update behaviours of a run, found as its recorder allows."""
+"""Finds the update behaviours of a run: by types for stores, by call stacks for system calls."""
 
 from __future__ import annotations
 

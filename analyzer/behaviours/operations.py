@@ -1,4 +1,4 @@
-"""Whole marked operations as update behaviours: coarser ones, for orders between instances that no type joins."""
+"""Marked operations as update behaviours: they hold orders between instances that no type joins."""
 
 from __future__ import annotations
 

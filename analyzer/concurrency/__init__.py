@@ -1,4 +1,4 @@
-"""Threads, and what usually happens just before an access or an update.
+"""Learns what usually happens just before an access of a thread, or before an update in persist order.
 
 Returns `AnticipatingInvariants`, learned from passing runs, and `Deviance`: how unusual each update behaviour is among
 those of its run.

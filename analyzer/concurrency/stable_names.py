@@ -1,4 +1,4 @@
-"""Names of a program's sites that stay when it is built again, so that what one build taught serves the next."""
+"""Names of a program's sites that a rebuild keeps, so that what was learned from one build applies to the next."""
 
 from __future__ import annotations
 

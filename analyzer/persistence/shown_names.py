@@ -1,4 +1,4 @@
-"""Names of files as reports and ids have them: without what differs between two runs of one program.
+"""File names as reports and ids show them: without the parts that differ between two runs of one program.
 
 Process numbers, and what mkstemp and its relatives choose at random, are replaced. Images keep the true names.
 """

@@ -1,6 +1,7 @@
-"""Chunks of loads number threads, sites and stacks apart from events; here they get the names that events know.
+"""Translates the thread, site and stack numbers of recorded reads into those of events.
 
-So what events are called does not depend on whether reads were recorded (trace_format.h, CC_CHUNK_LOADS).
+Reads are numbered separately, so that the numbers of events do not depend on whether reads were recorded
+(trace_format.h, CC_CHUNK_LOADS).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compares the final image with what the trace makes of the first: other bytes were written unrecorded."""
+"""Compares the final image with the first image plus all traced updates: bytes that differ were not recorded."""
 
 from __future__ import annotations
 

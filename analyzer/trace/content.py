@@ -1,4 +1,4 @@
-"""What a trace holds, as one number: equal for two recordings of a run that did the same in the same order.
+"""A digest of a trace: equal for two recordings of runs that did the same in the same order.
 
 Unlike a token's digest it covers everything that is read of a trace: sites, call stacks, reads. What differs from run
 to run without meaning anything does not count: process numbers, gaps in the order, where in the file bytes are.

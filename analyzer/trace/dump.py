@@ -1,4 +1,4 @@
-"""A trace as text: a line an event, stable and made to be read, grepped and compared."""
+"""Prints a trace as text: one line per event, in a stable form to read, grep and compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which flush writes a place's stores back where none is forgotten: causes that lack the same one are one bug."""
+"""Finds the flush that usually writes a place's stores back: causes that lack the same flush are one bug."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proof that the program may not be killed at a moment: the run is recorded once more, and its real files are checked.
+"""Proves that `kill -9` at a moment leaves bad files: the run is recorded again, and its real files are checked.
 
 1. What is checked are the files that the second run really had just before an event, not an image made of the trace.
    So no crash model, and no gap in the trace, is behind a proof: it is what `kill -9` at that moment leaves.

@@ -1,4 +1,4 @@
-"""A loss whose sync, or flush and fence, is there, but another thread acknowledges before it has returned."""
+"""Recognises a loss that needs no new sync, flush or fence: another thread acknowledges before it has ended."""
 
 from __future__ import annotations
 

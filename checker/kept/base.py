@@ -1,4 +1,4 @@
-"""What all runs of one search have in common, whatever they read: verdicts are kept, and used again, under that."""
+"""What all runs of one search share (check, limits, kernel, crashcheck): verdicts are kept and used under this key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices a check that asks what was acknowledged before the crash, of a workload that acknowledges nothing in time."""
+"""Finds checks that ask what was acknowledged before the crash, if the workload acknowledges nothing in time."""
 
 from __future__ import annotations
 

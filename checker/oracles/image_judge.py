@@ -1,4 +1,4 @@
-"""Verdicts by an oracle that judges a crash image without a process: the executor's second entry."""
+"""Verdicts by an oracle that judges a crash image itself, without running a check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shows that a run is wrong: its own words, in a form that does not depend on which number or operation it was."""
+"""The symptom of a failed run: what it printed without its numbers, so that equal failures have equal symptoms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search needs to know of what it searches, and no more: the loop does not know what a crash state is.
+"""The interface between the search loop and what it searches: the loop does not know what a crash state is.
 
 Crash states (crash_states.py), recoveries (recovery.py) and mutants are searched by the same loop (loop.py). To search
 something else (fault schedules, interleavings of processes), describe its choices, and what to do with results.

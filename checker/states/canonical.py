@@ -1,4 +1,4 @@
-"""One name for each crash state: the same pieces persisted at several crash points are one state, of the first."""
+"""One name for each crash state: equal sets of persisted pieces at several crash points are one state, at the first."""
 
 from __future__ import annotations
 

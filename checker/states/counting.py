@@ -1,4 +1,4 @@
-"""How many crash states there are: counted once, in several goes if need be, in all and by stretch.
+"""Counts the crash states, in all and by stretch of crash points; counting can be paused and continued.
 
 In a *stretch* of crash points nothing becomes durable and nothing is acknowledged: each of its images is one of the
 last point's.

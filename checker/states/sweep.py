@@ -1,4 +1,4 @@
-"""A pass over the crash points that keeps what is pending at each, by independent factor (granule)."""
+"""Goes over the crash points in order and keeps what is pending at each, by granule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crash states that need no analysis of the run: what a long trace is tested with while its groups are being ranked."""
+"""Crash states that need no analysis: a long trace is tested with them while its groups are being ranked."""
 
 from __future__ import annotations
 

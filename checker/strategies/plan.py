@@ -1,4 +1,4 @@
-"""What a strategy makes of one state space: states with the reason why each is tested, and what its groups are."""
+"""The plan of a strategy for one state space: states, each with the reason to test it, and groups."""
 
 from __future__ import annotations
 

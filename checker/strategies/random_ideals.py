@@ -1,4 +1,4 @@
-"""Crash states at random: what any cleverer selection has to be compared with."""
+"""Crash states at random: every other strategy is compared with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finding as a remark at a line of a pull request: which line, and the words.
+"""A finding as an annotation of a pull request: its line and its text.
 
 Comments appear only on lines that the diff holds. Workflow commands, check runs and reviews share the words.
 """

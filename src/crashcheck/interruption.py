@@ -1,4 +1,4 @@
-"""How work ends early: SIGTERM and SIGHUP as Ctrl-C does, and long computations when what they call then raises."""
+"""Ends work early: SIGTERM and SIGHUP act as Ctrl-C, and long computations call a function that may raise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other rooms ask of a model: what makes its updates durable, and what persists as one unit."""
+"""Names and properties of the crash models: what makes updates durable, and what persists as one unit."""
 
 from __future__ import annotations
 

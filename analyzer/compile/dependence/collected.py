@@ -1,4 +1,4 @@
-"""A function's dependences while its text is read, and resolved when all is known."""
+"""Collects the dependences of one function while its text is read, and resolves them at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of atoms that are defined by each other, loops included: solved to what they hold in the end."""
+"""Solves equations between sets of atoms that are defined by each other, also in cycles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small front of the compilers: configure probes go straight to clang, real work to the compile server.
+"""The small front of the compilers: it passes probes of configure to clang, and all else to the compile server.
 
 A configure run starts the compiler hundreds of times, so this module imports next to nothing. A call is a probe, and
 is neither instrumented nor linked with the recorder, when

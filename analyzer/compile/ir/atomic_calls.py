@@ -1,5 +1,4 @@
-"""Calls by which clang has libatomic do what no single instruction does: atomic operations on 16 bytes, or on a
-type of too little alignment.
+"""Calls of libatomic, which clang emits for atomic operations that no single instruction does (16 bytes, misaligned).
 
 `__atomic_store(size, pointer, value, order)` takes the size first; `__atomic_store_16(pointer, …)` has it
 in its name.

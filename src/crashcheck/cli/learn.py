@@ -1,4 +1,4 @@
-"""`crashcheck learn`: how the threads of passing runs interleave, and a run held against it."""
+"""`crashcheck learn`: learns from passing runs how threads interleave, and compares another run with it."""
 
 from __future__ import annotations
 

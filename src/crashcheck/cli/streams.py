@@ -1,4 +1,4 @@
-"""Standard input, output and error as crashcheck can use them, whatever its caller made of them."""
+"""Makes standard input, output and error usable, even if the caller closed them or chose a small encoding."""
 
 from __future__ import annotations
 

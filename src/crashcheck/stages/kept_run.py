@@ -1,4 +1,4 @@
-"""The result of a whole run, kept: a later run of which nothing that decides the result differs takes it over.
+"""Keeps the result of a whole run; a later run takes it over if nothing that decides the result has changed.
 
 Only results of searches that came to their end are kept, and only if no check timed out or was flaky. What decides a
 result is the recording, the configuration, the change under review, the check and everything that its runs used, the
