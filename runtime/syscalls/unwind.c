@@ -99,6 +99,12 @@ struct common {
     struct frame_rule first;
 };
 
+/* An offset that counts in units of the CIE. The product wraps where the numbers are damaged: signed, it would be undefined. */
+static int64_t scaled(struct bytes *bytes, bool is_signed, const struct common *common)
+{
+    return (int64_t)((uint64_t)number(bytes, is_signed) * (uint64_t)common->data_unit);
+}
+
 static int place_of_register(uint64_t number)
 {
     switch (number) {
@@ -166,9 +172,9 @@ static bool sets_base(unsigned operation, struct bytes *code, const struct commo
         return true;
     case 0x12:
         set_base(rule, (uint64_t)number(code, false));
-        rule->offset = (int32_t)(number(code, true) * common->data_unit);
+        rule->offset = (int32_t)scaled(code, true, common);
         return true;
-    case 0x13: rule->offset = (int32_t)(number(code, true) * common->data_unit); return true;
+    case 0x13: rule->offset = (int32_t)scaled(code, true, common); return true;
     default: return false;
     }
 }
@@ -206,8 +212,8 @@ static bool saves(unsigned operation, unsigned low, struct bytes *code, const st
     int place = place_of_register(which);
     switch (operation) {
     case 0x80:
-    case 0x05: save(rule, which, FRAME_STORED, number(code, false) * common->data_unit); break;
-    case 0x11: save(rule, which, FRAME_STORED, number(code, true) * common->data_unit); break;
+    case 0x05: save(rule, which, FRAME_STORED, scaled(code, false, common)); break;
+    case 0x11: save(rule, which, FRAME_STORED, scaled(code, true, common)); break;
     case 0x07: save(rule, which, FRAME_LOST, 0); break;
     case 0x08: save(rule, which, FRAME_SAME, 0); break;
     default: /* 0xc0, 0x06: as the CIE states */
