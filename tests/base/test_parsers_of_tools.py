@@ -231,6 +231,32 @@ def test_types_and_places_of_a_unit(unit: str, new: list[tuple[int, str, int]]) 
     must_take(lambda text: instrument_text(text, UnitOptions("unit.c", "/", "clang")), "\n".join(lines))
 
 
+@fuzzed
+@given(changes)
+def test_text_of_a_unit(unit: str, edits: Edits) -> None:
+    text = changed(unit.encode(), edits).decode("utf-8", "surrogateescape")
+    must_take(lambda text: instrument_text(text, UnitOptions("unit.c", "/", "clang")), text)
+
+
+DAMAGED = {
+    "define void @f(": "define void @f(",
+    "define void @f() {\nentry:\n  ret void": "define void @f() {",  # it never ends
+    "define void @f() {\n  store\n}": "  store",
+    "define void @f() {\n  %\n}": "  %",
+    "define void @f() {\n  br label %a\n}": "the unit as a whole",
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_unit_is_refused_by_the_name_of_its_source_and_by_its_line(text: str) -> None:
+    with pytest.raises(CrashcheckError) as caught:
+        instrument_text(text, UnitOptions("/unit.c", "/", "clang"))
+    assert caught.value.slug == "ir-construct"
+    assert caught.value.message.startswith(
+        f"/unit.c: cannot instrument this construct: {DAMAGED[text].strip()} (clang, "
+    )
+
+
 @pytest.mark.parametrize("tag", ["typedef", "array_type"])
 def test_types_and_scopes_that_lead_in_a_circle_end(tag: str) -> None:
     derived = f'!DIDerivedType(tag: DW_TAG_{tag}, name: "a"'

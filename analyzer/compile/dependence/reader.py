@@ -24,7 +24,7 @@ from crashcheck.analyzer.compile.dependence.summaries import (
     out_atom,
 )
 from crashcheck.analyzer.compile.ir.atomic_calls import sized_first
-from crashcheck.analyzer.compile.ir.text import NAME, matching, split_commas, type_end, value_end
+from crashcheck.analyzer.compile.ir.text import NAME, IRSyntaxError, matching, split_commas, type_end, value_end
 
 _HEADER = re.compile(rf"^define .*?@({NAME})\(")
 _LABEL = re.compile(r'label (%(?:[-\w.$]+|"[^"]*"))')
@@ -41,7 +41,10 @@ def read_functions(
     sites_of: Mapping[str, Mapping[int, int]],
     reads_of: Mapping[str, Mapping[int, tuple[int, ...]]],
 ) -> tuple[FunctionDependences, ...]:
-    """The dependences of all functions in a module's text. `kinds`: of its sites; lines count from 0 after `define`."""
+    """The dependences of all functions in a module's text. `kinds`: of its sites; lines count from 0 after `define`.
+
+    Raises IRSyntaxError.
+    """
     lines = body.split("\n")
     result = []
     index = 0
@@ -94,14 +97,20 @@ class _Reader(Collected):
         self.current = self.defined[0]  # what each slot holds there by now
 
     def read(self) -> FunctionDependences:
+        """Raises IRSyntaxError with the line that could not be read."""
         while self.index + 1 < len(self.lines):
             self.index += 1
             line = self.lines[self.index]
-            if line[:2] != "  ":
-                if line and line[0] != ";":
-                    self._label(line)
-            elif line[2] != " ":  # else a debug record, or what continues from the line before
-                self._instruction(line)
+            try:
+                if line[:2] != "  ":
+                    if line and line[0] != ";":
+                        self._label(line)
+                elif line[2] != " ":  # else a debug record, or what continues from the line before
+                    self._instruction(line)
+            except IRSyntaxError:
+                raise
+            except Exception as error:  # whatever a damaged line leads to
+                raise IRSyntaxError(line) from error
         return self.finish()
 
     def _label(self, line: str) -> None:

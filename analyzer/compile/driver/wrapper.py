@@ -259,6 +259,10 @@ class _Build:
                 except (CrashcheckError, OSError) as error:
                     with open(report, "w", encoding="utf-8", errors="replace") as output:
                         output.write(str(error))
+                        if unit.is_unforeseen(error):
+                            import traceback
+
+                            output.write(f"\n{traceback.format_exc()}")
             except BaseException:
                 import traceback
 

@@ -80,17 +80,14 @@ class Rewriter(Emitter):
 
     def run(self) -> Instrumented:
         """Raises IRSyntaxError with the line that could not be read."""
-        while self._index < len(self._lines):
-            line = self._lines[self._index]
-            self._index += 1
-            if line[:2] != "  ":
-                self._outer_line(line)
-            elif not self._inside:
-                self.out.append(line)
-            elif line[2] != " ":
-                self._instruction(line)
-            elif self.keep_debug or "#dbg_" not in line:
-                self.out.append(line)
+        try:
+            while self._index < len(self._lines):
+                self._index += 1
+                self._line_of_module(self._lines[self._index - 1])
+        except IRSyntaxError:
+            raise
+        except Exception as error:  # whatever a damaged line leads to
+            raise IRSyntaxError(self._lines[self._index - 1]) from error
         self._resolve_calls()
         text = "\n".join(piece for piece in self.out if piece)
         if not self.keep_debug:
@@ -103,6 +100,16 @@ class Rewriter(Emitter):
             {function.name: function.sites for function in self._functions},
             {function.name: function.reads for function in self._functions},
         )
+
+    def _line_of_module(self, line: str) -> None:
+        if line[:2] != "  ":
+            self._outer_line(line)
+        elif not self._inside:
+            self.out.append(line)
+        elif line[2] != " ":
+            self._instruction(line)
+        elif self.keep_debug or "#dbg_" not in line:
+            self.out.append(line)
 
     def _outer_line(self, line: str) -> None:
         """A line that is no instruction: a label, a function's first or last line, or no function's at all."""

@@ -131,22 +131,42 @@ def keep_inline_definitions(text: str) -> str:
 
 
 def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
-    """The unit's IR with hooks, descriptor and facts. Raises CrashcheckError `ir-construct`."""
+    """The unit's IR with hooks, descriptor and facts. Raises CrashcheckError `ir-construct`.
+
+    No clang writes what this cannot read, but a damaged compile would. Whatever that leads to is the error's cause.
+    """
     try:
-        text, wrappers = operations.wrap(text, options.operations)
-        module = read_module(text)
-        debug = DebugInfo(module.metadata)
-        rewriter = Rewriter(module, debug, options.models, options.keep_debug)
-        result = rewriter.run()
-        kinds = [site.kind for site in result.sites]
-        functions = reader.read_functions(module.body, kinds, result.sites_of, result.reads_of)
+        return _instrumented(text, options)
     except IRSyntaxError as error:
-        raise CrashcheckError(
-            "ir-construct",
-            f"{options.source}: cannot instrument this construct: {str(error).strip()[:400]} "
-            f"({options.compiler}, {binding_version()})",
-            "CRASHCHECK_FALLBACK=1 compiles such units without hooks and reports it",
-        ) from error
+        raise _refused(str(error).strip()[:400] or "an empty line", options) from error
+    except Exception as error:
+        raise _refused("the unit as a whole", options) from error
+
+
+def _refused(what: str, options: UnitOptions) -> CrashcheckError:
+    return CrashcheckError(
+        "ir-construct",
+        f"{options.source}: cannot instrument this construct: {what} ({options.compiler}, {binding_version()})",
+        "CRASHCHECK_FALLBACK=1 compiles such units without hooks and reports it",
+    )
+
+
+def is_unforeseen(error: Exception) -> bool:
+    """Whether this is an `ir-construct` that no reader foresaw: the unit is damaged, or crashcheck has a defect."""
+    first: BaseException = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    return isinstance(error, CrashcheckError) and error.slug == "ir-construct" and not isinstance(first, IRSyntaxError)
+
+
+def _instrumented(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
+    text, wrappers = operations.wrap(text, options.operations)
+    module = read_module(text)
+    debug = DebugInfo(module.metadata)
+    rewriter = Rewriter(module, debug, options.models, options.keep_debug)
+    result = rewriter.run()
+    kinds = [site.kind for site in result.sites]
+    functions = reader.read_functions(module.body, kinds, result.sites_of, result.reads_of)
     facts = UnitFacts(
         source=options.source,
         directory=options.directory,

@@ -12,6 +12,7 @@ import pytest
 
 from crashcheck.analyzer.compile.driver import toolchain, wrapper
 from crashcheck.analyzer.compile.facts import PLAIN_SECTION, SECTION, ProgramFacts, read_sections
+from crashcheck.analyzer.compile.instrument import unit
 from crashcheck.runtime.build import build_runtime
 from support.compilers import CLANGS, NEWEST, c_compiler, has_libpmem, needs_static, plain_clang
 
@@ -52,6 +53,22 @@ def test_several_sources_compile_and_link_in_one_call(project: Path) -> None:
     assert run("prog") == 0
     assert sorted(sources("prog")) == ["main.c", "safe.c"]
     assert sorted(path.name for path in project.iterdir()) == ["answer.c", "answer.h", "main.c", "prog", "safe.c"]
+
+
+@pytest.mark.parametrize(("line", "explained"), [("  store", True), ("  store i32 1, ptr (", False)])
+def test_a_unit_that_cannot_be_read_is_one_error_and_a_traceback_where_nobody_foresaw_why(
+    capfd: pytest.CaptureFixture[str], project: Path, monkeypatch: pytest.MonkeyPatch, line: str, explained: bool
+) -> None:
+    def damaged(bitcode: bytes, options: unit.UnitOptions) -> str:
+        return f"define void @f(ptr %p) {{\n{line}\n}}\n"
+
+    monkeypatch.setattr(unit, "canonical_text", damaged)
+    assert cc("-c", "safe.c") == 1
+    first, hint, *more = capfd.readouterr().err.splitlines()
+    assert first.startswith(f"crashcheck-cc: error: {project}/safe.c: cannot instrument this construct: store")
+    assert first.endswith("[ir-construct]")
+    assert "CRASHCHECK_FALLBACK=1" in hint
+    assert ("Traceback (most recent call last):" in more) == explained
 
 
 def test_objects_link_later_and_default_names_are_clangs(project: Path) -> None:
