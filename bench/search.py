@@ -78,7 +78,7 @@ def _searched(config: Any, run: Any, executor: Any, folder: Path) -> dict[str, o
 
 def cpu_since(executor: Any) -> Callable[[], tuple[float, float, float]]:
     """Gives the CPU seconds from now on of this process, of the workers, and of the checks that have ended."""
-    workers = [worker.process.pid for worker in executor.workers._workers]
+    workers = [worker.pid for worker in executor.workers._workers]
     before, began = [_cpu_of_process(pid) for pid in workers], time.process_time()
 
     def spent() -> tuple[float, float, float]:

@@ -126,7 +126,7 @@ CHECKER_ROOMS = (
     ("execution", "subject"),
     ("kept",),
     ("oracles", "strategies"),
-    ("findings", "exploration"),
+    ("findings", "exploration", "remote"),
     ("search",),
     ("fixes", "mutation", "replay"),
     ("baseline",),

@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import select
 import shutil
-import signal
-import socket
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from crashcheck.checker.budget import DiskFull
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.followed import without_own
 from crashcheck.checker.execution.process import Ended, Limits
-from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Exploration, Task, Trouble, pool_of
-from crashcheck.checker.execution.worker_start import Started, start_worker
+from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Exploration, Task, Trouble
+from crashcheck.checker.execution.worker_process import UNKNOWN, Bases, WorkerDied, WorkerProcess
 from crashcheck.checker.images import image_folder
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import sparse
-from crashcheck.runtime.record import continue_if_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,10 +35,8 @@ if TYPE_CHECKING:
     from crashcheck.checker.states.points import CrashPoint
     from crashcheck.checker.states.space import CrashState
 
-_STOPPED_S = 1.0  # how long a worker that was stopped may stay so
-_CLOSE_S = 20.0  # how long a worker may take to end its check and remove its images
-_END_S = 5.0  # a killed process is gone at once, unless the kernel is busy with it
-_AHEAD = 2  # tasks a worker holds at once, so that it need not wait for us; bounds what its socket must hold
+STOPPED_S = 1.0  # how long a worker that was stopped may stay so
+AHEAD = 2  # tasks a worker holds at once, so that it need not wait for us; bounds what its socket must hold
 
 FIRST = -1  # instead of a crash point: the image before the workload
 FINAL = -2  # the image after it
@@ -55,6 +49,47 @@ class Run:
     point: int  # or FIRST, FINAL
     ended: Ended
     names: Mapping[str, str]
+    place: str = ""  # where it was executed, if not on this machine
+    state: CrashState | None = None  # of a run that was executed elsewhere
+    doubted: str = ""  # of a run here: where the check has failed on the same state
+
+
+class Arrival(NamedTuple):
+    """How a state ended that was given to others. `ended`: None if they did not execute it."""
+
+    ticket: int
+    ended: Ended | None
+    names: Mapping[str, str]
+    place: str
+
+
+class Elsewhere(Protocol):
+    """Other machines that execute crash states. What they take comes back as arrivals, whatever happens to them."""
+
+    @property
+    def works(self) -> bool:
+        """Whether they take states now."""
+        ...
+
+    @property
+    def ahead(self) -> int:
+        """How many states they can be busy with at once."""
+        ...
+
+    def take(self, waiting: deque[int], task_of: Callable[[Bases, int], Task], *, idle: bool) -> None:
+        """Take tickets from the left of `waiting`, as many as are worth a message; `idle`: or however few there are.
+
+        `task_of`: the task of a ticket for a worker with such bases, which then are where that leaves them.
+        """
+        ...
+
+    def arrivals(self) -> Iterable[Arrival]:
+        """What has come back since this was last asked. To be asked once in a second, too."""
+        ...
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when something has."""
+        ...
 
 
 @dataclass(slots=True)
@@ -70,25 +105,7 @@ class _Ticket:
     explored: tuple[tuple[str, ...], dict[str, str], float | None] | None = None
     run: Run | None = None  # once it has ended
     followed: bool = False  # with what it depends on
-
-
-@dataclass(slots=True)
-class _Process:
-    """A worker process, as this one sees it."""
-
-    index: int
-    process: Started
-    connection: Connection
-    root: Path
-    # of its image of what is durable, and its image of everything issued (worker.py): the crash point; None: the first
-    # image
-    bases: list[int | None] = field(default_factory=lambda: [None, None])
-    busy: deque[int] = field(default_factory=deque)  # tickets sent and not answered
-    names: dict[str, str] = field(init=False)  # its paths, and what they are called in outputs
-
-    def __post_init__(self) -> None:
-        pools = {str(pool_of(self.root, image)): "{pool}" for image in (DURABLE, ISSUED, INITIAL)}
-        self.names = {**pools, str(self.root / "stdout"): "{stdout}", str(self.root / "ops"): "{ops}"}
+    doubted: str = ""  # as Run has it
 
 
 class WorkerPool:
@@ -126,11 +143,13 @@ class WorkerPool:
         # the workers, while the pool is open
         self._home: Path | None = None  # the folder of all images
         self._lock: int | None = None  # on the home, so that another run does not take it for abandoned
-        self._workers: list[_Process] = []
+        self._workers: list[WorkerProcess] = []
+        self._elsewhere: Elsewhere | None = None
         # the runs under way
         self._tickets: dict[int, _Ticket] = {}  # submitted, and not yet asked for
         self._queue: deque[int] = deque()  # tickets that wait for a free worker
         self._urgent: deque[int] = deque()  # those that go first
+        self._returned: deque[int] = deque()  # those that went elsewhere, and must be executed here after all
         self._arrived: deque[Run] = deque()  # on crash states, ended since `arrivals` was last asked
         self._next = 0  # the next ticket
         self._bare_inputs: dict[bytes | None, None] = {}  # what runs on the first image depended on, each once
@@ -156,14 +175,7 @@ class WorkerPool:
         self._home = image_folder.home(self.setup.work, bytes_held, self._jobs)
         self._lock = image_folder.lock(self._home)
         for index in range(self._jobs):
-            root = self._home / f"w{index:03d}"
-            root.mkdir()
-            ours, theirs = socket.socketpair()
-            with theirs:
-                process = start_worker(theirs.fileno())
-            worker = _Process(index, process, Connection(ours.detach()), root)
-            self._workers.append(worker)
-            worker.connection.send((self.setup, self.limits, root, dict(os.environ)))
+            self._workers.append(WorkerProcess(index, self._home, self.setup, self.limits))
         for worker in self._workers:
             answer = self._receive(worker)
             if isinstance(answer, Trouble):
@@ -172,10 +184,9 @@ class WorkerPool:
     def close(self) -> None:
         """End the workers, their checks included, and remove the images. May be called twice."""
         for worker in self._workers:
-            worker.connection.close()
+            worker.close()
         for worker in self._workers:
-            if not worker.process.end(_CLOSE_S):
-                _end_checks_of(worker.root)
+            worker.end()
         self._workers.clear()
         if self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
@@ -190,16 +201,35 @@ class WorkerPool:
         assert self._home is not None
         return self._home
 
+    def send_elsewhere(self, elsewhere: Elsewhere | None) -> None:
+        """From now on, let others execute crash states that are not urgent; None: execute all here again.
+
+        Only what ends there with status 0 counts. Everything else is executed here as well, and then that counts.
+        """
+        self._elsewhere = elsewhere
+
+    @property
+    def ahead(self) -> int:
+        """How many states others can be busy with at once."""
+        return 0 if self._elsewhere is None else self._elsewhere.ahead
+
     # -- runs
 
     def submit(
-        self, state: CrashState, stages: tuple[bytes, ...] = (), *, urgent: bool = False, timeout_s: float | None = None
+        self,
+        state: CrashState,
+        stages: tuple[bytes, ...] = (),
+        *,
+        urgent: bool = False,
+        timeout_s: float | None = None,
+        doubted: str = "",
     ) -> int:
-        """Queue the check of a crash state; `urgent`: before anything that waits. How it ended: `ended`.
+        """Queue the check of a crash state; `urgent`: before anything that waits, and here. How it ended: `ended`.
 
-        `stages`: the files of operations for {ops}; `timeout_s`: instead of the limits' value.
+        `stages`: the files of operations for {ops}; `timeout_s`: instead of the limits' value; `doubted`: as Run has
+        it.
         """
-        return self._submit(state.point, state, stages, urgent=urgent, timeout_s=timeout_s)
+        return self._submit(state.point, state, stages, urgent=urgent, timeout_s=timeout_s, doubted=doubted)
 
     def submit_uncrashed(self, point: int, stages: tuple[bytes, ...] = ()) -> int:
         """Queue the check of the image before the workload (FIRST) or after it (FINAL), before anything that waits."""
@@ -238,9 +268,10 @@ class WorkerPool:
 
         CrashcheckError if a worker dies or an image cannot be written.
         """
-        if ticket in self._queue:
-            self._queue.remove(ticket)
-            self._urgent.append(ticket)
+        for waiting in (self._queue, self._returned):
+            if ticket in waiting:
+                waiting.remove(ticket)
+                self._urgent.append(ticket)
         while (run := self.poll(ticket)) is None:
             pass
         return run
@@ -250,7 +281,7 @@ class WorkerPool:
 
         CrashcheckError as `ended`.
         """
-        self._dispatch()
+        self._dispatch(idle=self._tickets[ticket].run is None)
         if self._tickets[ticket].run is None:
             self._collect(timeout_s)
             self._dispatch()
@@ -311,49 +342,71 @@ class WorkerPool:
         bare: bool = False,
         kept_bytes: int | None = None,
         timeout_s: float | None = None,
+        doubted: str = "",
     ) -> int:
         number = self._next
         self._next += 1
         self._tickets[number] = _Ticket(
-            number, point, state, stages, bare, kept_bytes, timeout_s, followed=self._follows
+            *(number, point, state, stages, bare, kept_bytes, timeout_s), followed=self._follows, doubted=doubted
         )
         (self._urgent if urgent else self._queue).append(number)
         self._dispatch()
         return number
 
-    def _dispatch(self) -> None:
+    def _dispatch(self, *, idle: bool = False) -> None:
+        """Give what waits to workers. `idle`: nothing else will be submitted before something has ended."""
         while self._urgent:
             number = self._urgent.popleft()
             ticket = self._tickets[number]
             anywhere = ticket.bare or ticket.explored is not None
             worker = min(self._workers, key=lambda worker: len(worker.busy)) if anywhere else self._workers[0]
             self._send(worker, number)
-        while self._queue:
-            free = [w for w in self._workers if len(w.busy) < _AHEAD and not (self.is_aside and w.index == 0)]
+        if self._elsewhere is not None and self._elsewhere.works:
+            self._elsewhere.take(self._queue, self._task_elsewhere, idle=idle)
+            here = self._returned
+        else:
+            self._queue.extendleft(reversed(self._returned))
+            self._returned.clear()
+            here = self._queue
+        while here:
+            free = [w for w in self._workers if len(w.busy) < AHEAD and not (self.is_aside and w.index == 0)]
             if not free:
                 return
-            self._send(min(free, key=lambda worker: len(worker.busy)), self._queue.popleft())
+            self._send(min(free, key=lambda worker: len(worker.busy)), here.popleft())
 
-    def _send(self, worker: _Process, number: int) -> None:
-        while len(worker.busy) >= _AHEAD:
+    def _send(self, worker: WorkerProcess, number: int) -> None:
+        while len(worker.busy) >= AHEAD:
             self._collect()
         ticket = self._tickets[number]
-        task = self._task(worker, ticket)
+        task = self._task(worker.bases, ticket)
         worker.busy.append(number)
         try:
-            worker.connection.send_bytes(pickle.dumps(task, pickle.HIGHEST_PROTOCOL))
+            worker.send(task)
         except OSError:
             # The worker is gone. What it sent before gives the reason, or `_receive` raises at the end of that.
             while not isinstance(answer := self._receive(worker), Trouble):
                 pass
             raise self._error(worker, answer) from None
 
-    def _task(self, worker: _Process, ticket: _Ticket) -> Task | Exploration:
-        """What a worker has to do for a ticket. Notes where the worker's base will be after that."""
+    def _task_elsewhere(self, bases: Bases, number: int) -> Task:
+        task = self._task(bases, self._tickets[number])
+        assert isinstance(task, Task)  # explorations are urgent
+        return task
+
+    def final_task(self, stages: tuple[bytes, ...]) -> Task:
+        """The check of the image after the workload, for a worker whose base is the first image."""
+        return self._crash_task([None, None], _Ticket(0, FINAL, None, stages, False, None, None))
+
+    def _task(self, bases: Bases, ticket: _Ticket) -> Task | Exploration:
+        """What a worker has to do for a ticket. `bases`: of the worker; where they will be after that is noted."""
         if ticket.explored is not None:
             argv, env, until_s = ticket.explored
             timeout_s = ticket.timeout_s or self.limits.timeout_s
             return Exploration(ticket.number, argv, env, timeout_s, until_s, ticket.followed)
+        return self._crash_task(bases, ticket)
+
+    def _crash_task(self, bases: Bases, ticket: _Ticket) -> Task:
+        """The same of a ticket that is no exploration."""
         acked, printed = self.acknowledged(ticket.point)
         if ticket.bare:
             return Task(
@@ -361,8 +414,8 @@ class WorkerPool:
                 followed=ticket.followed,
             )
         if ticket.state is None:
-            moved = worker.bases[DURABLE] is not None
-            worker.bases[DURABLE] = None
+            moved = bases[DURABLE] is not None
+            bases[DURABLE] = None
             patches = _plain(self._content.final()) if ticket.point == FINAL else ()
             return Task(
                 *(ticket.number, DURABLE, moved, (), patches, acked, printed, ticket.stages),
@@ -370,8 +423,8 @@ class WorkerPool:
             )
         near_full = self._content.near_full(ticket.state)
         image = ISSUED if near_full else DURABLE
-        reset, advance = self._move(image, worker.bases[image], ticket.point)
-        worker.bases[image] = ticket.point
+        reset, advance = self._move(image, bases[image], ticket.point)
+        bases[image] = ticket.point
         patches = _plain(self._content.lost(ticket.state) if near_full else self._content.patches(ticket.state))
         return Task(
             *(ticket.number, image, reset, advance, patches, acked, printed, ticket.stages),
@@ -387,6 +440,8 @@ class WorkerPool:
         if base == point:
             return False, ()
         content = self._content
+        if base == UNKNOWN:
+            return True, _plain((content.issued if image == ISSUED else content.durable)(None, point))
         if base is not None and base > point:
             back = (content.taken_back if image == ISSUED else content.durable_back)(base, point)
             if back is not None:
@@ -405,56 +460,69 @@ class WorkerPool:
             answer = self._receive(worker)
             if isinstance(answer, Trouble):
                 raise self._error(worker, answer)
+            assert answer is not None
             number, ended = answer
             assert isinstance(ended, Ended)
             worker.busy.remove(number)
             ticket = self._tickets[number]
             if ticket.explored is not None:
                 ended = ended._replace(inputs=without_own(ended.inputs))
-            ticket.run = Run(ticket.point, ended, worker.names)
+            ticket.run = Run(ticket.point, ended, worker.names, doubted=ticket.doubted)
             if ticket.followed:
                 self.followed.add(ended.inputs)
             if ticket.bare and ticket.followed:
                 self._bare_inputs[ended.inputs] = None
             if not ticket.bare and ticket.explored is None:
                 self._arrived.append(ticket.run)
+        if self._elsewhere is not None:
+            for arrival in self._elsewhere.arrivals():
+                self._file(arrival)
+
+    def _file(self, arrival: Arrival) -> None:
+        """Take a run that ended elsewhere, unless it must be executed here to count."""
+        number, ended, names, place = arrival
+        ticket = self._tickets[number]
+        if ended is not None and ended.status == 0 and not ended.timed_out and not ended.limit:
+            ticket.run = Run(ticket.point, ended, names, place, ticket.state)
+            self._arrived.append(ticket.run)
+            return
+        if ended is not None and not ended.timed_out:
+            ticket.doubted = place
+        self._returned.append(number)
 
     def _answering(self, connections: list[Connection], timeout_s: float | None) -> list[Connection]:
-        """Those of them that have an answer, or none after the time.
-
-        A check may stop its worker (`kill -STOP $PPID`), which then would never answer: it continues.
-        """
+        """Those of them that have an answer; none after the time, or when something has come from elsewhere."""
         by_fd = {connection.fileno(): connection for connection in connections}
         poll = select.poll()
         for fd in by_fd:
             poll.register(fd, select.POLLIN)
-        ready: list[Connection] = []
-        while not ready and (timeout_s is None or timeout_s >= 0):
-            part_s = _STOPPED_S if timeout_s is None else min(timeout_s, _STOPPED_S)
-            ready = [by_fd[fd] for fd, _ in poll.poll(part_s * 1000)]
+        if self._elsewhere is not None:
+            poll.register(self._elsewhere.fileno(), select.POLLIN)
+        while timeout_s is None or timeout_s >= 0:
+            part_s = STOPPED_S if timeout_s is None else min(timeout_s, STOPPED_S)
+            answered = [fd for fd, _ in poll.poll(part_s * 1000)]
+            if answered:
+                return [by_fd[fd] for fd in answered if fd in by_fd]
+            for worker in self._workers:
+                worker.continue_if_stopped()
+            if self._elsewhere is not None:
+                break  # it wants to be asked now and then
             timeout_s = None if timeout_s is None else (timeout_s - part_s or -1.0)
-            for worker in () if ready else self._workers:
-                with contextlib.suppress(ChildProcessError):
-                    continue_if_stopped(worker.process.pid)
-        return ready
+        return []
 
-    def _receive(self, worker: _Process) -> Trouble | tuple[int, Ended]:
+    def _receive(self, worker: WorkerProcess) -> Trouble | tuple[int, Ended] | None:
         try:
-            answer: Trouble | tuple[int, Ended] = worker.connection.recv()
-        except (EOFError, ConnectionResetError):
-            code = worker.process.wait()
-            _end_checks_of(worker.root)
-            how = f"was ended by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exited with {code}"
+            answer = worker.receive()
+        except WorkerDied as died:
             doing = [self._tickets[number].state for number in worker.busy if number in self._tickets]
             raise CrashcheckError(
                 "worker-died",
-                f"worker {worker.index} (process {worker.process.pid}) {how} "
-                f"while it checked {doing[0] if doing else 'nothing'}",
+                f"{died} while it checked {doing[0] if doing else 'nothing'}",
                 "If the system ran out of memory, lower --jobs or set [check] memory_mib.",
             ) from None
         return answer
 
-    def _error(self, worker: _Process, trouble: Trouble) -> CrashcheckError:
+    def _error(self, worker: WorkerProcess, trouble: Trouble) -> CrashcheckError:
         if trouble.slug == "disk-full-checking":
             return DiskFull(
                 trouble.slug,
@@ -472,23 +540,3 @@ class WorkerPool:
 
 def _plain(patches: Iterable[FilePatch]) -> image_folder.Patches:
     return tuple((patch.path, patch.exists, patch.size, patch.writes) for patch in patches)
-
-
-def _end_checks_of(root: Path) -> None:
-    """Kill what a dead worker left: everything whose environment names its image; wait until it is gone."""
-    pools = [pool_of(root, image) for image in (DURABLE, ISSUED, INITIAL)]
-    marks = [b"CRASHCHECK_POOL=" + os.fsencode(pool) + b"\0" for pool in pools]
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            environment = (folder / "environ").read_bytes() + b"\0"
-            if any(mark in environment for mark in marks):
-                pidfd = os.pidfd_open(int(folder.name))
-                try:
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                    wait([pidfd], timeout=_END_S)
-                finally:
-                    os.close(pidfd)
-        except OSError:
-            continue

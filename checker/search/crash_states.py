@@ -120,7 +120,7 @@ class Search:
         self._loop: Loop[Choice, Verdict] = Loop(
             self,
             self._meter,
-            ahead=_AHEAD * max(1, jobs) * (1 if self._share is None else self._share.of),
+            ahead=max(_AHEAD * max(1, jobs) * (1 if self._share is None else self._share.of), executor.workers.ahead),
             put_off=self._wait,
             put_aside=self._failures.explain_last,
             pruned=self._is_same,
@@ -365,7 +365,7 @@ class Search:
             counts,
             tuple(findings),
             tuple(uncertain),
-            (*self._loop.warnings, *self._failures.warnings, *self._plan.notes, *self._notes()),
+            (*self._loop.warnings, *self._failures.warnings, *self._executor.notes, *self._plan.notes, *self._notes()),
             self._verdicts.runs,
             self._meter.elapsed_s,
             tuple(draft.cause.state for draft in self.register.drafts),

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.policy import judge, rules_of, sources_of
+from crashcheck.checker.remote.remote_runs import Cluster
 from crashcheck.checker.results import Base, Phase, RunResult, StateCounts, StopReason, TraceSummary
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.reopened import nothing_checked, stopped_by
@@ -46,6 +48,7 @@ from crashcheck.stages.search_setup import (
     budget_of,
     check_uncrashed,
     early_states,
+    executed_by,
     executor_of,
     kept_verdicts,
     recovery_search_of,
@@ -75,13 +78,14 @@ def run(
     baseline: Sequence[Known] | None = None,
     resume: bool = False,
     shards: Sequence[Path] = (),
+    cluster: Cluster | None = None,
     on_progress: OnProgress = lambda phase, progress: None,
 ) -> Ran:
     """Do what `config` asks. `jobs`: checks at a time, 0: one per core; `depth` 2: crash the recovery as well.
 
     States that `change` affects are tried first, and findings in it are marked; findings in `baseline` are not new.
     `resume`: search the recording of the last run, if it is one of the same program and workload. `shards`: files of
-    shards that have searched it; then another recording is an error.
+    shards that have searched it; then another recording is an error. `cluster`: executes the crash states.
     Ctrl-C during the search ends it with a partial result. Raises CrashcheckError if there is no result.
     """
     started = time.monotonic()
@@ -100,7 +104,9 @@ def run(
         whole = kept_run(config, recording, trace, change, depth)
         kept = whole.find() if whole is not None else None
         if kept is None:
-            kept = _searched(config, recording, trace, whole, jobs or cores(), depth, on_progress, change, shared)
+            kept = _searched(
+                config, recording, trace, whole, jobs or cores(), depth, on_progress, change, shared, cluster
+            )
         else:
             for remark in kept.remarks:
                 print(remark, file=sys.stderr, flush=True)
@@ -179,11 +185,12 @@ def _searched(
     on_progress: OnProgress,
     change: Diff | None,
     shared: SharedRuns | None = None,
+    cluster: Cluster | None = None,
 ) -> Kept:
     """Model a recording, search it, and keep the result for later runs as `whole`."""
     configured = config
     config, recorded, changed = _modelled(config, recording, trace, change)
-    found, warnings = search(config, recorded, jobs, depth, on_progress, changed, whole, shared)
+    found, warnings = search(config, recorded, jobs, depth, on_progress, changed, whole, shared, cluster)
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
     if changed is not None:
         result = changed.mark(result)
@@ -263,10 +270,11 @@ def search(
     changed: ChangedCode | None,
     whole: KeptRun | None = None,
     shared: SharedRuns | None = None,
+    cluster: Cluster | None = None,
 ) -> tuple[SearchResult, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; try fixes; crash recoveries.
 
-    `whole`: takes note of what all of that used; `shared`: as Search has it.
+    `whole`: takes note of what all of that used; `shared`: as Search has it; `cluster`: executes the crash states.
     Returns what was found, and warnings. If a clean reopen of the driver changes its output, the search ends there.
     """
     subject = recorded.subject
@@ -287,10 +295,11 @@ def search(
             strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
             on_state = partial(on_progress, "checking")
             kept = kept_verdicts(config, recorded, executor, oracle)
-            exploring = search_of(
-                config, recorded, executor, strategy, budget, jobs, progress=on_state, kept=kept, shared=shared
-            )
-            found = exploring.run()
+            with nullcontext() if cluster is None else executed_by(cluster, executor):
+                exploring = search_of(
+                    config, recorded, executor, strategy, budget, jobs, progress=on_state, kept=kept, shared=shared
+                )
+                found = exploring.run()
             if config.report.fixes:
                 unchanged = strategy_of(config, recorded, inferring=inferring)
                 read = whole.read if whole is not None else set()

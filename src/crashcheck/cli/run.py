@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from crashcheck.change.diff import Diff
     from crashcheck.checker.baseline import Known
     from crashcheck.checker.kept.shards import Share
+    from crashcheck.checker.remote.remote_runs import Cluster
     from crashcheck.checker.results import RunResult
     from crashcheck.reports.formats.failure import Failure
 
@@ -49,6 +51,11 @@ def add_parser(subparsers: Any) -> None:
         metavar="I/N",
         help="execute the I-th of N parts of the search of what `crashcheck record` has recorded, and write it to "
         "shard-I-of-N.crashcheck for `crashcheck merge`; no report",
+    )
+    parser.add_argument(
+        "--executor",
+        metavar="dask://HOST:PORT",
+        help="execute crash states on the workers of a dask.distributed cluster, whose scheduler is there",
     )
     parser.set_defaults(shards=())
     add_options(parser)
@@ -160,11 +167,21 @@ def _write_failure(path: Path, failure: Failure) -> None:
         raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error
 
 
-def _check_options(args: argparse.Namespace) -> None:
+def _check_options(args: argparse.Namespace, config: Config) -> None:
     if args.base is not None and args.diff not in (None, args.base):
         raise CrashcheckError("bad-option", "--base and --diff name two bases.", "Leave out --diff: --base implies it.")
     if args.update_baseline and args.baseline is None:
         raise CrashcheckError("bad-option", "--update-baseline needs a baseline.", "Add --baseline FILE.")
+    if args.executor is not None and args.shard is not None:
+        raise CrashcheckError(
+            "bad-option", "--executor and --shard both divide the search.", "Leave out one: docs/more-machines.md."
+        )
+    if args.executor is not None and config.check.reuse:
+        raise CrashcheckError(
+            "bad-option",
+            "--executor does not keep verdicts: what runs on other machines used is not known here.",
+            "Leave out --resume and --reuse, or add --no-reuse if [check] reuse is set.",
+        )
 
 
 def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
@@ -196,7 +213,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     config = configure(load(args.config))
     on_config(config)
     since = args.base if args.base is not None else args.diff
-    _check_options(args)
+    _check_options(args, config)
     if args.shard is not None:
         return _run_shard(args, config, git_diff(config.folder, since) if since is not None else None)
     if args.base is not None and (nothing := change_base.unchanged(config, args.base, args.name)) is not None:
@@ -207,7 +224,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     change = git_diff(config.folder, since) if since is not None else None
     console = progress_console()
     keep = _keeper(config, args.depth, console) if args.keep_for_base else lambda result: None
-    with LiveProgress(console, config.budget) as live:
+    with _cluster(args.executor) as cluster, LiveProgress(console, config.budget) as live:
         ran = pipeline.run(
             config,
             jobs=jobs,
@@ -216,6 +233,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
             baseline=baseline,
             resume=args.resume,
             shards=args.shards,
+            cluster=cluster,
             on_progress=live.update,
         )
         keep(ran.result)
@@ -251,6 +269,21 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
         return EXIT_FINDINGS
     broken_off = result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
     return EXIT_FAILED if broken_off or policy.undecided(result) else EXIT_CLEAN
+
+
+def _cluster(executor: str | None) -> AbstractContextManager[Cluster | None]:
+    """The cluster that --executor names. Raises CrashcheckError."""
+    if executor is None:
+        return nullcontext()
+    from crashcheck.checker.remote.dask_cluster import SCHEME, DaskCluster
+
+    address = executor.removeprefix(SCHEME)
+    host, _, port = address.rpartition(":")
+    if address == executor or not host or not port.isdecimal():
+        raise CrashcheckError(
+            "bad-option", f"--executor {executor!r} is no address.", f"Write {SCHEME}HOST:PORT, of a scheduler."
+        )
+    return DaskCluster(address)
 
 
 def _reuse(args: argparse.Namespace) -> bool | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import math
 import signal
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from crashcheck.change.code import ChangedCode
 from crashcheck.checker.budget import Budget, DiskFull, Progress
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.execution.worker_pool import FINAL
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.fixes.missing_calls import missing_call
 from crashcheck.checker.fixes.propose import FixProposer
@@ -38,6 +40,8 @@ from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.image_judge import ImageJudge
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
+from crashcheck.checker.remote.remote_runs import Cluster, RemoteRuns
+from crashcheck.checker.remote.shipment import shipment_of
 from crashcheck.checker.results import Finding, StopReason, Verdict
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.recovery import Recovery, RecoverySearch
@@ -117,6 +121,30 @@ def check_uncrashed(config: Config, run: RecordedRun, executor: Executor) -> Non
     with_first = config.check.first == "check" and has_first
     shown = (str(recording.pool), str(recording.first))
     uncrashed(executor, first=with_first, shown_pools=shown, trace_lacks=run.unaccounted)
+
+
+@contextlib.contextmanager
+def executed_by(cluster: Cluster, executor: Executor) -> Iterator[None]:
+    """While this lasts, a cluster executes crash states. Raises CrashcheckError: bad-option, executor-unusable."""
+    if isinstance(executor, ImageJudge):
+        raise CrashcheckError(
+            "bad-option",
+            "--executor has nothing to execute: [check] oracle = 'snapshot' runs no check.",
+            "Leave out --executor.",
+        )
+
+    def tell(line: str) -> None:
+        print(f"crashcheck: {cluster.name}: {line}", file=sys.stderr, flush=True)
+
+    pool = executor.workers
+    remote = RemoteRuns(cluster, pool, shipment_of(pool.setup, pool.limits), executor.stages(FINAL), tell)
+    try:
+        remote.begin()
+        pool.send_elsewhere(remote)
+        yield
+    finally:
+        pool.send_elsewhere(None)
+        remote.close()
 
 
 def snapshots_of(config: Config, run: RecordedRun, folder: Path) -> Snapshot:

@@ -1,0 +1,244 @@
+"""What a machine of a cluster does for a search: it keeps files by content hash, and runs checks in worker processes.
+
+Its functions may be called in any thread. A machine that has restarted, or that nobody has asked anything for a while,
+has no session: it answers that, and is sent what it needs again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
+
+import crashcheck
+from crashcheck.checker.execution.process import Ended
+from crashcheck.checker.execution.worker import Task, Trouble
+from crashcheck.checker.execution.worker_pool import AHEAD, STOPPED_S
+from crashcheck.checker.execution.worker_process import WorkerDied, WorkerProcess
+from crashcheck.checker.images import image_folder
+from crashcheck.checker.kept.base import sources
+from crashcheck.checker.remote.packing import digests, unpack
+from crashcheck.checker.remote.shipment import FILES, Description, setup_below, unfit
+from crashcheck.runtime import sparse
+
+BATCH_S = 0.5  # after so long no further task of a batch is begun
+_IDLE_S = 600.0  # after so long a session ends whose owner has probably been killed
+_PIECES = "crashcheck-pieces"
+
+Versions = tuple[str, str, str]  # of Python, of crashcheck, the hash of crashcheck's sources
+
+
+class Begun(NamedTuple):
+    """The check of the uncrashed image. `why`: or why this machine cannot be used; `names`: as Run has it, by slot."""
+
+    why: str
+    names: tuple[dict[str, str], ...] = ()
+    ended: Ended | None = None
+
+
+class Batch(NamedTuple):
+    """How the first tasks of a batch ended. `why`: what hindered the others, if it was not time."""
+
+    ended: tuple[Ended, ...]
+    why: str = ""
+
+
+def versions() -> Versions:
+    """What must be equal on all machines of a search."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    return python, crashcheck.__version__, sources()
+
+
+class Session:
+    """One search's files and worker processes on this machine."""
+
+    def __init__(self, folder: Path, description: Description) -> None:
+        # constant
+        self.folder = folder
+        self.description = description
+        # changing
+        self.used = monotonic()
+        self.calls = 0  # under way
+        self._home: Path | None = None
+        self._lock: int | None = None
+        self.workers: list[WorkerProcess] = []
+
+    def begin(self, pieces: Path, task: Task, slots: int) -> Begun:
+        """Start `slots` workers, and run the check of the uncrashed image."""
+        self.folder.mkdir()
+        unpack(self.description.entries, self.folder, lambda digest: (pieces / digest.hex()).read_bytes())
+        setup = setup_below(self.description, self.folder)
+        setup.folder.mkdir(parents=True, exist_ok=True)
+        if why := unfit(self.description, setup, self.folder):
+            return Begun(why)
+        image_folder.remove_abandoned(self.folder)
+        self._home = image_folder.home(self.folder, sparse.data_bytes(setup.first), slots)
+        self._lock = image_folder.lock(self._home)
+        for index in range(slots):
+            self.workers.append(WorkerProcess(index, self._home, setup, self.description.limits))
+        for worker in self.workers:
+            if isinstance(trouble := _answer(worker), Trouble):
+                return Begun(trouble.text)
+        batch = self.run(0, [task])
+        files = {str(self.folder / FILES): ""}  # below it everything has the path that it has where it came from
+        names = tuple({**worker.names, **files} for worker in self.workers)
+        return Begun(batch.why, names, batch.ended[0] if batch.ended else None)
+
+    def run(self, slot: int, tasks: Sequence[Task]) -> Batch:
+        """Run tasks on one worker for a while, at least one. Nothing else may be under way on that worker."""
+        worker, until = self.workers[slot], monotonic() + BATCH_S
+        ended: list[Ended] = []
+        sent = 0
+        try:
+            while True:
+                while sent < len(tasks) and sent - len(ended) < AHEAD and (not sent or monotonic() < until):
+                    worker.send(tasks[sent])
+                    sent += 1
+                if len(ended) == sent:
+                    return Batch(tuple(ended))
+                answer = _answer(worker)
+                if isinstance(answer, Trouble):
+                    return Batch(tuple(ended), answer.text)
+                assert answer is not None
+                ended.append(answer[1])
+        except (WorkerDied, OSError) as error:
+            return Batch(tuple(ended), str(error))
+
+    def close(self) -> None:
+        """End the workers, and remove all that was written."""
+        for worker in self.workers:
+            worker.close()
+        for worker in self.workers:
+            worker.end()
+        self.workers.clear()
+        if self._home is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _answer(worker: WorkerProcess) -> Trouble | tuple[int, Ended] | None:
+    while not worker.connection.poll(STOPPED_S):
+        worker.continue_if_stopped()
+    return worker.receive()
+
+
+@dataclass(eq=False)
+class _Host:
+    """The sessions of this process, by folder: it may be several machines of a cluster."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    sessions: dict[Path, Session] = field(default_factory=dict)
+    cleaning: bool = False  # whether a thread ends idle sessions
+
+    @contextmanager
+    def using(self, folder: Path) -> Iterator[Session | None]:
+        """A session that is not idle meanwhile; None if there is none."""
+        with self.lock:
+            session = self.sessions.get(folder)
+            if session is not None:
+                session.calls += 1
+        try:
+            yield session
+        finally:
+            with self.lock:
+                if session is not None:
+                    session.calls -= 1
+                    session.used = monotonic()
+
+    def add(self, session: Session) -> None:
+        with self.lock:
+            self.sessions[session.folder] = session
+            if not self.cleaning:
+                self.cleaning = True
+                threading.Thread(target=self._clean, daemon=True).start()
+
+    def needed(self) -> set[str]:
+        """The hashes of all pieces that sessions name."""
+        with self.lock:
+            return {digest.hex() for one in self.sessions.values() for digest in digests(one.description.entries)}
+
+    def pop(self, folder: Path) -> Session | None:
+        with self.lock:
+            return self.sessions.pop(folder, None)
+
+    def _clean(self) -> None:
+        """End sessions whose owner has not asked anything for a while."""
+        while not threading.Event().wait(_IDLE_S / 10):
+            for session in self.pop_idle():
+                session.close()
+
+    def pop_idle(self) -> list[Session]:
+        with self.lock:
+            latest = monotonic() - _IDLE_S
+            idle = [folder for folder, one in self.sessions.items() if not one.calls and one.used < latest]
+            return [self.sessions.pop(folder) for folder in idle]
+
+
+_host = _Host()
+
+
+def _below(folder: Path, name: bytes) -> Path:
+    return folder / f"crashcheck-{name.hex()}"
+
+
+def hello(folder: Path, name: bytes, theirs: Versions, description: bytes) -> tuple[str, list[bytes]]:
+    """Begin a session: why this machine cannot be used, or the hashes of pieces that it lacks.
+
+    `folder`: where files may be kept; `description`: encoded, as another version may have other types.
+    """
+    own = versions()
+    for what, here, there in zip(("Python", "crashcheck"), theirs, own, strict=False):
+        if here != there:
+            return f"it has {what} {there}, not {here}", []
+    if own != theirs:
+        return f"its crashcheck {crashcheck.__version__} has other sources", []
+    wanted: Description = pickle.loads(description)
+    end(folder, name)
+    pieces = folder / _PIECES
+    pieces.mkdir(exist_ok=True)
+    _host.add(Session(_below(folder, name), wanted))
+    kept = _host.needed()
+    for path in pieces.iterdir():
+        if path.suffix == "" and path.name not in kept:
+            path.unlink(missing_ok=True)
+    return "", [digest for digest in digests(wanted.entries) if not (pieces / digest.hex()).exists()]
+
+
+def put(folder: Path, name: bytes, pieces: Sequence[bytes]) -> None:
+    """Keep pieces, which a session lacks, under their hashes."""
+    for data in pieces:
+        path = folder / _PIECES / hashlib.sha256(data).hexdigest()
+        new = path.with_name(f"{path.name}.{threading.get_ident()}")
+        new.write_bytes(data)
+        new.replace(path)
+
+
+def begin(folder: Path, name: bytes, task: Task, slots: int) -> Begun | None:
+    """Start `slots` workers, and run the check of the uncrashed image; None if there is no such session."""
+    with _host.using(_below(folder, name)) as session:
+        return None if session is None else session.begin(folder / _PIECES, task, slots)
+
+
+def run(folder: Path, name: bytes, slot: int, tasks: Sequence[Task]) -> Batch | None:
+    """Run tasks on the worker `slot`, whose bases are where its last task left them; None as `begin`."""
+    with _host.using(_below(folder, name)) as session:
+        return None if session is None else session.run(slot, tasks)
+
+
+def end(folder: Path, name: bytes) -> None:
+    """End a session, if there is one of that name."""
+    session = _host.pop(_below(folder, name))
+    if session is not None:
+        session.close()
