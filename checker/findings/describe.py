@@ -81,8 +81,16 @@ def _place(subject: Subject, piece: int) -> str:
 
 
 def _both(subject: Subject, kept: int, lost: int) -> tuple[str, str, str]:
-    """The names of two updates, each with its line; a line that both share is third, for the sentence's end."""
+    """The names of two updates, each with its line; a line that both share is third, for the sentence's end.
+
+    Two elements of an array, or one member of two objects, have one name: their offsets tell them apart.
+    """
     names, lines = (name_of(subject, kept), name_of(subject, lost)), (_place(subject, kept), _place(subject, lost))
+    if names[0] == names[1] and subject.graph.piece(kept).kind == subject.graph.piece(lost).kind == "data":
+        names = (
+            f"{names[0]} at offset {_offset(subject, kept)}",
+            f"{names[1]} at offset {_offset(subject, lost)}",
+        )
     if lines[0] == lines[1]:
         return (*names, lines[0])
     return names[0] + lines[0], names[1] + lines[1], ""

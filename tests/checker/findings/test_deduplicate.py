@@ -71,6 +71,18 @@ def test_one_helper_without_a_fence_is_one_finding_whatever_its_callers_store_ne
     assert finding.states == 2
 
 
+def test_two_elements_of_an_array_are_told_apart_by_their_offsets(explore: Explore) -> None:
+    def script(t: TraceBuilder) -> None:
+        store(t, 1, 0)
+        store(t, 1, 64)
+        persist(t, 64)
+
+    (finding,) = explore(script, "64>0", sites={1: place(1, "table.words[]")}).findings
+    assert finding.message == (
+        "`table.words[]` at offset 0x40 can survive a crash without `table.words[]` at offset 0x0 (hash.c:1)"
+    )
+
+
 def two_values(t: TraceBuilder, *flushed: int) -> None:
     store(t, 1, 0)
     store(t, 2, 128)
