@@ -378,7 +378,7 @@ def _require_success(recording: Recording, workload: Workload) -> None:
         raise CrashcheckError(
             "workload-timeout",
             f"the workload {how}: {command}{tail(recording.stderr)}",
-            "Give it less to do, or raise [workload] timeout_s.",
+            "Use a smaller workload, or raise [workload] timeout_s.",
         )
     if recording.end.exit_code != 0:
         room = os.statvfs(recording.pool)
@@ -386,7 +386,7 @@ def _require_success(recording: Recording, workload: Workload) -> None:
             raise CrashcheckError(
                 "record-disk-full",
                 f"the workload {how}, and there is no room left in {recording.pool}" + tail(recording.stderr),
-                "Make room, or give the workload less to do.",
+                "Free disk space, or use a smaller workload.",
             )
         raise CrashcheckError(
             "workload-failed",

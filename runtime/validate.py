@@ -58,7 +58,7 @@ def check_trace(
             raise CrashcheckError(
                 "record-disk-full",
                 f"no room for the trace {trace}: later events are missing",
-                "Make room (or raise the file-size limit), or give the workload less to do.",
+                "Free disk space (or raise the file-size limit), or use a smaller workload.",
             )
         if status & Status.TOO_MANY:
             raise _limit(notes, trace)
@@ -114,7 +114,7 @@ def check_calls(recording: Recording, command: Sequence[str], must_update: bool)
             raise CrashcheckError(
                 "record-disk-full",
                 f"no room for the trace {recording.trace}: later events are missing",
-                "Make room (or raise the file-size limit), or give the workload less to do.",
+                "Free disk space (or raise the file-size limit), or use a smaller workload.",
             )
         kinds = _kinds(data, _CALLS)
     if not must_update or kinds & _CALLS:
@@ -174,7 +174,7 @@ def _limit(notes: Sequence[tuple[str, str]], trace: Path) -> CrashcheckError:
     return CrashcheckError(
         "record-limit",
         f"a limit of the recorder was reached, later events are missing in {trace}: {'; '.join(why) or 'ids ran out'}",
-        "Give the workload less to do.",
+        "Use a smaller workload.",
     )
 
 

@@ -236,7 +236,7 @@ class _Boundaries:
         raise CrashcheckError(
             "boundary-rejected",
             f"with everything persisted after operation {last} ({self._oracle.operations.shown(last)}), the driver "
-            f"does not do what it should; {self._unexplained} bytes changed without a traced update, so "
+            f"fails; {self._unexplained} bytes changed without a traced update, so "
             f"the image is wrong:\n{verdict.output.rstrip()}",
             "Build everything that writes the files with crashcheck-cc; the report lists what is not instrumented.",
         )

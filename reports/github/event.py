@@ -120,6 +120,6 @@ def _number(found: object) -> int:
 def _unknown(what: str) -> CrashcheckError:
     return CrashcheckError(
         "github-environment",
-        f"Where to publish is not known: {what}.",
+        f"The repository or commit to publish to is not known: {what}.",
         "Run this in a GitHub workflow, or set GITHUB_REPOSITORY, GITHUB_SHA and GITHUB_EVENT_PATH as one would.",
     )

@@ -130,7 +130,7 @@ def outcome(verdict: Verdict) -> str:
 
 
 def feasible(result: RunResult) -> str:
-    """The number of feasible states with what is known of its exactness: `412`, `at most 10^77`."""
+    """The number of feasible states with what is known of its exactness: `412`, `about 10^77`."""
     states = result.states
     return human(states.feasible) if states.feasible_exact else f"about {human(states.feasible)}"
 

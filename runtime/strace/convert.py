@@ -26,7 +26,7 @@ def strace_command(output: Path, command: Sequence[str]) -> list[str]:
     program = shutil.which("strace")
     if program is None:
         raise CrashcheckError(
-            "strace-missing", "strace is not installed, and is to record the workload.", "apt-get install strace"
+            "strace-missing", "strace is not installed, but [workload] recorder needs it.", "apt-get install strace"
         )
     options = ["-f", "--seccomp-bpf", "-y", "-yy", "-X", "raw", "-xx", "-s", str(_MOST_BYTES)]
     return [program, *options, "-e", f"trace={','.join(TRACED)}", "-o", str(output), "--", *command]

@@ -111,7 +111,7 @@ def mutate(
         if not found:
             raise CrashcheckError(
                 "mutate-nothing",
-                "the recording holds no flush, fence or sync to mutate, or none that was asked for",
+                "the recording holds no flush, fence or sync to mutate, or --only and --at leave none",
                 "Build the program with crashcheck-cc -g, so that places in the source are known.",
             )
         on_phase("searching the program as it is")

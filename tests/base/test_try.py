@@ -62,7 +62,7 @@ def test_a_large_folder_is_refused_until_it_is_named(
     [
         (
             "echo x > f; exit 3",
-            "`sh -c 'echo x > f; exit 3'` exited with status 3: no crash was tried. [workload-failed]",
+            "`sh -c 'echo x > f; exit 3'` exited with status 3: no crash state was checked. [workload-failed]",
         ),
         ("true", "`sh -c true` changed nothing in {folder}. [nothing-persistent]"),
     ],

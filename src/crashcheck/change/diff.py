@@ -208,7 +208,7 @@ def _malformed(index: int, why: str) -> CrashcheckError:
     return CrashcheckError(
         "diff-malformed",
         f"the diff cannot be read: line {index + 1}: {why}.",
-        "Give a unified diff with a head for each file, as `git diff` writes it.",
+        "Give a unified diff with a header for each file, as `git diff` writes it.",
     )
 
 

@@ -39,9 +39,9 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.relax and not args.check:
-        raise CrashcheckError("bad-option", "--relax goes with --check: without it, every passing run is learned from.")
+        raise CrashcheckError("bad-option", "--relax needs --check: otherwise every passing run is learned from.")
     if args.check and args.runs is not None:
-        raise CrashcheckError("bad-option", "--runs does not go with --check, which runs the workload once.")
+        raise CrashcheckError("bad-option", "--runs cannot be used with --check, which runs the workload once.")
     if args.runs is not None and args.runs < 1:
         raise CrashcheckError("bad-option", f"--runs is {args.runs}; the least is 1.")
     config = load(args.config)
@@ -99,7 +99,7 @@ def learn(config: Config, path: Path, runs: int, tell: Callable[[str], None] | N
                 raise CrashcheckError(
                     "learn-run-failed",
                     f"run {number} of {runs}: {error.message}",
-                    "Nothing was kept: passing runs alone are learned from. `crashcheck learn --check` shows how a run "
+                    "Nothing was kept: only passing runs are learned from. `crashcheck learn --check` shows how a run "
                     "differs from what was learned before.",
                 ) from error
             before = learned.many
@@ -154,7 +154,7 @@ def _runs(config: Config) -> Iterator[Callable[..., tuple[Observed, Recording]]]
             if not observed.accesses:
                 raise CrashcheckError(
                     "learn-nothing",
-                    "the workload accessed no memory that crashcheck sees.",
+                    "the workload made no access to memory that crashcheck records.",
                     "Build it with crashcheck-cc or crashcheck-c++.",
                 )
             return observed, recording

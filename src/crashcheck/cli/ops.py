@@ -142,7 +142,7 @@ def parse_mix(text: str) -> dict[str, int]:
             )
         mix[name] = int(share)
     if not sum(mix.values()):
-        raise CrashcheckError("bad-option", f"--mix {text!r} asks for no operation at all.")
+        raise CrashcheckError("bad-option", f"--mix {text!r} has no operation with a share above zero.")
     return {name: share for name, share in mix.items() if share}
 
 

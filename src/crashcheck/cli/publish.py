@@ -348,7 +348,7 @@ def _places(root: Path, folder: str | None, config: str) -> tuple[str, str]:
             raise CrashcheckError(
                 "publish-folder",
                 f"--folder {folder} is outside the repository.",
-                "Give it from the repository's root.",
+                "Give the path from the repository's root.",
             )
         folder = "" if folder == "." else folder
     return folder, f"{folder}/{name}" if folder else name

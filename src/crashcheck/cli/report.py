@@ -86,7 +86,7 @@ def parse_format(text: str) -> Wanted:
     name, equals, path = text.partition("=")
     if name not in FORMATS or (equals and not path):
         hint = f"Write FMT or FMT=PATH, with FMT one of {', '.join(FORMATS)}."
-        raise CrashcheckError("bad-format", f"--format {text!r} is no report.", hint)
+        raise CrashcheckError("bad-format", f"--format {text!r} is not a report format.", hint)
     return name, Path(path) if equals else None
 
 

@@ -319,7 +319,7 @@ def _share(text: str) -> Share:
     index, _, of = text.partition("/")
     if index.isdecimal() and of.isdecimal() and len(text) < 10 and 1 <= int(index) <= int(of):
         return Share(int(index), int(of))
-    raise CrashcheckError("bad-option", f"--shard {text!r} is no part of a search.", "Write I/N, such as 1/3.")
+    raise CrashcheckError("bad-option", f"--shard {text!r} is not a part of a search.", "Write I/N, such as 1/3.")
 
 
 def _keeper(config: Config, depth: int, console: Console) -> Callable[[RunResult], None]:

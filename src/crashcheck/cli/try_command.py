@@ -107,7 +107,7 @@ def _of_command(error: CrashcheckError, words: Sequence[str], folder: Path) -> C
     if error.slug == "workload-failed":
         how = error.message.partition(": ")[0].removeprefix("the workload ")
         changed = f"What it did until then is done in {folder}."
-        return CrashcheckError(error.slug, f"{command} {how}: no crash was tried.", changed)
+        return CrashcheckError(error.slug, f"{command} {how}: no crash state was checked.", changed)
     if error.slug == "nothing-persistent":
         elsewhere = "Files elsewhere are not watched: name their folder with --folder."
         return CrashcheckError(error.slug, f"{command} changed nothing in {folder}.", elsewhere)
