@@ -166,6 +166,8 @@ def handles_of(folder: Path) -> list[int]:
 def test_a_run_that_is_ended_while_building_leaves_nothing_running(
     project: Path, environment: dict[str, str], number: signal.Signals
 ) -> None:
+    if signal.getsignal(number) == signal.SIG_IGN:
+        pytest.skip(f"{number.name} is ignored here, as under nohup")
     os.mkfifo(project / "builds")
     configure(project, FINAL)
     text = (project / "crashcheck.toml").read_text()

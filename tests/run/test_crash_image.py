@@ -14,6 +14,7 @@ import pytest
 
 from crashcheck.crash_image import _pack, _unpack
 from crashcheck.errors import CrashcheckError
+from support.compilers import c_compiler
 from support.ledger import files
 
 ABOUT = {"id": "f1", "message": "m", "acked": 2}
@@ -78,7 +79,7 @@ def test_an_image_is_enough_to_see_a_finding_with_a_plain_build(tmp_path: Path, 
     marks = "#define CRASHCHECK_OP_BEGIN()\n#define CRASHCHECK_OP_END()"
     source = (tmp_path / "ledger.c").read_text(encoding="utf-8").replace('#include "crashcheck.h"', marks)
     (tmp_path / "ledger.c").write_text(source, encoding="utf-8")
-    subprocess.run(["cc", "-O1", "-o", "ledger", "ledger.c"], cwd=tmp_path, check=True)
+    subprocess.run([*c_compiler(), "-O1", "-o", "ledger", "ledger.c"], cwd=tmp_path, check=True)
     done = crashcheck("replay", "--image", f"images/{finding['id']}.crash.tar.gz", "--keep", "kept")
     assert done.returncode == 1
     assert "is used and has no owner" in done.stdout

@@ -16,7 +16,7 @@ from crashcheck.runtime import build
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.patterns import matches
 from crashcheck.runtime.record import Workload, record
-from support import compilers
+from support import compilers, elf
 from support.decode import CLEAN_EXIT, decode
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -62,15 +62,13 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_models_def_names_exactly_the_wrappers(library: RuntimeLibrary) -> None:
     listed = [line[2:-1] for line in (build.INCLUDE / "models.def").read_text().splitlines() if line.startswith("X(")]
-    symbols = subprocess.check_output(["nm", "-D", "--defined-only", str(library.shared)], text=True)
-    wrapped = {name[8:] for name in (line.split()[-1] for line in symbols.splitlines()) if name.startswith("cc_wrap_")}
+    wrapped = {name[8:] for name in elf.defined(library.shared) if name.startswith("cc_wrap_")}
     assert set(listed) == wrapped
     assert listed == sorted(listed)
 
 
 def test_linking_against_the_recorder_offers_no_function_of_another_library(library: RuntimeLibrary) -> None:
-    symbols = subprocess.check_output(["nm", "-D", "--defined-only", str(library.link)], text=True)
-    names = {line.split()[-1] for line in symbols.splitlines()}
+    names = elf.defined(library.link)
     assert {"cc_store", "cc_wrap_write", "cc_shadow", "crashcheck_op_begin"} <= names
     assert {name for name in names if not name.startswith(("cc_", "crashcheck_"))} == set()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 from crashcheck.analyzer.trace.completeness import check
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime import build
-from support.compilers import c_compiler
+from support import elf
 
 # What a fortified function does instead of writing memory that may be a mapping.
 NO_MODEL = {
@@ -44,12 +44,9 @@ def modelled() -> set[str]:
 
 def fortified() -> set[str]:
     """The names of glibc's `_chk` functions, without their versions."""
-    path = subprocess.run(
-        [*c_compiler(), "-print-file-name=libc.so.6"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    listing = subprocess.run(["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True).stdout
-    names = (line.split()[-1].partition("@")[0] for line in listing.splitlines())
-    return {name for name in names if name.endswith("_chk") and name != "__chk_fail"}
+    mapped = Path("/proc/self/maps").read_text(encoding="utf-8").split()
+    libc = next(word for word in mapped if word.endswith("/libc.so.6"))
+    return {name for name in elf.defined(libc) if name.endswith("_chk") and name != "__chk_fail"}
 
 
 def test_every_fortified_function_has_a_model_or_a_reason_not_to() -> None:

@@ -15,7 +15,7 @@ from crashcheck.analyzer.trace.reader import CallSite, Trace, read
 from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
 from crashcheck.runtime.zig import ZIG_CC
-from support import compilers
+from support import compilers, elf
 
 SOURCE = Path(__file__).resolve().parent / "programs" / "stacks.c"
 OURS = ("main", "outermost", "deep", "aligned", "middle", "innermost", "garbage", "on_signal")
@@ -80,6 +80,7 @@ def test_segments_that_share_the_first_page_of_a_file_are_of_one_module(tmp_path
 
 
 def test_a_stripped_static_program_has_the_same_chain(tmp_path: Path) -> None:
+    compilers.needs_tools("strip")
     program = build(tmp_path, "-static")
     names = shutil.copy(program, tmp_path / "names")
     subprocess.run(["strip", str(program)], check=True)
@@ -121,11 +122,7 @@ def test_descriptions_of_frames_that_are_damaged_end_no_recording(
     spoilt: str, byte: int, usual: Path, tmp_path: Path
 ) -> None:
     program = Path(shutil.copy(usual, tmp_path / "stacks"))
-    sections = subprocess.run(
-        ["readelf", "-SW", str(program)], capture_output=True, text=True, check=True
-    ).stdout.replace("[ ", "[")
-    row = next(line.split() for line in sections.splitlines() if f" {spoilt} " in line)
-    offset, size = int(row[4], 16), int(row[5], 16)
+    offset, size = elf.sections(program)[spoilt]
     data = bytearray(program.read_bytes())
     data[offset + 12 : offset + size] = bytes([byte]) * (size - 12)
     program.write_bytes(data)

@@ -29,6 +29,18 @@ def c_compiler() -> list[str]:
     return [*build.find_compiler()]
 
 
+def archiver() -> list[str]:
+    """The command of an `ar`."""
+    return [*build._archiver(build.find_compiler())]
+
+
+def needs_tools(*names: str) -> None:
+    """Skips the test where one of these programs is not installed."""
+    missing = [name for name in names if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"not installed here: {', '.join(missing)}")
+
+
 def cxx_compiler() -> list[str]:
     """The command of a C++ compiler for programs that are not instrumented. Skips the test if there is none."""
     for name in ("c++", "g++", "clang++", *(f"clang++-{major}" for major in range(22, 12, -1))):

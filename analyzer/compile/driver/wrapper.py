@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -314,8 +315,22 @@ class _Build:
         with tempfile.NamedTemporaryFile(prefix="crashcheck-facts-") as stream:
             stream.write(blob)
             stream.flush()
-            done = subprocess.run(["objcopy", f"--add-section={PLAIN_SECTION}={stream.name}", target], check=False)
-        return done.returncode
+            return self._add_section(PLAIN_SECTION, stream.name, target)
+
+    def _add_section(self, name: str, content: str, target: str) -> int:
+        """Add a section to an object; the exit code. A machine without binutils has no objcopy, but zig's linker."""
+        try:
+            return subprocess.run(["objcopy", f"--add-section={name}={content}", target], check=False).returncode
+        except FileNotFoundError:
+            pass
+        with tempfile.TemporaryDirectory(prefix="crashcheck-cc-") as folder:
+            section, linked = os.path.join(folder, "section.s"), os.path.join(folder, "linked.o")
+            with open(section, "w", encoding="utf-8") as stream:
+                stream.write(f'.section {name},"",@progbits\n.incbin "{content}"\n')
+            status = self._clang(["-r", "-nostdlib", "-o", linked, target, section])
+            if not status:
+                shutil.copyfile(linked, target)
+        return status
 
     # -- link and plain clang ----------------------------------------------------------------------------------
 

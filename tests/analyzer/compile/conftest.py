@@ -50,7 +50,7 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     subprocess.run([*common, "-shared", "-o", str(folder / "libcrashcheck.so")], check=True)
     subprocess.run([*common, "-c", "-o", str(folder / "stub.o")], check=True)
-    subprocess.run(["ar", "rcs", str(folder / "libcrashcheck.a"), str(folder / "stub.o")], check=True)
+    subprocess.run([*compilers.archiver(), "rcs", str(folder / "libcrashcheck.a"), str(folder / "stub.o")], check=True)
     (folder / "models.def").write_text("/* two of them */\nX(memcpy)\nX(strcpy)\n")
     return folder
 

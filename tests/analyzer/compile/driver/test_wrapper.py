@@ -14,7 +14,8 @@ from crashcheck.analyzer.compile.driver import toolchain, wrapper
 from crashcheck.analyzer.compile.facts import PLAIN_SECTION, SECTION, ProgramFacts, read_sections
 from crashcheck.analyzer.compile.instrument import unit
 from crashcheck.runtime.build import build_runtime
-from support.compilers import CLANGS, NEWEST, c_compiler, has_libpmem, needs_static, plain_clang
+from support import elf
+from support.compilers import CLANGS, NEWEST, archiver, c_compiler, has_libpmem, needs_static, plain_clang
 
 MAIN = "int answer(void);\nint main(void) { return answer() - 42; }\n"
 ANSWER = '#include "answer.h"\nint *where;\nint answer(void) { *where = ANSWER; return ANSWER; }\n'
@@ -144,13 +145,12 @@ def test_a_shared_library_and_its_user_are_both_instrumented(project: Path, stub
     assert cc("main.c", "-L.", "-lsafe", f"-Wl,-rpath,{project}", "-o", "prog") == 0
     assert run("prog") == 0
     assert (sources("prog"), sources("libsafe.so")) == (["main.c"], ["safe.c"])
-    dynamic = subprocess.run(["readelf", "-d", "libsafe.so"], capture_output=True, text=True, check=True).stdout
-    assert str(stub) in dynamic
+    assert str(stub) in elf.searched("libsafe.so")
 
 
 def test_a_static_library_keeps_its_facts_through_section_garbage_collection(project: Path) -> None:
     assert cc("-c", "-ffunction-sections", "-fdata-sections", "-O1", "safe.c") == 0
-    subprocess.run(["ar", "rcs", "libsafe.a", "safe.o"], check=True)
+    subprocess.run([*archiver(), "rcs", "libsafe.a", "safe.o"], check=True)
     assert cc("main.c", "libsafe.a", "-Wl,--gc-sections", "-o", "prog") == 0
     assert run("prog") == 0
     assert sorted(sources("prog")) == ["main.c", "safe.c"]
@@ -164,13 +164,12 @@ def test_function_sections_let_the_linker_drop_what_nobody_calls(project: Path) 
         "int main(void) { return used(); }\n"
     )
     assert cc("-O1", "-ffunction-sections", "-fdata-sections", "-c", "lib.c") == 0
-    headers = subprocess.run(["readelf", "-SW", "lib.o"], capture_output=True, text=True, check=True).stdout
-    for name in (".text.used", ".text.dropped", ".data.table", ".bss.empty", ".rodata.fixed", ".data.names"):
-        assert f" {name} " in headers
+    made = {".text.used", ".text.dropped", ".data.table", ".bss.empty", ".rodata.fixed", ".data.names"}
+    assert made <= elf.sections("lib.o").keys()
     assert cc("lib.o", "-Wl,--gc-sections", "-o", "prog") == 0
-    symbols = subprocess.run(["nm", "prog"], capture_output=True, text=True, check=True).stdout
-    assert " used" in symbols
-    assert " dropped" not in symbols
+    symbols = elf.defined("prog", ".symtab")
+    assert "used" in symbols
+    assert "dropped" not in symbols
     assert run("prog") == 0
 
 
@@ -250,13 +249,10 @@ def test_optimize_macros_are_those_of_the_level_asked_for(project: Path) -> None
 
 
 def test_debug_information_is_there_when_it_was_asked_for(project: Path) -> None:
-    def sections() -> str:
-        return subprocess.run(["readelf", "-SW", "main.o"], capture_output=True, text=True, check=True).stdout
-
     assert cc("-O1", "-c", "main.c") == 0
-    assert ".debug_info" not in sections()
+    assert ".debug_info" not in elf.sections("main.o")
     assert cc("-O1", "-g", "-c", "main.c") == 0
-    assert ".debug_info" in sections()
+    assert ".debug_info" in elf.sections("main.o")
 
 
 def test_another_target_is_compiled_plain_with_a_warning(capfd: pytest.CaptureFixture[str], project: Path) -> None:

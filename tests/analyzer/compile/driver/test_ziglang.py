@@ -10,8 +10,10 @@ import pytest
 
 from crashcheck.analyzer.compile.driver import toolchain, wrapper
 from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.analyzer.compile.instrument import unit
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.results import Edit
+from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import build
 from support.compilers import needs_libpmem
 
@@ -92,3 +94,21 @@ def test_without_any_c_compiler_the_wheels_clang_builds_the_recorder(
     (tmp_path / "program.c").write_text("int main(void) { return 0; }\n")
     assert wrapper.run(["-O1", "program.c", "-o", "program"], False) == 0
     assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
+
+
+def test_without_binutils_a_unit_that_is_compiled_plain_keeps_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(bitcode: bytes, options: unit.UnitOptions) -> str:
+        raise CrashcheckError("ir-unreadable", "it is too new")
+
+    (tmp_path / "tools" / "objcopy").unlink(missing_ok=True)
+    monkeypatch.setattr(unit, "canonical_text", refused)
+    monkeypatch.setenv("CRASHCHECK_FALLBACK", "1")
+    (tmp_path / "program.c").write_text("int main(void) { return 7; }\n")
+    assert wrapper.run(["-O1", "-c", "program.c"], False) == 0
+    assert wrapper.run(["program.o", "-o", "program"], False) == 0
+    assert [plain.not_instrumented for plain in ProgramFacts.load(["program"]).plain] == [
+        "it is too new [ir-unreadable]"
+    ]
+    assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 7
