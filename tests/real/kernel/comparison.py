@@ -18,6 +18,13 @@ from support.litmus.file_systems import LITMUS, Litmus
 
 # How ext4 is mounted, and the model of that.
 MOUNTS = {"ext4": "", "ext4-strict": "dioread_lock", "ext4-writeback": "data=writeback"}
+# Why a model allows a state that no run showed.
+SEEN_ELSEWHERE = "seen on another kernel or mount"
+ZEROS = "zeros in a block"
+BLOCK_BOUNDARY = "a size at a block boundary"
+LATE_SIZE = "a size that joins the journal late"
+OLD_BYTES = "old bytes of the disk"
+IN_PART = "calls in part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +99,15 @@ _SHOWN = {0: "0", STALE_BYTE: "x"}
 def kept_by(litmus: Litmus, model: str, state: str) -> str:
     """Why a model allows a state that no run showed: seen elsewhere, or the rule of docs/file-systems.md."""
     if "*x" in state:
-        return "old bytes of the disk"
+        return OLD_BYTES
     seen = litmus.strict if model == "ext4-strict" else litmus.default
     if state in seen or (state == "nothing" and "" in seen):
-        return "seen on another kernel or mount"
+        return SEEN_ELSEWHERE
     if litmus.rule == "1":
-        return "calls in part"
+        return IN_PART
     contents = [part.partition("=")[2] for part in state.split()]
     if any(part == "0" or part.endswith("*0") for content in contents for part in content.split("+")):
-        return "zeros in a block"
+        return ZEROS
     if any("*" in content for content in contents):
-        return "a size at a block boundary"
-    return "a size that joins the journal late" if "E" in contents else f"rule {litmus.rule}"
+        return BLOCK_BOUNDARY
+    return LATE_SIZE if "E" in contents else f"rule {litmus.rule}"
