@@ -1,12 +1,14 @@
 """Which updates a program logs: those whose old bytes it copies to another place of the files before it stores.
 
 A log is recognised by what it does, not by names: the same thread, in the same operation, stores bytes elsewhere that
-are what the range and its neighbourhood held at that moment (`TX_ADD`, an undo log, a journal of old pages).
+are what the range and its neighbourhood held at that moment (`TX_ADD`, an undo log, a journal of old pages). One store
+may hold a whole entry of a log: the range's offset or address, and behind it the old bytes.
 
 What the log itself consists of is not logged, and need not be: a length or a checksum in a copy's cache line, or stored
 by the function that writes the copies and none of what they are copies of, or by one that it calls. What is copied into
-the same field of another object is no log either: it moves, as when a node of a tree is split. Eight bytes that may be
-a link (an offset in a file, an address in a mapping) show no log: a list is linked and unlinked by the same copies.
+the same field of another object is no log either: it moves, as when a node of a tree is split. One or two words that
+may be a link (an offset in a file, an address in a mapping, the identifier of a pool) show no log: a list is linked and
+unlinked by the same copies.
 """
 
 from __future__ import annotations
@@ -19,15 +21,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.checker.results import Location, SourceFunction, SourcePoint
+from crashcheck.checker.results import Frame, Location, SourceFunction, SourcePoint
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind
 
 _FEWEST_BYTES = 8  # that a copy holds; shorter ones are equal by chance
 _MOST_BYTES = 4096  # of a copy
 _MOST_EVENTS = 5000  # from the begin of an operation to an update
-_MOST_PLACES = 16  # of an operation
+_MOST_PLACES = 24  # of an operation
 _LINE_BYTES = 64
+_OFFSET = np.uint64((1 << 48) - 1)  # of a word that says where a copy belongs; logs keep flags in the bits above
 
 Rows = NDArray[np.int64]
 
@@ -50,11 +53,11 @@ class UndoLogs:
     def missing(self, row: int) -> Missing | None:
         """What a store lacks that others of its operation have; None where it is logged too, is a part of the log, or
         nothing is logged."""
-        if self._copy_of(row) is not None:
+        if self._copy_of(row, zeros=True) is not None:
             return None
         for other in self._others(row):
             copy = self._copy_of(other)
-            if copy is not None and not self._moves(copy, other) and not self._links(copy):
+            if copy is not None and not self._moves(copy, other) and not self._links(copy, other):
                 place = self._subject.provenance.of(copy)
                 return None if self._in_log(row, copy, other) else Missing(row, other, place)
         return None
@@ -66,22 +69,44 @@ class UndoLogs:
             return False
         return re.match(rf"{re.escape(here.variable)}(?![\w])", there.variable) is not None
 
-    def _links(self, copy: int) -> bool:
-        """Whether what is copied may be a link of a list or a tree, perhaps with flags in its lowest bits."""
+    def _links(self, copy: int, stored: int) -> bool:
+        """Whether what is copied may be a link of a list or a tree, perhaps with flags in its lowest bits, or half of
+        one: persistent pointers of two words repeat the identifier of their pool."""
         data = self._subject.trace.data(copy)
-        if len(data) != 8:
+        if len(data) not in (8, 16):
             return False
-        value = int.from_bytes(data, "little")
-        return any(low <= value < high for low, high in self._link_ranges)
+        words = [int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8)]
+        if any(low <= word < high for word in words for low, high in self._link_ranges):
+            return True
+        return len(words) == 1 and words[0] > int(_OFFSET) and self._repeats(copy, stored, data)
+
+    def _repeats(self, copy: int, stored: int, data: bytes) -> bool:
+        """Whether a word was also stored as a part of something else, not of what is copied, before it was copied."""
+        trace = self._subject.trace
+        row = trace.events[stored]
+        for other in self._updates[: np.searchsorted(self._updates, copy)].tolist():
+            event = trace.events[other]
+            begin, size = int(event["offset"]), int(event["size"])
+            here = int(event["file"]) == int(row["file"]) and begin < int(row["offset"] + row["size"])
+            if size > len(data) and not (here and int(row["offset"]) < begin + size) and data in trace.data(other):
+                return True
+        return False
 
     @cached_property
     def _link_ranges(self) -> list[tuple[int, int]]:
         """What offsets in the files and addresses in their mappings are."""
-        trace = self._subject.trace
-        events = trace.events
+        events = self._subject.trace.events
         ends = events["offset"][self._updates].astype(np.int64) + events["size"][self._updates]
-        mapped = (struct.unpack("<QQ", trace.data(row)) for row in np.flatnonzero(events["kind"] == Kind.MAP).tolist())
-        return [(1, int(ends.max(initial=0))), *((low, low + size) for low, size in mapped)]
+        return [(1, int(ends.max(initial=0))), *((address, address + size) for _, _, address, size in self._mapped)]
+
+    @cached_property
+    def _mapped(self) -> list[tuple[int, int, int, int]]:
+        """File, offset, address and size of each mapping."""
+        trace = self._subject.trace
+        rows = np.flatnonzero(trace.events["kind"] == Kind.MAP).tolist()
+        places = ((int(trace.events["file"][row]), int(trace.events["offset"][row])) for row in rows)
+        ranges = (struct.unpack("<QQ", trace.data(row)) for row in rows)
+        return [(file, offset, address, size) for (file, offset), (address, size) in zip(places, ranges, strict=True)]
 
     def _in_log(self, row: int, copy: int, logged: int) -> bool:
         """Whether a store belongs to the log that has a copy of what another one stores over."""
@@ -100,12 +125,15 @@ class UndoLogs:
         return there.owner in {here.owner, *callers}
 
     def _others(self, row: int) -> list[int]:
-        """One update of each place of the operation, in program order."""
-        found: dict[SourcePoint, int] = {}
-        for other in self._operation(row).tolist():
+        """One update of each place and stack of the operation, the nearest first.
+
+        An allocator may store much before it, and a class for pointers stores all of them in one line.
+        """
+        found: dict[tuple[SourcePoint, tuple[Frame, ...]], int] = {}
+        for other in sorted(self._operation(row).tolist(), key=lambda other: abs(other - row)):
             here = self._subject.provenance.of(other)
             if here is not None and len(found) < _MOST_PLACES:
-                found.setdefault(here.point, other)
+                found.setdefault((here.point, here.stack), other)
         return [other for other in found.values() if other != row]
 
     def _operation(self, row: int) -> Rows:
@@ -130,8 +158,11 @@ class UndoLogs:
         kinds = self._subject.trace.events["kind"]
         return np.flatnonzero((kinds == Kind.STORE) | (kinds == Kind.WRITE))
 
-    def _copy_of(self, row: int) -> int | None:
-        """The update that copied the old bytes of a store's range before it; None if none did."""
+    def _copy_of(self, row: int, zeros: bool = False) -> int | None:
+        """The update that copied the old bytes of a store's range before it; None if none did.
+
+        With `zeros`, also one that copied nothing but zeros and says where they belong.
+        """
         trace = self._subject.trace
         event = trace.events[row]
         low, size = int(event["offset"]), int(event["size"])
@@ -146,6 +177,8 @@ class UndoLogs:
             if int(other["file"]) == int(event["file"]) and begin < low + size and low < begin + length:
                 continue
             data = trace.data(copy)
+            if self._is_entry(copy, row, core, zeros):
+                return copy
             if len(set(data)) < 2:
                 continue  # zeros are everywhere
             window = max(0, low + core - length)
@@ -156,6 +189,20 @@ class UndoLogs:
                     return copy
                 at = held.find(data, at + 1)
         return None
+
+    def _is_entry(self, copy: int, row: int, core: int, zeros: bool) -> bool:
+        """Whether an update holds the position of a store's range, or of bytes before it, and then the old bytes."""
+        data, event = self._subject.trace.data(copy), self._subject.trace.events[row]
+        file, low = int(event["file"]), int(event["offset"])
+        words = (np.frombuffer(data[: len(data) // 8 * 8], dtype="<u8") & _OFFSET).astype(np.int64)
+        addresses = [address - offset for mapped, offset, address, _ in self._mapped if mapped == file]
+        for base in (0, *dict.fromkeys(addresses)):
+            starts = words - base
+            for index in np.flatnonzero((starts <= low) & (starts > low - len(data)) & (starts >= 0)).tolist():
+                old = self._held(file, int(starts[index]), low + core, copy)
+                if len(old) >= _FEWEST_BYTES and (zeros or len(set(old)) > 1) and old in data[8 * index + 8 :]:
+                    return True
+        return False
 
     def _held(self, file: int, low: int, high: int, until: int) -> bytes:
         """What a range of a file held just before an event."""

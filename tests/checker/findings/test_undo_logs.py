@@ -72,6 +72,95 @@ def test_an_update_is_logged_if_its_old_bytes_were_copied_before(
         assert (missing.logged, missing.copied) == (left, SITES[3])
 
 
+def words_of(*values: int) -> bytes:
+    return b"".join(value.to_bytes(8, "little") for value in values)
+
+
+NUMBER = words_of(7)
+
+
+@pytest.mark.parametrize(
+    ("word", "old", "known"),
+    [
+        (LEFT + 16, NUMBER, True),
+        (LEFT + 8, OLD[8:16] + NUMBER, True),
+        (1 << 63 | LEFT + 16, NUMBER, True),
+        (RIGHT, NUMBER, False),
+        (LEFT + 24, NUMBER, False),
+        (LEFT + 16, bytes(8), False),
+    ],
+    ids=["the range", "bytes before it, too", "flags in the position", "another's", "one behind it", "zeros"],
+)
+def test_an_entry_that_says_where_its_old_bytes_belong_is_a_log(
+    word: int, old: bytes, known: bool, tmp_path: Path
+) -> None:
+    """libpmemobj logs a small field by one store of 64 bytes: its offset, a checksum, its size, the old bytes."""
+
+    def script(t: TraceBuilder) -> None:
+        t.store("p", LEFT, 24, OLD[:16] + (NUMBER if any(old) else bytes(8)))
+        t.begin(1)
+        t.site = 3
+        entry = word.to_bytes(8, "little") + bytes(range(100, 108)) + len(old).to_bytes(8, "little") + old
+        t.store("p", LOG, 64, entry.ljust(64, b"\0"))
+        for site, offset in ((1, LEFT + 16), (2, RIGHT)):
+            t.site = site
+            t.store("p", offset, 8, 8)
+        t.end(1)
+
+    world = World(tmp_path / "world", words("true"), script, sites=SITES)
+    sites = world.trace.events["site"].tolist()
+    logs = UndoLogs(world.subject)
+    assert logs.missing(sites.index(1)) is None
+    assert (logs.missing(sites.index(2)) is not None) is known
+
+
+@pytest.mark.parametrize("allocator", [0, 100], ids=["alone", "after much else"])
+def test_one_line_that_stores_all_pointers_is_asked_about_each_of_its_callers(allocator: int, tmp_path: Path) -> None:
+    """The class `persistent_ptr` stores in one line; the old value of the first pointer is zeros, which show no log."""
+    calls = [replace(SITES[1], stack=(Frame("push", "queue.cpp", line),)) for line in (20, 21)]
+    sites = {**SITES, 1: calls[0], 6: calls[1], **{100 + n: place(100 + n, "heap.word") for n in range(allocator)}}
+
+    def script(t: TraceBuilder) -> None:
+        t.store("p", LEFT, len(OLD), OLD)
+        t.begin(1)
+        for n in range(allocator):
+            t.site = 100 + n
+            t.store("p", 4096 + 64 * n, 8, n + 1)
+        for site, offset, data in (
+            (1, LEFT + 64, NUMBER),
+            (3, LOG, (LEFT + 16).to_bytes(8, "little") + NUMBER + OLD[16:32]),
+            (6, LEFT + 16, NUMBER * 2),
+            (2, RIGHT, NUMBER),
+        ):
+            t.site = site
+            t.store("p", offset, len(data), data)
+        t.end(1)
+
+    world = World(tmp_path / "world", words("true"), script, sites=sites)
+    rows = world.trace.events["site"].tolist()
+    missing = UndoLogs(world.subject).missing(rows.index(2))
+    assert missing is not None
+    assert missing.logged == rows.index(6)
+
+
+def test_a_field_of_zeros_whose_entry_names_it_is_not_called_unlogged(tmp_path: Path) -> None:
+    def script(t: TraceBuilder) -> None:
+        t.store("p", LEFT, len(OLD), OLD)
+        t.begin(1)
+        for site, offset, data in (
+            (3, LOG, OLD),
+            (3, LOG + 64, RIGHT.to_bytes(8, "little").ljust(64, b"\0")),
+            (1, LEFT + 16, NUMBER),
+            (2, RIGHT, NUMBER),
+        ):
+            t.site = site
+            t.store("p", offset, len(data), data)
+        t.end(1)
+
+    world = World(tmp_path / "world", words("true"), script, sites=SITES)
+    assert UndoLogs(world.subject).missing(world.trace.events["site"].tolist().index(2)) is None
+
+
 @pytest.mark.parametrize(
     ("site", "offset"),
     [(4, LOG + 4096), (5, LOG + 4096), (2, LOG + 56)],
@@ -119,6 +208,38 @@ def test_eight_bytes_that_may_be_a_link_show_no_log(value: int, known: bool, tmp
         for site, offset, stored in ((3, LOG, value), (1, LEFT, LOG), (2, RIGHT, 7)):
             t.site = site
             t.store("p", offset, 8, stored)
+        t.end(1)
+
+    world = World(tmp_path / "world", words("true"), script, sites=SITES)
+    right = world.trace.events["site"].tolist().index(2)
+    assert (UndoLogs(world.subject).missing(right) is not None) is known
+
+
+UUID = 0x8C38_42D4_E404_3A73
+
+
+@pytest.mark.parametrize(
+    ("old", "copied", "known"),
+    [
+        (words_of(UUID, RIGHT), words_of(UUID, RIGHT), False),
+        (words_of(UUID, RIGHT), words_of(UUID), False),
+        (words_of(UUID, UUID + 1), words_of(UUID, UUID + 1), True),
+        (words_of(UUID + 1, 0), words_of(UUID + 1), True),
+    ],
+    ids=["a pointer", "its pool", "two numbers", "a number of its own"],
+)
+def test_a_pointer_of_two_words_and_the_identifier_in_it_show_no_log(
+    old: bytes, copied: bytes, known: bool, tmp_path: Path
+) -> None:
+    """`node->next = tail; tail = node`; and to allocate a node stores the pool's identifier, as each pointer has it."""
+
+    def script(t: TraceBuilder) -> None:
+        t.store("p", LEFT + 256, 16, words_of(UUID, RIGHT))
+        t.store("p", LEFT, len(old), old)
+        t.begin(1)
+        for site, offset, data in ((3, LOG, copied), (1, LEFT, words_of(1, 2)), (2, RIGHT, NUMBER)):
+            t.site = site
+            t.store("p", offset, len(data), data)
         t.end(1)
 
     world = World(tmp_path / "world", words("true"), script, sites=SITES)
