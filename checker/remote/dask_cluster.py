@@ -7,6 +7,7 @@ there is asked for once a second. All of dask's own work is done in the thread o
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import os
 import pickle
@@ -42,7 +43,9 @@ class DaskCluster:
             raise CrashcheckError(
                 "executor-missing", f"dask.distributed is not installed: {error}", "pip install 'crashcheck[dask]'"
             ) from error
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is printed in our words
+        for name in logging.root.manager.loggerDict:
+            if name.partition(".")[0] == "distributed":
+                logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is printed in our words
         # constant
         self.name = f"{SCHEME}{address}"
         self._key = secrets.token_hex(8)
@@ -113,12 +116,13 @@ class DaskCluster:
     # -- in the thread of the loop
 
     async def _fetch(self, number: int, future: Any) -> None:
-        value, why = None, ""
         try:
-            value = pickle.loads(await future)
-        except (Exception, asyncio.CancelledError) as error:
-            why = f"{type(error).__name__}: {error}"
-        self._returned.append(Returned(number, value, why))
+            returned = Returned(number, *pickle.loads(await future))
+        except (asyncio.CancelledError, concurrent.futures.CancelledError, OSError):
+            returned = Returned(number, None, lost=True)
+        except Exception as error:
+            returned = Returned(number, None, f"{type(error).__name__}: {error}")
+        self._returned.append(returned)
         os.eventfd_write(self._wake, 1)
 
     async def _watch(self) -> None:
@@ -135,8 +139,15 @@ class DaskCluster:
 
 
 def on_worker(function: str, arguments: bytes) -> bytes:
-    """Call a function of host.py in a worker, with a folder that dask removes after the worker's end."""
+    """Call a function of host.py in a worker, with a folder that dask removes after the worker's end.
+
+    Its value, and why there is none, so that what it raises is not taken for an error of dask.
+    """
     from distributed import get_worker
 
     call: Any = getattr(host, function)
-    return pickle.dumps(call(Path(get_worker().local_directory), *pickle.loads(arguments)), pickle.HIGHEST_PROTOCOL)
+    try:
+        returned = call(Path(get_worker().local_directory), *pickle.loads(arguments)), ""
+    except Exception as error:
+        returned = None, f"{type(error).__name__}: {error}"
+    return pickle.dumps(returned, pickle.HIGHEST_PROTOCOL)
