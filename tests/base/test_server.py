@@ -85,6 +85,12 @@ def test_a_server_that_refuses_the_files_fails_the_check_with_its_own_words(fold
     assert done.stderr.endswith("The server ended with status 1 before it was ready.\n")
 
 
+def test_a_server_that_goes_to_the_background_fails_with_a_hint(folder: Path) -> None:
+    done = run(command(start="true"), folder)
+    assert done.returncode == 1
+    assert done.stderr.endswith("start must keep it in the foreground.\n")
+
+
 def test_a_server_that_dies_after_a_client_that_is_content_fails_the_check(folder: Path) -> None:
     done = run(command(stop=f"{_PYTHON} client.py {{port}} die"), folder)
     assert done.returncode == 1

@@ -15,7 +15,10 @@ server=$!
 until {{ {ready}
 }} >/dev/null 2>&1; do
     if ! kill -0 $server 2>/dev/null; then
-        wait $server; echo "The server ended with status $? before it was ready." >&2; exit 1
+        wait $server; ended=$?
+        echo "The server ended with status $ended before it was ready." >&2
+        [ $ended -ne 0 ] || echo "If it went to the background: start must keep it in the foreground." >&2
+        exit 1
     fi
     sleep 0.01
 done
