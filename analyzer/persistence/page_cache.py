@@ -188,7 +188,7 @@ class DirtyPages:
 
     def _files(self, sync: SyncInterval, before: int) -> None:
         """What a sync of one file, or of all, makes durable."""
-        for file in [sync.file] if sync.file else sorted({*self.dirty, *self.sizes, *self.names}):
+        for file in [sync.file] if sync.file else {*self.dirty, *self.sizes, *self.names}:
             self._data(sync, file, before)
             self._metadata(sync, file, before)
             for table in (self.dirty, self.sizes, self.names):

@@ -147,12 +147,14 @@ def pieces(program: Program, upto: int) -> dict[tuple[int, int], Any]:
     return out
 
 
-def px86(first: First, program: Program) -> set[State]:
+Order = tuple[set[tuple[Any, Any]], dict[Any, int]]  # (u, v): u persists before v; piece: persisted after this event
+
+
+def px86_order(program: Program) -> Order:
     """Rules 1 to 7."""
-    states: set[State] = set()
     everything = pieces(program, len(program))
-    before: set[tuple[Any, Any]] = set()  # (u, v): u persists before v
-    durable_after: dict[Any, int] = {}  # piece: it has persisted at crash points after this event
+    before: set[tuple[Any, Any]] = set()
+    durable_after: dict[Any, int] = {}
 
     def line(p: Any) -> Any:
         return everything[p][0], everything[p][1] // 64
@@ -199,6 +201,14 @@ def px86(first: First, program: Program) -> set[State]:
             for p in everything:
                 if p[0] < begin and in_range(step, everything[p][0], everything[p][1]):
                     promise(p, end)
+    return before, durable_after
+
+
+def px86(first: First, program: Program) -> set[State]:
+    """All states that rules 1 to 7 allow."""
+    states: set[State] = set()
+    everything = pieces(program, len(program))
+    before, durable_after = px86_order(program)
     for crash in range(len(program) + 1):
         issued = [p for p in everything if p[0] < crash]
         must = {p for p in issued if durable_after.get(p, crash) < crash}
@@ -252,6 +262,62 @@ def eadr(first: First, program: Program) -> set[State]:
                     )
                 )
     return states
+
+
+def sizes_change(first: First, program: Program) -> list[int]:
+    """The events that change the size of a file."""
+    sizes = {file: len(content or b"") for file, content in first.items()}
+    out = []
+    for event, step in enumerate(program):
+        if step[1] in ("write", "truncate"):
+            new = step[3] if step[1] == "truncate" else max(sizes[step[2]], step[3] + len(step[4]))
+            out += [event] * (new != sizes[step[2]])
+            sizes[step[2]] = new
+    return out
+
+
+def eadr_order(first: First, program: Program) -> Order:
+    """One order for all files, known when the world learns something; loose pieces follow it, and wait for more."""
+    everything = pieces(program, len(program))
+    syncs = [s for s in completed_syncs(program) if not s[2][7]]
+    changes = sizes_change(first, program)
+
+    def word(p: Any) -> Any:
+        return everything[p][0], everything[p][1] // 8
+
+    before = {
+        (u, v) for u in everything for v in everything if u[0] < v[0] and (not everything[u][3] or word(u) == word(v))
+    }
+    durable_after: dict[Any, int] = {}
+    for p, (file, offset, _, loose) in everything.items():
+        later = list(enumerate(program))[p[0] + 1 :]
+        learned = [k for k, s in later if s[1] in ("mark", "opmark", "printed") or k in changes]
+        fenced = [k for k, s in later if s[1] == "fence" and s[0] == program[p[0]][0] and program[p[0]][1] == "store"]
+        synced = [end for begin, end, s in syncs if p[0] < begin and in_range(s, file, offset)]
+        ends = [*fenced, *synced] if loose else learned
+        if ends:
+            durable_after[p] = min(ends)
+    return before, durable_after
+
+
+def page_cache_order(program: Program) -> Order:
+    """Rules 1 and 2 for the data of files that never shrink."""
+    everything = pieces(program, len(program))
+    syncs = completed_syncs(program)
+
+    def page(p: Any) -> Any:
+        return everything[p][0], everything[p][1] // PAGE
+
+    durable_after: dict[Any, int] = {}
+    for begin, end, step in syncs:
+        if not step[7]:
+            covered = [p for p in everything if p[0] < begin and in_range(step, *everything[p][:2])]
+            for p in covered:
+                latest = max(other[0] for other in covered if page(other) == page(p))
+                failed = [(b, e) for b, e, s in syncs if s[7] and in_range(s, *everything[p][:2])]
+                if not any(b < end and latest < e for b, e in failed):
+                    durable_after[p] = min(end, durable_after.get(p, end))
+    return set(), durable_after
 
 
 def page_cache(
