@@ -11,8 +11,7 @@ import pytest
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
 from crashcheck.runtime.record import Recording, Workload, record
 from support.decode import Decoded, decode
-
-PROGRAMS = Path(__file__).resolve().parent / "programs"
+from support.paths import RUNTIME_PROGRAMS
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +33,7 @@ def program(library: RuntimeLibrary, tmp_path_factory: pytest.TempPathFactory) -
             subprocess.run(
                 [
                     *find_compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
-                    f"-I{library.include}", str(PROGRAMS / f"{name}.c"), "-o", str(target),
+                    f"-I{library.include}", str(RUNTIME_PROGRAMS / f"{name}.c"), "-o", str(target),
                     *(flag for flag in flags if not flag.startswith("-l")),
                     f"-L{library.link.parent}", "-lcrashcheck", f"-Wl,-rpath,{library.shared.parent}",
                     *libraries, "-lpthread", "-ldl",

@@ -18,8 +18,8 @@ from crashcheck.runtime.patterns import matches
 from crashcheck.runtime.record import Workload, record
 from support import compilers, elf
 from support.decode import CLEAN_EXIT, decode
+from support.paths import RUNTIME_PROGRAMS
 
-PROGRAMS = Path(__file__).resolve().parent / "programs"
 SLOW = pytest.mark.slow
 SANITIZE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 STRICT = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{build.INCLUDE}"]
@@ -86,7 +86,7 @@ def test_c_and_python_agree_on_patterns(library: RuntimeLibrary, tmp_path: Path)
         [
             *compilers.c_compiler(),
             *STRICT,
-            str(PROGRAMS / "globs.c"),
+            str(RUNTIME_PROGRAMS / "globs.c"),
             str(library.archive),
             "-lpthread",
             "-ldl",
@@ -134,7 +134,7 @@ RENAMED = (
 def _instrumented(compiler: str, name: str, include: Path, target: Path, *flags: str) -> None:
     """Compiles a program with its calls renamed as crashcheck-cc renames them."""
     renames = [f"-D{function}=cc_wrap_{function}" for function in RENAMED]
-    source = str(PROGRAMS / f"{name}.c")
+    source = str(RUNTIME_PROGRAMS / f"{name}.c")
     subprocess.run(
         [compiler, *STRICT, "-g", *flags, *renames, f"-I{include}", "-c", source, "-o", str(target)], check=True
     )
@@ -205,7 +205,7 @@ def test_output_and_files_of_c_plus_plus_streams_are_recorded(library: RuntimeLi
     subprocess.run(
         [
             *compilers.cxx_compiler(), "-Wall", "-Wextra", "-Werror",
-            f"-I{library.include}", str(PROGRAMS / "ostream.cpp"),
+            f"-I{library.include}", str(RUNTIME_PROGRAMS / "ostream.cpp"),
             f"-L{library.link.parent}", "-lcrashcheck", f"-Wl,-rpath,{library.shared.parent}", "-o", str(target),
         ],
         check=True,

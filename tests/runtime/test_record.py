@@ -18,6 +18,7 @@ from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.sparse import copy_tree
 from support import compilers
 from support.decode import DISK_FULL, decode
+from support.paths import RUNTIME_PROGRAMS
 
 
 def error(call: Callable[[], object], slug: str) -> str:
@@ -51,7 +52,7 @@ def test_a_mapped_file_outside_the_pool_is_named(program: Callable[..., Path], t
 def plain(tmp_path: Path) -> Callable[..., Path]:
     def build(*flags: str) -> Path:
         target = tmp_path / "plain"
-        source = Path(__file__).resolve().parent / "programs" / "plain.c"
+        source = RUNTIME_PROGRAMS / "plain.c"
         subprocess.run([*compilers.c_compiler(), *flags, str(source), "-o", str(target)], check=True)
         return target
 

@@ -14,9 +14,10 @@ from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime.record import Workload, record
 from support import compilers
+from support.paths import RUNTIME_PROGRAMS
 from support.tracing import CallsBuilder
 
-SOURCE = Path(__file__).resolve().parents[3] / "runtime" / "programs" / "tasks.c"
+SOURCE = RUNTIME_PROGRAMS / "tasks.c"
 SCRIPT = """
 import os, sys
 os.chdir(sys.argv[1])

@@ -24,8 +24,9 @@ from crashcheck.runtime.trace_format import NAME_KINDS, CreateFlag, Kind, Output
 from crashcheck.runtime.validate import read_notes
 from crashcheck.stages.run_summary import recording_warnings
 from support import compilers
+from support.paths import RUNTIME_PROGRAMS
 
-SOURCE = Path(__file__).resolve().parent / "programs" / "folder_calls.c"
+SOURCE = RUNTIME_PROGRAMS / "folder_calls.c"
 SLOW = pytest.mark.slow
 
 

@@ -1,4 +1,4 @@
-"""System calls on watched files: writes, syncs, sizes, names, and reads into a mapping."""
+"""Calls of the C library on watched files: writes, syncs, sizes, names, stdio, and what fills a mapping."""
 
 from __future__ import annotations
 
@@ -136,3 +136,39 @@ def test_names_that_change_are_recorded_with_the_content_that_they_then_have(rec
     assert after == [("a.db", 6, b"?"), ("a.db", 7, b"W"), ("c.db", 0, b"again"), ("d.db", 0, b"moved")]
     assert trace.of("UNMODELLED") == []
     assert check(read(recording.trace), recording.first, recording.pool).whole
+
+
+def test_output_is_recorded_when_it_reaches_the_file(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("streams", "prints")
+    events = [event.data.decode() if event.kind == "STORE" else event.offset for event in trace.of("STORE", "OUTPUT")]
+    assert events == ["a", 4, "b", 8, "c", 14, "d", "e", 18, "f", "g", 19]
+    assert recording.stdout.read_text() == "one\ntwo\nthree\nfour5"
+
+
+def test_files_written_through_stdio_are_followed(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("streams", "files")
+    assert trace.of("UNMODELLED") == []
+    for name, file in trace.files().items():
+        assert replay(trace, file) == (recording.pool / name).read_bytes()
+    writes = [event.data for event in trace.of("WRITE") if event.file == 1]
+    assert writes[:4] == [b"hello 5\n!", b"0123456789", b"LL", b"E"]
+    sync = trace.of("SYNC_BEGIN")[0]
+    assert [event.data for event in trace.of("WRITE") if event.seq < sync.seq] == [b"hello 5\n!"]
+    assert [event.data for event in trace.of("WRITE") if event.file == 2] == [b"left to exit"]
+
+
+def test_string_functions_store_what_they_wrote(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("library", "strings")
+    stores = [(event.offset, event.data) for event in trace.of("STORE")]
+    assert stores == [
+        (0, b"abc\0"), (3, b"de\0"), (10, b"x\0\0\0"), (5, b"fg\0"), (7, b"hi\0"), (100, b"12345\0"),
+        (200, b"printed!\0"),
+    ]  # fmt: skip
+    assert {event.flags for event in trace.of("STORE")} == {BULK | LIBRARY}
+    assert {event.site for event in trace.of("STORE")} == {0}
+
+
+def test_a_wrapped_call_has_the_site_that_announced_it(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("library", "sited")
+    stores = [(event.site, event.offset, event.data) for event in trace.of("STORE")]
+    assert stores == [(6, 0, b"12345678"), (7, 64, b"zzz"), (9, 128, b"n-42\0"), (0, 256, b"x")]

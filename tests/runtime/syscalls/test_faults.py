@@ -16,8 +16,9 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.record import Recording, Workload, record
 from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 from support import compilers
+from support.paths import RUNTIME_PROGRAMS
 
-SOURCE = Path(__file__).resolve().parent / "programs" / "failing_calls.c"
+SOURCE = RUNTIME_PROGRAMS / "failing_calls.c"
 
 Failing = Callable[..., tuple[Trace, Recording, list[str]]]
 

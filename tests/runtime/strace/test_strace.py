@@ -26,10 +26,11 @@ from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 from crashcheck.runtime.validate import read_notes
 from crashcheck.stages.run_summary import recording_warnings
 from support import compilers
+from support.paths import RUNTIME_PROGRAMS
 
 pytestmark = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 
-SOURCE = Path(__file__).resolve().parent / "programs" / "folder_calls.c"
+SOURCE = RUNTIME_PROGRAMS / "folder_calls.c"
 SHOWN = np.array(
     [Kind.WRITE, Kind.TRUNCATE, Kind.ALLOCATE, Kind.SYNC_BEGIN, Kind.SYNC_END, Kind.OUTPUT, *NAME_KINDS], dtype=np.uint8
 )

@@ -16,8 +16,8 @@ from crashcheck.runtime.record import Recording, Workload, record
 from crashcheck.runtime.trace_format import Kind, StoreFlag
 from support import compilers
 from support.command_line import run_crashcheck
+from support.paths import RUNTIME_PROGRAMS
 
-PROGRAMS = Path(__file__).resolve().parent / "programs"
 SLOW = pytest.mark.slow
 UPDATES = (Kind.STORE, Kind.NAME_CREATE, Kind.NAME_MKDIR, Kind.NAME_RENAME, Kind.TRUNCATE)
 
@@ -26,9 +26,11 @@ UPDATES = (Kind.STORE, Kind.NAME_CREATE, Kind.NAME_MKDIR, Kind.NAME_RENAME, Kind
 def program(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> str:
     folder = tmp_path_factory.mktemp("table")
     plain, target = folder / "plain.o", folder / "table_and_log"
-    subprocess.run([*compilers.c_compiler(), "-c", str(PROGRAMS / "without_hooks.c"), "-o", str(plain)], check=True)
+    subprocess.run(
+        [*compilers.c_compiler(), "-c", str(RUNTIME_PROGRAMS / "without_hooks.c"), "-o", str(plain)], check=True
+    )
     flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-inline"]
-    sources = [str(PROGRAMS / "table_and_log.c"), str(plain)]
+    sources = [str(RUNTIME_PROGRAMS / "table_and_log.c"), str(plain)]
     compiler = str(commands / "crashcheck-cc")
     subprocess.run([compiler, *flags, *sources, "-o", str(target), "-lpthread"], cwd=folder, check=True)
     return str(target)

@@ -10,6 +10,7 @@ import pytest
 
 from crashcheck.runtime import build
 from support.compilers import c_compiler
+from support.paths import TESTS
 
 # Gives each file that it is called with to the function that `make fuzz` calls.
 MAIN = """
@@ -37,7 +38,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program that ends with a signal where what it does is undefined."""
     folder = tmp_path_factory.mktemp("unwind")
     (folder / "main.c").write_text(MAIN)
-    harness = Path(__file__).parent.parent / "fuzz" / "unwind.c"
+    harness = TESTS / "fuzz" / "unwind.c"
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
     files = [build.SYSCALLS / "unwind.c", harness, folder / "main.c"]
     command = [*c_compiler(), *flags, f"-I{build.INCLUDE}", *map(str, files), "-o", str(folder / "reader")]

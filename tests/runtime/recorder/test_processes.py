@@ -15,8 +15,7 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import RuntimeLibrary, find_compiler
 from crashcheck.runtime.record import Workload, record
 from support.decode import CLEAN_EXIT, decode
-
-PROGRAMS = Path(__file__).resolve().parent / "programs"
+from support.paths import RUNTIME_PROGRAMS
 
 
 def test_a_forked_child_is_a_thread_and_process_of_its_own(recorded: Callable[..., tuple]) -> None:
@@ -72,7 +71,7 @@ def plugin(library: RuntimeLibrary, tmp_path_factory: pytest.TempPathFactory) ->
     target = tmp_path_factory.mktemp("plugin folder") / "plugin é.so"
     command = [*find_compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-shared", "-fPIC", f"-I{library.include}"]
     subprocess.run(
-        [*command, str(PROGRAMS / "plugin.c"), "-o", str(target), f"-L{library.shared.parent}", "-lcrashcheck"],
+        [*command, str(RUNTIME_PROGRAMS / "plugin.c"), "-o", str(target), f"-L{library.shared.parent}", "-lcrashcheck"],
         check=True,
     )
     return target

@@ -16,8 +16,9 @@ from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
 from crashcheck.runtime.zig import ZIG_CC
 from support import compilers, elf
+from support.paths import RUNTIME_PROGRAMS
 
-SOURCE = Path(__file__).resolve().parent / "programs" / "stacks.c"
+SOURCE = RUNTIME_PROGRAMS / "stacks.c"
 OURS = ("main", "outermost", "deep", "aligned", "middle", "innermost", "garbage", "on_signal")
 CHAIN = ["main", "outermost", "aligned", "middle", "innermost"]
 
