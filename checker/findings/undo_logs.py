@@ -30,7 +30,7 @@ _MOST_BYTES = 4096  # of a copy
 _MOST_EVENTS = 5000  # from the begin of an operation to an update
 _MOST_PLACES = 24  # of an operation
 _LINE_BYTES = 64
-_OFFSET = np.uint64((1 << 48) - 1)  # of a word that holds where a copy belongs; logs keep flags in the bits above
+_OFFSET = np.uint64((1 << 48) - 1)  # of a word with the place where a copy belongs; logs keep flags in the bits above
 
 Rows = NDArray[np.int64]
 
@@ -161,7 +161,7 @@ class UndoLogs:
     def _copy_of(self, row: int, zeros: bool = False) -> int | None:
         """The update that copied the old bytes of a store's range before it; None if none did.
 
-        With `zeros`, also one that copied nothing but zeros and holds where they belong.
+        With `zeros`, also one of nothing but zeros, if it holds their position.
         """
         trace = self._subject.trace
         event = trace.events[row]

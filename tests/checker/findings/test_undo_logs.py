@@ -91,7 +91,7 @@ NUMBER = words_of(7)
     ],
     ids=["the range", "bytes before it, too", "flags in the position", "another's", "one behind it", "zeros"],
 )
-def test_an_entry_that_says_where_its_old_bytes_belong_is_a_log(
+def test_an_entry_that_holds_the_position_of_its_old_bytes_is_a_log(
     word: int, old: bytes, known: bool, tmp_path: Path
 ) -> None:
     """libpmemobj logs a small field by one store of 64 bytes: its offset, a checksum, its size, the old bytes."""
