@@ -178,6 +178,25 @@ def test_btrfs_allows_the_folders_of_the_reference_and_without_syncs_no_others(t
             assert allowed == expected, program
 
 
+@pytest.mark.parametrize(
+    ("synced", "folders_left"),
+    [
+        ("", {"b", "ab", "abc"}),
+        ("a", {"b", "ab", "abc"}),
+        ("c", {"b", "ab", "bc", "abc"}),
+        ("ac", {"b", "ab", "abc"}),
+        ("ca", {"b", "ab", "bc", "abc"}),
+    ],
+)
+def test_on_btrfs_a_name_precedes_an_earlier_one_only_if_an_fsync_logged_it_first(
+    synced: str, folders_left: set[str], tmp_path: Path
+) -> None:
+    program: list[Op] = [("open", "a"), ("open", "c"), *(("fsync", name) for name in synced)]
+    assert {"".join(sorted(name for name, _ in folder)) for folder in folders(program, "btrfs", tmp_path / "f")} == (
+        folders_left
+    )
+
+
 def folders(program: list[Op], model: str, tmp_path: Path) -> set[Folder]:
     tmp_path.mkdir()
     run = Recorded(tmp_path, lambda t: play(program, t), {"b": b"o" * B}, model)
