@@ -45,10 +45,10 @@ def turn_randomisation_off() -> None:
     _libc.personality(_libc.personality(PERSONALITY_QUERY) | ADDR_NO_RANDOMIZE)
 
 
-def end_all(leader: int, spare: int | None = None) -> tuple[int, resource.struct_rusage]:
-    """Kill `leader`, a child not yet reaped, and all descendants but the child `spare`.
+def end_all(leader: int, spared: set[int] | None = None) -> tuple[int, resource.struct_rusage]:
+    """Kill `leader`, a child not yet reaped, and all descendants but the children `spared`.
 
-    Returns the leader's wait status and its usage.
+    Takes those that have ended out of `spared`. Returns the leader's wait status and its usage.
 
     The group is killed before the leader is reaped, so that its number cannot belong to others by then. A descendant
     with a group or session of its own is handed to us when its parent dies, and is killed then.
@@ -57,28 +57,29 @@ def end_all(leader: int, spare: int | None = None) -> tuple[int, resource.struct
         os.killpg(leader, signal.SIGKILL)
     os.kill(leader, signal.SIGKILL)  # it may have joined another group; a zombie takes no notice
     _, status, usage = os.wait4(leader, 0)
-    _reap_rest(spare)
+    _reap_rest(set() if spared is None else spared)
     return status, usage
 
 
-def _reap_rest(spare: int | None) -> None:
-    """Kill and reap every child that is left but `spare`: killing one hands us its children."""
+def _reap_rest(spared: set[int]) -> None:
+    """Kill and reap every child that is left but `spared`: killing one hands us its children."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
+            spared.clear()
             return
-        if pid:
-            continue
-        children = own_children()
-        if spare is not None and children == [spare]:
-            return
-        for child in children or ():
-            if child != spare:
+        if not pid:
+            children = own_children()
+            if spared and children is not None and spared == set(children):
+                return
+            others = [child for child in children or () if child not in spared]
+            for child in others:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
-        if children is None or children:  # an empty list is a child that arrived while the kernel wrote the list
-            os.waitpid(-1, 0)
+            if children is None or others:  # else a child arrived or ended while the kernel wrote the list
+                pid, _ = os.waitpid(-1, 0)
+        spared.discard(pid)
 
 
 def own_children() -> list[int] | None:

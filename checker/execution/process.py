@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crashcheck.checker.execution.followed import Follower
+from crashcheck.checker.execution.waiting import Gone, Offer, Waiting, WaitingProcesses
 from crashcheck.command import descriptor
 from crashcheck.runtime.supervise import become_subreaper, end_all, own_children, turn_randomisation_off
 
@@ -66,6 +67,8 @@ class Ended(NamedTuple):
     before_bytes: int = 0  # of output, by the runs before it
     compared: tuple[Output, ...] = ()  # what an oracle compares, where that is not the output alone
     inputs: bytes | None = None  # what it depended on, as execution/followed.py lists it; None: not known
+    forked: bool = False  # from a process that waited in crashcheck_ready()
+    refused: str = ""  # why none waits there, although the check calls it
 
     def by_output(self) -> tuple[Ended, ...]:
         """The same run for each output that is compared, with that as its output."""
@@ -104,6 +107,8 @@ class Runner:
         """`folder`: where commands run. Turns address space randomisation and core dumps off for all children."""
         self.limits = limits
         self._follower: Follower | None = None
+        self._waiting: WaitingProcesses | None = None
+        self._spared: set[int] = set()  # our children that are there for several runs
         os.chdir(folder)
         become_subreaper()
         turn_randomisation_off()
@@ -131,11 +136,13 @@ class Runner:
         *,
         limits_itself: bool = False,
         followed: bool = False,
+        forks: bool = False,
     ) -> Ended:
         """Run `program`, a path, to its end, or until `abandon_fd` hangs up. Raises CheckNotStarted, Abandoned.
 
         `kept_bytes`, `timeout_s`: instead of those of the limits. `pool`: where {pool} is, in the limits' outputs.
         `limits_itself`: its memory, and its files. `followed`: with what it depends on, where `follow_by` was called.
+        `forks`: from a process that waits in crashcheck_ready(), if there is one, where `wait_below` was called.
         """
         kept = self.limits.kept_bytes if kept_bytes is None else kept_bytes
         streams = {fd: _Capture(kept) for fd in (self._read, *(read for read, _ in self._more.values()))}
@@ -146,19 +153,45 @@ class Runner:
             with contextlib.suppress(OSError):
                 os.unlink(path)
         started = time.monotonic()
+        limit_s = self.limits.timeout_s if timeout_s is None else timeout_s
+        deadline = started + limit_s
         follower = self._follower if followed else None
-        pid = self._start(program, argv, env) if follower is None else follower.start(program, argv, env)
-        if not limits_itself:
-            # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would have refused.
-            _limit(pid, resource.RLIMIT_AS, self.limits.memory_bytes)
-            _limit(pid, resource.RLIMIT_FSIZE, self.limits.file_bytes)
+        waiting = self._waiting if forks else None
+        offer: Offer | None = None
+        refused = ""
+        pid = self._forked(waiting, argv, env, streams, limit_s)
+        forked = bool(pid)
+        if not forked:
+            if waiting is not None:
+                offered = waiting.offer(argv, pool)
+                offer, refused = (None, offered) if isinstance(offered, str) else (offered, "")
+            pid = follower.start(program, argv, env) if follower is not None else self._start(program, argv, env, offer)
+            if not limits_itself:
+                # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would refuse.
+                _limit(pid, resource.RLIMIT_AS, self.limits.memory_bytes)
+                _limit(pid, resource.RLIMIT_FSIZE, self.limits.file_bytes)
         pidfd = os.pidfd_open(pid)
         try:
-            limit_s = self.limits.timeout_s if timeout_s is None else timeout_s
-            reason = self._wait(pidfd, abandon_fd, streams, started + limit_s)
+            reason = self._wait(pidfd, abandon_fd, streams, deadline, offer)
+            while reason == "ready":
+                assert offer is not None
+                assert waiting is not None
+                answer = self._answered(offer, waiting, pid, argv, env, streams, limit_s)
+                if isinstance(answer, int):
+                    pid, forked = answer, True
+                    os.close(pidfd)
+                    pidfd = os.pidfd_open(pid)
+                elif answer:
+                    refused = answer
+                    waiting.refuse()
+                reason = self._wait(pidfd, abandon_fd, streams, deadline, None if forked or not answer else offer)
         finally:
-            status, usage = end_all(pid, None if self._follower is None else self._follower.pid)
+            if offer is not None:
+                offer.close(accepted=forked)
+            status, usage = end_all(pid, self._spared)
             os.close(pidfd)
+            if waiting is not None:
+                waiting.prune(self._spared)
         if follower is not None and follower.error:
             raise CheckNotStarted(f"{program}: {os.strerror(follower.error)}")
         seconds = time.monotonic() - started
@@ -185,6 +218,8 @@ class Runner:
             output.total,
             compared=tuple(Output(each.bytes(), each.truncated, each.digest(), each.total) for each in captures),
             inputs=None if follower is None else follower.inputs(),
+            forked=forked,
+            refused=refused,
         )
 
     def follow_by(self, program: Path, folder: Path, work: Path) -> None:
@@ -192,6 +227,68 @@ class Runner:
         if own_children() is None:
             return  # its process could not be distinguished from those that a check leaves behind
         self._follower = Follower(program, folder, work, self._actions(), _DEFAULT_SIGNALS)
+        self._spared.add(self._follower.pid)
+
+    def wait_below(self, root: Path) -> None:
+        """From now on, let checks wait in crashcheck_ready(); `root`: the folder of all that differs between runs."""
+        if own_children() is not None:  # else they could not be distinguished from what a check leaves behind
+            self._waiting = WaitingProcesses(root)
+
+    def _forked(
+        self,
+        waiting: WaitingProcesses | None,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        streams: Mapping[int, _Capture],
+        limit_s: float,
+    ) -> int:
+        """Start a run from a process that waits: its number, 0 if there is none."""
+        one = None if waiting is None else waiting.find(argv, env)
+        if waiting is None or one is None:
+            return 0
+        try:
+            pid = one.fork(limit_s)
+        except Gone:
+            waiting.drop(one, self._spared)
+            return 0
+        for fd, data in one.before.items():
+            streams[fd].add(data)
+        return pid
+
+    def _answered(
+        self,
+        offer: Offer,
+        waiting: WaitingProcesses,
+        pid: int,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        streams: Mapping[int, _Capture],
+        limit_s: float,
+    ) -> int | str:
+        """Answer a process in crashcheck_ready(): the number of the run, if it is a copy of that process.
+
+        Else why it is not; "" if nobody was there.
+        """
+        for fd, capture in streams.items():
+            _drain(fd, capture)
+        outputs = (self._write, self._write_errors, *(write for _, write in self._more.values()))
+        refusal = offer.refusal(pid, self._spared, outputs)
+        if refusal is None:
+            return ""
+        if not refusal and any(capture.truncated for capture in streams.values()):
+            refusal = "the check has printed more than is kept of its output: call it before"
+        if not refusal:
+            before = {fd: capture.bytes() for fd, capture in streams.items()}
+            one = Waiting(pid, offer.requests, argv, env, before)
+            try:
+                run = one.fork(limit_s)
+            except Gone as gone:
+                refusal = f"{gone}"
+            else:
+                waiting.add(one, self._spared)
+                return run
+        offer.run_on()
+        return refusal
 
     def _end_of(self, output: str) -> int:
         """Where we read what the check writes to one of its descriptors."""
@@ -201,25 +298,30 @@ class Runner:
         return self._read if number == 1 else self._read_errors
 
     def close(self) -> None:
+        if self._waiting is not None:
+            self._waiting.close(self._spared)
         if self._follower is not None:
             self._follower.close()
         pipes = [fd for ends in self._more.values() for fd in ends]
         for fd in (self._null, self._read, self._write, self._read_errors, self._write_errors, *pipes):
             os.close(fd)
 
-    def _start(self, program: str, argv: Sequence[str], env: Mapping[str, str]) -> int:
+    def _start(self, program: str, argv: Sequence[str], env: Mapping[str, str], offer: Offer | None) -> int:
         try:
             return os.posix_spawn(
                 program,
                 list(argv),
-                env,
-                file_actions=self._actions(),
+                env if offer is None else offer.environment(env),
+                file_actions=self._actions() if offer is None else [*self._actions(), offer.action],
                 setpgroup=0,
                 setsigmask=[],
                 setsigdef=_DEFAULT_SIGNALS,
             )
         except OSError as error:
             raise CheckNotStarted(f"{program}: {error.strerror}") from error
+        finally:
+            if offer is not None:
+                offer.started()
 
     def _actions(self) -> list[tuple[int, int, int]]:
         """The descriptors of a command."""
@@ -230,8 +332,18 @@ class Runner:
             *((os.POSIX_SPAWN_DUP2, write, number) for number, (_, write) in self._more.items()),
         ]
 
-    def _wait(self, pidfd: int, abandon_fd: int | None, streams: dict[int, _Capture], deadline: float) -> str:
+    def _wait(
+        self,
+        pidfd: int,
+        abandon_fd: int | None,
+        streams: dict[int, _Capture],
+        deadline: float,
+        offer: Offer | None = None,
+    ) -> str:
         poll = select.poll()
+        ready_fd = None if offer is None else offer.requests.fileno()
+        if ready_fd is not None:
+            poll.register(ready_fd, select.POLLIN)
         poll.register(pidfd, select.POLLIN)
         for stream in streams:
             poll.register(stream, select.POLLIN)
@@ -242,6 +354,8 @@ class Runner:
             for fd, event in poll.poll(left * 1000 + 1):
                 if fd == pidfd:
                     return "ended"
+                if fd == ready_fd:
+                    return "ready"
                 if fd == abandon_fd and event & (select.POLLHUP | select.POLLERR):
                     return "abandoned"
                 if fd in streams and _drain(fd, streams[fd], once=True) > self.limits.output_bytes:

@@ -50,6 +50,7 @@ class Task(NamedTuple):
     kept_bytes: int | None = None  # of the output, instead of the limits' value
     timeout_s: float | None = None  # of each run, instead of the limits' value
     followed: bool = False  # list what it depends on
+    forks: bool = False  # from a process that waits in crashcheck_ready(), if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class Worker:
         self._runner = Runner(limits, setup.folder)
         if setup.inputs is not None:
             self._runner.follow_by(setup.inputs, root.parent, root)
+        self._runner.wait_below(root)
         self._images: dict[int, ImageFolder] = {}
         self._image_of(DURABLE)
         self._stdout = str(root / "stdout")
@@ -131,7 +133,9 @@ class Worker:
         if not task.stages:
             argv = command.argv(pool, task.acked, self._stdout)
             return self._runner.run(
-                command.program, argv, env, abandon_fd, timeout_s=task.timeout_s, followed=task.followed
+                *(command.program, argv, env, abandon_fd, None, task.timeout_s, pool),
+                followed=task.followed,
+                forks=task.forks,
             )
         argv = command.argv(pool, task.acked, self._stdout, self._ops)
         before: tuple[int, ...] = (0,)
@@ -141,6 +145,7 @@ class Worker:
             ended = self._runner.run(
                 *(command.program, argv, env, abandon_fd, task.kept_bytes, task.timeout_s, pool),
                 followed=task.followed,
+                forks=task.forks,
             )
             inputs = None if inputs is None or ended.inputs is None else inputs + ended.inputs
             before = before if number else (0,) * len(ended.by_output())
@@ -155,6 +160,10 @@ class Worker:
                 break
             before = tuple(size + each.total_bytes for size, each in zip(before, ended.by_output(), strict=True))
         return ended
+
+    def close(self) -> None:
+        """End what is there for several runs."""
+        self._runner.close()
 
     def _image_of(self, image: int) -> ImageFolder:
         if image not in self._images:
@@ -247,6 +256,7 @@ def main(fd: int) -> None:
     except (EOFError, Abandoned, BrokenPipeError, ConnectionResetError):
         pass
     finally:
+        worker.close()
         shutil.rmtree(root, ignore_errors=True)
 
 

@@ -106,6 +106,7 @@ class _Ticket:
     run: Run | None = None  # once it has ended
     followed: bool = False  # with what it depends on
     doubted: str = ""  # as Run has it
+    forks: bool = False  # from a process that waits, if there is one
 
 
 class WorkerPool:
@@ -223,17 +224,20 @@ class WorkerPool:
         urgent: bool = False,
         timeout_s: float | None = None,
         doubted: str = "",
+        forks: bool = False,
     ) -> int:
         """Queue the check of a crash state; `urgent`: before anything that waits, and here. How it ended: `ended`.
 
         `stages`: the files of operations for {ops}; `timeout_s`: instead of the limits' value; `doubted`: as Run has
-        it.
+        it; `forks`: from a process that waits in crashcheck_ready(), if there is one.
         """
-        return self._submit(state.point, state, stages, urgent=urgent, timeout_s=timeout_s, doubted=doubted)
+        return self._submit(
+            state.point, state, stages, urgent=urgent, timeout_s=timeout_s, doubted=doubted, forks=forks
+        )
 
-    def submit_uncrashed(self, point: int, stages: tuple[bytes, ...] = ()) -> int:
+    def submit_uncrashed(self, point: int, stages: tuple[bytes, ...] = (), *, forks: bool = False) -> int:
         """Queue the check of the image before the workload (FIRST) or after it (FINAL), before anything that waits."""
-        return self._submit(point, None, stages, urgent=True)
+        return self._submit(point, None, stages, urgent=True, forks=forks)
 
     def submit_bare(self, stages: tuple[bytes, ...], kept_bytes: int | None = None) -> int:
         """Queue runs of the check on the first image, one after another.
@@ -343,11 +347,15 @@ class WorkerPool:
         kept_bytes: int | None = None,
         timeout_s: float | None = None,
         doubted: str = "",
+        forks: bool = False,
     ) -> int:
         number = self._next
         self._next += 1
         self._tickets[number] = _Ticket(
-            *(number, point, state, stages, bare, kept_bytes, timeout_s), followed=self._follows, doubted=doubted
+            *(number, point, state, stages, bare, kept_bytes, timeout_s),
+            followed=self._follows,
+            doubted=doubted,
+            forks=forks and not self._follows,
         )
         (self._urgent if urgent else self._queue).append(number)
         self._dispatch()
@@ -420,6 +428,7 @@ class WorkerPool:
             return Task(
                 *(ticket.number, DURABLE, moved, (), patches, acked, printed, ticket.stages),
                 followed=ticket.followed,
+                forks=ticket.forks,
             )
         near_full = self._content.near_full(ticket.state)
         image = ISSUED if near_full else DURABLE
@@ -430,6 +439,7 @@ class WorkerPool:
             *(ticket.number, image, reset, advance, patches, acked, printed, ticket.stages),
             timeout_s=ticket.timeout_s,
             followed=ticket.followed,
+            forks=ticket.forks,
         )
 
     def _move(self, image: int, base: int | None, point: int) -> tuple[bool, image_folder.Patches]:

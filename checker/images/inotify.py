@@ -14,11 +14,13 @@ from pathlib import Path
 _IN_MODIFY = 0x2
 _IN_ATTRIB = 0x4
 _IN_CLOSE_WRITE = 0x8
+_IN_OPEN = 0x20
 _IN_NAMES = 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800  # moved from/to, create, delete, delete self, move self
 _IN_Q_OVERFLOW = 0x4000
 _IN_IGNORED = 0x8000
 _IN_ONLYDIR = 0x1000000
 _MASK = _IN_MODIFY | _IN_ATTRIB | _IN_CLOSE_WRITE | _IN_NAMES
+_OF_FILES = _IN_MODIFY | _IN_CLOSE_WRITE | _IN_OPEN  # events that concern the content of one file
 _HEADER = struct.Struct("iIII")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -45,8 +47,9 @@ class Watch:
     have reaped every process that could hold the files. `works()` tries this on the file system.
     """
 
-    def __init__(self) -> None:
-        """Raises OSError where inotify is not available."""
+    def __init__(self, *, opens: bool = False) -> None:
+        """`opens`: that something was opened is reported as a change, too. Raises OSError without inotify."""
+        self._mask = _MASK | _IN_ONLYDIR | (_IN_OPEN if opens else 0)
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "inotify_init1")
@@ -55,7 +58,7 @@ class Watch:
     def cover(self, root: Path, folders: Iterable[str]) -> None:
         """Watch these folders (relative to root, "" is root itself); those already watched stay so."""
         for folder in folders:
-            wd = _libc.inotify_add_watch(self._fd, os.fsencode(root / folder), _MASK | _IN_ONLYDIR)
+            wd = _libc.inotify_add_watch(self._fd, os.fsencode(root / folder), self._mask)
             if wd < 0:
                 code = ctypes.get_errno()
                 raise OSError(code, os.strerror(code), str(root / folder))
@@ -79,7 +82,7 @@ class Watch:
                 at += _HEADER.size + length
                 if mask & _IN_IGNORED:
                     self._folders.pop(wd, None)
-                if mask & ~(_IN_MODIFY | _IN_CLOSE_WRITE) or wd not in self._folders:
+                if mask & ~_OF_FILES or wd not in self._folders:
                     everything = True
                 else:
                     folder = self._folders[wd]

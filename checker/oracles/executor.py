@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from crashcheck.checker.execution.check_command import CheckSetup
-from crashcheck.checker.execution.process import Limits, captured
+from crashcheck.checker.execution.process import Ended, Limits, captured
 from crashcheck.checker.execution.worker_pool import FINAL, FIRST, Run, WorkerPool
 from crashcheck.checker.images.real_files import RealFiles, write_real_image
 from crashcheck.checker.images.transition import Content
@@ -24,6 +24,14 @@ from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.points import CrashPoint
 from crashcheck.checker.states.space import CrashState
 from crashcheck.runtime.exploration import TABLE, End, Explored, OpenGranule, read_table, write_table
+
+_FLAKY = (
+    "flaky: the check ended in two ways on the same image, from crashcheck_ready() on; runs from the beginning count"
+)
+
+
+class ForksDiffer(Exception):
+    """The check ends otherwise if it continues at crashcheck_ready() than from the beginning; the text: how."""
 
 
 class Executor:
@@ -68,6 +76,10 @@ class Executor:
         self.judged_run: Run | None = None  # the last of these
         self.timed_out = False  # whether any of them did
         self._differing: Counter[str] = Counter()  # states that failed elsewhere and passed here, by place
+        self._forks = False  # the check may continue at crashcheck_ready() instead of starting from the beginning
+        self._asked: dict[int, tuple[CrashState, float | None]] = {}  # what may be forked, by ticket, with its limit
+        self._forked_passes = 0
+        self._fork_notes: dict[str, None] = {}  # what a report mentions of crashcheck_ready()
 
     def __enter__(self) -> Executor:
         self.workers.__enter__()
@@ -89,7 +101,10 @@ class Executor:
 
     def submit(self, state: CrashState) -> int:
         """Queue a state; `result` gives its verdict."""
-        return self._submit(state, self._short_s)
+        ticket = self._submit(state, self._short_s, forks=self._forks)
+        if self._forks:
+            self._asked[ticket] = state, self._short_s
+        return ticket
 
     def submit_ended(self, run: Run) -> int:
         """As `submit`, of a run that has ended elsewhere."""
@@ -98,7 +113,7 @@ class Executor:
     def result(self, ticket: int, timeout_s: float | None = None) -> Verdict | None:
         """Wait for a verdict; each ticket once. None if it has not come in time (never without a time).
 
-        CrashcheckError if a worker dies or an image cannot be written.
+        CrashcheckError if a worker dies or an image cannot be written. ForksDiffer.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         left_s = timeout_s
@@ -118,16 +133,22 @@ class Executor:
         self.timed_out = self.timed_out or run.ended.timed_out
         if run.doubted and verdict.passed:
             self._differing[run.doubted] += 1
+        asked = self._asked.pop(ticket, None)
+        if run.ended.refused:
+            self._note_refused(run.ended.refused)
+        if asked is not None and run.ended.forked:
+            verdict = self._confirmed(verdict, *asked)
         return verdict
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What other machines have shown, and this one has not."""
-        return tuple(
+        """What other machines have shown, and this one has not; what kept checks from waiting in crashcheck_ready()."""
+        differing = tuple(
             f"{count:,} crash states failed on {place} and passed here, so they count as passed: the check is flaky, "
             "or that machine differs from this one"
             for place, count in sorted(self._differing.items())
         )
+        return (*differing, *self._fork_notes)
 
     def run(self, state: CrashState, *, patient: bool = False, most_s: float | None = None) -> Verdict:
         """Execute one state now, before anything that waits; `patient`: with all the time that the limits allow.
@@ -145,7 +166,60 @@ class Executor:
 
     def run_final(self) -> Verdict:
         """Execute the check on the image after the workload, all acknowledged."""
-        return self._now(self.workers.submit_uncrashed(FINAL, self._oracle.stages(FINAL)))
+        return self._now(self._submit_final(forks=False))
+
+    # -- checks that call crashcheck_ready()
+
+    def try_forking(self) -> Verdict:
+        """As `run_final`; and if the check then ends as usual from crashcheck_ready() on, crash states begin there."""
+        run = self.workers.ended(self._submit_final(forks=True))
+        if run.ended.refused:
+            self._note_refused(run.ended.refused)
+        if run.ended.forked:
+            anew = self.workers.ended(self._submit_final(forks=False))
+            again = self.workers.ended(self._submit_final(forks=True))
+            self._forks = again.ended.forked and _shown(run) == _shown(anew) == _shown(again)
+            if not self._forks:
+                self._note_refused(
+                    "on the final image, the check ends otherwise or prints something else if it continues there: "
+                    "nothing before the call may depend on the time, on the process, or on the files"
+                )
+            run = anew
+        self._begin_what_judging_needs()
+        self.executed += 1
+        return self._judged(run)
+
+    def _submit_final(self, *, forks: bool) -> int:
+        return self.workers.submit_uncrashed(FINAL, self._oracle.stages(FINAL), forks=forks)
+
+    def _note_refused(self, why: str) -> None:
+        self._fork_notes[
+            f"crashcheck_ready() was not used, and each run of the check started from the beginning: {why}"
+        ] = None
+
+    def _confirmed(self, verdict: Verdict, state: CrashState, timeout_s: float | None) -> Verdict:
+        """The verdict on a state: by a run from the beginning if the one that continued fails, or is a sample."""
+        if verdict.passed:
+            self._forked_passes += 1
+            if self._forked_passes & (self._forked_passes - 1):
+                return verdict
+        anew = self._rerun(state, timeout_s, forks=False)
+        if anew.passed == verdict.passed:
+            return anew
+        # A check that is slow or flaky may end otherwise each time; one that depends on its past does so again.
+        again = self._rerun(state, timeout_s, forks=True)
+        if again.passed == verdict.passed and self._rerun(state, timeout_s, forks=False).passed == anew.passed:
+            raise ForksDiffer(
+                f"the check {_how(verdict)} where it continues at crashcheck_ready(), and {_how(anew)} from the "
+                "beginning on the same files"
+            )
+        self._fork_notes[_FLAKY] = None
+        return anew
+
+    def _rerun(self, state: CrashState, timeout_s: float | None, *, forks: bool) -> Verdict:
+        run = self.workers.ended(self._submit(state, timeout_s, urgent=True, forks=forks))
+        self._begin_what_judging_needs()
+        return self._judged(run)
 
     def run_on_files(self, real: RealFiles, point: int, acknowledged: tuple[int, int]) -> Verdict:
         """Execute the check on files that a second run really had, at a crash point of the first, with all the time.
@@ -212,8 +286,14 @@ class Executor:
         """Whether a failing state is being diagnosed."""
         return self.workers.is_aside
 
-    def _submit(self, state: CrashState, timeout_s: float | None, *, urgent: bool = False) -> int:
-        return self.workers.submit(state, self._oracle.stages(state.point), urgent=urgent, timeout_s=timeout_s)
+    def _submit(self, state: CrashState, timeout_s: float | None, *, urgent: bool = False, forks: bool = False) -> int:
+        stages = self._oracle.stages(state.point)
+        return self.workers.submit(state, stages, urgent=urgent, timeout_s=timeout_s, forks=forks)
+
+    def _judged(self, run: Run) -> Verdict:
+        self.judged_run = run
+        self.timed_out = self.timed_out or run.ended.timed_out
+        return self._oracle.judge(run.ended, run.names, run.point)
 
     def _now(self, ticket: int) -> Verdict:
         verdict = self.result(ticket)
@@ -298,3 +378,12 @@ class Executor:
         """The verdict on an end of what was explored in `folder`."""
         names = {str(folder / name): "{" + name + "}" for name in ("pool", "stdout", "ops")}
         return self._oracle.judge(captured(end.status, end.output, self.workers.limits), names, point)
+
+
+def _shown(run: Run) -> Ended:
+    """How a run ended, without what differs each time."""
+    return run.ended._replace(seconds=0.0, forked=False, refused="")
+
+
+def _how(verdict: Verdict) -> str:
+    return "passes" if verdict.passed else f"fails ({verdict.outcome.value})"

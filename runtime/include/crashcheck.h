@@ -1,7 +1,8 @@
-/* Marks for a program under test: which operation runs, and when it was acknowledged.
+/* Marks for a program under test: which operation runs, and when it was acknowledged. And one for a check: where it is ready.
  *
  * Include it, or declare the functions yourself. They are weak: a program built without
- * crashcheck-cc links and runs, and the marks do nothing.
+ * crashcheck-cc links and runs, and the marks do nothing. (In a check, crashcheck_ready() is there all the same: crashcheck
+ * preloads it.)
  */
 #ifndef CRASHCHECK_H
 #define CRASHCHECK_H
@@ -15,9 +16,13 @@ __attribute__((weak)) void crashcheck_op_begin(void);
 /* The operation that this thread began last is done and has been promised to the caller: from here on, a
  * crash that loses it is a bug. `{acked}` in a check command is the number of operations that ended. */
 __attribute__((weak)) void crashcheck_op_end(void);
+/* In a check: everything before this call is the same whatever the files hold, and none of them was opened or examined.
+ * The process waits here, and each run of the check is a copy of it from here on (docs/writing-a-check.md). */
+__attribute__((weak)) void crashcheck_ready(void);
 
 #define CRASHCHECK_OP_BEGIN() do { if (crashcheck_op_begin) crashcheck_op_begin(); } while (0)
 #define CRASHCHECK_OP_END() do { if (crashcheck_op_end) crashcheck_op_end(); } while (0)
+#define CRASHCHECK_READY() do { if (crashcheck_ready) crashcheck_ready(); } while (0)
 
 #ifdef __cplusplus
 }

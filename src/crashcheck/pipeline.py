@@ -21,7 +21,7 @@ from crashcheck.checker.budget import Progress
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.kept.shards import Shard, Share, SharedRuns, merged
 from crashcheck.checker.oracles import Oracle, prepare
-from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.executor import Executor, ForksDiffer
 from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.policy import judge, rules_of, sources_of
 from crashcheck.checker.remote.remote_runs import Cluster
@@ -275,8 +275,37 @@ def search(
     """Check the uncrashed images, then crash states until the strategy or the budget ends; try fixes; crash recoveries.
 
     `whole`: takes note of what all of that used; `shared`: as Search has it; `cluster`: executes the crash states.
+    Without these, the check may be copied at crashcheck_ready(); if it then ends otherwise than from the beginning, all
+    of this is done again without copies.
     Returns what was found, and warnings. If a clean reopen of the driver changes its output, the search ends there.
     """
+    began = time.monotonic()
+    try:
+        forks = shared is None and cluster is None
+        return _search(config, recorded, jobs, depth, on_progress, changed, whole, shared, cluster, forks)
+    except ForksDiffer as difference:
+        note = f"nothing counts of what was tested from crashcheck_ready() on, and all was tested again: {difference}"
+        print(f"crashcheck: {note}", file=sys.stderr, flush=True)
+        seconds = config.budget.seconds
+        left_s = None if seconds is None else max(0.0, seconds - (time.monotonic() - began))
+        rest = replace(config, budget=replace(config.budget, seconds=left_s))
+        found, warnings = _search(rest, recorded, jobs, depth, on_progress, changed, whole, shared, cluster, False)
+        return found, (note, *warnings)
+
+
+def _search(
+    config: Config,
+    recorded: RecordedRun,
+    jobs: int,
+    depth: int,
+    on_progress: OnProgress,
+    changed: ChangedCode | None,
+    whole: KeptRun | None,
+    shared: SharedRuns | None,
+    cluster: Cluster | None,
+    forks: bool,
+) -> tuple[SearchResult, tuple[str, ...]]:
+    """As `search`. Raises ForksDiffer."""
     subject = recorded.subject
     oracle = prepare.choose_oracle(config, subject, recorded.folder)
     budget = budget_of(config)
@@ -290,7 +319,7 @@ def search(
 
     with executor_of(config, recorded, recorded.folder, jobs, oracle) as executor:
         try:
-            remarks = _check_uncrashed(config, recorded, oracle, executor, on_phase)
+            remarks = _check_uncrashed(config, recorded, oracle, executor, on_phase, forks)
             inferring, early = InferOnce(recorded), early_states(budget)
             strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
             on_state = partial(on_progress, "checking")
@@ -320,12 +349,17 @@ def search(
 
 
 def _check_uncrashed(
-    config: Config, recorded: RecordedRun, oracle: Oracle, executor: Executor, on_phase: Callable[[str], None]
+    config: Config,
+    recorded: RecordedRun,
+    oracle: Oracle,
+    executor: Executor,
+    on_phase: Callable[[str], None],
+    forks: bool,
 ) -> tuple[str, ...]:
     """Run the check where nothing was lost, and prepare the oracle; print remarks, and return them."""
     prepare.prepare_oracle(oracle, executor, on_phase)
     on_phase("checking the uncrashed images")
-    check_uncrashed(config, recorded, executor)
+    check_uncrashed(config, recorded, executor, forks=forks)
     prepare.check_operation_boundaries(oracle, executor, recorded.subject, recorded.find_completeness)
     remarks = tuple(f"crashcheck: {remark}" for remark in prepare.remarks(oracle, executor, recorded.subject))
     for remark in remarks:

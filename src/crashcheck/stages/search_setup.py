@@ -114,13 +114,16 @@ def limits_of(config: Config) -> Limits:
     )
 
 
-def check_uncrashed(config: Config, run: RecordedRun, executor: Executor) -> None:
-    """Run the check on the first and the final image, where it has to pass. Raises what `uncrashed` raises."""
+def check_uncrashed(config: Config, run: RecordedRun, executor: Executor, *, forks: bool = False) -> None:
+    """Run the check on the first and the final image, where it has to pass. Raises what `uncrashed` raises.
+
+    `forks`: from then on, crash states may be run from crashcheck_ready() on.
+    """
     recording = run.recording
     has_first = any(path.is_file() for path in recording.first.rglob("*"))
     with_first = config.check.first == "check" and has_first
     shown = (str(recording.pool), str(recording.first))
-    uncrashed(executor, first=with_first, shown_pools=shown, trace_lacks=run.unaccounted)
+    uncrashed(executor, first=with_first, shown_pools=shown, trace_lacks=run.unaccounted, forks=forks)
 
 
 @contextlib.contextmanager
@@ -185,6 +188,7 @@ def uncrashed(
     first: bool,
     shown_pools: tuple[str, str] = ("{pool}", "{pool}"),
     trace_lacks: Callable[[], Sequence[str]] = tuple,
+    forks: bool = False,
 ) -> None:
     """The final image, and the first one if asked, must pass before anything is crashed.
 
@@ -197,7 +201,10 @@ def uncrashed(
     for final, wanted, pool in ((True, True, shown_pools[0]), (False, first, shown_pools[1])):
         if not wanted:
             continue
-        verdict = executor.run_final() if final else executor.run_first()
+        if final:
+            verdict = executor.try_forking() if forks else executor.run_final()
+        else:
+            verdict = executor.run_first()
         slowest_s = max(slowest_s, verdict.seconds)
         if verdict.passed:
             continue
