@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crashcheck.analyzer.persistence.pieces import DATA, NAME
+from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.describe import name_of
@@ -40,10 +40,17 @@ def _instead(subject: Subject, cause: Cause) -> str:
     for row in content:
         inode, event = int(graph.file[row]), int(graph.event[row])
         now, later = names.path(inode, event), names.next_path(inode, event)
+        if not names.is_new(inode):  # what was there before the run is in use, whatever it is renamed to later
+            continue
         if later not in ("", now):
             return f"{now} is renamed to {later} only when it is complete; recovery must not rely on it before that"
-        if names.is_new(inode):
-            return f"write {now} under another name, sync it, and rename it; or let recovery accept it unfinished"
+        return f"write {now} under another name, sync it, and rename it; or let recovery accept it unfinished"
+    if cause.torn and any(graph.kind[row] == SIZE for row in content):
+        path = subject.path_of(pieces[0])
+        return (
+            f"the size of {path} can persist before the bytes that are appended; let recovery end at a record that is "
+            "not complete, as its checksum shows"
+        )
     changes = f"{subject.path_of(pieces[0])} changes in parts; " if cause.torn and pieces else ""
     return f"{changes}write a new file, sync it, and rename it over the old one"
 

@@ -17,7 +17,7 @@ from checker.oracles.test_snapshot import (
     sed_in_place,
     sort_in_place,
 )
-from crashcheck.analyzer.persistence.pieces import DATA, NAME
+from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.findings.classify import Cause
@@ -127,6 +127,7 @@ def test_records_that_are_appended_to_a_log_are_one_place(tmp_path: Path) -> Non
         ("new", True, "new is renamed to f only when it is complete"),
         ("new", False, "write new under another name, sync it, and rename it; or let recovery accept it unfinished"),
         ("f", False, "write a new file, sync it, and rename it over the old one"),
+        ("f", True, "write a new file, sync it, and rename it over the old one"),
     ],
 )
 def test_what_to_do_about_a_file_that_is_written_in_parts(
@@ -137,9 +138,25 @@ def test_what_to_do_about_a_file_that_is_written_in_parts(
         t.write(written, 0, NEW)
         t.fsync(written)
         if renamed:
-            t.move("new", "f")
+            t.move(written, "g" if written == "f" else "f")
 
     assert advice in advised(tmp_path, program, DATA)
+
+
+def test_what_to_do_about_an_append_of_which_only_the_size_persists(tmp_path: Path) -> None:
+    """A database that is packed into a new file long after was called a file "renamed only when it is complete"."""
+
+    def program(t: CallsBuilder) -> None:
+        t.append("f", len(OLD), NEW)
+        t.fsync("f")
+        t.move("f", "f.old")
+
+    run = Recorded(tmp_path, program, {"f": OLD}, "ext4")
+    subject = Subject(run.trace, run.graph, run.space, run.content)
+    (size,), data = np.flatnonzero(run.graph.kind == SIZE), np.flatnonzero(run.graph.kind == DATA)
+    failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    half = Cause(Kind.ATOMICITY, run.space.full(0), failed, int(data[0]), int(size), prefix=False, torn=True)
+    assert "let recovery end at a record that is not complete" in missing_call(subject, half).words
 
 
 def test_what_to_do_about_a_folder_that_must_not_be_empty(tmp_path: Path) -> None:
