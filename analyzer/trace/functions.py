@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
-from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from numpy.typing import NDArray
 
@@ -50,7 +49,7 @@ class FunctionNames:
             symbols = self._files[site.module] = _read(site.module)
         inside = site.function or site.offset - 1
         at = int(np.searchsorted(symbols.start, inside, side="right")) - 1
-        if at >= 0 and inside < symbols.start[at] + max(int(symbols.size[at]), 1):
+        if at >= 0 and inside < int(symbols.start[at]) + max(int(symbols.size[at]), 1):
             return demangled(symbols.names[at].decode("utf-8", "replace"))
         return f"{os.path.basename(site.module)}+{site.function or site.offset:#x}"
 
@@ -60,8 +59,8 @@ def _read(path: str) -> _Symbols:
     try:
         with open(path, "rb") as file:
             return _symbols(ELFFile(file))
-    except (OSError, ELFError, ValueError, KeyError, TypeError, AttributeError, AssertionError, UnicodeDecodeError):
-        return _NONE  # pyelftools raises whatever a damaged file leads it to
+    except Exception:  # of a damaged file pyelftools raises errors of its parser, of zlib, of Python's integers…
+        return _NONE
 
 
 def _symbols(elf: ELFFile) -> _Symbols:

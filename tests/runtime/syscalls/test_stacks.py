@@ -137,6 +137,23 @@ def test_names_of_functions_are_for_people(tmp_path: Path) -> None:
     assert demangled("_Znonsense") == "_Znonsense"
 
 
+_OFFSET, _SIZE, _FLAGS = 24, 32, 8  # in the description of a section
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(_OFFSET, 1 << 63), (_SIZE, (1 << 64) - 1), (_SIZE, 1 << 62), (_FLAGS, 0x800)]
+)
+@pytest.mark.parametrize("name", [".symtab", ".strtab"])
+def test_a_program_whose_list_of_symbols_is_damaged_has_no_names(
+    name: str, field: int, value: int, usual: Path, tmp_path: Path
+) -> None:
+    program = bytearray(usual.read_bytes())
+    table = int.from_bytes(program[0x28:0x30], "little") + 64 * [*elf.sections(usual)].index(name)
+    program[table + field : table + field + 8] = value.to_bytes(8, "little")
+    (tmp_path / "file").write_bytes(program)
+    assert FunctionNames().name(CallSite(str(tmp_path / "file"), 1 << 62)) == f"file+{1 << 62:#x}"
+
+
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\2\1\1" + bytes(40) + b"\xff" * 40, b"text"])
 def test_a_file_that_is_no_program_has_no_names(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(content)
