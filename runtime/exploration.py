@@ -7,9 +7,11 @@ that have reached the same state continue as one.
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 MAGIC = 0x45524F4C50584343
@@ -25,13 +27,16 @@ _NODE_ROOM = 1 << 15  # half of them are used
 _END_ROOM = 1 << 12
 _OUTPUT_ROOM = 64 << 20
 
+# The kernel's list of system calls, as Debian and as others place it.
+CALL_LISTS = (Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), Path("/usr/include/asm/unistd_64.h"))
+
 SETUP, CALL, FILE_READ, MAPPED_AGAIN, PASSED, UNLISTED, ROOM, INSTRUCTION, DIED, IN_PART, LARGE = range(1, 12)
 _WHY = {
     SETUP: "the kernel does not let it be explored (step {})",
-    CALL: "it makes a system call that is not followed (number {})",
-    FILE_READ: "it reads or changes the file by a system call (number {})",
+    CALL: "it makes a system call that is not followed ({call})",
+    FILE_READ: "it reads or changes the file by a system call ({call})",
     MAPPED_AGAIN: "it maps the file more than once",
-    PASSED: "it passes memory of the file to a system call (number {})",
+    PASSED: "it passes memory of the file to a system call ({call})",
     UNLISTED: "what may be lost of a line or page is too much to be listed",
     ROOM: "it comes into too many different states (limit {})",
     INSTRUCTION: "an instruction reads more than one stretch of memory",
@@ -39,6 +44,18 @@ _WHY = {
     LARGE: "it maps more than 512 MiB",
     DIED: "one of its processes was ended (status {})",
 }
+
+
+@cache
+def _calls(listed: Path) -> dict[int, str]:
+    text = listed.read_text(encoding="ascii", errors="replace")
+    return {int(number): name for name, number in re.findall(r"^#define __NR_(\w+)\s+(\d+)$", text, re.MULTILINE)}
+
+
+def call_name(number: int, lists: Sequence[Path] = CALL_LISTS) -> str:
+    """A system call by its name, if the C library's headers are installed, else by its number."""
+    listed = next((path for path in lists if path.is_file()), None)
+    return (_calls(listed) if listed is not None else {}).get(number, f"number {number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +150,7 @@ def read_table(table: Path, granules: int, *, timed_out: bool) -> Explored:
             file.seek(output)
             chosen = tuple(None if choice == UNTOUCHED else choice for choice in choices[:granules])
             ends.append(End(status, file.read(size), chosen))
-    why = _WHY[refusal].format(detail) if refusal else ""
+    why = _WHY[refusal].format(detail, call=call_name(detail)) if refusal else ""
     if not why and not done:
         why = "its time was over" if timed_out else "the recorder does not run in it"
     final = refusal not in (0, UNLISTED, ROOM) or (not done and not timed_out and not refusal)

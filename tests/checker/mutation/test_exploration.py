@@ -41,7 +41,7 @@ from crashcheck.config import Config, load, override
 from crashcheck.mutation_campaign import MutantResult, mutate
 from crashcheck.runtime import exploration
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
-from crashcheck.runtime.exploration import TABLE, Explored, OpenGranule, read_table, write_table
+from crashcheck.runtime.exploration import TABLE, Explored, OpenGranule, call_name, read_table, write_table
 from crashcheck.runtime.record import supervise
 from support import compilers
 from support.random_programs import SETTINGS, memory_programs
@@ -271,8 +271,8 @@ def test_an_end_lists_which_contents_lead_to_it(program: Callable[[str], Path]) 
 @pytest.mark.parametrize(
     ("how", "why", "final"),
     [
-        ("pwrite", "it makes a system call that is not followed (number 18)", True),
-        ("print", "it passes memory of the file to a system call (number 1)", True),
+        ("pwrite", f"it makes a system call that is not followed ({call_name(18)})", True),
+        ("print", f"it passes memory of the file to a system call ({call_name(1)})", True),
         ("fork", "it makes a system call that is not followed", True),
         ("again", "it maps the file more than once", True),
     ],
@@ -281,6 +281,13 @@ def test_what_cannot_be_followed_is_refused(program: Callable[[str], Path], how:
     done = explored_runs([str(program("locks")), how], bytes(4096), [line(0, 0, 1)])
     assert done.why.startswith(why)
     assert done.final == final
+
+
+def test_a_call_is_named_as_the_headers_of_the_c_library_list_it(tmp_path: Path) -> None:
+    (tmp_path / "unistd_64.h").write_text("#define __NR_read 0\n#define __NR_pwrite64 18\n#define __NR_syscalls 451\n")
+    lists = [tmp_path / "missing.h", tmp_path / "unistd_64.h"]
+    assert [call_name(number, lists) for number in (0, 18, 19)] == ["read", "pwrite64", "number 19"]
+    assert call_name(18, lists[:1]) == "number 18"
 
 
 @pytest.mark.parametrize(
@@ -489,8 +496,8 @@ def test_a_combination_that_fails_is_found_by_what_the_check_reads(ledger: Calla
 def test_a_check_that_writes_to_the_file_by_a_system_call_is_not_explored(ledger: Callable[..., Config]) -> None:
     result, note = of_the_record(ledger(3))
     assert (result.fate, result.proved) == (Fate.SURVIVED, 0)
-    assert "a system call that is not followed (number 18)" in note
-    assert "a system call that is not followed (number 18)" in result.because
+    assert f"a system call that is not followed ({call_name(18)})" in note
+    assert f"a system call that is not followed ({call_name(18)})" in result.because
 
 
 def all_pass(self: Covering, exposure: MutantStates, clocks: list[int], timeout_s: float) -> list[ProductEnd]:
