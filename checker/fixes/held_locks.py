@@ -36,6 +36,21 @@ def advice(subject: Subject, cause: Cause, run_changed: RunChanged) -> Fix | Non
     return advice_at(subject, cause.state, cause.moment, cause.verdict.outcome is Outcome.TIMEOUT, run_changed)
 
 
+def untested(subject: Subject, cause: Cause) -> Fix | None:
+    """The same for a check that hangs, where no time is left to execute it with the locks released."""
+    if not cause.prefix or cause.moment is None or cause.verdict.outcome is not Outcome.TIMEOUT:
+        return None
+    taken, _ = _held_at(subject, cause.moment, restored=False)
+    last = subject.update_from(int(taken[-1])) if len(taken) else None
+    if last is None:
+        return None
+    return Fix(
+        "atomic",
+        f"no flush can help: {describe.named(subject, last)} may be a lock that is still held after the crash; release "
+        "it when the files are opened again (not tested: no time was left)",
+    )
+
+
 def advice_at(subject: Subject, state: CrashState, moment: int, hangs: bool, run_changed: RunChanged) -> Fix | None:
     """The same for what `kill -9` leaves at a moment: `state`, on which the check hangs or fails otherwise."""
     taken, released = _held_at(subject, moment, restored=not hangs)

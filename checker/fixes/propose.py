@@ -276,7 +276,7 @@ class FixProposer:
     def _beyond_flushing(self, bug: Bug) -> Fix:
         cause = bug.drafts[0].cause
         subject = self.subject
-        lock = self._held_lock(partial(held_locks.advice, subject, cause))
+        lock = self._held_lock(partial(held_locks.advice, subject, cause), partial(held_locks.untested, subject, cause))
         if lock is not None:
             return lock
         lost = describe.named(subject, cause.lost) if cause.lost is not None else "what follows"
@@ -312,11 +312,15 @@ class FixProposer:
             how = "log the old bytes first, or write a copy elsewhere and switch to it by one store"
         return Fix("atomic", f"no flush can help: {kept} and {lost} must persist together; {how}")
 
-    def _held_lock(self, advise: Callable[[held_locks.RunChanged], Fix | None]) -> Fix | None:
+    def _held_lock(
+        self,
+        advise: Callable[[held_locks.RunChanged], Fix | None],
+        untested: Callable[[], Fix | None] = lambda: None,
+    ) -> Fix | None:
         """What to do about a lock that the crash leaves held, if there is time to run the check with it released."""
         left_s = self.left()
         if left_s is not None and left_s <= 0:
-            return None
+            return untested()
         return advise(partial(self.executor.run_changed, most_s=left_s))
 
     def _harms_alone(self, cause: Cause) -> bool:
