@@ -24,8 +24,15 @@ def is_of_system(path: Path) -> bool:
     return str(path).startswith(_SYSTEM) and not str(path).startswith(_INSTALLED_BY_HAND)
 
 
+class NotListed(Exception):
+    """The loader does not list the libraries of a program; the text is what it prints."""
+
+
 def libraries(program: Path, env: Mapping[str, str]) -> dict[str, Path]:
-    """By the names under which they are looked for, the loader itself included; none of what is no dynamic program."""
+    """By the names under which they are searched, the loader itself included; none of what is no dynamic program.
+
+    Raises NotListed.
+    """
     loader = _loader(program)
     if loader is None:
         return {}
@@ -38,8 +45,10 @@ def libraries(program: Path, env: Mapping[str, str]) -> dict[str, Path]:
             capture_output=True,
             timeout=_MOST_S,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotListed(str(error)) from error
+    if done.returncode:
+        raise NotListed(os.fsdecode(done.stderr).strip() or f"{loader} --list failed")
     found = {}
     for line in os.fsdecode(done.stdout).splitlines():
         if match := _LINE.fullmatch(line):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.kept.base import content_of_file
-from crashcheck.checker.remote.libraries import is_of_system, libraries
+from crashcheck.checker.remote.libraries import NotListed, is_of_system, libraries
 from crashcheck.checker.remote.packing import Packed, Place, packed_file, packed_folder
 from crashcheck.command import Command
 
@@ -66,7 +66,7 @@ def shipment_of(setup: CheckSetup, limits: Limits) -> Shipment:
     named = _named_files(setup)
     sent = [path for path in named if not is_of_system(path)]
     env = setup.environment(Path("pool"))
-    loaded = {path: libraries(path, env) for path in named}
+    loaded = {path: _libraries(path, env) for path in named}
     added = {name: path for found in loaded.values() for name, path in found.items() if not is_of_system(path)}
     entries = [packed_file(path, f"{FILES}{path}", places) for path in sent]
     entries += [packed_file(path, f"{LIBRARIES}/{name}", places) for name, path in sorted(added.items())]
@@ -138,13 +138,24 @@ def unfit(description: Description, setup: CheckSetup, root: Path) -> str:
             return f"{path} {'is missing' if found == 'none' else 'is another file'} there"
     env = setup.environment(Path("pool"))
     for program, sent, wanted in description.programs:
-        found_there = libraries(root / f"{FILES}{program}" if sent else Path(program), env)
+        try:
+            found_there = libraries(root / f"{FILES}{program}" if sent else Path(program), env)
+        except NotListed as error:
+            return str(error)
         for name, content in wanted:
             if name not in found_there:
                 return f"the library {name} of {program} is missing there"
             if content_of_file(found_there[name]) != content:
                 return f"the library {name} of {program} is another one there ({found_there[name]})"
     return ""
+
+
+def _libraries(program: Path, env: Mapping[str, str]) -> dict[str, Path]:
+    """Those that are known: what cannot be listed here is not compared."""
+    try:
+        return libraries(program, env)
+    except NotListed:
+        return {}
 
 
 def _named_files(setup: CheckSetup) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,3 +80,10 @@ def test_a_scheduler_without_workers_is_an_error(world: World, tmp_path: Path, m
     ):
         search(world, cluster, lambda progress: None)
     assert error.value.slug == "executor-unusable"
+
+
+def test_a_missing_package_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(CrashcheckError) as error:
+        DaskCluster("127.0.0.1:1")
+    assert (error.value.slug, "crashcheck[dask]" in error.value.hint) == ("executor-missing", True)
