@@ -76,8 +76,8 @@ class Elsewhere(Protocol):
         """How many states they can be busy with at once."""
         ...
 
-    def take(self, waiting: deque[int], task_of: Callable[[Bases, int], Task], *, idle: bool) -> None:
-        """Take tickets from the left of `waiting`, as many as are worth a message; `idle`: or however few there are.
+    def take(self, waiting: deque[int], task_of: Callable[[Bases, int], Task], wanted: int | None) -> None:
+        """Take tickets from the left of `waiting`, as many as are worth a message; fewer if `wanted` is one of them.
 
         `task_of`: the task of a ticket for a worker with such bases, which then are where that leaves them.
         """
@@ -285,7 +285,7 @@ class WorkerPool:
 
         CrashcheckError as `ended`.
         """
-        self._dispatch(idle=self._tickets[ticket].run is None)
+        self._dispatch(None if self._tickets[ticket].run is not None else ticket)
         if self._tickets[ticket].run is None:
             self._collect(timeout_s)
             self._dispatch()
@@ -361,8 +361,8 @@ class WorkerPool:
         self._dispatch()
         return number
 
-    def _dispatch(self, *, idle: bool = False) -> None:
-        """Give what waits to workers. `idle`: nothing else will be submitted before something has ended."""
+    def _dispatch(self, wanted: int | None = None) -> None:
+        """Give what waits to workers. `wanted`: nothing else will be submitted before this one has ended."""
         while self._urgent:
             number = self._urgent.popleft()
             ticket = self._tickets[number]
@@ -370,7 +370,7 @@ class WorkerPool:
             worker = min(self._workers, key=lambda worker: len(worker.busy)) if anywhere else self._workers[0]
             self._send(worker, number)
         if self._elsewhere is not None and self._elsewhere.works:
-            self._elsewhere.take(self._queue, self._task_elsewhere, idle=idle)
+            self._elsewhere.take(self._queue, self._task_elsewhere, wanted)
             here = self._returned
         else:
             self._queue.extendleft(reversed(self._returned))

@@ -67,8 +67,9 @@ class DaskCluster:
         self._loop: asyncio.AbstractEventLoop = self._client.loop.asyncio_loop
         with suppress(TimeoutError, OSError):
             self._client.wait_for_workers(1, timeout=_WORKERS_S)
+        with suppress(TimeoutError, OSError):
+            self._workers = _workers(self._client.nthreads())
         self._watching = asyncio.run_coroutine_threadsafe(self._watch(), self._loop)
-        self.wait(_LOOK_S)
 
     def __enter__(self) -> DaskCluster:
         return self
@@ -79,7 +80,7 @@ class DaskCluster:
         self._watching.cancel()
         with suppress(Exception):
             self._client.close(timeout=_CLOSE_S)
-        os.close(self._wake)
+            os.close(self._wake)  # unless the loop, which writes to it, has not ended
 
     # -- remote_runs.Cluster
 
@@ -121,7 +122,7 @@ class DaskCluster:
         except (asyncio.CancelledError, concurrent.futures.CancelledError, OSError):
             returned = Returned(number, None, lost=True)
         except Exception as error:
-            returned = Returned(number, None, f"{type(error).__name__}: {error}")
+            returned = Returned(number, None, f"{type(error).__name__}: {' '.join(str(error).split())}")
         self._returned.append(returned)
         os.eventfd_write(self._wake, 1)
 
@@ -131,11 +132,15 @@ class DaskCluster:
                 threads: dict[str, int] = await asyncio.wait_for(self._client.nthreads(), _CONNECT_S)
             except (OSError, TimeoutError, RuntimeError):
                 threads = {}
-            now = {address: Worker(f"worker {address}", count) for address, count in threads.items()}
+            now = _workers(threads)
             if now != self._workers:
                 self._workers = now
                 os.eventfd_write(self._wake, 1)
             await asyncio.sleep(_LOOK_S)
+
+
+def _workers(threads: Mapping[str, int]) -> dict[str, Worker]:
+    return {address: Worker(f"worker {address}", count) for address, count in threads.items()}
 
 
 def on_worker(function: str, arguments: bytes) -> bytes:

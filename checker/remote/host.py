@@ -228,7 +228,13 @@ def put(folder: Path, name: bytes, pieces: Sequence[bytes]) -> None:
 def begin(folder: Path, name: bytes, task: Task, slots: int) -> Begun | None:
     """Start `slots` workers, and run the check of the uncrashed image; None if there is no such session."""
     with _host.using(_below(folder, name)) as session:
-        return None if session is None else session.begin(folder / _PIECES, task, slots)
+        if session is None:
+            return None
+        try:
+            return session.begin(folder / _PIECES, task, slots)
+        except BaseException:
+            session.close()
+            raise
 
 
 def run(folder: Path, name: bytes, slot: int, tasks: Sequence[Task]) -> Batch | None:

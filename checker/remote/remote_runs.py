@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pickle
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +32,8 @@ from crashcheck.errors import CrashcheckError
 
 _BATCH_S = host.BATCH_S / 2  # what a batch should take
 _MOST = 64  # states of a batch
+_MOST_AHEAD = 2_000  # states that are handed over before the first of them has ended: a search chooses about a thousand
+# of them in a second
 _SLOTS = 2  # for each thread of a machine: while one runs, the answer of the other is on its way
 _SLACK_S = 60.0  # that a cluster may need for a call, beyond what the call takes
 _MESSAGE_BYTES = 16 << 20  # of pieces that are sent at once
@@ -134,6 +136,8 @@ class RemoteRuns:
         self._uncrashed = [pool.ended(pool.submit_uncrashed(FINAL, stages)) for _ in range(2)]
         # whether what it prints is the same in each run
         self._repeats = not pool.setup.command.command.holds("port") and len({*map(_printed, self._uncrashed)}) == 1
+        for _ in pool.arrivals():
+            pass  # no verdict will be asked for
         seconds = max(run.ended.seconds for run in self._uncrashed)
         self._batch = max(1, min(_MOST, round(_BATCH_S / max(seconds, 1e-4))))
         self._run_s = _most_seconds(pool.limits, stages)
@@ -152,10 +156,11 @@ class RemoteRuns:
         self._look()
         while not self.works:
             if all(machine.refused for machine in self._machines.values()):
+                reasons = "; ".join(f"{why} ({count} of them)" for why, count in Counter(self._reasons).items())
                 raise CrashcheckError(
                     "executor-unusable",
-                    f"no worker of {self._cluster.name} can be used: {'; '.join(self._reasons) or 'it has none'}",
-                    "Start workers from the environment, and best the container image, in which crashcheck runs here.",
+                    f"no worker of {self._cluster.name} can be used: {reasons or 'it has none'}",
+                    "Install this crashcheck[dask] for the scheduler and all workers, best in one container image.",
                 )
             self._cluster.wait(STOPPED_S)
             self._look()
@@ -180,15 +185,19 @@ class RemoteRuns:
     @property
     def ahead(self) -> int:
         threads = sum(machine.worker.threads for machine in self._machines.values() if not machine.refused)
-        return (_SLOTS * threads + 1) * self._batch
+        slots = _SLOTS * threads + 1
+        return min(slots * self._batch, max(_MOST_AHEAD, slots))
 
-    def take(self, waiting: deque[int], task_of: Callable[[Bases, int], Task], *, idle: bool) -> None:
+    def take(self, waiting: deque[int], task_of: Callable[[Bases, int], Task], wanted: int | None) -> None:
+        few = wanted in self._again or wanted in waiting
+        if len(self._again) + len(waiting) < self._batch and not few:
+            return
         free = [slot for slot in self._slots() if not slot.held]
         for left, slot in zip(range(len(free), 0, -1), free, strict=True):
             there = len(self._again) + len(waiting)
-            if not there or (there < self._batch and not (idle and slot.machine.idle)):
+            if not there or (there < self._batch and not (few and slot.machine.idle)):
                 continue
-            share = min(self._batch, -(-there // left)) if idle else self._batch
+            share = min(self._batch, -(-there // left)) if few else self._batch
             tickets = [(self._again or waiting).popleft() for _ in range(share)]
             tasks = [task_of(slot.bases, ticket) for ticket in tickets]
             slot.held = tickets
@@ -328,7 +337,8 @@ class RemoteRuns:
     def _refuse(self, machine: _Machine, why: str) -> None:
         self._take_back(machine)
         machine.refused = True
-        self._reasons.append(f"{machine.worker.shown}: {why}")
+        self._reasons.append(why)
+        self._cluster.call(machine.address, "end", self._session)
         self._tell(f"{machine.worker.shown} is not used: {why}")
 
     def _give_up(self) -> None:

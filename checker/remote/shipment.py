@@ -1,7 +1,8 @@
 """What a machine needs in order to run the check: files by content hash, and files that it must have itself.
 
 The check's program, files that its command names, and shared libraries that do not come with the system are sent;
-they are unpacked under the paths that they have here, below one folder. Of the system's files only the hash is sent.
+they are unpacked under the paths that they have here, below one folder. Of the system's files, and of a program that is
+found on PATH, such as Python, only the hash is sent: each machine must have its own.
 """
 
 from __future__ import annotations
@@ -64,10 +65,12 @@ def shipment_of(setup: CheckSetup, limits: Limits) -> Shipment:
     """Everything that the check needs, as far as that can be known: what else it opens is not sent."""
     places: dict[bytes, Place] = {}
     named = _named_files(setup)
-    sent = [path for path in named if not is_of_system(path)]
+    found = Path(setup.command.program) if "/" not in (setup.command.command.words or ("/",))[0] else None
+    own = [path for path in named if is_of_system(path) or path == found]
+    sent = [path for path in named if path not in own]
     env = setup.environment(Path("pool"))
     loaded = {path: _libraries(path, env) for path in named}
-    added = {name: path for found in loaded.values() for name, path in found.items() if not is_of_system(path)}
+    added = {name: path for each in sent for name, path in loaded[each].items() if not is_of_system(path)}
     entries = [packed_file(path, f"{FILES}{path}", places) for path in sent]
     entries += [packed_file(path, f"{LIBRARIES}/{name}", places) for name, path in sorted(added.items())]
     entries += packed_folder(setup.first, _FIRST, places)
@@ -87,11 +90,11 @@ def shipment_of(setup: CheckSetup, limits: Limits) -> Shipment:
     )
     description = Description(
         tuple(entries),
-        tuple(Own(str(path), content_of_file(path)) for path in named if is_of_system(path)),
+        tuple(Own(str(path), content_of_file(path)) for path in own),
         tuple(
-            Loaded(str(path), path in sent, tuple((name, content_of_file(found[name])) for name in sorted(found)))
-            for path, found in loaded.items()
-            if found
+            Loaded(str(path), path in sent, tuple((name, content_of_file(names[name])) for name in sorted(names)))
+            for path, names in loaded.items()
+            if names
         ),
         tuple(sorted(map(str, sent), key=len, reverse=True)),
         there,

@@ -257,8 +257,9 @@ def test_a_machine_on_which_the_uncrashed_check_differs_is_refused(
     with pytest.raises(CrashcheckError) as error:
         together(world, machines)
     assert error.value.slug == "executor-unusable"
-    for name in "ab":
-        assert f"machine {name}: the check of the uncrashed image {why}" in error.value.message
+    assert f"can be used: the check of the uncrashed image {why}" in error.value.message
+    assert error.value.message.endswith(" (2 of them)")
+    assert host._host.sessions == {}
     assert ran(machines) == [0, 0]
     assert f"machine a is not used: the check of the uncrashed image {why}" in capfd.readouterr().err
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,3 +150,11 @@ def test_the_paths_of_sent_files_are_those_of_here_in_outputs(with_library: Chec
     there = unpacked(shipment_of(with_library, Limits()), root)
     assert there.command.program.removeprefix(f"{root}/files") == with_library.command.program
     assert str(there.folder).removeprefix(f"{root}/files") == str(with_library.folder)
+
+
+def test_a_program_that_is_found_on_path_is_not_sent(tmp_path: Path) -> None:
+    shipment = shipment_of(check_setup(tmp_path, Path(sys.executable).name, "-c", "print(1)"), Limits())
+    (own,) = shipment.description.own
+    assert Path(own.path).samefile(str(shutil.which(Path(sys.executable).name)))
+    assert [entry.path for entry in shipment.description.entries] == ["first"]
+    assert setup_below(shipment.description, tmp_path).command.program == own.path
