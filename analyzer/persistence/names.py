@@ -60,10 +60,10 @@ class NameTable:
         at = bisect_right(events, event)
         return self.shown_path(paths[at]) if at < len(paths) else ""
 
-    def is_new(self, inode: int) -> bool:
-        """Whether an inode got its first path in the run."""
+    def is_new(self, inode: int, event: int) -> bool:
+        """Whether an inode got its first path in the run, and has no other one just after an event."""
         events, _ = self.paths.get(inode, ([], []))
-        return bool(events) and events[0] >= 0
+        return bool(events) and events[0] >= 0 and bisect_right(events, event) <= 1
 
     def true_path(self, inode: int, event: int) -> str:
         """The same, as the program has it."""

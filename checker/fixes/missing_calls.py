@@ -40,7 +40,7 @@ def _instead(subject: Subject, cause: Cause) -> str:
     for row in content:
         inode, event = int(graph.file[row]), int(graph.event[row])
         now, later = names.path(inode, event), names.next_path(inode, event)
-        if not names.is_new(inode):  # what was there before the run is in use, whatever it is renamed to later
+        if not names.is_new(inode, event):  # what was there before, or renamed to this name, is in use
             continue
         if later not in ("", now):
             return f"{now} is renamed to {later} only when it is complete; recovery must not rely on it before that"

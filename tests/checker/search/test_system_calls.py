@@ -143,14 +143,22 @@ def test_what_to_do_about_a_file_that_is_written_in_parts(
     assert advice in advised(tmp_path, program, DATA)
 
 
-def test_what_to_do_about_an_append_of_which_only_the_size_persists(tmp_path: Path) -> None:
-    """A database that is packed into a new file long after was called a file "renamed only when it is complete"."""
+def to_be_packed(t: CallsBuilder) -> None:
+    t.append("f", len(OLD), NEW)
+    t.fsync("f")
+    t.move("f", "f.old")
 
-    def program(t: CallsBuilder) -> None:
-        t.append("f", len(OLD), NEW)
-        t.fsync("f")
-        t.move("f", "f.old")
 
+def renamed_into_place(t: CallsBuilder) -> None:
+    t.open("new")
+    t.move("new", "f")
+    t.append("f", 0, NEW)
+    t.fsync("f")
+
+
+@pytest.mark.parametrize("program", [to_be_packed, renamed_into_place])
+def test_what_to_do_about_an_append_of_which_only_the_size_persists(program: Program, tmp_path: Path) -> None:
+    """A database that was packed into a new file long after was called a file "renamed only when it is complete"."""
     run = Recorded(tmp_path, program, {"f": OLD}, "ext4")
     subject = Subject(run.trace, run.graph, run.space, run.content)
     (size,), data = np.flatnonzero(run.graph.kind == SIZE), np.flatnonzero(run.graph.kind == DATA)
