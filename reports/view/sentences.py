@@ -330,11 +330,10 @@ def caveats(result: RunResult) -> tuple[str, ...]:
     if states.flaky:
         found.append(f"{plural(states.flaky, 'state')} failed once and passed when run again.")
     if states.put_off:
-        similar = plural(states.put_off, "state is", "states are")
-        lie = "lies" if states.put_off == 1 else "lie"
+        postponed = plural(states.put_off, "state was", "states were")
         found.append(
-            f"{similar} similar to ones on which the check hangs, or {lie} where everything fails: "
-            "postponed to the end, and not checked."
+            f"{postponed} postponed to the end and not checked: the check hangs on similar ones, or everything fails "
+            "at that moment."
         )
     if states.not_explored and covered(result) < states.feasible:
         left = human(sum(each.left for each in states.not_explored))

@@ -172,8 +172,8 @@ def test_an_interrupted_run_was_not_successful_and_caveats_are_notifications() -
     (invocation,) = log(replace(FULL, stop_reason=StopReason.INTERRUPTED))["invocations"]
     assert invocation["executionSuccessful"] is False
     texts = [note["message"]["text"] for note in invocation["toolExecutionNotifications"] if note["level"] == "warning"]
-    postponed = "2 states are similar to ones on which the check hangs, or lie where everything fails"
-    assert f"{postponed}: postponed to the end, and not checked." in texts
+    cause = "the check hangs on similar ones, or everything fails at that moment"
+    assert f"2 states were postponed to the end and not checked: {cause}." in texts
     assert "the workload wrote to stderr: 3 lines" in texts
     assert log(FULL)["invocations"][0]["executionSuccessful"] is True
 

@@ -138,8 +138,8 @@ def test_states_are_listed_that_were_postponed_as_likely_hangs_and_not_those_und
     assert sentences.caveats(run(states=cut)) == ()
     (caveat,) = sentences.caveats(run(states=replace(cut, put_off=1)))
     assert caveat == (
-        "1 state is similar to ones on which the check hangs, or lies where everything fails: "
-        "postponed to the end, and not checked."
+        "1 state was postponed to the end and not checked: the check hangs on similar ones, or everything fails at "
+        "that moment."
     )
 
 
