@@ -67,7 +67,7 @@ class Project:
         begin: str = "",
         counts: bool = True,
     ) -> Checked:
-        """`begin`: what the check does first, after the call; `counts`: it writes to a file each time it starts."""
+        """`begin`: what the check does first, after the call; `counts`: at each start it writes to a file."""
         starts = self.folder.with_name("starts")
         starts.write_bytes(b"")
         (original,) = self.folder.glob("check.c*")

@@ -1,4 +1,4 @@
-"""From which event on each byte is durable, in programs too long to list their states, as rules of pairs say."""
+"""From which event on each byte is durable, in programs too long to list their states, by rules of pairs."""
 
 from __future__ import annotations
 

@@ -514,7 +514,7 @@ def test_a_lock_that_the_crash_leaves_held_is_to_be_released_when_the_files_are_
 def test_a_lock_of_a_check_that_hangs_is_named_where_no_time_is_left_to_test_it(
     claim: str, named: bool, propose: Propose
 ) -> None:
-    """A leaf's lock and what follows it were told to "persist together"."""
+    """A leaf's lock and what follows it got the advice "persist together"."""
     fixes = propose(
         guarded(lambda t: t.store("p", 0, 8, 1, ATOMIC)), claim, limits=Limits(timeout_s=0.3), left=lambda: 0.0
     )
