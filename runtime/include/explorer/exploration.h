@@ -1,7 +1,7 @@
 /* One exploration: the process runs a check for many crash images at once (explorer/explore.c).
  *
  * The headers include only those before them: section, instructions (decoding), exploration (this), state (its hash),
- * handlers. */
+ * handlers, mapping_calls. */
 #ifndef CRASHCHECK_EXPLORER_EXPLORATION_H
 #define CRASHCHECK_EXPLORER_EXPLORATION_H
 
