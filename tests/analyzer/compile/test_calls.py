@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.compile.instrument import libc_effects
+from crashcheck.runtime import build
 
 Build = Callable[..., Path]
 Run = Callable[..., list[str]]
@@ -65,6 +67,28 @@ def test_a_library_call_is_named_by_what_it_writes_to() -> None:
     assert [libc_effects.destination(name) for name in ("write", "msync", "pmem_persist", "readv", "fprintf")] == [
         None
     ] * 5
+
+
+# Models of functions that write no memory of their caller, or several places of it; without "64" and "_chk".
+NO_DESTINATION = {
+    "_Exit", "_IO_putc", "_exit", "aio_write", "copy_file_range", "creat", "dlclose", "dlopen", "dprintf",
+    "execv", "execve", "execvp", "fallocate", "fclose", "fdatasync", "fdopen", "fflush", "fflush_unlocked",
+    "fopen", "fork", "fprintf", "fputc", "fputc_unlocked", "fputs", "fputs_unlocked", "freopen", "fseek",
+    "fseeko", "fsetpos", "fsync", "ftruncate", "fwrite", "fwrite_unlocked", "link", "linkat", "mkdir",
+    "mkdirat", "mmap", "mremap", "msync", "munmap", "open", "open_2", "openat", "openat_2", "overflow",
+    "pmem_deep_drain", "pmem_deep_flush", "pmem_deep_persist", "pmem_drain", "pmem_flush", "pmem_persist",
+    "posix_fallocate", "preadv", "preadv2", "printf", "putc", "putc_unlocked", "putchar", "putchar_unlocked",
+    "puts", "pwrite", "pwritev", "pwritev2", "readv", "recvmsg", "remove", "rename", "renameat", "renameat2",
+    "rewind", "rmdir", "sendfile", "splice", "symlink", "symlinkat", "sync", "sync_file_range", "syncfs",
+    "truncate", "unlink", "unlinkat", "vdprintf", "vfprintf", "vprintf", "write", "writev",
+}  # fmt: skip
+
+
+def test_every_model_that_writes_to_an_argument_is_named_by_it() -> None:
+    models = re.findall(r"^X\((\w+)\)", (build.INCLUDE / "models.def").read_text(encoding="utf-8"), re.M)
+    unnamed = {name for name in models if libc_effects.destination(name) is None}
+    plain = {re.sub(r"^__|_chk$|64(v2)?(?=$|_2$)", "", name) for name in unnamed}
+    assert plain == NO_DESTINATION
 
 
 def test_a_model_that_the_program_defines_itself_is_left_alone(recorded: Run) -> None:
