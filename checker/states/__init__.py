@@ -2,6 +2,6 @@
 
 Returns a `StateSpace`, which counts its `CrashState`s and yields each once, from the least deviating on.
 
-Other rooms import `by_deviation`, `canonical`, `counting`, `granules`, `ideals`, `points`, `signature`, `space`
-and `sweep`.
+Other rooms import `by_deviation`, `canonical`, `counting`, `granules`, `ideals`, `partial_order`, `points`,
+`signature`, `space` and `sweep`.
 """

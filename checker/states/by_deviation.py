@@ -15,7 +15,9 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.checker.states.ideals import Ideals, Ids, Order, Rooted
+from crashcheck.checker.states.ideals import Ideals, Ids
+from crashcheck.checker.states.partial_order import Order
+from crashcheck.checker.states.rooted import Rooted
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import Sweep
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crashcheck.checker.states.ideals import COUNT_BUDGET
+from crashcheck.checker.states.partial_order import COUNT_BUDGET
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.states.sweep import Sweep
 from crashcheck.interruption import KeepOn, always

@@ -6,8 +6,9 @@ import numpy as np
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, SIZE, WORD_BYTES
-from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers, Order, Rooted, Sizes
-from crashcheck.checker.states.journal import Journal
+from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers, Sizes
+from crashcheck.checker.states.partial_order import Order
+from crashcheck.checker.states.rooted import Journal, Rooted
 from crashcheck.checker.states.space import StateSpace
 
 _CHAIN, _LAYERS, _SIZES, _ORDER = range(4)

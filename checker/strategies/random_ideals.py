@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states.canonical import CanonicalStates
-from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers, Order
+from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers
+from crashcheck.checker.states.partial_order import Order
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.strategies.exhaustive import Exhaustive

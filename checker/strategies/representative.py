@@ -10,7 +10,8 @@ import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviour
 from crashcheck.checker.states.canonical import CanonicalStates
-from crashcheck.checker.states.ideals import Ids, Order
+from crashcheck.checker.states.ideals import Ids
+from crashcheck.checker.states.partial_order import Order
 from crashcheck.checker.states.space import CrashState
 
 

@@ -16,7 +16,9 @@ from crashcheck.checker.budget import OutOfTime, for_seconds
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.states import ideals as ideals_module
 from crashcheck.checker.states.counting import Feasible, StateCount, count_states
-from crashcheck.checker.states.ideals import Chain, Ids, Layers, Order, Rooted
+from crashcheck.checker.states.ideals import Chain, Ids, Layers
+from crashcheck.checker.states.partial_order import Order
+from crashcheck.checker.states.rooted import Rooted
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import REGISTRY, strategy
 from crashcheck.checker.strategies.plan import select_states
