@@ -56,7 +56,7 @@ def violating(
     """Of the first feasible query of each signature, the largest states and then the smallest.
 
     The largest are first because they have found more planted bugs earlier. Further queries of a signature earned
-    nothing beyond chance (docs/search.md). `keep_on` is called now and then; what it raises ends the search.
+    nothing beyond chance. `keep_on` is called now and then; what it raises ends the search.
     """
     listed = queries if isinstance(queries, Queries) else _Listed(queries)
     signature = listed.signatures()
