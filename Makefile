@@ -9,11 +9,12 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 PLACE := $(shell { "$(PYTHON)" -VV; pwd -P; } 2>&1 | cksum | cut -d' ' -f1)
 READY := $(VENV)/ready-$(PLACE)-$(shell cksum < pyproject.toml | cut -d' ' -f1)
 READY_DEV := $(READY)-dev
+READY_FUZZ := $(READY)-fuzz
 # Programs that run in the environment find its commands, and get none of this make's own settings.
 IN := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crashcheck test test-slow validate-ext4 lint bench bench-recall bench-papers clean
+.PHONY: help setup crashcheck test test-slow fuzz validate-ext4 lint bench bench-recall bench-papers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -32,6 +33,9 @@ test: $(READY_DEV) ## the tests, under 10 minutes; PYTEST_ARGS="-k name" picks s
 
 test-slow: $(READY_DEV) ## the tests that build other people's programs: see tests/real/README.md
 	$(IN) $(PY) -m pytest -m slow $(PYTEST_ARGS)
+
+fuzz: $(READY_FUZZ) ## damaged documents for each parser; FUZZ_ARGS="--seconds 600 trace" searches one for ten minutes
+	$(IN) PYTHONPATH=tests $(PY) -m fuzz $(FUZZ_ARGS)
 
 validate-ext4: $(READY_DEV) ## boot Debian's kernel in QEMU, and compare the models of ext4 with what real crashes leave
 	$(IN) PYTHONPATH=tests:tests/real $(PY) -m kernel $(VALIDATE_ARGS)
@@ -70,6 +74,10 @@ $(READY): | $(VENV)/made-$(PLACE)
 
 $(READY_DEV): $(READY)
 	@PY='$(PY)' EXTRAS='[dev]' .ci/install
+	@touch '$@'
+
+$(READY_FUZZ): $(READY_DEV)
+	@PY='$(PY)' EXTRAS='[dev,fuzz]' .ci/install
 	@touch '$@'
 
 $(VENV)/made-$(PLACE):
