@@ -45,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="crashcheck",
         description="Finds crash-consistency bugs: data that a power failure, or kill -9, can leave broken or lost.",
-        epilog="Exit codes: 0 no findings; 1 findings (see run --fail-on); 2 failed, and the reason is printed. "
+        epilog="Exit codes: 0 no findings; 1 findings (see run --fail-on); 2 no verdict, and the reason is printed. "
         "`crashcheck COMMAND --help` describes a command.",
     )
     parser.add_argument("--version", action="version", version=f"crashcheck {__version__}")
