@@ -138,7 +138,7 @@ RAW_C = """\
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 static char *base;
 static uint64_t used = 64;
 static char *allocate(uint64_t bytes) {

@@ -13,7 +13,7 @@ from support.command_line import run_crashcheck
 
 LEDGER = """\
 #include <fcntl.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,7 +172,7 @@ def test_the_finding_replays_from_its_token(explore: Explore, tmp_path: Path, en
 
 WORD = """\
 #include <fcntl.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
