@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.checker.findings import minimise
+from crashcheck.checker.findings.minimise import Pieces
 from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.runtime.trace_format import SyncKind
 from support.tracing import TraceBuilder
 
 Script = list[tuple[str, int]]
@@ -53,11 +55,39 @@ def space_of(script: Script) -> StateSpace:
         return StateSpace(build(t.trace(), "px86", Options()))
 
 
+growing = st.lists(
+    st.one_of(
+        st.tuples(st.just("store"), st.integers(0, 3)),
+        st.tuples(st.just("grow"), st.integers(2, 9)),
+        st.tuples(st.just("sync"), st.just(0)),
+    ),
+    min_size=2,
+    max_size=8,
+)
+
+
+def growing_space_of(script: Script) -> StateSpace:
+    """Of a file that grows by several blocks at once: an extension may persist in parts."""
+    with tempfile.TemporaryDirectory() as folder:
+        t = TraceBuilder(Path(folder) / "t.cct")
+        t.file("p", size=4096)
+        for event, (what, where) in enumerate(script):
+            if what == "store":
+                t.store("p", where * 512, 8, event)
+            elif what == "grow":
+                t.truncate("p", where * 4096 + event)
+            else:
+                t.sync_end(t.sync_begin(SyncKind.FSYNC, "p"))
+        return StateSpace(build(t.trace(), "page-cache", Options()))
+
+
 def a_state(space: StateSpace, data: st.DataObject) -> CrashState:
     point = data.draw(st.sampled_from(range(len(space.points))), "point")
     pending = space.pending(point)
     assume(pending)
-    return space.drop(point, data.draw(st.sets(st.sampled_from(pending), min_size=1), "lost"))
+    graph = space.graph
+    parts = [graph.part(whole, index) for whole in pending for index in range(int(graph.parts[whole]))]
+    return space.drop(point, data.draw(st.sets(st.sampled_from([*pending, *parts]), min_size=1), "lost"))
 
 
 def a_check(space: StateSpace, state: CrashState, data: st.DataObject) -> Callable[[CrashState], bool]:
@@ -75,10 +105,12 @@ def a_check(space: StateSpace, state: CrashState, data: st.DataObject) -> Callab
     return fails
 
 
-@settings(max_examples=100, deadline=None)
-@given(scripts, st.data())
-def test_the_fewest_lost_fail_are_an_ideal_and_none_can_be_given_back(script: Script, data: st.DataObject) -> None:
-    space = space_of(script)
+spaces = st.one_of(scripts.map(space_of), scripts.map(space_of), growing.map(growing_space_of))
+
+
+@settings(max_examples=150, deadline=None)
+@given(spaces, st.data())
+def test_the_fewest_lost_fail_are_an_ideal_and_none_can_be_given_back(space: StateSpace, data: st.DataObject) -> None:
     state = a_state(space, data)
     fails = a_check(space, state, data)
     asked: list[CrashState] = []
@@ -94,7 +126,8 @@ def test_the_fewest_lost_fail_are_an_ideal_and_none_can_be_given_back(script: Sc
     assert lost <= set(space.lost(state))
     assert space.state(result.point, space.persisted(result)) == result
     for piece in lost:
-        better = space.keep(result.point, (*space.persisted(result), piece))
+        others = [kept for kept in space.persisted(result) if kept != piece]
+        better = space.keep(result.point, (*others, space.graph.whole(piece)[0]))
         assert not space.lost(better) or not fails(better)
     for candidate in asked:
         assert space.state(candidate.point, space.persisted(candidate)) == candidate
@@ -104,10 +137,9 @@ def test_the_fewest_lost_fail_are_an_ideal_and_none_can_be_given_back(script: Sc
     assert again == asked
 
 
-@settings(max_examples=100, deadline=None)
-@given(scripts, st.data())
-def test_the_fewest_persisted_fail_and_none_can_be_lost(script: Script, data: st.DataObject) -> None:
-    space = space_of(script)
+@settings(max_examples=150, deadline=None)
+@given(spaces, st.data())
+def test_the_fewest_persisted_fail_and_none_can_be_lost(space: StateSpace, data: st.DataObject) -> None:
     state = a_state(space, data)
     fails = a_check(space, state, data)
     persisted = space.persisted(state)
@@ -118,10 +150,69 @@ def test_the_fewest_persisted_fail_and_none_can_be_lost(script: Script, data: st
     assert fails(result)
     assert set(kept) <= set(among)
     assert set(space.persisted(result)) == (set(persisted) - set(among)) | set(kept)
-    assert set(space.lost(state)) <= set(space.lost(result))
+    assert {space.graph.whole(piece)[0] for piece in space.lost(state)} <= {
+        space.graph.whole(piece)[0] for piece in space.lost(result)
+    }
     for piece in kept:
-        worse = space.drop(result.point, (*space.lost(result), piece))
+        others = [lost for lost in space.lost(result) if lost != piece]
+        worse = space.drop(result.point, (*others, space.graph.whole(piece)[0]))
         assert not fails(worse)
+
+
+def test_an_extension_stays_as_far_as_it_persisted(tmp_path: Path) -> None:
+    t = TraceBuilder(tmp_path / "t.cct")
+    t.file("p", size=4 * 4096)
+    for page in range(3):
+        t.store("p", page * 4096, 8, page + 1)
+    t.truncate("p", 9 * 4096)
+    space = StateSpace(build(t.trace(), "page-cache", Options()))
+    point, (_, middle, _, extension) = len(space.points) - 1, space.pending(len(space.points) - 1)
+    stores, part = (0, 1, 2), space.graph.part(extension, 2)
+    assert space.pending(point) == (*stores, extension)
+
+    fewest = minimise.fewest_lost(
+        space, space.drop(point, (*stores, part)), lambda state: {middle, part} <= set(space.lost(state))
+    )
+    assert space.lost(fewest) == (middle, part)
+    whole = space.keep(point, (*stores, part))
+    state, kept = minimise.fewest_persisted(
+        space, whole, (*stores, part), lambda state: {middle, part} <= set(space.persisted(state))
+    )
+    assert (space.persisted(state), kept) == ((middle, part), (middle, part))
+
+
+@given(st.sets(st.integers(0, 11), min_size=1), st.sets(st.integers(0, 11)))
+def test_what_shares_a_fate_is_lost_or_kept_together_in_every_state_that_is_tried(
+    wanted: set[int], also: set[int]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        t = TraceBuilder(Path(folder) / "t.cct")
+        t.file("p", size=4096)
+        for line in range(6):
+            t.store("p", line * 64, 16, bytes([line + 1]) * 16)  # two pieces, which are unordered
+        space = StateSpace(build(t.trace(), "px86", Options()))
+    point = len(space.points) - 1
+    assert space.pending(point) == tuple(range(12))
+
+    def together(pieces: Pieces) -> Pieces:
+        return tuple(sorted({piece // 2 * 2 + half for piece in pieces for half in (0, 1)}))
+
+    def lacking(state: CrashState) -> bool:
+        gone = space.lost(state)
+        assert together(gone) == gone
+        return wanted <= set(gone)
+
+    def holding(state: CrashState) -> bool:
+        there = space.persisted(state)
+        assert together(there) == there
+        return wanted <= set(there)
+
+    culprits, others = together(tuple(wanted)), together(tuple(also))
+    fewest = minimise.fewest_lost(space, space.drop(point, {*culprits, *others}), lacking, together)
+    assert space.lost(fewest) == culprits
+    whole = space.keep(point, {*culprits, *others})
+    state, kept = minimise.fewest_persisted(space, whole, {*culprits, *others}, holding, together)
+    assert (space.persisted(state), kept) == (culprits, culprits)
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))
