@@ -71,7 +71,7 @@ class Verdict:
     output: str  # standard output and error, bounded, decoded with replacement
     output_truncated: bool
     seconds: Amount
-    signs: frozenset[str] = frozenset()  # of a failure: what shows it, whatever the numbers (oracles/signs.py)
+    signs: frozenset[str] = frozenset()  # of a failure: what shows it, whatever the numbers (oracles/symptoms.py)
 
     @property
     def passed(self) -> bool:

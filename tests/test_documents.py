@@ -83,6 +83,22 @@ def test_the_architecture_names_every_room() -> None:
     assert sorted(rooms - set(in_backticks("architecture.md"))) == []
 
 
+def test_every_module_that_a_comment_names_exists() -> None:
+    sources = [
+        path for wing in WINGS for path in sorted((ROOT / wing).rglob("*")) if path.suffix in (".py", ".c", ".h")
+    ]
+    paths = [f"/{path.relative_to(ROOT)}" for path in sources]
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sources
+        for name in re.findall(
+            r"(?:#|^ *\*|\"\"\"|\().*?\b([a-z_]+(?:/[a-z_]+)*\.py)\b", path.read_text(encoding="utf-8"), re.M
+        )
+        if not any(each.endswith(f"/{name}") for each in paths)
+    ]
+    assert missing == []
+
+
 def test_every_name_of_the_glossary_is_in_the_code() -> None:
     header = (ROOT / "runtime" / "include" / "trace_format.h").read_text(encoding="utf-8")
     spans = in_backticks("glossary.md")

@@ -4,7 +4,7 @@ A worker owns two copies of the image, both sparse and on tmpfs where there is r
 nobody else touches, and `pool`, which the check is given. A state's patches are written into `pool`
 in place. Afterwards `pool` is made equal to `base` again, by the cheapest way that is certain:
 
-* Nothing was opened for writing and no name changed (inotify, see watch.py): only the state's own
+* Nothing was opened for writing and no name changed (inotify.py): only the state's own
   patches are undone.
 * Some known files were written: those are compared with `base`, data ranges only (memcmp), and what
   differs is copied back. Time stamps are never trusted: a write through a mapping does not move them.
