@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
+from crashcheck.analyzer.persistence.names import REMOVED, NameChange
 from crashcheck.analyzer.persistence.pieces import SIZE
 from crashcheck.checker.results import Kind, Location
 from crashcheck.checker.subject import Subject
@@ -91,16 +92,33 @@ class Identities:
         return (_portable(here), here.function, here.variable, here.text, str(self.subject.provenance.ordinal(event)))
 
     def _offset(self, piece: int) -> Origin:
-        described = self.subject.graph.piece(piece)
+        graph = self.subject.graph
+        described = graph.piece(piece)
         if described.kind == "name":
-            graph = self.subject.graph
-            return ("offset", graph.names.changes[described.offset].text, described.kind, "0")
+            change = graph.names.changes[described.offset]
+            return ("offset", self._replaced(change, described.event) or change.text, described.kind, "0")
+        path, inode = self.subject.path_of(piece), int(graph.file[graph.whole(piece)[0]])
+        later = graph.names.next_path(inode, described.event)
+        if later and graph.names.is_new(inode, described.event):
+            path = f"{later}, new"
         if self._appends(described.event):
-            return ("offset", self.subject.path_of(piece), described.kind, _END)
+            return ("offset", path, described.kind, _END)
         offset = described.offset
         if described.kind == "data":  # of the whole store: its pieces are one place
             offset = int(self.subject.trace.events["offset"][described.event])
-        return ("offset", self.subject.path_of(piece), described.kind, str(offset))
+        return ("offset", path, described.kind, str(offset))
+
+    def _replaced(self, change: NameChange, event: int) -> str:
+        """What a rename of a file that the run made replaces; empty for other changes.
+
+        Each time is one place: the name that such a file has until then is often chosen at random.
+        """
+        names = self.subject.graph.names
+        slots = [(slot, inode) for slot, inode in change.entries if inode != REMOVED]
+        if len(change.entries) != 2 or len(slots) != 1 or not names.is_new(slots[0][1], event - 1):
+            return ""
+        (folder, name), _ = slots[0]
+        return f"a rename to {names.shown_path(name)} in {names.path(folder, event)}"
 
     def _appends(self, event: int) -> bool:
         """Whether a recorded call writes at the end of a file: each record of a log is one place."""

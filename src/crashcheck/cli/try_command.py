@@ -106,7 +106,10 @@ def _of_command(error: CrashcheckError, words: Sequence[str], folder: Path) -> C
     command = f"`{shlex.join(words)}`"
     if error.slug == "workload-failed":
         how = error.message.partition(": ")[0].removeprefix("the workload ")
-        changed = f"What it did until then is done in {folder}."
+        changed = (
+            f"What it did until then is done in {folder}. It ran in a copy of this folder: if it needs files of "
+            "the folders above, run it in one that holds all of them, with --folder."
+        )
         return CrashcheckError(error.slug, f"{command} {how}: no crash state was checked.", changed)
     if error.slug == "nothing-persistent":
         elsewhere = "Files elsewhere are not watched: name their folder with --folder."

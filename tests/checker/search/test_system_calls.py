@@ -121,6 +121,25 @@ def test_records_that_are_appended_to_a_log_are_one_place(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize("synced", [False, True])
+def test_files_of_random_names_that_replace_one_file_again_and_again_are_one_place(
+    synced: bool, tmp_path: Path
+) -> None:
+    """Three saved files by mkstemp were three findings where no call stack is known."""
+
+    def program(t: CallsBuilder) -> None:
+        for number, name in enumerate(["f.a8Xq2z", "f.Tt04kk", "f.9dUUw1"]):
+            t.open(name)
+            t.write(name, 0, bytes([number + 1]) * len(NEW))
+            if synced:
+                t.fsync(name)
+            t.move(name, "f")
+            t.acknowledge(OutputKind.PIPE, b"saved")
+
+    found = searched(tmp_path, program, "ext4")
+    assert [kind for kind, _, _ in found] == [Kind.UNPERSISTED if synced else Kind.ORDERING]
+
+
 @pytest.mark.parametrize(
     ("written", "renamed", "advice"),
     [
