@@ -240,3 +240,7 @@ MakeWorld = Callable[..., World]
 def only(findings: tuple[Finding, ...]) -> Finding:
     assert len(findings) == 1, [finding.message for finding in findings]
     return findings[0]
+
+
+# The sites of the scripts whose fixes are tested: two fields, a third one, and a flush.
+ENTRY_SITES = {1: place(40, "entry.value"), 2: place(42, "entry.valid"), 3: place(41, "entry.more"), 5: place(44, "")}

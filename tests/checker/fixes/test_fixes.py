@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,68 +17,22 @@ from crashcheck.checker.budget import Budget, Left, OutOfTime, endless, within
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings.register import Bug
 from crashcheck.checker.fixes import reexplore
-from crashcheck.checker.fixes.candidates import Step
 from crashcheck.checker.fixes.edited_trace import Counterparts, edited
-from crashcheck.checker.fixes.propose import FixProposer
 from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration
 from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.results import Edit, Fix, Location, Outcome, Verdict
+from crashcheck.checker.results import Fix, Outcome, Verdict
 from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.search.timeouts import KnownTimeouts, Patience
 from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies import Exhaustive, Plan, Strategy
+from crashcheck.checker.strategies import Exhaustive, Plan
 from crashcheck.checker.strategies.plan import Listed
 from crashcheck.interruption import always
-from crashcheck.runtime.trace_format import StoreFlag, SyncKind
-from support.checked_worlds import World, place, words
+from crashcheck.runtime.trace_format import SyncKind
+from support.checked_worlds import ENTRY_SITES, World, words
 from support.tracing import TraceBuilder
 
-VALUE, VALID, MORE = place(40, "entry.value"), place(42, "entry.valid"), place(41, "entry.more")
-FLUSH = place(44, "")
 Propose = Callable[..., list[Fix]]
-
-
-@pytest.fixture
-def propose(tmp_path: Path, clauses: Path) -> Propose:
-    """The fixes for what an exhaustive search finds in a script whose check makes the given claims."""
-
-    def search(
-        script: Callable[[TraceBuilder], None],
-        *claims: str,
-        unwritten: int = 0,
-        states: int | None = None,
-        seconds: float = 60,
-        persists: bool = False,
-        strategy: Strategy = Exhaustive(),  # noqa: B008
-        left: Left = endless,
-        **more: object,
-    ) -> list[Fix]:
-        check = words([str(clauses), "{pool}/p", "{acked}", *claims])
-        sites = {1: VALUE, 2: VALID, 3: MORE, 5: FLUSH}
-        world = World(tmp_path / "world", check, script, sites=sites, **more)  # type: ignore[arg-type]
-
-        def chain(row: int) -> tuple[Location, ...]:
-            here = world.subject.provenance.of(row)
-            return () if here is None else (here,)
-
-        def write(steps: Sequence[Step]) -> tuple[tuple[Edit, ...], str]:
-            if any(step.place.line == unwritten for step in steps):
-                return (), "a macro"
-            return tuple(Edit(s.place.file, s.place.line, s.before, text(s)) for s in steps), ""
-
-        def text(step: Step) -> str:
-            fence = step.fence and not (step.flush and persists)
-            return "\n".join(["flush"] * step.flush + ["fence"] * fence + ["sync"] * (step.sync is not None))
-
-        with world.executor() as executor:
-            exploring = Search(world.subject, executor, Exhaustive(), Budget(states=states))
-            exploring.run()
-            register, tried = exploring.register, exploring.tried()
-            fixes = FixProposer(world.subject, executor, strategy, register, tried, chain, write, left=left)
-            return [fixes.propose(bug, seconds) for bug in exploring.register.bugs()]
-
-    return search
 
 
 def put(
@@ -156,7 +110,7 @@ def retried(
 ) -> Iterator[tuple[Executor, Callable[[], reexplore.Reexplored]]]:
     """After a search of five states of `before_two_flags`: the executor, and exploring again what changes nothing."""
     check = words([str(clauses), "{pool}/p", "{acked}", *claims])
-    world = World(tmp_path / "world", check, before_two_flags, sites={1: VALUE, 2: VALID, 3: MORE, 5: FLUSH})
+    world = World(tmp_path / "world", check, before_two_flags, sites=ENTRY_SITES)
     subject = world.subject
     unchanged = Counterparts(subject.space, edited(subject.graph, ()))
     values = np.flatnonzero(subject.trace.events["site"] == 1)
@@ -197,8 +151,7 @@ def test_what_hangs_counts_once_the_whole_limit_has_confirmed_it(
 ) -> None:
     """Where the time for that is spent, the report states that not everything was tested."""
     check = words([str(clauses), "{pool}/p", "{acked}", "64>0", "~320>256"])
-    sites = {1: VALUE, 2: VALID, 3: MORE, 5: FLUSH}
-    world = World(tmp_path / "world", check, before_two_flags, sites=sites, limits=Limits(timeout_s=0.5))
+    world = World(tmp_path / "world", check, before_two_flags, sites=ENTRY_SITES, limits=Limits(timeout_s=0.5))
     subject = world.subject
     unchanged = Counterparts(subject.space, edited(subject.graph, ()))
     values = np.flatnonzero(subject.trace.events["site"] == 1)
@@ -473,94 +426,6 @@ def test_two_updates_that_must_persist_together_need_one_store_or_a_log(propose:
     assert fix.words == (
         f"no flush can help: `entry.value` at hash.c:40 and `entry.valid` at hash.c:42 must persist together; {how}"
     )
-
-
-def guarded(take: Callable[[TraceBuilder], object]) -> Callable[[TraceBuilder], None]:
-    """A value is stored between `take` and the release of the same 8 bytes; all is flushed at once."""
-
-    def script(t: TraceBuilder) -> None:
-        t.site = 1
-        take(t)
-        t.site = 3
-        t.store("p", 64, 8, 7)
-        t.clwb("p", 64)
-        t.site = 2
-        t.store("p", 0, 8, 0)
-        t.clwb("p", 0)
-        t.sfence()
-
-    return script
-
-
-ATOMIC = int(StoreFlag.ATOMIC)
-
-
-@pytest.mark.parametrize(
-    ("claim", "how"), [("~0>1024", "the check waits for it"), ("0>1024", "the check fails for that")]
-)
-def test_a_lock_that_the_crash_leaves_held_is_to_be_released_when_the_files_are_opened(
-    claim: str, how: str, propose: Propose
-) -> None:
-    # As recorded where the fence of the locked instruction orders nothing: without that fence.
-    fixes = propose(guarded(lambda t: t.store("p", 0, 8, 1, ATOMIC)), claim, limits=Limits(timeout_s=0.3))
-    assert fixes[0].words == (
-        f"no flush can help: `entry.value` at hash.c:40 is a lock that is still held after the crash, and {how}; "
-        "release it when the files are opened again"
-    )
-    assert fixes[0].verified == "with its bytes as the release leaves them, the check passes on the same crash state"
-
-
-@pytest.mark.parametrize(("claim", "named"), [("~0>1024", True), ("0>1024", False)], ids=["hangs", "fails"])
-def test_a_lock_of_a_check_that_hangs_is_named_where_no_time_is_left_to_test_it(
-    claim: str, named: bool, propose: Propose
-) -> None:
-    """A leaf's lock and what follows it got the advice "persist together"."""
-    fixes = propose(
-        guarded(lambda t: t.store("p", 0, 8, 1, ATOMIC)), claim, limits=Limits(timeout_s=0.3), left=lambda: 0.0
-    )
-    untested = (
-        "may be a lock that is still held after the crash; release it when the files are opened again (not tested"
-    )
-    assert (untested in fixes[0].words) == named
-
-
-@pytest.mark.parametrize(
-    ("take", "claim"),
-    [
-        pytest.param(lambda t: t.store("p", 0, 8, 1), "~0>1024", id="not taken by an atomic operation"),
-        pytest.param(lambda t: t.locked_store("p", 0, 8, 1), "~64>1024", id="the check waits for something else"),
-    ],
-)
-def test_without_a_held_lock_that_the_check_waits_for_no_lock_is_named(
-    take: Callable[[TraceBuilder], object], claim: str, propose: Propose
-) -> None:
-    fixes = propose(guarded(take), claim, limits=Limits(timeout_s=0.3))
-    assert fixes
-    assert not any("lock" in fix.words for fix in fixes)
-
-
-@pytest.mark.parametrize(("before", "named"), [(5, False), (7, True)])
-def test_where_the_check_does_not_hang_a_lock_is_what_its_release_restores(
-    before: int, named: bool, propose: Propose
-) -> None:
-    def script(t: TraceBuilder) -> None:
-        for site, offset, value in ((1, 0, before), (2, 64, 7)):
-            t.site = site
-            t.store("p", offset, 8, value)
-            t.clwb("p", offset)
-            t.sfence()
-        t.site = 1
-        t.locked_store("p", 0, 8, 0)
-        t.site = 3
-        t.store("p", 128, 8, 7)
-        t.site = 1
-        t.store("p", 0, 8, 7)
-        t.clwb("p", 0)
-        t.sfence()
-
-    fixes = propose(script, "64>0")
-    assert fixes
-    assert any("is a lock that is still held" in fix.words for fix in fixes) == named
 
 
 def test_a_store_that_may_persist_in_part_cannot_be_fixed_by_a_flush(propose: Propose) -> None:
