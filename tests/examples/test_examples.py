@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,21 @@ def test_the_example_builds_with_a_plain_compiler_without_a_warning(name: str, c
     make = ["make", "-s", f"CC={cc}", f"CXX={cxx}", f"CFLAGS={flags}", f"CXXFLAGS={flags}"]
     done = subprocess.run(make, cwd=folder, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("damaged", "accepted", "status"), [(None, 3, 0), (1, 3, 1), (2, 3, 1), (3, 3, 1), (None, 4, 1)]
+)
+def test_the_check_of_the_queue_reads_each_message_and_each_promise(
+    damaged: int | None, accepted: int, status: int, tmp_path: Path
+) -> None:
+    """Crash states of the twins lose whole messages; a check that reads one less would pass with both."""
+    check = tmp_path / "check"
+    flags = ["-O1", "-o", str(check), str(EXAMPLES / "acked-queue" / "check.c")]
+    subprocess.run([*compilers.c_compiler(), *flags], check=True)
+    messages = [(number, 250 * number + (number == damaged)) for number in (1, 2, 3)]
+    lines = [struct.pack("<QQ", *words).ljust(64, b"\0") for words in ((3, 0), *messages)]
+    (tmp_path / "queue.pm").write_bytes(b"".join(lines).ljust(64 * 17, b"\0"))
+    (tmp_path / "stdout").write_text("".join(f"accepted {number}\n" for number in range(1, accepted + 1)))
+    done = subprocess.run([str(check), str(tmp_path / "queue.pm"), str(tmp_path / "stdout")], capture_output=True)
+    assert done.returncode == status, done.stderr
