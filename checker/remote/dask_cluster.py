@@ -89,15 +89,21 @@ class DaskCluster:
 
     def call(self, worker: str, function: str, *arguments: object) -> int:
         self._number += 1
-        future = self._client.submit(
-            on_worker,
-            function,
-            pickle.dumps(arguments, pickle.HIGHEST_PROTOCOL),
-            key=f"crashcheck-{self._key}-{self._number}",
-            workers=[worker],
-            allow_other_workers=False,
-            pure=False,
-        )
+        data = pickle.dumps(arguments, pickle.HIGHEST_PROTOCOL)
+        try:
+            future = self._client.submit(
+                on_worker,
+                function,
+                data,
+                key=f"crashcheck-{self._key}-{self._number}",
+                workers=[worker],
+                allow_other_workers=False,
+                pure=False,
+            )
+        except Exception:  # the connection to the scheduler has ended
+            self._returned.append(Returned(self._number, None, lost=True))
+            os.eventfd_write(self._wake, 1)
+            return self._number
         asyncio.run_coroutine_threadsafe(self._fetch(self._number, future), self._loop)
         return self._number
 

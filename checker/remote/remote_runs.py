@@ -266,7 +266,12 @@ class RemoteRuns:
         """Send the pieces that it lacks, some at a time, and then let it begin."""
         pieces: list[bytes] = []
         while lacks and sum(map(len, pieces)) < _MESSAGE_BYTES:
-            pieces.append(self._shipment.places[lacks.popleft()].read())
+            place = self._shipment.places[lacks.popleft()]
+            try:
+                pieces.append(place.read())
+            except OSError as error:
+                self._refuse(machine, f"{place.path} cannot be read any more: {error.strerror}")
+                return
         if pieces:
             self._call(machine, partial(self._send, machine, lacks), 0.0, "put", pieces)
             return
@@ -330,7 +335,7 @@ class RemoteRuns:
 
     def _lost(self, machine: _Machine) -> None:
         self._take_back(machine)
-        if not machine.refused:
+        if not machine.refused and not self._closing:
             machine.refused = True
             self._tell(f"{machine.worker.shown} was lost: its crash states are executed elsewhere")
 

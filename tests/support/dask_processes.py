@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,7 @@ def _serve(folder: str, count: int) -> None:
         os.waitpid(process, 0)
 
 
-def _forked(work) -> int:  # type: ignore[no-untyped-def]
+def _forked(work: Callable[[], None]) -> int:
     process = os.fork()
     if process == 0:
         try:

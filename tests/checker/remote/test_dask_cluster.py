@@ -25,7 +25,7 @@ from support.dask_processes import dask_processes
 @pytest.fixture
 def world(tmp_path: Path, clauses: Path) -> World:
     claims = f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0"
-    return world_of_lines(tmp_path / "w", clauses, *claims, rounds=2)
+    return world_of_lines(tmp_path / "w", clauses, *claims, rounds=1)
 
 
 def search(world: World, cluster: DaskCluster | None, progress: Callable[[Progress], None]) -> SearchResult:

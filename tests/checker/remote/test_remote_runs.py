@@ -25,7 +25,7 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.stages.search_setup import executed_by
 from support.checked_worlds import LINES, World, put_flag_first, without_times, words, world_of_lines
 
-BATCH = 8
+BATCH = 4
 OnCall = Callable[[str, str, int], bool]  # worker, function, how often it was called there before; whether to answer
 
 
@@ -90,7 +90,7 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machin
 
 def buggy(folder: Path, clauses: Path) -> World:
     claims = f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0"
-    return world_of_lines(folder, clauses, *claims, rounds=2)
+    return world_of_lines(folder, clauses, *claims, rounds=1)
 
 
 @pytest.fixture
@@ -223,6 +223,25 @@ def test_a_machine_whose_worker_process_is_killed_is_not_used_any_more(
     assert together(lines, machines) == expected
     assert "machine a is not used: worker " in (printed := capfd.readouterr().err)
     assert "was ended by signal 9 (SIGKILL)" in printed
+
+
+def test_a_file_that_is_gone_when_a_machine_joins_does_not_end_the_search(
+    lines: World, expected: SearchResult, machines: Machines, capfd: pytest.CaptureFixture[str]
+) -> None:
+    del machines.there["b"]
+    named = lines.folder / "named"
+    named.write_text("content")
+    lines.setup = replace(lines.setup, env={"NAMED": str(named)})
+
+    def joins(worker: str, function: str, before: int) -> bool:
+        if (worker, function, before) == ("a", "run", 2):
+            named.unlink()
+            machines.there["b"] = 1
+        return True
+
+    machines.on_call = joins
+    assert together(lines, machines) == expected
+    assert f"machine b is not used: {named} cannot be read any more" in capfd.readouterr().err
 
 
 def test_files_are_sent_once_for_several_searches(lines: World, machines: Machines) -> None:
