@@ -55,6 +55,44 @@ def test_reads_reach_the_recorder_only_while_it_wants_them(recorded: Run, clang:
     ]
 
 
+COMPARED = """
+#include <string.h>
+#include <strings.h>
+int main(void)
+{
+    char *p = (char *)pool;
+    long sum = 0;
+    OPAQUE(p);
+    watch(pool, sizeof pool);
+    watch_loads();
+    sum += bcmp(p, p + 8, 1);
+    sum += memcmp(p + 16, p + 24, 2);
+    sum += (long)memchr(p + 32, 1, 3);
+    sum += strcmp(p + 40, p + 48);
+    sum += strncmp(p + 56, p + 64, 4);
+    sum += (long)strlen(p + 72);
+    sum += (long)strnlen(p + 80, 5);
+    unwatch();
+    OPAQUE(sum);
+    return 0;
+}
+"""
+
+
+def test_what_a_library_function_reads_is_recorded_up_to_its_bound_or_a_zero_byte(recorded: Run, clang: str) -> None:
+    """Each function of `libc_effects.READS`, in the order of the table."""
+    lines = recorded(COMPARED, "-O1", "-g", "-D_GNU_SOURCE", "-fno-builtin", clang=clang)
+    assert [line.split("|")[0].split()[:3] for line in lines if line.startswith(("load", "string"))] == [
+        ["load", "@0", "1"], ["load", "@8", "1"],
+        ["load", "@16", "2"], ["load", "@24", "2"],
+        ["load", "@32", "3"],
+        ["string", "@40", "-1"], ["string", "@48", "-1"],
+        ["string", "@56", "4"], ["string", "@64", "4"],
+        ["string", "@72", "-1"],
+        ["string", "@80", "5"],
+    ]  # fmt: skip
+
+
 def test_a_line_of_the_body_has_the_site_of_what_it_writes_and_those_of_what_it_reads() -> None:
     module = read_module(LINES)
     result = Rewriter(module, DebugInfo(module.metadata), frozenset(), True).run()
