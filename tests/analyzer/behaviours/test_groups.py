@@ -92,6 +92,16 @@ def test_of_equal_signatures_the_one_in_most_lines_represents(tmp_path: Path) ->
     assert (group.representative.start, group.size, group.members) == (2104, 2, 3)
 
 
+def test_of_equal_orders_of_updates_the_one_in_most_lines_represents(tmp_path: Path) -> None:
+    script = Script(tmp_path, KEY, VALUE, VALID)
+    for at in (1024, 2048 + 56, 4096):
+        for number, delta in ((1, 0), (2, 8)):
+            script.at(number, at + delta, delta=delta)
+            script.persist(at + delta)
+    (group,) = find_groups(script.found())
+    assert (group.representative.start, group.members, group.patterns) == (2104, 3, 2)
+
+
 def test_groups_are_tested_from_the_smallest_to_the_largest(tmp_path: Path) -> None:
     script = Script(tmp_path, KEY, VALUE, VALID, site("other.x", ("other", "x", 0, 8), line=4))
     insert(script, 1024)
@@ -170,4 +180,7 @@ def test_every_update_belongs_to_a_behaviour_and_every_behaviour_to_a_group_that
     for behaviour in range(len(found)):
         assert any(head.represents(shape_of(found, behaviour)) for head in heads)
     for group, head in zip(made, heads, strict=True):
-        assert group.members == sum(head.represents(shape_of(found, b)) for b in range(len(found)))
+        represented = [b for b in range(len(found)) if head.represents(shape_of(found, b))]
+        listed = np.concatenate(group.members_by_pattern).tolist()
+        assert (sorted(listed), group.members) == (represented, len(represented))
+        assert (listed[0], len(group.members_by_pattern)) == (group.representative.id, group.patterns)

@@ -37,7 +37,7 @@ def random_program(seed: int) -> Program:
         file, at = somewhere()
         data = random.randbytes(random.choice((1, 8, 12, 70)))
         sync = random.choice(("msync", "msync", "fsync", "fdatasync", "sync", "dirsync", "async"))
-        of = None if sync in ("sync", "dirsync") else file
+        of = None if sync in ("sync", "dirsync") or not random.randrange(4) else file  # else: of a file not watched
         page = random.choice((0, PAGE, 2 * PAGE, at)), random.choice((0, 1, 64, PAGE, PAGE + 1))
         kinds = (
             "store",
