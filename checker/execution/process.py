@@ -154,7 +154,6 @@ class Runner:
                 os.unlink(path)
         started = time.monotonic()
         limit_s = self.limits.timeout_s if timeout_s is None else timeout_s
-        deadline = started + limit_s
         follower = self._follower if followed else None
         waiting = self._waiting if forks else None
         offer: Offer | None = None
@@ -162,14 +161,14 @@ class Runner:
         pid = self._forked(waiting, argv, env, streams, limit_s)
         forked = bool(pid)
         if not forked:
-            if waiting is not None:
-                offered = waiting.offer(argv, pool)
-                offer, refused = (None, offered) if isinstance(offered, str) else (offered, "")
+            started = time.monotonic()  # again, in case that there was one, which did not answer
+            offer = None if waiting is None else waiting.offer(argv, pool)
             pid = follower.start(program, argv, env) if follower is not None else self._start(program, argv, env, offer)
             if not limits_itself:
                 # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would refuse.
                 _limit(pid, resource.RLIMIT_AS, self.limits.memory_bytes)
                 _limit(pid, resource.RLIMIT_FSIZE, self.limits.file_bytes)
+        deadline = started + limit_s
         pidfd = os.pidfd_open(pid)
         try:
             reason = self._wait(pidfd, abandon_fd, streams, deadline, offer)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import struct
@@ -20,7 +21,7 @@ from crashcheck.checker.images.inotify import Watch
 from crashcheck.runtime.supervise import own_children
 
 VARIABLE = "CRASHCHECK_READY"
-DESCRIPTOR = 200  # of the check, where it finds its end of the socket; no output of a check has such a number
+DESCRIPTOR = 64  # of the check, where it finds its end of the socket; no output of a check has such a number
 _HERE = struct.Struct("<iI")  # runtime/explorer/ready.c, `struct here`
 _PID = struct.Struct("<i")
 _RUN, _FORK = b"r", b"f"
@@ -83,17 +84,18 @@ class Offer:
     """
 
     def __init__(self, root: Path, pool: str) -> None:
-        """`root`: the folder of everything that differs between runs, `pool` with the image. Raises OSError."""
+        """`root`: the folder of everything that differs between runs, `pool` with the image."""
         self._root = os.path.realpath(root)
+        self._pool = os.path.relpath(pool, root)
         self._refused = ""
-        self._watch = Watch(opens=True)
+        self._watch: Watch | None = None
         try:
+            self._watch = Watch(opens=True)
             self._watch.cover(root, [""])
             self._watch.cover(root, (os.path.relpath(folder, root) for folder, _, _ in os.walk(pool)))
             self._watch.changes()  # our own
-        except BaseException:
-            self._watch.close()
-            raise
+        except OSError as error:
+            self._refused = f"it is not known which files the check has opened before: {error.strerror}"
         self.requests, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -129,10 +131,11 @@ class Offer:
         return self._refused
 
     def _opened(self) -> str:
-        changes = self._watch.changes()
+        changes = self._watch.changes() if self._watch is not None else None
         if not changes:
             return ""
-        what = ", ".join(sorted(changes.written)[:3]) or "the folder"
+        names = sorted(name.replace(self._pool, "{pool}", 1) for name in changes.written)
+        what = ", ".join(names[:3]) or "{pool}"
         return f"the check has opened files that differ between its runs ({what}): call it before"
 
     def run_on(self) -> None:
@@ -143,7 +146,8 @@ class Offer:
     def close(self, *, accepted: bool = False) -> None:
         """`accepted`: the socket is kept by a `Waiting`."""
         self._theirs.close()
-        self._watch.close()
+        if self._watch is not None:
+            self._watch.close()
         if not accepted:
             self.requests.close()
 
@@ -166,20 +170,16 @@ class WaitingProcesses:
                 return each
         return None
 
-    def offer(self, argv: Sequence[str], pool: str) -> Offer | str | None:
-        """What to start a run with that none suits; None: its words are too rare, a text: why it is not possible."""
-        if self._refused:
+    def offer(self, argv: Sequence[str], pool: str) -> Offer | None:
+        """What to start a run with that none suits; None: nothing, because its words are too rare, or none can wait."""
+        if self._refused or resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= DESCRIPTOR:
             return None
         key = (pool, *argv)
         if len(self._list) >= _MOST and key not in self._seen:
             if len(self._seen) < _SEEN:
                 self._seen.add(key)
             return None
-        try:
-            return Offer(self._root, pool)
-        except OSError as error:
-            self._refused = True
-            return f"it cannot be known which files the check opens before: {error.strerror}"
+        return Offer(self._root, pool)
 
     def add(self, one: Waiting, spared: set[int]) -> None:
         """Let one more wait, and the one end that was not used for longest, if there are too many."""
@@ -216,25 +216,20 @@ def _refused(pid: int, spared: set[int], outputs: Iterable[int], root: str, *, h
         return "the check has started a process that still runs there: call it before"
     if has_timer or _text(f"{proc}/timers"):
         return "the check has set a timer, which a copy does not have: call it before"
-    if _is_in(os.readlink(f"{proc}/cwd"), root):
+    if f"{os.readlink(f'{proc}/cwd')}/".startswith(f"{root}/"):
         return "the current folder of the check is inside the image: call it before"
     known = {*_STATELESS, *(os.readlink(f"/proc/self/fd/{each}") for each in outputs)}
     for number in sorted(map(int, os.listdir(f"{proc}/fd"))):
         target = os.readlink(f"{proc}/fd/{number}")
         if number != DESCRIPTOR and target not in known:
+            target = target.partition(":[")[0]  # a pipe or a socket, without its number
             return f"the check has {target} open there (descriptor {number}): close it, or call it before"
     for line in _text(f"{proc}/maps").splitlines():
         words = line.split(None, 5)
         path = words[5] if len(words) > 5 else "memory"
-        if _is_in(path, root):
-            return f"the check has mapped {path} there: call it before"
         if "w" in words[1] and words[1].endswith("s"):
             return f"the check shares {path} with other processes there: call it before it maps that"
     return ""
-
-
-def _is_in(path: str, root: str) -> bool:
-    return path == root or path.startswith(root + "/")
 
 
 def _text(path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -85,7 +86,7 @@ static int after(const char *what, const char *file)
                getpid() == (pid_t)syscall(SYS_gettid), (long)memory.rlim_cur, (long)files.rlim_cur, getcwd(text, 90),
                (int)read(0, text + 90, 1));
         fprintf(stderr, "to standard error\n");
-        for (fd = 3; fd < 300; fd++)
+        for (fd = 3; fd < 100; fd++)
             if (fcntl(fd, F_GETFD) >= 0) printf("%d is open\n", fd);
     }
     if (!strcmp(what, "third")) return dprintf(3, "to the third\n") < 0;
@@ -248,9 +249,9 @@ def test_a_run_that_continues_ends_as_one_from_the_beginning(before: str, after:
     [
         ("thread", "the check has 2 threads there"),
         ("opened", "the check has /etc/passwd open there (descriptor 3)"),
-        ("piped", "the check has pipe:["),
-        ("image", "the check has opened files that differ between its runs (pool/file)"),
-        ("mapped", "the check has opened files that differ between its runs (pool/file)"),
+        ("piped", "the check has pipe open there (descriptor 3)"),
+        ("image", "the check has opened files that differ between its runs ({pool}/file)"),
+        ("mapped", "the check has opened files that differ between its runs ({pool}/file)"),
         ("folder", "the current folder of the check is inside the image"),
         ("timer", "the check has set a timer"),
         ("posix timer", "the check has set a timer"),
@@ -406,3 +407,29 @@ def test_nothing_waits_once_the_worker_was_killed(tmp_path: Path, program: str, 
     poll.register(handle, select.POLLIN)
     assert poll.poll(60_000)
     os.close(handle)
+
+
+def test_a_check_that_may_open_few_files_runs_as_usual(
+    served: Callable[[Limits], Served], program: str, pool: Path
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        runs = served(LIMITS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    ended = runs(program, "", "exit 3", str(pool / "file"))
+    assert (ended.forked, ended.refused, ended.status) == (False, "", EXIT_3)
+
+
+def test_a_process_that_does_not_answer_costs_the_run_nothing(
+    served: Callable[[Limits], Served], program: str, pool: Path
+) -> None:
+    runs = served(LIMITS)
+    command = (program, "", "content", str(pool / "file"))
+    runs(*command)
+    (waiting,) = runs.children()
+    os.kill(waiting, signal.SIGSTOP)
+    ended = runs(*command, timeout_s=2)
+    assert (ended.forked, ended.status, ended.timed_out) == (True, 0, False)
+    assert waiting not in runs.children()
