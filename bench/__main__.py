@@ -20,6 +20,7 @@ PARTS = (
     "recording",
     "calls",
     "states",
+    "ready",
     "search",
     "decided",
     "pmdk",

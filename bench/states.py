@@ -26,7 +26,7 @@ IMAGE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class Point:
     """The one crash point; as checker.states.CrashPoint."""
 
     acked: int = 0
@@ -34,18 +34,18 @@ class _Point:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class State:
     point: int
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Content:
+class Content:
     """What checker.content gives for these states: `WRITES` writes of 8 bytes each, nothing durable."""
 
     writes: tuple[tuple[tuple[int, bytes], ...], ...]
 
-    def patches(self, state: _State) -> tuple[Any, ...]:
+    def patches(self, state: State) -> tuple[Any, ...]:
         return (FilePatch("image", True, IMAGE_BYTES, self.writes[state.number]),)
 
     def durable(self, _from: int | None, _to: int) -> tuple[Any, ...]:
@@ -54,7 +54,7 @@ class _Content:
     def final(self) -> tuple[Any, ...]:
         return ()
 
-    def near_full(self, _state: _State) -> bool:
+    def near_full(self, _state: State) -> bool:
         return False
 
     def issued(self, _from: int | None, _to: int) -> tuple[Any, ...]:
@@ -85,7 +85,7 @@ def _measure(repetitions: int, access: str) -> dict[str, object]:
         copying.mkdir()
         shutil.copytree(first, spawning)
         jobs = os.cpu_count() or 1
-        content = _Content(writes)
+        content = Content(writes)
         with (
             _executor(content, first, folder / "one", check, 1) as one,
             _executor(content, first, folder / "all", check, jobs) as every,
@@ -141,19 +141,19 @@ def _spawn(check: tuple[str, str], folder: Path) -> None:
 
 
 @contextmanager
-def _executor(content: _Content, first: Path, work: Path, check: tuple[str, str], jobs: int) -> Iterator[Executor]:
+def _executor(content: Content, first: Path, work: Path, check: tuple[str, str], jobs: int) -> Iterator[Executor]:
     work.mkdir()
     words = (*check, "{pool}")
     command = CheckCommand.find(Command(" ".join(words), words), work)
     setup = CheckSetup(command, folder=work, first=first, work=work, patterns=("image",))
-    # An executor asks its content and its points for nothing but what _Content and _Point have.
-    with Executor(cast(Any, content), cast(Any, [_Point()]), setup, ExitStatus(), jobs=jobs) as executor:
+    # An executor asks its content and its points for nothing but what Content and Point have.
+    with Executor(cast(Any, content), cast(Any, [Point()]), setup, ExitStatus(), jobs=jobs) as executor:
         yield executor
 
 
 def _execute(executor: Executor, count: int) -> float:
     start = time.perf_counter()
-    tickets = [executor.submit(cast(Any, _State(0, number))) for number in range(count)]
+    tickets = [executor.submit(cast(Any, State(0, number))) for number in range(count)]
     for ticket in tickets:
         executor.result(ticket)
     return time.perf_counter() - start
