@@ -1,4 +1,7 @@
-"""What a fix puts back where a change deleted a flush: as much as the base had there, and never a part of it."""
+"""What a fix puts back where a change deleted a flush: as much as the base had there, and never a part of it.
+
+Which deleted lines explain which findings is tested on whole runs, in test_change_base.py.
+"""
 
 from __future__ import annotations
 
