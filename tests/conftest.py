@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,11 +26,26 @@ settings.register_profile("crashcheck", deadline=None)
 settings.load_profile("crashcheck")
 
 
+# A shell lets what it starts in the background ignore Ctrl-C, and programs under test would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_finish() -> None:
     """Do not look for garbage among the collected tests again and again: that takes a tenth of the tests' time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
+
+
+_TESTS_BETWEEN_COLLECTIONS = 100
+_ended = itertools.count(1)
+
+
+def pytest_runtest_teardown() -> None:
+    """Each trace that is garbage holds a descriptor, of which a user's processes mostly have 1024."""
+    if next(_ended) % _TESTS_BETWEEN_COLLECTIONS == 0:
+        gc.collect()
 
 
 COMMANDS = {

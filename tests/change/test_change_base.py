@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,9 +69,12 @@ class Project:
         return done.returncode, done.stdout + done.stderr
 
     def search(self, *options: str) -> tuple[int, str]:
-        """The exit code of a run of the present commit alone, and what it prints on standard error."""
+        """The exit code of a run of the present commit alone, and what it prints on standard error.
+
+        Without its progress, of which a slow machine sees some.
+        """
         done = run_crashcheck("run", *options, cwd=self.folder, env=self.environment)
-        return done.returncode, done.stderr
+        return done.returncode, re.sub(r"^crashcheck: .* in this phase\)\n", "", done.stderr, flags=re.MULTILINE)
 
     def run(self, *options: str) -> tuple[int, dict[str, Any]]:
         """The exit code of a run against the first commit, and its JSON report."""

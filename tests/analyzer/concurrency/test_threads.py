@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pytest
 from crashcheck import config
 from crashcheck.analyzer.concurrency import anticipating
 from crashcheck.cli.learn import Checked, check, learn
+from support.compilers import c_compiler
 from support.paths import EXAMPLES
 
 EXAMPLE = EXAMPLES / "threads"
@@ -50,7 +52,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> Path:
             shutil.copy(file, folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(commands), prepend=":")
-        subprocess.run(["make", "-s", "CC=crashcheck-cc"], cwd=folder, check=True)
+        subprocess.run(
+            ["make", "-s", "CC=crashcheck-cc", f"PLAIN_CC={shlex.join(c_compiler())}"], cwd=folder, check=True
+        )
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,13 @@ from crashcheck.checker.results import TO_SETTLE
 from crashcheck.checker.search.crash_states import SearchResult
 from support.checked_worlds import STEPS, World, two_steps, words
 from support.command_line import run_crashcheck
+from support.compilers import c_compiler
 from support.tracing import TraceBuilder
 
 HERE = Path(__file__).resolve().parent
 CONFIG = """\
 [build]
-command = "cc -O1 -c untraced.c && crashcheck-cc -g -O1 {flags} -o prefix prefix.c untraced.o"
+command = "{cc} -O1 -c untraced.c && crashcheck-cc -g -O1 {flags} -o prefix prefix.c untraced.o"
 [workload]
 command = "./prefix {{pool}}/p"
 [pool]
@@ -39,7 +41,7 @@ command = "./prefix {{pool}}/p check"
 def run(folder: Path, environment: dict[str, str], flags: str, *options: str) -> tuple[int, dict[str, Any]]:
     shutil.copy(HERE / "prefix.c", folder)
     (folder / "untraced.c").write_text("void untraced(unsigned long *p) { *(volatile unsigned long *)p = 1; }\n")
-    (folder / "crashcheck.toml").write_text(CONFIG.format(flags=flags), encoding="utf-8")
+    (folder / "crashcheck.toml").write_text(CONFIG.format(cc=shlex.join(c_compiler()), flags=flags), encoding="utf-8")
     words = ["run", "--format", "json=report.json", *options]
     done = run_crashcheck(*words, cwd=folder, env=environment)
     assert (folder / "report.json").exists(), done.stdout + done.stderr

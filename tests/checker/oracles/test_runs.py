@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.command_line import run_crashcheck
+from support.compilers import c_compiler
 
 HERE = Path(__file__).resolve().parent
 PAIRS = (HERE / "pairs.c").read_text(encoding="utf-8")
@@ -197,7 +199,7 @@ def test_unrecorded_updates_that_matter_at_a_boundary_stop_the_run(
     (tmp_path / "unseen.c").write_text("void unseen(unsigned long *to, unsigned long value) { *to = value; }\n")
     source = "void unseen(unsigned long *, unsigned long);\n" + example("fixed")
     source = source.replace("    entry->value = value;\n", "    unseen(&entry->value, value);\n")
-    build = "cc -c unseen.c && crashcheck-cc -O1 -g -o driver driver.c unseen.o"
+    build = f"{shlex.join(c_compiler())} -c unseen.c && crashcheck-cc -O1 -g -o driver driver.c unseen.o"
     ran = drive(source, TABLE, build=build)
     assert ran.exit_code == 2
     assert "[boundary-rejected]" in ran.stderr
