@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -181,16 +182,22 @@ def test_an_extension_stays_as_far_as_it_persisted(tmp_path: Path) -> None:
     assert (space.persisted(state), kept) == ((middle, part), (middle, part))
 
 
-@given(st.sets(st.integers(0, 11), min_size=1), st.sets(st.integers(0, 11)))
-def test_what_shares_a_fate_is_lost_or_kept_together_in_every_state_that_is_tried(
-    wanted: set[int], also: set[int]
-) -> None:
+@cache
+def wide_stores() -> StateSpace:
+    """Six stores on lines of their own, each of two pieces, which are unordered."""
     with tempfile.TemporaryDirectory() as folder:
         t = TraceBuilder(Path(folder) / "t.cct")
         t.file("p", size=4096)
         for line in range(6):
-            t.store("p", line * 64, 16, bytes([line + 1]) * 16)  # two pieces, which are unordered
-        space = StateSpace(build(t.trace(), "px86", Options()))
+            t.store("p", line * 64, 16, bytes([line + 1]) * 16)
+        return StateSpace(build(t.trace(), "px86", Options()))
+
+
+@given(st.sets(st.integers(0, 11), min_size=1), st.sets(st.integers(0, 11)))
+def test_what_shares_a_fate_is_lost_or_kept_together_in_every_state_that_is_tried(
+    wanted: set[int], also: set[int]
+) -> None:
+    space = wide_stores()
     point = len(space.points) - 1
     assert space.pending(point) == tuple(range(12))
 
