@@ -144,7 +144,7 @@ def test_the_file_is_what_would_be_printed(tmp_path: Path, capsys: pytest.Captur
         (["--length", "0"], "--length 0"),
         (["--reuse", "101"], "--reuse 101"),
         (["--mix", "insert"], "'insert' is not OP=SHARE"),
-        (["--mix", "insert=0"], "no operation at all"),
+        (["--mix", "insert=0"], "no operation with a share above zero"),
         (["--mix", "push=1"], "'push', which has no template"),
         (["--template", "insert={op} {keys}"], "{keys} is not a field"),
         (["--template", "insert"], "names no operation"),
