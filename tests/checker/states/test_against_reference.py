@@ -92,6 +92,14 @@ def test_page_cache_states_are_those_of_brute_force_where_names_change(tear: int
     few(given(page_programs(names=True))(lambda case: same_states_of_pages(case, tear, files)))()
 
 
+def test_each_part_of_an_update_counts_in_its_fingerprint(tmp_path: Path) -> None:
+    """The first part writes what is there already, so that only the second one tells the states apart."""
+    program: Program = [(1, "stores", [("a", 0, bytes(8)), ("a", 16, b"new part")])]
+    world = explore(tmp_path, {"a": bytes(4096)}, program, "page-cache")
+    assert len(world.distinct) == 2
+    check_laws(world)
+
+
 @pytest.mark.parametrize("first_end", [100, 4096, 4312])
 @pytest.mark.parametrize("sync", ["msync", "async"])
 def test_a_mapped_log_that_grows_and_is_cut_again_keeps_every_record(tmp_path: Path, first_end: int, sync: str) -> None:
