@@ -57,11 +57,11 @@ def end_all(leader: int, spared: set[int] | None = None) -> tuple[int, resource.
         os.killpg(leader, signal.SIGKILL)
     os.kill(leader, signal.SIGKILL)  # it may have joined another group; a zombie takes no notice
     _, status, usage = os.wait4(leader, 0)
-    _reap_rest(set() if spared is None else spared)
+    end_rest(set() if spared is None else spared)
     return status, usage
 
 
-def _reap_rest(spared: set[int]) -> None:
+def end_rest(spared: set[int]) -> None:
     """Kill and reap every child that is left but `spared`: killing one hands us its children."""
     while True:
         try:

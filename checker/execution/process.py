@@ -19,7 +19,7 @@ from typing import NamedTuple
 from crashcheck.checker.execution.followed import Follower
 from crashcheck.checker.execution.waiting import Gone, Offer, Waiting, WaitingProcesses
 from crashcheck.command import descriptor
-from crashcheck.runtime.supervise import become_subreaper, end_all, own_children, turn_randomisation_off
+from crashcheck.runtime.supervise import become_subreaper, end_all, end_rest, own_children, turn_randomisation_off
 
 # Python ignores these; a program expects them at their defaults.
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
@@ -249,6 +249,7 @@ class Runner:
             pid = one.fork(limit_s)
         except Gone:
             waiting.drop(one, self._spared)
+            end_rest(self._spared)  # it may have been copied after all, too late
             return 0
         for fd, data in one.before.items():
             streams[fd].add(data)
