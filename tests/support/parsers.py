@@ -298,7 +298,7 @@ def _programs(folder: Path) -> list[bytes]:
     made = []
     for text in (source, source + hooked):
         (folder / "a.c").write_text(text, encoding="ascii")
-        flags = ["-g", "-shared", "-fPIC", "-nostdlib", "-Wl,-z,noseparate-code", "-o", "a.so"]
+        flags = ["-g", "-shared", "-fPIC", "-nostdlib", "-o", "a.so"]
         subprocess.run([*c_compiler(), "a.c", *flags], cwd=folder, check=True)
         made.append((folder / "a.so").read_bytes())
     return made
