@@ -6,9 +6,10 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from crashcheck import ports
 from crashcheck.command import Command
@@ -20,6 +21,13 @@ _DIFFERENT = re.compile(
     r"GITHUB_(RUN_ID|RUN_NUMBER|RUN_ATTEMPT|SHA|REF\w*|HEAD_REF|BASE_REF|ACTOR\w*|TRIGGERING_ACTOR|EVENT_\w+|JOB|ACTION\w*|"
     r"ENV|PATH|OUTPUT|STATE|STEP_SUMMARY|WORKFLOW_\w+)|RUNNER_(NAME|TRACKING_ID)|INPUT_\w+"
 )
+
+
+class Acked(NamedTuple):
+    """The number of acknowledged operations, and the words of a run with `{acked}` in its place."""
+
+    number: int
+    words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,13 @@ class CheckCommand:
         """The words of one run; `ops`: the file of operations that it is to run, if it is given one."""
         more = {} if ops is None else {"ops": ops}
         return self.command.argv(pool=pool, acked=str(acked), stdout=stdout, **more, **ports.of(self.command))
+
+    def acked_of(self, argv: Sequence[str], acked: int) -> Acked | None:
+        """What of the words `argv` of a run is the number for `{acked}`; None: nothing."""
+        if not self.command.holds("acked"):
+            return None
+        own = self.command.words or ("/bin/sh", "-c", self.command.text)
+        return Acked(acked, tuple(mine if "{acked}" in mine else word for mine, word in zip(own, argv, strict=True)))
 
     def shown(self, pool: str, acked: int, stdout: str) -> str:
         """What a person would type to run it, the same in each run of crashcheck."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from crashcheck.checker.execution.check_command import Acked
 from crashcheck.checker.execution.followed import Follower
 from crashcheck.checker.execution.waiting import Gone, Offer, Waiting, WaitingProcesses
 from crashcheck.command import descriptor
@@ -137,12 +138,14 @@ class Runner:
         limits_itself: bool = False,
         followed: bool = False,
         forks: bool = False,
+        acked: Acked | None = None,
     ) -> Ended:
         """Run `program`, a path, to its end, or until `abandon_fd` hangs up. Raises CheckNotStarted, Abandoned.
 
         `kept_bytes`, `timeout_s`: instead of those of the limits. `pool`: where {pool} is, in the limits' outputs.
         `limits_itself`: its memory, and its files. `followed`: with what it depends on, where `follow_by` was called.
         `forks`: from a process that waits in crashcheck_ready(), if there is one, where `wait_below` was called.
+        `acked`: what of `argv` such a process need not have in common with this run.
         """
         kept = self.limits.kept_bytes if kept_bytes is None else kept_bytes
         streams = {fd: _Capture(kept) for fd in (self._read, *(read for read, _ in self._more.values()))}
@@ -158,7 +161,7 @@ class Runner:
         waiting = self._waiting if forks else None
         offer: Offer | None = None
         refused = ""
-        pid = self._forked(waiting, argv, env, streams, limit_s)
+        pid = self._forked(waiting, argv, env, acked, streams, limit_s)
         forked = bool(pid)
         if not forked:
             started = time.monotonic()  # again, in case that there was one, which did not answer
@@ -175,7 +178,7 @@ class Runner:
             while reason == "ready":
                 assert offer is not None
                 assert waiting is not None
-                answer = self._answered(offer, waiting, pid, argv, env, streams, limit_s)
+                answer = self._answered(offer, waiting, pid, argv, env, acked, streams, limit_s)
                 if isinstance(answer, int):
                     pid, forked = answer, True
                     os.close(pidfd)
@@ -238,15 +241,16 @@ class Runner:
         waiting: WaitingProcesses | None,
         argv: Sequence[str],
         env: Mapping[str, str],
+        acked: Acked | None,
         streams: Mapping[int, _Capture],
         limit_s: float,
     ) -> int:
         """Start a run from a process that waits: its number, 0 if there is none."""
-        one = None if waiting is None else waiting.find(argv, env)
+        one = None if waiting is None else waiting.find(argv, env, acked)
         if waiting is None or one is None:
             return 0
         try:
-            pid = one.fork(limit_s)
+            pid = one.fork(limit_s, acked)
         except Gone:
             waiting.drop(one, self._spared)
             end_rest(self._spared)  # it may have been copied after all, too late
@@ -262,6 +266,7 @@ class Runner:
         pid: int,
         argv: Sequence[str],
         env: Mapping[str, str],
+        acked: Acked | None,
         streams: Mapping[int, _Capture],
         limit_s: float,
     ) -> int | str:
@@ -279,9 +284,10 @@ class Runner:
             refusal = "the check has printed more than is kept of its output: call it before"
         if not refusal:
             before = {fd: capture.bytes() for fd, capture in streams.items()}
-            one = Waiting(pid, offer.requests, argv, env, before)
+            words = acked.words if acked is not None and offer.takes_acked else argv
+            one = Waiting(pid, offer.requests, words, env, before, takes_acked=offer.takes_acked)
             try:
-                run = one.fork(limit_s)
+                run = one.fork(limit_s, acked)
             except Gone as gone:
                 refusal = f"{gone}"
             else:

@@ -17,14 +17,16 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from crashcheck.checker.execution.check_command import Acked
 from crashcheck.checker.images.inotify import Watch
 from crashcheck.runtime.supervise import own_children
 
 VARIABLE = "CRASHCHECK_READY"
 DESCRIPTOR = 64  # of the check, where it finds its end of the socket; no output of a check has such a number
-_HERE = struct.Struct("<iI")  # runtime/explorer/ready.c, `struct here`
+_HERE = struct.Struct("<iII")  # runtime/explorer/ready.c, `struct here`
+_ORDER = struct.Struct("<iiq")  # the same file, `struct order`
 _PID = struct.Struct("<i")
-_RUN, _FORK = b"r", b"f"
+_RUN, _FORK = ord("r"), ord("f")
 _MOST = 4  # processes that wait in one worker
 _SEEN = 10_000  # words of runs that are remembered
 _STATELESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -44,22 +46,28 @@ class Waiting:
         argv: Sequence[str],
         env: Mapping[str, str],
         before: Mapping[int, bytes],
+        *,
+        takes_acked: bool,
     ) -> None:
+        """`takes_acked`: a copy gets the number for `{acked}`, in the place of which `argv` has these braces."""
         self.pid = pid
         self.before = before
         self._requests = requests
-        self._argv = list(argv)
+        self._argv = tuple(argv)
+        self._takes_acked = takes_acked
         self._env = dict(env)
 
-    def suits(self, argv: Sequence[str], env: Mapping[str, str]) -> bool:
-        """Whether a new process that is started so would be what this one is."""
-        return self._argv == list(argv) and self._env == env
+    def suits(self, argv: Sequence[str], env: Mapping[str, str], acked: Acked | None) -> bool:
+        """Whether a new process that is started so would be what this one is, or what a copy of it becomes."""
+        words = acked.words if acked is not None and self._takes_acked else tuple(argv)
+        return self._argv == words and self._env == env
 
-    def fork(self, timeout_s: float) -> int:
+    def fork(self, timeout_s: float, acked: Acked | None) -> int:
         """A run, as a child of this process with a group of its own: its number. Raises Gone."""
+        order = _ORDER.pack(_FORK, 0, 0) if acked is None else _ORDER.pack(_FORK, 1, acked.number)
         self._requests.settimeout(timeout_s)
         try:
-            self._requests.send(_FORK)
+            self._requests.send(order)
             answer = self._requests.recv(_PID.size)
         except OSError as error:
             raise Gone(f"it does not answer: {error.strerror or error}") from error
@@ -88,6 +96,7 @@ class Offer:
         self._root = os.path.realpath(root)
         self._pool = os.path.relpath(pool, root)
         self._refused = ""
+        self.takes_acked = False  # whether the process that reports itself asks for the number for `{acked}`
         self._watch: Watch | None = None
         try:
             self._watch = Watch(opens=True)
@@ -118,7 +127,8 @@ class Offer:
             report = self.requests.recv(_HERE.size)
             if len(report) != _HERE.size:
                 return None
-            who, has_timer = _HERE.unpack(report)
+            who, has_timer, takes_acked = _HERE.unpack(report)
+            self.takes_acked = bool(takes_acked)
             if who != pid:
                 self._refused = (
                     "a process that the check starts calls it: the check itself must (in a shell: exec CHECK)"
@@ -141,7 +151,7 @@ class Offer:
     def run_on(self) -> None:
         """Let the process that has reported itself be the run."""
         with contextlib.suppress(OSError):
-            self.requests.send(_RUN)
+            self.requests.send(_ORDER.pack(_RUN, 0, 0))
 
     def close(self, *, accepted: bool = False) -> None:
         """`accepted`: the socket is kept by a `Waiting`."""
@@ -162,10 +172,10 @@ class WaitingProcesses:
         self._seen: set[tuple[str, ...]] = set()  # words and pools of runs
         self._refused = False
 
-    def find(self, argv: Sequence[str], env: Mapping[str, str]) -> Waiting | None:
+    def find(self, argv: Sequence[str], env: Mapping[str, str], acked: Acked | None) -> Waiting | None:
         """The one that suits a run."""
         for at, each in enumerate(self._list):
-            if each.suits(argv, env):
+            if each.suits(argv, env, acked):
                 self._list.append(self._list.pop(at))
                 return each
         return None

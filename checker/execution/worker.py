@@ -136,6 +136,7 @@ class Worker:
                 *(command.program, argv, env, abandon_fd, None, task.timeout_s, pool),
                 followed=task.followed,
                 forks=task.forks,
+                acked=command.acked_of(argv, task.acked),
             )
         argv = command.argv(pool, task.acked, self._stdout, self._ops)
         before: tuple[int, ...] = (0,)
@@ -146,6 +147,7 @@ class Worker:
                 *(command.program, argv, env, abandon_fd, task.kept_bytes, task.timeout_s, pool),
                 followed=task.followed,
                 forks=task.forks,
+                acked=command.acked_of(argv, task.acked),
             )
             inputs = None if inputs is None or ended.inputs is None else inputs + ended.inputs
             before = before if number else (0,) * len(ended.by_output())

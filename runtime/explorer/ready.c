@@ -2,8 +2,9 @@
  *
  * The checker (checker/execution/waiting.py) leaves a socket to the check that it starts, and names it in the environment:
  * CRASHCHECK_READY=DESCRIPTOR:INODE. Each message is one packet. The check sends `struct here`, then the checker answers
+ * by `struct order`:
  *   r   run on: this process is the run, as without a socket
- *   f   fork: a new process is the run, and this one sends its number, or -errno, and waits for the next answer
+ *   f   fork: a new process is the run, and this one sends its number, or -errno, and waits for the next order
  * The new process is a child of the checker, which waits for it as if it had started it, and has a group of its own.
  * When the checker closes its end, or dies, this process ends, and nothing that it holds in buffers is written. */
 #include <errno.h>
@@ -22,7 +23,14 @@
 
 struct here {
     int32_t pid;
-    uint32_t has_timer; /* one that a new process would not inherit */
+    uint32_t has_timer;   /* one that a new process would not inherit */
+    uint32_t takes_acked; /* whether it learns here how many operations were acknowledged */
+};
+
+struct order {
+    int32_t what;
+    int32_t tells_acked;
+    int64_t acked; /* of the run that is forked, if it gets one */
 };
 
 struct thread_state { /* what the kernel keeps of this thread for libc, and a new process loses */
@@ -72,15 +80,15 @@ static bool sent(int to, const void *packet, size_t size)
     return done == (long)size;
 }
 
-/* The checker's answer; 0: it is gone. */
-static char answer(int from)
+/* The checker's next order; of kind 0: it is gone. */
+static struct order next_order(int from)
 {
-    char order = 0;
+    struct order order, gone = {.what = 0};
     long done;
     do
-        done = raw6(SYS_recvfrom, from, (long)&order, 1, 0, 0, 0);
+        done = raw6(SYS_recvfrom, from, (long)&order, sizeof order, 0, 0, 0);
     while (done == -EINTR);
-    return done == 1 ? order : 0;
+    return done == sizeof order ? order : gone;
 }
 
 static bool know_thread(struct thread_state *state)
@@ -105,20 +113,39 @@ static long forked(int leaving)
     return 0;
 }
 
-EXPORTED void crashcheck_ready(void)
+/* Wait to be copied. In a copy, and only there, `*acked` is set to the number of its run. */
+static void wait_for_runs(long *acked, bool takes_acked)
 {
     int checker = socket_left();
     if (checker < 0)
         return;
-    struct here here = {.pid = (int32_t)raw3(SYS_getpid, 0, 0, 0), .has_timer = has_timer()};
-    char order = sent(checker, &here, sizeof here) ? answer(checker) : 'r';
-    while (order == 'f') {
+    struct here here = {
+        .pid = (int32_t)raw3(SYS_getpid, 0, 0, 0), .has_timer = has_timer(), .takes_acked = takes_acked};
+    struct order order = {.what = 'r'};
+    if (sent(checker, &here, sizeof here))
+        order = next_order(checker);
+    while (order.what == 'f') {
         int32_t pid = (int32_t)forked(checker);
-        if (pid == 0)
+        if (pid == 0) {
+            if (order.tells_acked)
+                *acked = order.acked;
             return;
-        order = sent(checker, &pid, sizeof pid) ? answer(checker) : 0;
+        }
+        order = sent(checker, &pid, sizeof pid) ? next_order(checker) : (struct order){.what = 0};
     }
     raw3(SYS_close, checker, 0, 0);
-    if (order != 'r')
+    if (order.what != 'r')
         raw3(SYS_exit_group, 0, 0, 0);
+}
+
+EXPORTED void crashcheck_ready(void)
+{
+    long unused = 0;
+    wait_for_runs(&unused, false);
+}
+
+EXPORTED long crashcheck_ready_acked(long acked)
+{
+    wait_for_runs(&acked, true);
+    return acked;
 }

@@ -19,10 +19,13 @@ __attribute__((weak)) void crashcheck_op_end(void);
 /* In a check: everything before this call is the same whatever the files hold, and none of them was opened or examined.
  * The process waits here, and each run of the check is a copy of it from here on (docs/writing-a-check.md). */
 __attribute__((weak)) void crashcheck_ready(void);
+/* The same for a check with `{acked}` among its words: `acked` is that number, and the result is the one to use. */
+__attribute__((weak)) long crashcheck_ready_acked(long acked);
 
 #define CRASHCHECK_OP_BEGIN() do { if (crashcheck_op_begin) crashcheck_op_begin(); } while (0)
 #define CRASHCHECK_OP_END() do { if (crashcheck_op_end) crashcheck_op_end(); } while (0)
 #define CRASHCHECK_READY() do { if (crashcheck_ready) crashcheck_ready(); } while (0)
+#define CRASHCHECK_READY_ACKED(acked) (crashcheck_ready_acked ? crashcheck_ready_acked(acked) : (acked))
 
 #ifdef __cplusplus
 }

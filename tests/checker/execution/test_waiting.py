@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.checker.execution.check_command import Acked
 from crashcheck.checker.execution.process import Ended, Limits, Runner
 from crashcheck.runtime.build import INCLUDE, build_runtime
 from crashcheck.runtime.supervise import own_children
@@ -126,7 +127,11 @@ int main(int count, char **words)
         getrlimit(RLIMIT_FSIZE, &limit);
     while (getenv("LIMITED") && limit.rlim_cur == RLIM_INFINITY);
     before(words[1], file);
+    if (!strcmp(words[1], "takes acked"))
+        return printf("%ld\n", CRASHCHECK_READY_ACKED(atol(words[2]))) < 0;
     CRASHCHECK_READY();
+    if (!strcmp(words[1], "reads acked"))
+        return printf("%s\n", words[2]) < 0;
     return after(words[2], file);
 }
 """
@@ -167,8 +172,15 @@ class Served:
         self.process.start()
         self.env = {"LD_PRELOAD": str(build_runtime().shared), "PARENT": str(self.process.pid)}
 
-    def __call__(self, program: str, *words: str, forks: bool = True, timeout_s: float | None = None) -> Ended:
-        self._ours.send((program, words, self.env, forks, timeout_s))
+    def __call__(
+        self,
+        program: str,
+        *words: str,
+        forks: bool = True,
+        timeout_s: float | None = None,
+        acked: Acked | None = None,
+    ) -> Ended:
+        self._ours.send((program, words, self.env, forks, timeout_s, acked))
         ended = self._ours.recv()
         assert isinstance(ended, Ended)
         return ended
@@ -193,9 +205,11 @@ def _serve(connection: Connection, folder: Path, limits: Limits) -> None:
         if order == "children":
             connection.send(own_children())
             continue
-        program, words, env, forks, timeout_s = order
+        program, words, env, forks, timeout_s, acked = order
         pool = str(folder / "root" / "pool")
-        connection.send(runner.run(program, [program, *words], env, None, None, timeout_s, pool, forks=forks))
+        connection.send(
+            runner.run(program, [program, *words], env, None, None, timeout_s, pool, forks=forks, acked=acked)
+        )
     runner.close()
     assert own_children() == []
 
@@ -223,6 +237,29 @@ def run(served: Callable[[Limits], Served], program: str, pool: Path) -> Run:
         return runs(program, before, after, str(pool / "file"), forks=forks, timeout_s=timeout_s)
 
     return one
+
+
+@pytest.mark.parametrize(("what", "processes"), [("takes acked", 1), ("reads acked", 3)])
+def test_each_run_has_its_own_number_of_acknowledged_operations(
+    what: str, processes: int, served: Callable[[Limits], Served], program: str, pool: Path
+) -> None:
+    """One process serves all numbers if it asks for them; else each number needs one of its own."""
+    runs = served(LIMITS)
+    for number in (3, 5, 40, 5, 3):
+        for forks in (False, True):
+            acked = Acked(number, (program, what, "{acked}"))
+            ended = runs(program, what, str(number), forks=forks, acked=acked)
+            assert (ended.status, ended.forked, ended.output) == (0, forks, f"{number}\n".encode())
+    assert len(runs.children()) == processes
+
+
+def test_a_check_without_acked_among_its_words_gets_its_own_number_back(
+    served: Callable[[Limits], Served], program: str, pool: Path
+) -> None:
+    runs = served(LIMITS)
+    for number in ("3", "5", "3"):
+        assert runs(program, "takes acked", number).output == f"{number}\n".encode()
+    assert len(runs.children()) == 2
 
 
 def plain(ended: Ended) -> Ended:
