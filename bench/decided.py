@@ -10,7 +10,8 @@ from bench.measure import scratch
 from bench.search import calibration
 from crashcheck import pipeline
 from crashcheck.checker.budget import Budget
-from crashcheck.stages.search_setup import early_states, search_of, strategy_of
+from crashcheck.stages.search_setup import search_of
+from crashcheck.stages.strategy_setup import early_states, strategy_of
 
 SECONDS = 60.0
 OPERATIONS = 200

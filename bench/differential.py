@@ -23,7 +23,8 @@ from crashcheck.checker.strategies import Choice, Strategy
 from crashcheck.checker.strategies.plan import NOTHING, Decided, Plan, Planned
 from crashcheck.checker.subject import Subject
 from crashcheck.config import override
-from crashcheck.stages.search_setup import search_of, strategy_of
+from crashcheck.stages.search_setup import search_of
+from crashcheck.stages.strategy_setup import strategy_of
 
 OUTPUT = CHECKOUT / "build" / "bench" / "differential.json"
 SHARE = 10  # of the exhaustive search's states, one in so many

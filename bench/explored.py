@@ -23,7 +23,8 @@ from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Choice
 from crashcheck.checker.strategies.plan import NOTHING, Decided, Planned
 from crashcheck.config import override
-from crashcheck.stages.search_setup import search_of, strategy_of
+from crashcheck.stages.search_setup import search_of
+from crashcheck.stages.strategy_setup import strategy_of
 
 OUTPUT = CHECKOUT / "build" / "bench" / "explored.json"
 

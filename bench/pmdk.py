@@ -18,8 +18,11 @@ from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.config import Config, load, override
+from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun, record_check_reads, record_run
-from crashcheck.stages.search_setup import check_uncrashed, early_states, executor_of, search_of, strategy_of
+from crashcheck.stages.search_setup import search_of
+from crashcheck.stages.strategy_setup import early_states, strategy_of
+from crashcheck.stages.uncrashed import check_uncrashed
 
 FOLDER = "PMDK"
 MAPS = ("rtree", "hashmap_rp", "skiplist")

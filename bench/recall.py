@@ -31,8 +31,11 @@ from crashcheck.checker.results import Finding
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
+from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun, build, record_check_reads, record_run
-from crashcheck.stages.search_setup import check_uncrashed, early_states, executor_of, search_of, strategy_of
+from crashcheck.stages.search_setup import search_of
+from crashcheck.stages.strategy_setup import early_states, strategy_of
+from crashcheck.stages.uncrashed import check_uncrashed
 
 STRUCTURES = CHECKOUT / "examples" / "structures"
 OUTPUT = CHECKOUT / "build" / "bench" / "recall.json"

@@ -18,7 +18,8 @@ from bench.measure import Spread, interleaved, ratio, scratch
 from crashcheck import pipeline
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.images.transition import Content
-from crashcheck.stages.search_setup import early_states, search_of, strategy_of
+from crashcheck.stages.search_setup import search_of
+from crashcheck.stages.strategy_setup import early_states, strategy_of
 
 OPERATIONS = 2_000
 STATES = 400

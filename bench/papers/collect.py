@@ -31,7 +31,8 @@ from crashcheck.checker.strategies.ranked import Ranking, ranking_of
 from crashcheck.config import Config, override
 from crashcheck.interruption import KeepOn
 from crashcheck.stages.recording import RecordedRun
-from crashcheck.stages.search_setup import InferOnce, early_states, ranked, search_of, strategy_of
+from crashcheck.stages.search_setup import search_of
+from crashcheck.stages.strategy_setup import InferOnce, early_states, ranked, strategy_of
 
 # The search is varied on one bug of so many, its weights on one of so many; all bugs would take hours.
 VARIED, _WEIGHED = 3, 9

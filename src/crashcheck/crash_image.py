@@ -26,8 +26,8 @@ from crashcheck.checker.token import Token
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import build_runtime
+from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import earlier_recording, read_recording
-from crashcheck.stages.search_setup import executor_of
 
 MOST_IMAGES = 10
 MOST_BYTES = 2 << 30  # of the files of one image, holes included

@@ -33,8 +33,10 @@ from crashcheck.checker.subject import NoProvenance
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.source import SourceTree
+from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun, built, record_check_reads, record_run
-from crashcheck.stages.search_setup import check_uncrashed, executor_of, strategy_of
+from crashcheck.stages.strategy_setup import strategy_of
+from crashcheck.stages.uncrashed import check_uncrashed
 
 _AHEAD = 4  # states submitted for each worker
 _FEW_RUN = 2_000  # new states of a mutant that are all run

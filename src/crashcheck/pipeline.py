@@ -33,6 +33,7 @@ from crashcheck.checker.token import digest
 from crashcheck.config import Config
 from crashcheck.runtime.record import Recording
 from crashcheck.stages import run_summary
+from crashcheck.stages.executor_setup import executed_by, executor_of
 from crashcheck.stages.kept_run import Kept, KeptRun, kept_run, search_key
 from crashcheck.stages.recording import (
     OnPhase,
@@ -42,21 +43,11 @@ from crashcheck.stages.recording import (
     record_check_reads_in_budget,
     record_in,
 )
+from crashcheck.stages.recoveries import recovery_search_of, search_recoveries
 from crashcheck.stages.resumed import handed_on, note_recorded, resumed
-from crashcheck.stages.search_setup import (
-    InferOnce,
-    budget_of,
-    check_uncrashed,
-    early_states,
-    executed_by,
-    executor_of,
-    kept_verdicts,
-    recovery_search_of,
-    search_of,
-    search_recoveries,
-    strategy_of,
-    with_fixes,
-)
+from crashcheck.stages.search_setup import budget_of, kept_verdicts, search_of, with_fixes
+from crashcheck.stages.strategy_setup import InferOnce, early_states, strategy_of
+from crashcheck.stages.uncrashed import check_uncrashed
 
 OnProgress = Callable[[str, Progress | None], None]
 

@@ -33,8 +33,10 @@ from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import NOTHING, Decided, Listed, select_states
 from crashcheck.config import load, override
+from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun, record_run
-from crashcheck.stages.search_setup import executor_of, search_of, strategy_of
+from crashcheck.stages.search_setup import search_of
+from crashcheck.stages.strategy_setup import strategy_of
 
 STATES = 150  # of each search
 MODELS = ("ext4", "posix")

@@ -26,8 +26,9 @@ from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.config import Config, override
+from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun
-from crashcheck.stages.search_setup import executor_of, strategy_of
+from crashcheck.stages.strategy_setup import strategy_of
 
 PROGRAMS = ("b-tree", "level-hash", "red-black-tree")
 STRATEGIES = ("ranked", "pathfinder", "exhaustive")

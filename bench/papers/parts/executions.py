@@ -28,7 +28,8 @@ from crashcheck.checker.strategies import Strategy
 from crashcheck.config import override
 from crashcheck.runtime import exploration
 from crashcheck.runtime.exploration import write_table
-from crashcheck.stages.search_setup import search_of, strategy_of
+from crashcheck.stages.search_setup import search_of
+from crashcheck.stages.strategy_setup import strategy_of
 
 OPERATIONS = (1, 2, 4, 8)
 SECONDS = 20.0  # for each of the three ways

@@ -23,7 +23,7 @@ from crashcheck.checker.results import StopReason
 from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.config import override
-from crashcheck.stages.search_setup import InferOnce, strategy_of
+from crashcheck.stages.strategy_setup import InferOnce, strategy_of
 
 OPERATIONS = (200, 2000)
 STATES = 500  # of a build that are run, at most

@@ -28,7 +28,7 @@ from crashcheck.checker.states.space import StateSpace
 from crashcheck.config import Config
 from crashcheck.source import SourceTree
 from crashcheck.stages.recording import RecordedRun
-from crashcheck.stages.search_setup import InferOnce, ranked
+from crashcheck.stages.strategy_setup import InferOnce, ranked
 
 OPERATIONS = 2000
 FLUSHES = 8  # of a structure: a place of its source, then one of the times that it ran

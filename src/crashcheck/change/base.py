@@ -28,8 +28,8 @@ from crashcheck.checker.token import Token, digest
 from crashcheck.config import Config, parse
 from crashcheck.errors import CrashcheckError
 from crashcheck.source import repository_of
+from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun, built, earlier_recording, read_recording, record_run
-from crashcheck.stages.search_setup import executor_of
 
 KEPT_BASES = 2
 MOST_COUNTERPARTS = 100  # findings of each side whose counterpart is run

@@ -68,7 +68,7 @@ def lines(config: Config, graph: Path | None = None, number: int = 1) -> Iterato
     """
     from crashcheck.source import SourceTree
     from crashcheck.stages.recording import built, record_check_reads, record_run
-    from crashcheck.stages.search_setup import library_of, ranked
+    from crashcheck.stages.strategy_setup import library_of, ranked
 
     with built(config) as run_folder:
         run = record_check_reads(config, record_run(config, run_folder.path))

@@ -97,8 +97,10 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
     from crashcheck.checker.replay import replay
     from crashcheck.checker.store import Store
     from crashcheck.checker.token import Token
+    from crashcheck.stages.executor_setup import executor_of
     from crashcheck.stages.recording import earlier_recording, read_recording
-    from crashcheck.stages.search_setup import executor_of, recovery_search_of, strategy_of
+    from crashcheck.stages.recoveries import recovery_search_of
+    from crashcheck.stages.strategy_setup import strategy_of
 
     token = Token.parse(text)
     options = token.options

@@ -35,8 +35,8 @@ from crashcheck.config import Config
 from crashcheck.runtime.record import Recording
 from crashcheck.runtime.validate import read_notes
 from crashcheck.source import repository_of
+from crashcheck.stages.executor_setup import check_setup_of, limits_of
 from crashcheck.stages.recording import modules
-from crashcheck.stages.search_setup import check_setup_of, limits_of
 
 _WORDS = re.compile(r"[\s;&|<>()\"'`=]+")  # of a shell command, roughly
 _NOT_KEPT = "the run as a whole is not kept for the next one: "

@@ -19,7 +19,7 @@ from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.fixes import proposals
 from crashcheck.config import load
 from crashcheck.interruption import KeepOn, always
-from crashcheck.stages import search_setup
+from crashcheck.stages import strategy_setup
 from support.command_line import run_crashcheck
 from support.compilers import needs_libpmem
 from support.paths import EXAMPLES
@@ -101,8 +101,8 @@ def test_what_was_inferred_for_the_search_serves_its_fixes_and_else_their_time_b
             raise OutOfTime
         return whole(found, facts, keep_on=keep_on, **more)
 
-    whole = search_setup.infer
-    monkeypatch.setattr(search_setup, "infer", infer)
+    whole = strategy_setup.infer
+    monkeypatch.setattr(strategy_setup, "infer", infer)
     result = pipeline.run(load(copied("level-hash", tmp_path) / "buggy.toml")).result
     assert bounded == [True] * (1 if in_time else 2)
     note = "likely invariants were not inferred"

@@ -29,7 +29,7 @@ from crashcheck.interruption import KeepOn, always
 from crashcheck.mutation_campaign import mutate
 from crashcheck.runtime.trace_format import FenceKind, Kind
 from crashcheck.source import SourceTree
-from crashcheck.stages import search_setup
+from crashcheck.stages import strategy_setup
 from crashcheck.stages.recording import RecordedRun, record_run
 from support.command_line import run_crashcheck
 from support.paths import ROOT
@@ -293,8 +293,8 @@ def test_the_budget_of_a_mutant_bounds_what_its_strategy_infers(
             raise OutOfTime
         return whole(found, facts, keep_on=keep_on, **more)
 
-    whole = search_setup.infer
-    monkeypatch.setattr(search_setup, "infer", infer)
+    whole = strategy_setup.infer
+    monkeypatch.setattr(strategy_setup, "infer", infer)
     config = override(load(blind / "fixed.toml"), strategy=strategy, budget="60s")
     found = mutate(config, jobs=1, wanted=lambda one: one.location.line == 39, moves=False, aimed=False)
     (mutant,) = found.results

@@ -17,7 +17,7 @@ from crashcheck.checker.remote.dask_cluster import DaskCluster
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.strategies import Exhaustive
 from crashcheck.errors import CrashcheckError
-from crashcheck.stages.search_setup import executed_by
+from crashcheck.stages.executor_setup import executed_by
 from support.checked_worlds import LINES, World, without_times, world_of_lines
 from support.dask_processes import dask_processes
 

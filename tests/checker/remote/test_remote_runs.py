@@ -22,7 +22,7 @@ from crashcheck.checker.remote.remote_runs import Returned, Worker
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.strategies import Exhaustive
 from crashcheck.errors import CrashcheckError
-from crashcheck.stages.search_setup import executed_by
+from crashcheck.stages.executor_setup import executed_by
 from support.checked_worlds import LINES, World, put_flag_first, without_times, words, world_of_lines
 
 BATCH = 4

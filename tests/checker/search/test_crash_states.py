@@ -26,7 +26,7 @@ from crashcheck.checker.strategies import Bounded, Exhaustive, Ranked, Strategy,
 from crashcheck.checker.token import Token
 from crashcheck.errors import CrashcheckError
 from crashcheck.interruption import KeepOn
-from crashcheck.stages.search_setup import uncrashed
+from crashcheck.stages.uncrashed import uncrashed
 from support.checked_worlds import STEPS, VALID, VALUE, World, put_flag_first, two_steps, without_times, words
 from support.tracing import TraceBuilder
 

@@ -16,7 +16,7 @@ from crashcheck.checker.search.timeouts import KnownTimeouts, Patience, timeout_
 from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.strategies import Ranked
-from crashcheck.stages.search_setup import uncrashed
+from crashcheck.stages.uncrashed import uncrashed
 from support.checked_worlds import VALID, VALUE, World, persist, place, put_flag_first, without_times, words
 from support.tracing import TraceBuilder
 

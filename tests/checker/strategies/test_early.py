@@ -19,7 +19,7 @@ from crashcheck.checker.strategies import Ranked, strategy
 from crashcheck.checker.strategies import ranked as ranked_module
 from crashcheck.checker.strategies.plan import Infer, select_states
 from crashcheck.interruption import KeepOn
-from crashcheck.stages.search_setup import early_states
+from crashcheck.stages.strategy_setup import early_states
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import KEY, A, B, Inferred, Script, evidence, space_of
 

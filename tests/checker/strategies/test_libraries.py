@@ -12,7 +12,7 @@ from crashcheck.checker.strategies import Ranked, strategy
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.config import Config
 from crashcheck.config import load as load_config
-from crashcheck.stages.search_setup import library_of
+from crashcheck.stages.strategy_setup import library_of
 from support.scripts import SOURCE, A, B, Script, Wanted, evidence, site, space_of
 
 ALLOCATOR = "/opt/allocator/heap.c"

@@ -1,0 +1,133 @@
+"""What runs the checks of a search: their command, limits and environment, worker processes, machines of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from crashcheck.analyzer.trace.reader import read as read_trace
+from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
+from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.execution.worker_pool import FINAL
+from crashcheck.checker.images.real_files import RealFiles, Snapshot
+from crashcheck.checker.oracles import Oracle, prepare
+from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.image_judge import ImageJudge
+from crashcheck.checker.oracles.snapshot import SnapshotOracle
+from crashcheck.checker.remote.remote_runs import Cluster, RemoteRuns
+from crashcheck.checker.remote.shipment import shipment_of
+from crashcheck.config import Config
+from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.build import build_runtime
+from crashcheck.runtime.record import Recording
+from crashcheck.stages.recording import RecordedRun, ended_operations, record_again
+
+_KEPT_BYTES = 16 * 1024  # of a check's output, to be shown in a report; output equivalence keeps more
+
+
+def executor_of(
+    config: Config, run: RecordedRun, folder: Path, jobs: int, oracle: Oracle, kind: type[Executor] = Executor
+) -> Executor:
+    """Workers that run the check on crash states of a recorded run; their images are made below `folder`."""
+    content, points = run.subject.content, run.subject.space.points
+    setup = check_setup_of(config, run.recording, folder)
+    if isinstance(oracle, SnapshotOracle):
+        return ImageJudge(content, points, setup, oracle)
+    return kind(
+        content,
+        points,
+        setup,
+        oracle,
+        limits=limits_of(config),
+        jobs=jobs,
+        stdout_bytes=run.recording.stdout.stat().st_size,
+        operations=ended_operations(run.subject.trace),
+    )
+
+
+def check_setup_of(config: Config, recording: Recording, folder: Path) -> CheckSetup:
+    """What a worker needs to run the check; its images are made below `folder`."""
+    runtime = build_runtime()
+    return CheckSetup(
+        command=CheckCommand.find(config.check.command, config.folder),
+        folder=config.folder,
+        first=recording.first,
+        work=folder,
+        recorded_stdout=recording.stdout,
+        addresses=recording.addresses,
+        patterns=config.pool.files,
+        env=config.check.env,
+        preload=runtime.shared,
+        inputs=runtime.inputs if config.check.reuse else None,
+    )
+
+
+def limits_of(config: Config) -> Limits:
+    """How much time, memory and output one run of the check may take."""
+    compares = prepare.compares_outputs(config)
+    return Limits(
+        timeout_s=config.check.timeout_s,
+        memory_bytes=config.check.memory_mib << 20 or None,
+        file_bytes=config.check.file_mib << 20 or None,
+        kept_bytes=prepare.KEPT_BYTES if compares else _KEPT_BYTES,
+        apart=compares,
+        outputs=config.check.outputs,
+    )
+
+
+@contextlib.contextmanager
+def executed_by(cluster: Cluster, executor: Executor) -> Iterator[None]:
+    """While this lasts, a cluster executes crash states. Raises CrashcheckError: bad-option, executor-unusable."""
+    if isinstance(executor, ImageJudge):
+        raise CrashcheckError(
+            "bad-option",
+            "--executor has nothing to execute: [check] oracle = 'snapshot' runs no check.",
+            "Leave out --executor.",
+        )
+
+    def tell(line: str) -> None:
+        print(f"crashcheck: {cluster.name}: {line}", file=sys.stderr, flush=True)
+
+    pool = executor.workers
+    remote = RemoteRuns(cluster, pool, shipment_of(pool.setup, pool.limits), executor.stages(FINAL), tell)
+    try:
+        remote.begin()
+        pool.send_elsewhere(remote)
+        yield
+    finally:
+        pool.send_elsewhere(None)
+        remote.close()
+
+
+def snapshots_of(config: Config, run: RecordedRun, folder: Path) -> Snapshot:
+    """Copies of the real files at an event of the workload, taken while it is recorded again below `folder`."""
+
+    def again(seq: int, into: Path) -> Recording:
+        return record_again(config, run, into, seq)
+
+    return snapshots_by(again, folder)
+
+
+def snapshots_by(again: Callable[[int, Path], Recording], folder: Path) -> Snapshot:
+    """Files copied at an event while `again` (event, folder) records once more; None if that fails or ends before."""
+    taken: dict[int, RealFiles | None] = {}
+
+    def snapshot(seq: int) -> RealFiles | None:
+        if seq not in taken:
+            taken[seq] = _real_files(again, seq, folder / f"snapshot-{seq}")
+        return taken[seq]
+
+    return snapshot
+
+
+def _real_files(again: Callable[[int, Path], Recording], seq: int, folder: Path) -> RealFiles | None:
+    try:
+        recording = again(seq, folder)
+        trace = read_trace(recording.trace)
+    except CrashcheckError:
+        return None
+    if not recording.snapshot.is_dir():
+        return None
+    return RealFiles(recording.snapshot, trace, recording.stdout, recording.addresses)

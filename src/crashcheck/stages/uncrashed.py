@@ -1,0 +1,85 @@
+"""The check on images that no crash has touched: it has to pass there before anything is crashed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+
+from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.results import Verdict
+from crashcheck.checker.search.timeouts import timeout_for
+from crashcheck.config import Config
+from crashcheck.errors import CrashcheckError
+from crashcheck.stages.recording import RecordedRun
+
+
+def check_uncrashed(config: Config, run: RecordedRun, executor: Executor, *, forks: bool = False) -> None:
+    """Run the check on the first and the final image, where it has to pass. Raises what `uncrashed` raises.
+
+    `forks`: from then on, crash states may be run from crashcheck_ready() on.
+    """
+    recording = run.recording
+    has_first = any(path.is_file() for path in recording.first.rglob("*"))
+    with_first = config.check.first == "check" and has_first
+    shown = (str(recording.pool), str(recording.first))
+    uncrashed(executor, first=with_first, shown_pools=shown, trace_lacks=run.unaccounted, forks=forks)
+
+
+def uncrashed(
+    executor: Executor,
+    *,
+    first: bool,
+    shown_pools: tuple[str, str] = ("{pool}", "{pool}"),
+    trace_lacks: Callable[[], Sequence[str]] = tuple,
+    forks: bool = False,
+) -> None:
+    """The final image, and the first one if asked, must pass before anything is crashed.
+
+    `shown_pools`: folders with the final and the first image, for the command to try; `trace_lacks`: what the final
+    image, which is made from the trace, lacks of what the workload left. Raises CrashcheckError
+    check-rejects-final, trace-lacks-updates or check-rejects-first with the check's output.
+    How long they take decides how long those of crash states may take.
+    """
+    slowest_s = 0.0
+    for final, wanted, pool in ((True, True, shown_pools[0]), (False, first, shown_pools[1])):
+        if not wanted:
+            continue
+        if final:
+            verdict = executor.try_forking() if forks else executor.run_final()
+        else:
+            verdict = executor.run_first()
+        slowest_s = max(slowest_s, verdict.seconds)
+        if verdict.passed:
+            continue
+        what = "after the workload, with nothing crashed" if final else "before the workload"
+        command = executor.shown_plain(pool, final=final)
+        advice = "" if final else ' If that is as it should be, set [check] first = "skip".'
+        if final and (lacks := trace_lacks()):
+            raise CrashcheckError(
+                "trace-lacks-updates",
+                f"the check fails on the image that the trace gives, which is not what the workload left: "
+                f"{_ended(verdict)}\n{_quoted(verdict.output)}\n" + "\n".join(f"  {line}" for line in lacks),
+                "Record what wrote there: docs/limits.md lists what is not recorded.",
+            )
+        limit = ""
+        if mapped := executor.workers.limits.memory_bytes:  # a database that reserves more passes by hand
+            limit = f"Here it may map no more than {mapped >> 20} MiB: [check] memory_mib. "
+        raise CrashcheckError(
+            "check-rejects-final" if final else "check-rejects-first",
+            f"the check fails on the image {what}: {_ended(verdict)}\n{_quoted(verdict.output)}",
+            f"{limit}Try it yourself (on a copy, if it writes): {command}{advice}",
+        )
+    executor.set_timeout(timeout_for(slowest_s))
+
+
+def _ended(verdict: Verdict) -> str:
+    if verdict.signal is not None:
+        return f"signal {verdict.signal} ({signal.Signals(verdict.signal).name})"
+    if verdict.exit_code is not None:
+        return f"exit status {verdict.exit_code}"
+    return f"{verdict.outcome.value} after {verdict.seconds:.1f} s"
+
+
+def _quoted(output: str) -> str:
+    lines = output.rstrip().splitlines() or ["(it printed nothing)"]
+    return "\n".join(f"  | {line}" for line in lines)
