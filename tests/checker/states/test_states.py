@@ -14,7 +14,7 @@ from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA
 from crashcheck.checker.budget import OutOfTime, for_seconds
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.states import ideals as ideals_module
+from crashcheck.checker.states import partial_order
 from crashcheck.checker.states.counting import Feasible, StateCount, count_states
 from crashcheck.checker.states.ideals import Chain, Ids, Layers
 from crashcheck.checker.states.partial_order import Order
@@ -292,7 +292,7 @@ def test_nothing_recorded_leaves_one_state(t: TraceBuilder) -> None:
 
 
 def test_a_bound_names_itself(t: TraceBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ideals_module, "COUNT_BUDGET", 3)
+    monkeypatch.setattr(partial_order, "COUNT_BUDGET", 3)
     for word in range(6):
         t.nt_store("a", 8 * word, 8, 1)
         t.store("a", 8 * word, 8, 2)
