@@ -231,7 +231,7 @@ def _refused(pid: int, spared: set[int], outputs: Iterable[int], root: str, *, h
     known = {*_STATELESS, *(os.readlink(f"/proc/self/fd/{each}") for each in outputs)}
     for number in sorted(map(int, os.listdir(f"{proc}/fd"))):
         target = os.readlink(f"{proc}/fd/{number}")
-        if number != DESCRIPTOR and target not in known:
+        if number != DESCRIPTOR and target not in known and not _inherited(number, target):
             target = target.partition(":[")[0]  # a pipe or a socket, without its number
             return f"the check has {target} open there (descriptor {number}): close it, or call it before"
     for line in _text(f"{proc}/maps").splitlines():
@@ -240,6 +240,14 @@ def _refused(pid: int, spared: set[int], outputs: Iterable[int], root: str, *, h
         if "w" in words[1] and words[1].endswith("s"):
             return f"the check shares {path} with other processes there: call it before it maps that"
     return ""
+
+
+def _inherited(number: int, target: str) -> bool:
+    """Whether every check has a descriptor from whoever started crashcheck, such as a terminal's or make's."""
+    try:
+        return os.get_inheritable(number) and os.readlink(f"/proc/self/fd/{number}") == target
+    except OSError:
+        return False
 
 
 def _text(path: str) -> str:

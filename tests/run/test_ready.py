@@ -81,8 +81,9 @@ class Project:
             f"-DTHREADS={int(threads)}",
             f"-DCOUNTS={int(counts)}",
         ]
-        command = [*compilers.c_compiler(), "-O1", "-D_GNU_SOURCE", f"-I{INCLUDE}", *defined, f"ready{original.suffix}"]
-        subprocess.run([*command, "-pthread", "-lstdc++", "-o", "ready"], cwd=self.folder, check=True)
+        compiler = compilers.c_compiler() if original.suffix == ".c" else compilers.cxx_compiler()
+        command = [*compiler, "-O1", "-D_GNU_SOURCE", f"-I{INCLUDE}", *defined, f"ready{original.suffix}"]
+        subprocess.run([*command, "-pthread", "-o", "ready"], cwd=self.folder, check=True)
         words = ("run", "-c", self.folder / f"{twin}.toml", "--format", "json", *options)
         done = run_crashcheck(*words, cwd=self.folder, env=self._environment)
         assert done.returncode in (0, 1), done.stderr

@@ -17,6 +17,7 @@ import pytest
 
 from crashcheck.checker.execution.check_command import Acked
 from crashcheck.checker.execution.process import Ended, Limits, Runner
+from crashcheck.checker.execution.waiting import DESCRIPTOR
 from crashcheck.runtime.build import INCLUDE, build_runtime
 from crashcheck.runtime.supervise import own_children
 from support import compilers
@@ -446,11 +447,25 @@ def test_nothing_waits_once_the_worker_was_killed(tmp_path: Path, program: str, 
     os.close(handle)
 
 
+def test_a_descriptor_that_every_check_inherits_hinders_no_copy(
+    served: Callable[[Limits], Served], program: str, pool: Path
+) -> None:
+    """Terminals, make and job systems leave some to all that they start."""
+    ends = os.pipe()
+    os.set_inheritable(ends[1], True)
+    runs = served(LIMITS)
+    for end in ends:
+        os.close(end)
+    for _ in range(2):
+        ended = runs(program, "", "exit 3", str(pool / "file"))
+        assert (ended.forked, ended.refused, ended.status) == (True, "", EXIT_3)
+
+
 def test_a_check_that_may_open_few_files_runs_as_usual(
     served: Callable[[Limits], Served], program: str, pool: Path
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTOR, hard))
     try:
         runs = served(LIMITS)
     finally:
