@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.command_line import run_crashcheck
 from support.examples import BuiltExamples
+from support.timeless import timeless_report
 
 EXAMPLE = "btree-split"
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -38,25 +37,11 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         yield f"dask://{processes.address}"
 
 
-def report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """A JSON report without its times and without the place of the recording."""
-
-    def timeless(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: timeless(each) for key, each in value.items() if key not in ("seconds", "phases")}
-        return [timeless(each) for each in value] if isinstance(value, list) else value
-
-    assert done.returncode in (0, 1), done.stderr
-    read: dict[str, Any] = timeless(json.loads(done.stdout))
-    read["run"]["trace"]["path"] = ""
-    return read
-
-
 def test_a_cluster_gives_the_report_and_the_exit_code_of_one_machine(crashcheck: Run, cluster: str) -> None:
     for twin in ("buggy", "fixed"):
         alone = crashcheck(twin, "--no-explore", "--format", "json")
         done = crashcheck(twin, "--no-explore", "--format", "json", "--executor", cluster)
-        assert report(done) == report(alone)
+        assert timeless_report(done) == timeless_report(alone)
         assert done.returncode == alone.returncode == (twin == "buggy")
         assert "is not used" not in done.stderr
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from crashcheck.runtime.build import INCLUDE
 from support import compilers
 from support.command_line import run_crashcheck
 from support.examples import BuiltExamples
+from support.timeless import timeless_report
 
 _BEFORE = r"""
 #include <crashcheck.h>
@@ -86,16 +86,8 @@ class Project:
         subprocess.run([*command, "-pthread", "-o", "ready"], cwd=self.folder, check=True)
         words = ("run", "-c", self.folder / f"{twin}.toml", "--format", "json", *options)
         done = run_crashcheck(*words, cwd=self.folder, env=self._environment)
-        assert done.returncode in (0, 1), done.stderr
-        report = _timeless(json.loads(done.stdout))
-        report["run"]["trace"]["path"] = ""
+        report = timeless_report(done)
         return Checked(report, starts.stat().st_size, done.stderr)
-
-
-def _timeless(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _timeless(each) for key, each in value.items() if key not in ("seconds", "phases")}
-    return [_timeless(each) for each in value] if isinstance(value, list) else value
 
 
 @pytest.fixture

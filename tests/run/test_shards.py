@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.command_line import run_crashcheck
 from support.examples import BuiltExamples
+from support.timeless import timeless_report
 
 EXAMPLE = "btree-split"
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -26,20 +25,6 @@ def crashcheck(built_example: BuiltExamples, tmp_path: Path, environment: dict[s
         return run_crashcheck(subcommand, "-c", folder / f"{twin}.toml", *words, cwd=tmp_path, env=environment)
 
     return run
-
-
-def report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """A JSON report without its times and without the place of the recording."""
-
-    def timeless(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: timeless(each) for key, each in value.items() if key not in ("seconds", "phases")}
-        return [timeless(each) for each in value] if isinstance(value, list) else value
-
-    assert done.returncode in (0, 1), done.stderr
-    read: dict[str, Any] = timeless(json.loads(done.stdout))
-    read["run"]["trace"]["path"] = ""
-    return read
 
 
 def shard(crashcheck: Run, twin: str, share: str, *words: str) -> None:
@@ -57,9 +42,9 @@ def test_merged_shards_give_the_report_and_the_exit_code_of_one_run(
     for index in range(1, of + 1):
         shard(crashcheck, twin, f"{index}/{of}")
     merged = crashcheck("merge", twin, "--format", "json", *sorted(tmp_path.glob("shard-*.crashcheck")))
-    assert report(merged) == report(alone)
+    assert timeless_report(merged) == timeless_report(alone)
     assert merged.returncode == alone.returncode == (twin == "buggy")
-    assert report(merged)["run"]["states"]["explored"] > 0
+    assert timeless_report(merged)["run"]["states"]["explored"] > 0
     assert "is missing" not in merged.stderr
 
 
@@ -68,7 +53,7 @@ def test_the_report_is_the_same_without_a_shard_that_was_killed(crashcheck: Run,
     crashcheck("record", "buggy")
     shard(crashcheck, "buggy", "2/2")
     merged = crashcheck("merge", "buggy", "--format", "json", tmp_path / "shard-2-of-2.crashcheck")
-    assert report(merged) == report(alone)
+    assert timeless_report(merged) == timeless_report(alone)
     assert "shard 1/2 is missing: its crash states are executed here" in merged.stderr
 
 
