@@ -321,8 +321,8 @@ def _check_names(path: Path, trace: Trace, inodes: dict[int, Inode]) -> None:
         if int(event["folder"]) and (not name or b"/" in name or name in (b".", b"..")):
             raise corrupt(path, f"{where} has the name {name!r:.200}, expected one of a directory's entries")
         known = (int(event["file"]), int(event["folder"]), int(names["to_folder"]), int(names["replaced"]))
-        for number in known:
-            if number and number not in inodes:
+        for number in (known[0], *filter(None, known[1:])):
+            if number not in inodes:
                 raise corrupt(path, f"{where} names inode {number}, which is not defined")
         for number in (known[1], known[2]):
             if number and not inodes[number].is_folder:

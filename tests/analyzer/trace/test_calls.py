@@ -151,13 +151,15 @@ def test_a_dump_shows_inodes_and_names(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("change", ["unknown inode", "not a directory", "slash", "cut", "recorder"])
+@pytest.mark.parametrize("change", ["unknown inode", "no inode", "not a directory", "slash", "cut", "recorder"])
 def test_damaged_names_are_found(tmp_path: Path, change: str) -> None:
     t = builder(tmp_path)
     t.open("d/new")
     fields = t.records[-1][2]
     if change == "unknown inode":
         fields["file"] = 99
+    elif change == "no inode":
+        fields["file"] = 0
     elif change == "not a directory":
         fields["folder"] = 3
     elif change == "slash":
