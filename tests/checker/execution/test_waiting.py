@@ -102,7 +102,7 @@ static int after(const char *what, const char *file)
     if (!strcmp(what, "kill all")) kill(0, SIGKILL);
     if (!strcmp(what, "large")) { fd = open(file, O_WRONLY); return ftruncate(fd, 1 << 30) != 0; }
     if (!strcmp(what, "flood")) for (;;) puts("all work and no play");
-    if (!strcmp(what, "hog")) return malloc(1ul << 32) != NULL;
+    if (!strcmp(what, "hog")) { void *volatile block = malloc(1ul << 32); return block != NULL; }
     if (!strcmp(what, "threads")) {
         pthread_t thread;
         pthread_mutex_t lock;
