@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import select
@@ -186,6 +187,12 @@ class Served:
         assert isinstance(ended, Ended)
         return ended
 
+    def limit_files(self, most: int) -> None:
+        """From now on, what runs there may have so many descriptors."""
+        self.children()  # it has begun
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.prlimit(self.process.pid or 0, resource.RLIMIT_NOFILE, (most, hard))
+
     def children(self) -> list[int]:
         """Processes that are there between runs."""
         self._ours.send("children")
@@ -200,6 +207,10 @@ class Served:
 
 
 def _serve(connection: Connection, folder: Path, limits: Limits) -> None:
+    for fd in map(int, os.listdir("/proc/self/fd")):  # those of other tests, which a worker does not have
+        with contextlib.suppress(OSError):
+            if fd > 2 and fd != connection.fileno() and not os.get_inheritable(fd):
+                os.close(fd)
     runner = Runner(limits, folder)
     runner.wait_below(folder / "root")
     while (order := connection.recv()) is not None:
@@ -464,12 +475,8 @@ def test_a_descriptor_that_every_check_inherits_hinders_no_copy(
 def test_a_check_that_may_open_few_files_runs_as_usual(
     served: Callable[[Limits], Served], program: str, pool: Path
 ) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTOR, hard))
-    try:
-        runs = served(LIMITS)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    runs = served(LIMITS)
+    runs.limit_files(DESCRIPTOR)
     ended = runs(program, "", "exit 3", str(pool / "file"))
     assert (ended.forked, ended.refused, ended.status) == (False, "", EXIT_3)
 
