@@ -130,25 +130,23 @@ class Worker:
     def _run_stages(self, task: Task, pool: str, abandon_fd: int) -> Ended:
         """The last stage's end, or that of the first one that fails."""
         command, env = self._setup.command, self._env[task.image]
-        if not task.stages:
-            argv = command.argv(pool, task.acked, self._stdout)
+        argv = command.argv(pool, task.acked, self._stdout, self._ops if task.stages else None)
+
+        def run(kept_bytes: int | None) -> Ended:
             return self._runner.run(
-                *(command.program, argv, env, abandon_fd, None, task.timeout_s, pool),
+                *(command.program, argv, env, abandon_fd, kept_bytes, task.timeout_s, pool),
                 followed=task.followed,
                 forks=task.forks,
                 acked=command.acked_of(argv, task.acked),
             )
-        argv = command.argv(pool, task.acked, self._stdout, self._ops)
+
+        if not task.stages:
+            return run(None)
         before: tuple[int, ...] = (0,)
         inputs: bytes | None = b""
         for number, operations in enumerate(task.stages):
             _write_anew(self._ops, operations)
-            ended = self._runner.run(
-                *(command.program, argv, env, abandon_fd, task.kept_bytes, task.timeout_s, pool),
-                followed=task.followed,
-                forks=task.forks,
-                acked=command.acked_of(argv, task.acked),
-            )
+            ended = run(task.kept_bytes)
             inputs = None if inputs is None or ended.inputs is None else inputs + ended.inputs
             before = before if number else (0,) * len(ended.by_output())
             compared = zip(ended.compared, before, strict=False)

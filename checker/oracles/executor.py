@@ -123,14 +123,12 @@ class Executor:
             if left_s is not None and left_s <= 0:
                 return None
         self._begin_what_judging_needs()
-        verdict = self._oracle.judge(run.ended, run.names, run.point)
+        verdict = self._judged(run)
         if run.state is not None and not verdict.passed:  # what another machine shows must show here, too
             stages = self._oracle.stages(run.point)
             again = self.workers.submit(run.state, stages, urgent=True, timeout_s=self._short_s, doubted=run.place)
             return self.result(again, None if deadline is None else max(0.0, deadline - time.monotonic()))
         self.executed += 1
-        self.judged_run = run
-        self.timed_out = self.timed_out or run.ended.timed_out
         if run.doubted and verdict.passed:
             self._differing[run.doubted] += 1
         asked = self._asked.pop(ticket, None)

@@ -271,16 +271,19 @@ def search(
     Returns what was found, and warnings. If a clean reopen of the driver changes its output, the search ends there.
     """
     began = time.monotonic()
+
+    def attempt(configured: Config, *, forks: bool) -> tuple[SearchResult, tuple[str, ...]]:
+        return _search(configured, recorded, jobs, depth, on_progress, changed, whole, shared, cluster, forks)
+
     try:
-        forks = shared is None and cluster is None
-        return _search(config, recorded, jobs, depth, on_progress, changed, whole, shared, cluster, forks)
+        return attempt(config, forks=shared is None and cluster is None)
     except ForksDiffer as difference:
         note = f"nothing counts of what was tested from crashcheck_ready() on, and all was tested again: {difference}"
         print(f"crashcheck: {note}", file=sys.stderr, flush=True)
         seconds = config.budget.seconds
         left_s = None if seconds is None else max(0.0, seconds - (time.monotonic() - began))
         rest = replace(config, budget=replace(config.budget, seconds=left_s))
-        found, warnings = _search(rest, recorded, jobs, depth, on_progress, changed, whole, shared, cluster, False)
+        found, warnings = attempt(rest, forks=False)
         return found, (note, *warnings)
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from crashcheck.command import Command
 
-KEYS = ("start", "ready", "client", "stop")
+# What a server must have, each with an example; it may have `stop`, too.
+EXAMPLES = {
+    "start": "redis-server --port {port} --dir {pool}",
+    "ready": "redis-cli -p {port} ping",
+    "client": "./check {port} {acked}",
+}
+KEYS = (*EXAMPLES, "stop")
 
 # The server's own output goes to standard error: what a check prints, and what is compared, is the client's.
 # A server that died is one that `kill -0` no longer finds: a shell reaps its children while it waits for `sleep`.

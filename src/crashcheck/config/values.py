@@ -21,11 +21,6 @@ MOST_SECONDS = 1e9  # of a duration: 31 years, far below what the kernel's timer
 MOST_MIB = 1 << 40
 MOST_WHOLE = 1 << 62
 _DESCRIPTOR = re.compile(r"fd [0-9]{1,2}")
-_SERVER_EXAMPLE = {
-    "start": "redis-server --port {port} --dir {pool}",
-    "ready": "redis-cli -p {port} ping",
-    "client": "./check {port} {acked}",
-}
 _SHOWN = 200  # characters of a value in a message
 
 
@@ -74,7 +69,7 @@ class Section:
             message = f"{self.path}: {self.label('command')} and {self.label(given[0])} exclude one another."
             raise CrashcheckError("config-value", message, "A server is described by start, ready, client and stop.")
         start, ready, client = (
-            self.required_command(key, placeholders, example) for key, example in _SERVER_EXAMPLE.items()
+            self.required_command(key, placeholders, example) for key, example in server.EXAMPLES.items()
         )
         return server.server_command(start, ready, client, self.command("stop", placeholders))
 
