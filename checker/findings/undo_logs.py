@@ -83,14 +83,12 @@ class UndoLogs:
     def _repeats(self, copy: int, stored: int, data: bytes) -> bool:
         """Whether a word was also stored as a part of something else, not of what is copied, before it was copied."""
         trace = self._subject.trace
-        row = trace.events[stored]
-        for other in self._updates[: np.searchsorted(self._updates, copy)].tolist():
-            event = trace.events[other]
-            begin, size = int(event["offset"]), int(event["size"])
-            here = int(event["file"]) == int(row["file"]) and begin < int(row["offset"] + row["size"])
-            if size > len(data) and not (here and int(row["offset"]) < begin + size) and data in trace.data(other):
-                return True
-        return False
+        row, rows = trace.events[stored], self._updates[: np.searchsorted(self._updates, copy)]
+        events = trace.events[rows]
+        begins, sizes = events["offset"].astype(np.int64), events["size"].astype(np.int64)
+        low, high = int(row["offset"]), int(row["offset"]) + int(row["size"])
+        elsewhere = (events["file"] != row["file"]) | (begins >= high) | (begins + sizes <= low)
+        return any(data in trace.data(other) for other in rows[elsewhere & (sizes > len(data))].tolist())
 
     @cached_property
     def _link_ranges(self) -> list[tuple[int, int]]:
