@@ -63,8 +63,7 @@ def find_groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
     shapes = [shape_of(found, behaviour) for behaviour in patterns.best.tolist()]
     made = []
     for chosen, members in _by_level(found, patterns, shapes, rank):
-        best = int(patterns.best[chosen])
-        representative = found.behaviour(best)
+        representative = found.behaviour(int(patterns.best[chosen]))
         types = {found.instances.types[t] for p in members for t in patterns.types[p]}
         made.append(
             (
@@ -73,7 +72,7 @@ def find_groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
                 int(patterns.many[members].sum()),
                 len(members),
                 (representative.type, *sorted(types - {representative.type})),
-                _first(best, [patterns.members[p] for p in members]),
+                tuple(patterns.members[p] for p in members),
             )
         )
     made.sort(key=lambda group: (len(group[0].nodes), len(group[0].pieces), group[0].first, group[0].id))
@@ -83,18 +82,13 @@ def find_groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
 def _by_level(
     found: Behaviours, patterns: _Patterns, shapes: list[Shape], rank: list[int]
 ) -> Iterator[tuple[int, list[int]]]:
-    """The groups of each level: what functions merge would represent, and delay, all that each of them does."""
+    """The groups of each level, the representative first among its members: what functions merge would represent, and
+    delay, all that each of them does."""
     level = np.zeros(len(shapes), dtype=np.int64) if found.level is None else found.level[patterns.best]
     for own in range(int(level.max(initial=0)) + 1):
         places = np.flatnonzero(level == own).tolist()
         for chosen, members in group_represented([shapes[at] for at in places], [rank[at] for at in places]):
             yield places[chosen], [places[member] for member in members]
-
-
-def _first(behaviour: int, patterns: list[Ints]) -> tuple[Ints, ...]:
-    """The members by pattern: the representative's own pattern first, and the representative first in it."""
-    own = next(at for at, members in enumerate(patterns) if int(members[0]) == behaviour)
-    return (patterns[own], *patterns[:own], *patterns[own + 1 :])
 
 
 def _sites(found: Behaviours, behaviour: Behaviour) -> tuple[StaticSite, ...]:

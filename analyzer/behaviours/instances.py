@@ -234,7 +234,7 @@ def _innermost_first(run: _Run, objects: Objects, update: Ints) -> tuple[list[in
     for type_, name in enumerate(run.names.types):
         mine = np.flatnonzero(objects.type == type_)
         size = run.traits.types.size(name)
-        if not size or not len(mine) or not len(update):
+        if not size or not len(mine):
             continue
         place = objects.file[mine] << 40 | objects.start[mine]
         order = np.argsort(place)

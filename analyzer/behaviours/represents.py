@@ -102,7 +102,8 @@ class Shape:
 
 
 def group_represented(shapes: Sequence[Shape], rank: Sequence[int] = ()) -> list[tuple[int, list[int]]]:
-    """Groups of behaviours: (the place of the representative, the places of all members), in the paper's way.
+    """Groups of behaviours: (the place of the representative, the places of all members, its own first), in the paper's
+    way.
 
     From the largest to the smallest, each joins every group whose representative represents it; one that none
     represents founds a group. "Largest" is by updates, and among equally many by how little is ordered; `rank` decides

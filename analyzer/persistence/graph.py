@@ -65,8 +65,8 @@ class Piece:
     offset: int
     size: int
     durable_from: int
-    partial: bool = False
-    whole: int = -1  # of a part: the id of the whole extension; else the id itself
+    partial: bool
+    whole: int  # of a part: the id of the whole extension; else the id itself
 
 
 class _Layers:

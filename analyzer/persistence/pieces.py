@@ -109,7 +109,7 @@ class Pieces:
     kind: NDArray[np.uint8]
     offset: Ints  # of data, in the file; of a size step: the new size
     size: Ints  # bytes of data; 0 for metadata
-    old_size: Ints  # of a size step: the size before it; 1 where a file goes away; -1 for others
+    old_size: Ints  # of a size step: the size before it; of existence: SizeStep.old; -1 for others
     source: Ints  # the event that carries the bytes of data; else `event`
     # by source: later events of its update, whose bytes a piece carries too as far as they are in its range
     continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -203,7 +203,7 @@ def cut(trace: Trace, unit_bytes: int, joins: int = 0) -> Pieces:
     file = with_steps(data.file, [s.file for s in steps])
     offset = with_steps(data.low, [s.new for s in steps])
     size = with_steps(data.high - data.low, [0] * len(steps))
-    old = with_steps(np.full(many, -1, np.int64), [s.old if s.kind == SIZE or s.old else -1 for s in steps])
+    old = with_steps(np.full(many, -1, np.int64), [s.old for s in steps])
     # metadata of one event keep their order, and precede its data
     order = np.lexsort((np.where(kind == DATA, offset, 0), kind == DATA, event))
     return _while_files_exist(

@@ -60,7 +60,7 @@ def find_syncs(trace: Trace) -> list[SyncInterval]:
         file, offset, size = int(event["file"]), int(event["offset"]), int(event["size"])
         if file == 0 and kind not in (SyncKind.SYNC, SyncKind.DIRSYNC):
             continue
-        whole = kind in (SyncKind.FSYNC, SyncKind.FDATASYNC, SyncKind.SYNC, SyncKind.DIRSYNC) or size == 0
+        whole = size == 0  # as of all calls that name no range
         folder = offset if kind == SyncKind.DIRSYNC else 0
         low = 0 if whole else offset // PAGE_BYTES * PAGE_BYTES
         high = -1 if whole else -(-(offset + size) // PAGE_BYTES) * PAGE_BYTES

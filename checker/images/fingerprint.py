@@ -320,7 +320,7 @@ class _FileTable:
             return Row(True, 0, 0, 0)
         if self.floor < 0 and self._reach(event) <= size:
             return Row(True, size, row.low, row.high)
-        held = {id_ for id_ in kept if id_ < len(graph)}
+        held = set(kept)
         cuts = [
             (id_, int(graph.offset[id_]))
             for id_ in self.shrinks

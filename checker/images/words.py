@@ -162,7 +162,7 @@ def _carried_in(graph: PersistenceGraph, piece: Ints, word: Ints, rows: Ints) ->
     begin = events["offset"][rows].astype(np.int64)
     size = np.where(carries, events["size"][rows].astype(np.int64), 0)
     a, b = np.maximum(low, begin), np.minimum(high, begin + size)
-    written = np.where(b > a, _ones(b - base) & ~_ones(a - base), np.uint64(0))
+    written = _ones(b - base) & ~_ones(a - base)  # none where b <= a
     inline = size <= INLINE_BYTES
     payload = events["payload"][rows]
     # bytes of the payload from file offset `base` on, whichever side of it the event begins

@@ -110,6 +110,13 @@ def ms_async_orders_nothing(t: TraceBuilder) -> None:
 
 
 @litmus("page-cache", "2", (X, P), ALL)
+def msync_of_a_clean_page_orders_nothing(t: TraceBuilder) -> None:
+    one(t, X)
+    one(t, P)
+    t.msync("a", Q, 4096)
+
+
+@litmus("page-cache", "2", (X, P), ALL)
 def sync_file_range_orders_nothing(t: TraceBuilder) -> None:
     one(t, X)
     t.sync(SyncKind.SYNC_RANGE, "a")
@@ -231,6 +238,20 @@ def end_within_a_page_after_truncation(t: TraceBuilder) -> None:
     """The page was cut off, so what zeroes its end brings it back as zeros, and not with what it held."""
     for size in (0, 4096, 4000):
         t.truncate("a", size)
+
+
+@litmus(
+    "page-cache",
+    "5",
+    ("size", X, Y),
+    {(4096, 7, 7), (4096, 1, 0), (4096, 1, 1), (0, -1, -1), (8, 0, -1), (8, 1, -1), (72, 0, 0), (72, 1, 0), (72, 1, 1)},
+    size=4096,
+)
+def two_writes_after_truncation(t: TraceBuilder) -> None:
+    """The first one brings the page back as zeros, also where the old size survives; the second one adds to it."""
+    t.truncate("a", 0)
+    t.write("a", X, b"\1" * 8)
+    t.write("a", Y, b"\1" * 8)
 
 
 # Rule 6
