@@ -94,6 +94,10 @@ class Meter:
         seconds = self._budget.seconds
         return None if seconds is None else max(0.0, seconds - self._kept_s - self.elapsed_s)
 
+    def left(self) -> float | None:
+        """`left_s` as a function: what asks for it again and again need not hold whoever has the meter."""
+        return self.left_s
+
     @property
     def explaining_left_s(self) -> float | None:
         """A tenth of the budget, at least 2 s, beyond its end: a finding without an explanation helps nobody."""

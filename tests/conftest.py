@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import shlex
 import signal
@@ -36,16 +35,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
-
-
-_TESTS_BETWEEN_COLLECTIONS = 100
-_ended = itertools.count(1)
-
-
-def pytest_runtest_teardown() -> None:
-    """Each trace that is garbage holds a descriptor, of which a user's processes mostly have 1024."""
-    if next(_ended) % _TESTS_BETWEEN_COLLECTIONS == 0:
-        gc.collect()
 
 
 COMMANDS = {

@@ -14,8 +14,9 @@ from crashcheck.checker.findings.call_chains import CallChains, outside_helpers,
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.fixes.edited_trace import Edited, Insertion, lines_of
 from crashcheck.checker.fixes.objects import Objects, Stored
+from crashcheck.checker.fixes.updates import UpdatesByPlace
 from crashcheck.checker.results import Kind, Location, SourceFunction, SourcePoint
-from crashcheck.checker.subject import UPDATES, Subject
+from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as Event
 from crashcheck.runtime.trace_format import SyncKind
 from crashcheck.source import spoken
@@ -85,8 +86,8 @@ class Candidates:
     def __init__(self, subject: Subject, chain: CallChains, facts: Facts | None = None) -> None:
         self._subject = subject
         self._chain = chain
-        self._objects = Objects(subject, facts, self.rows_of)
-        self._stores: dict[SourcePoint, list[int]] | None = None
+        self.updates = UpdatesByPlace(subject)
+        self._objects = Objects(subject, facts, self.updates)
         self._storing: frozenset[SourceFunction] | None = None
 
     def of(self, causes: Sequence[Cause]) -> Iterator[Candidate]:
@@ -172,7 +173,7 @@ class Candidates:
                 return
         before = len(kept) == 1 and kept[0].owner in functions
         anchor = kept[0] if before else places[-1]
-        rows = self._rows(anchor)
+        rows = self.updates.of(anchor)
         step = Step(
             anchor,
             tuple(rows),
@@ -199,7 +200,7 @@ class Candidates:
         for anchor in anchors:
             thread = int(events["thread"][anchor])
             run: list[int] = []
-            for rows in map(self._rows, places):
+            for rows in map(self.updates.of, places):
                 low, high = bisect_right(rows, last.get(thread, -1)), bisect_left(rows, anchor + (not before))
                 run += [row for row in rows[low:high] if int(events["thread"][row]) == thread]
             known = (self._objects.around(row, type_) for row in (anchor, *sorted(run, reverse=True)))
@@ -314,7 +315,7 @@ class Candidates:
         later: dict[tuple[object, ...], int] = {}  # by thread, stretch without a fence and line: the last flush
         needed: list[Location] = []
         for place in reversed(places):
-            rows = self._rows(place)
+            rows = self.updates.of(place)
             lines = [(row, (*until(row), *line)) for row in rows for line in lines_of(events, [row])]
             if not needed or any(later.get(line, -1) < row for row, line in lines):
                 needed.append(place)
@@ -362,7 +363,7 @@ class Candidates:
     def _sync_kind(self, place: Location) -> SyncKind:
         """msync for what was stored to a mapping, else fsync of the file."""
         kinds = self._subject.trace.events["kind"]
-        rows = self._rows(place)
+        rows = self.updates.of(place)
         return SyncKind.MSYNC if int(kinds[rows[0]]) == Event.STORE else SyncKind.FSYNC
 
     # -- places
@@ -376,23 +377,7 @@ class Candidates:
         fence: bool = False,
         sync: SyncKind | None = None,
     ) -> Step:
-        return Step(place, tuple(self._rows(place)), before, flush, fence, sync)
-
-    def rows_of(self, piece: int) -> list[int]:
-        """All updates of a piece's place; none if that is not known."""
-        here = self._subject.provenance.of(self._subject.event_of(piece))
-        return self._rows(here) if here is not None else []
-
-    def _rows(self, place: Location) -> list[int]:
-        """All updates of a place, whoever called it."""
-        if self._stores is None:
-            self._stores = {}
-            events = self._subject.trace.events
-            for row in np.flatnonzero(np.isin(events["kind"], np.array(UPDATES, dtype=np.uint8))).tolist():
-                here = self._subject.provenance.of(row)
-                if here is not None and here.line:
-                    self._stores.setdefault(here.point, []).append(row)
-        return self._stores.get(place.point, [])
+        return Step(place, tuple(self.updates.of(place)), before, flush, fence, sync)
 
     def _lost(self, cause: Cause) -> list[int]:
         """X, and what else the smallest state lost; of one line the first, which the others needed."""

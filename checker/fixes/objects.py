@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from crashcheck.analyzer.behaviours.types.program_types import enclosing_structs
 from crashcheck.analyzer.persistence.pieces import DATA, LINE_BYTES
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.fixes.updates import UpdatesByPlace
 from crashcheck.checker.results import SourceFunction
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind
@@ -56,10 +57,10 @@ class Stored:
 class Objects:
     """Of one recorded run. Without `facts` no object is known."""
 
-    def __init__(self, subject: Subject, facts: Facts | None, rows_of: Callable[[int], list[int]]) -> None:
+    def __init__(self, subject: Subject, facts: Facts | None, updates: UpdatesByPlace) -> None:
         self._subject = subject
         self._facts = facts
-        self._rows_of = rows_of  # all updates at the place of a piece
+        self._updates = updates
         self._layouts: dict[int, tuple[dict[str, int], frozenset[str]]] = {}  # by unit: sizes, and types in arrays
 
     def stored_before(self, cause: Cause, functions: frozenset[SourceFunction]) -> list[Stored]:
@@ -83,12 +84,12 @@ class Objects:
         subject = self._subject
         assert cause.lost is not None
         threads = subject.trace.events["thread"]
-        rows = self._rows_of(cause.lost)
+        rows = self._updates.of_piece(cause.lost)
         own = subject.event_of(cause.lost)
         if cause.kept is not None:
             kept = subject.event_of(cause.kept)
             yield own, kept, kept
-            for row in _spread(self._rows_of(cause.kept)):
+            for row in _spread(self._updates.of_piece(cause.kept)):
                 at = bisect_left(rows, row) - 1
                 if row == kept or at < 0 or threads[rows[at]] != threads[row]:
                     continue

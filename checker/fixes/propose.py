@@ -214,7 +214,7 @@ class FixProposer:
         those of an edit."""
 
         def rows(pieces: Iterable[int | None]) -> list[int]:
-            return [row for piece in pieces if piece is not None for row in self._candidates.rows_of(piece)]
+            return [row for piece in pieces if piece is not None for row in self._candidates.updates.of_piece(piece)]
 
         lost = rows(draft.cause.lost for draft in bug.drafts)
         lost += rows(piece for one in whole.stored for piece in one.pieces) if whole is not None else []
@@ -377,7 +377,7 @@ class FixProposer:
         subject, cause = self.subject, bug.drafts[0].cause
         if cause.lost is None or cause.kept is None or subject.graph.family.by_sync:
             return None
-        first, second = self._candidates.rows_of(cause.kept), self._candidates.rows_of(cause.lost)
+        first, second = self._candidates.updates.of_piece(cause.kept), self._candidates.updates.of_piece(cause.lost)
         states = [state for state in (self._between(row, second) for row in first) if state is not None][:_MOST_SWAPPED]
         if not states or int(subject.graph.granule[cause.lost]) != int(subject.graph.granule[cause.kept]):
             return None

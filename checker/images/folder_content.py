@@ -10,15 +10,17 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
 from crashcheck.analyzer.trace.calls import Names, paths_by_inode
-from crashcheck.checker.images.fingerprint import Row, packed
+from crashcheck.checker.images.file_table import Row
+from crashcheck.checker.images.fingerprint import packed
 from crashcheck.checker.images.image_folder import FOLDER, LINK, SYMLINK
 from crashcheck.checker.images.piecewise import FilePatch, ImagePatch
 from crashcheck.checker.images.transition import Content
@@ -41,8 +43,9 @@ class FolderContent(Content):
         self._named: Ints = np.flatnonzero(graph.kind == NAME)
         self._named_durable = graph.durable_from[self._named]
         self._named_events = graph.event[self._named]
-        self._paths_of = lru_cache(maxsize=_KEPT)(self._paths)
-        self._wholes = lru_cache(maxsize=1)(self._whole_of)  # a state's files are asked for one after another
+        # A partial of the graph: a method of this object would hold it, and so the trace, in a reference cycle.
+        self._paths_of = lru_cache(maxsize=_KEPT)(partial(_paths, graph))
+        self._latest: tuple[CrashState, Ints] | None = None  # a state's files are asked for one after another
         self._hashes: dict[tuple[int, Row], bytes] = {}  # of the contents of files that are ever cut
         self._sums: dict[tuple[int, bool, tuple[int, ...]], int] = {}
 
@@ -68,17 +71,6 @@ class FolderContent(Content):
         if state.pieces:
             held[np.isin(self._named, np.array(state.pieces, dtype=np.int64))] = not state.dropped
         return tuple(self._named[held].tolist())
-
-    def _paths(self, changes: tuple[int, ...]) -> Paths:
-        table = self.graph.names
-        entries = dict(table.first)
-        for piece in changes:
-            for slot, inode in table.changes[int(self.graph.offset[piece])].entries:
-                if inode == REMOVED:
-                    entries.pop(slot, None)
-                else:
-                    entries[slot] = inode
-        return Names(entries).paths()
 
     # -- patches
 
@@ -227,11 +219,10 @@ class FolderContent(Content):
 
     def bytes_of(self, state: CrashState, inode: int) -> bytes:
         """The content of a file in a state."""
-        return _applied(self._wholes(state)(inode))
-
-    def _whole_of(self, state: CrashState) -> Contents:
+        if self._latest is None or self._latest[0] != state:
+            self._latest = state, np.array(self.space.persisted(state), dtype=np.int64)
         event = int(self.space.points.event[state.point])
-        return self._whole(event, np.array(self.space.persisted(state), dtype=np.int64))
+        return _applied(self._whole(event, self._latest[1])(inode))
 
     def bytes_issued(self, event: int, inode: int) -> bytes:
         """The content of a file where everything issued before an event has persisted."""
@@ -289,6 +280,18 @@ def _links(paths: Paths) -> int:
     return sum(
         int.from_bytes(hashlib.blake2b(group, digest_size=16, key=b"links").digest(), "little") for group in groups
     )
+
+
+def _paths(graph: PersistenceGraph, changes: tuple[int, ...]) -> Paths:
+    """The inode of each path after some changes of names, in program order."""
+    entries = dict(graph.names.first)
+    for piece in changes:
+        for slot, inode in graph.names.changes[int(graph.offset[piece])].entries:
+            if inode == REMOVED:
+                entries.pop(slot, None)
+            else:
+                entries[slot] = inode
+    return Names(entries).paths()
 
 
 def _applied(patches: list[FilePatch]) -> bytes:

@@ -167,7 +167,7 @@ class Content:
                     return lost
                 if len(self._terms) >= _MOST_TERMS:
                     self._terms.clear()
-                low, high = self._prints().sums([id_])
+                low, high = self._prints().sums.of([id_])
                 term = self._terms[id_] = low | high << _LANE_BITS
             added += term
         return added & _LANES

@@ -22,7 +22,7 @@ from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.results import Discovery, Finding, GroupRow, Outcome, StateCounts, StopReason, Verdict
 from crashcheck.checker.search.failures import Failures
 from crashcheck.checker.search.group_stats import GroupStats
-from crashcheck.checker.search.loop import Loop
+from crashcheck.checker.search.loop import Loop, Reached
 from crashcheck.checker.search.protocol import Awaited, Candidate
 from crashcheck.checker.search.timeouts import raise_timeout
 from crashcheck.checker.states.counting import Feasible, StateCount
@@ -97,7 +97,7 @@ class Search:
         self._executor = executor
         self._meter = Meter(budget)
         decided = DecidedPoints(subject.space)
-        self._plan = strategy.plan(subject.space, lambda: self._meter.left_s, decided)
+        self._plan = strategy.plan(subject.space, self._meter.left, decided)
         self._progress = progress
         self._depth = depth
         self._outer = outer
@@ -105,27 +105,14 @@ class Search:
         self._kept = kept
         self._shared = shared
         self._share = None if shared is None else shared.share
+        shards = 1 if self._share is None else self._share.of
+        self._ahead = max(_AHEAD * max(1, jobs) * shards, executor.workers.ahead)
         # changing
         self._stats = GroupStats()
         self._passed: set[bytes] = set()  # fingerprints of states that passed
         self._verdicts = VerdictCache(executor, subject.content, self._meter)
-        self._failures = Failures(
-            subject,
-            executor,
-            self._verdicts,
-            snapshot=snapshot,
-            token=self.token,
-            on_finding=self._on_finding,
-        )
-        self._loop: Loop[Choice, Verdict] = Loop(
-            self,
-            self._meter,
-            ahead=max(_AHEAD * max(1, jobs) * (1 if self._share is None else self._share.of), executor.workers.ahead),
-            put_off=self._wait,
-            put_aside=self._failures.explain_last,
-            pruned=self._is_same,
-            cost=lambda verdict: verdict is not _REUSED,
-        )
+        self._failures = Failures(subject, executor, self._verdicts, snapshot=snapshot, outer=outer)
+        self._reached: Reached[Choice] = Reached()
         self._reused = 0  # choices that were not executed: they passed in an earlier run
         self._last_shown = 0.0  # by the monotonic clock
         self._count = StateCount(subject.space)
@@ -134,7 +121,7 @@ class Search:
         self._exploration: PointExploration | None = None
         if explore and self._plan.whole:
             self._exploration = PointExploration(
-                subject, executor, decided, self._count, lambda: self._meter.left_s, kept, shared
+                subject, executor, decided, self._count, self._meter.left, kept, shared
             )
 
     def run(self) -> SearchResult:
@@ -142,14 +129,24 @@ class Search:
 
         Ctrl-C (SIGINT) and SIGTERM end it with what was found so far; so does a full disk.
         """
+        loop = Loop(
+            self,
+            self._meter,
+            self._reached,
+            ahead=self._ahead,
+            put_off=self._wait,
+            put_aside=self._failures.explain_last,
+            pruned=self._is_same,
+            cost=lambda verdict: verdict is not _REUSED,
+        )
         try:
-            stop = self._loop.run(self._take)
+            stop = loop.run(self._take)
         finally:
             if self._exploration is not None:
                 self._exploration.close()
             if self._kept is not None:
                 self._kept.close()
-        for place, choice in self._loop.left:
+        for place, choice in self._reached.left:
             self._stats.left(place, choice)
         return self.result(stop)
 
@@ -189,8 +186,8 @@ class Search:
             yield None
             yield from self._explored()
         if exploration.contradiction:  # what was left out must be run after all
-            self._repeated = self._loop.executed + self._loop.pruned
-            yield from self._strategy.plan(self._subject.space, lambda: self._meter.left_s).choices()
+            self._repeated = self._reached.executed + self._reached.pruned
+            yield from self._strategy.plan(self._subject.space, self._meter.left).choices()
 
     def _explored(self) -> Iterator[Choice]:
         """Decide some more points, and give the states that must be run because of that."""
@@ -272,6 +269,9 @@ class Search:
         with self._executor.aside():
             self._show()
             counts = self._failures.take(candidate, verdict)
+            for draft in self._failures.fresh:
+                self._found(draft)
+            self._failures.fresh.clear()
         if counts:
             self._stats.failed(candidate.place, candidate.choice, verdict.outcome)
             if self._exploration is not None:
@@ -292,10 +292,10 @@ class Search:
         if self._plan.groups or candidate.choice.family:
             self._stats.same(candidate.place, candidate.choice, as_place)
 
-    def _on_finding(self, draft: DraftFinding) -> None:
+    def _found(self, draft: DraftFinding) -> None:
         self._meter.keep_for_fixes()
         if draft.found == (0, 0.0):
-            draft.found = self._loop.executed - self._reused, self._meter.elapsed_s
+            draft.found = self._reached.executed - self._reused, self._meter.elapsed_s
         self._show(now=True)
 
     # -- reporting
@@ -312,8 +312,8 @@ class Search:
         tried = NOT_TRIED if self._exploration is None else self._exploration.tried()
         return Progress(
             self._meter.elapsed_s,
-            self._loop.executed - self._reused,
-            max(0, self._loop.pruned - self._repeated),
+            self._reached.executed - self._reused,
+            max(0, self._reached.pruned - self._repeated),
             self._reused + tried.states + tried.reused,
             self._failures.failing,
             len(self.register.drafts),
@@ -326,11 +326,13 @@ class Search:
             self._count.advance(always if seconds is None else for_seconds(seconds))
         return self._count.feasible()
 
-    def _notes(self) -> list[str]:
-        """Why verdicts are not kept."""
-        if self._kept is None or not self._kept.why:
-            return []
-        return [f"verdicts on crash states are not kept for the next run: {self._kept.why}"]
+    def _warnings(self) -> Iterator[str]:
+        yield from self._reached.warnings
+        yield from self._failures.warnings
+        yield from self._executor.notes
+        yield from self._plan.notes
+        if self._kept is not None and self._kept.why:
+            yield f"verdicts on crash states are not kept for the next run: {self._kept.why}"
 
     def result(self, stop: StopReason) -> SearchResult:
         """What was found so far, by a search that ended for this reason."""
@@ -344,16 +346,16 @@ class Search:
         feasible = self._counted(None if left_s is None else left_s + _COUNT_AT_END_S)
         tried = NOT_TRIED if self._exploration is None else self._exploration.tried()
         counts = StateCounts(
-            feasible=max(feasible.value, self._loop.executed),
+            feasible=max(feasible.value, self._reached.executed),
             feasible_exact=feasible.exact,
             feasible_note=feasible.note,
-            executed=self._loop.executed - self._reused,
-            pruned=max(0, self._loop.pruned - self._repeated),
-            skipped=len(self._loop.left),
+            executed=self._reached.executed - self._reused,
+            pruned=max(0, self._reached.pruned - self._repeated),
+            skipped=len(self._reached.left),
             failing=self._failures.failing,
             flaky=self._failures.flaky,
             uncertain=sum(finding.states for finding in uncertain),
-            put_off=self._loop.put_off,
+            put_off=self._reached.put_off,
             explored=tried.states,
             explored_runs=tried.ends,
             not_explored=tried.left,
@@ -365,7 +367,7 @@ class Search:
             counts,
             tuple(findings),
             tuple(uncertain),
-            (*self._loop.warnings, *self._failures.warnings, *self._executor.notes, *self._plan.notes, *self._notes()),
+            tuple(self._warnings()),
             self._verdicts.runs,
             self._meter.elapsed_s,
             tuple(draft.cause.state for draft in self.register.drafts),

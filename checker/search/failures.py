@@ -12,7 +12,7 @@ A failing state is dealt with when its turn comes, in this order:
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from crashcheck.checker.states.signature import SiteSignatures, by_call
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies.plan import Choice
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.token import Level
 
 RUNS = 400  # that explaining one failing state may cost
 _HANG_SHARE = 0.25  # of the seconds left, that explaining the first hang may take
@@ -50,22 +51,20 @@ class Failures:
         verdicts: VerdictCache,
         *,
         snapshot: Snapshot | None,
-        token: Callable[[CrashState], str],
-        on_finding: Callable[[DraftFinding], None],
+        outer: tuple[Level, ...],
     ) -> None:
-        """`snapshot`: the real files at an event; `token`: what replays a state; `on_finding`: called for a new one, or
-        one that is surer than it was."""
+        """`snapshot`: the real files at an event; `outer`: the crashes before the one that is searched."""
         # constant
         self._subject = subject
         self._executor = executor
         run_on, write_image = executor.run_on_files, executor.write_image
         self._proof = PrefixProof(subject, snapshot, write_image, run_on) if snapshot is not None else None
-        self._token = token
-        self._on_finding = on_finding
+        self._outer = outer
         # changing
         signatures = by_call(subject.space)
         self.register = Register(subject)
         self.known_timeouts = KnownTimeouts(signatures)
+        self.fresh: list[DraftFinding] = []  # new, or surer than they were; whoever reads it clears it
         self.failing = 0  # states that failed twice
         self.flaky = 0  # states that failed, and then passed
         self.failed: set[bytes] = set()  # fingerprints of the failing ones
@@ -162,7 +161,7 @@ class Failures:
         self.flaky += 1
         self._verdicts.forget(state)
         if len(self._flaky_tokens) < _FLAKY_SHOWN:
-            self._flaky_tokens.append(self._token(state))
+            self._flaky_tokens.append(self.register.token(state, self._outer))
 
     def _finding_of(self, state: CrashState, verdict: Verdict) -> DraftFinding | None:
         """The finding that a failing state belongs to, known or new; None where it was flaky after all."""
@@ -238,7 +237,7 @@ class Failures:
         if new:
             with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
                 self.register.doubt(draft, self._proof, Path(folder))
-            self._on_finding(draft)
+            self.fresh.append(draft)
         return draft
 
     def _stretch(self, moment: int, last: int) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic
 
 from crashcheck.checker.budget import DiskFull, Meter, OutOfTime
@@ -43,6 +43,17 @@ class _Execution(Generic[C, R]):
     awaited: Awaited[R] | None
 
 
+@dataclass(slots=True, eq=False)
+class Reached(Generic[C]):
+    """How far a loop is. It outlives the loop, which holds what it searches."""
+
+    executed: int = 0  # choices whose results were taken
+    pruned: int = 0
+    put_off: int = 0  # choices that are postponed or aside and not taken
+    left: list[tuple[int, C]] = field(default_factory=list)  # not executed, with their places; once `run` has returned
+    warnings: list[str] = field(default_factory=list)  # what ended the search, unless the choices, budget or user did
+
+
 class Loop(Generic[C, R]):
     """One search; `run` once."""
 
@@ -50,6 +61,7 @@ class Loop(Generic[C, R]):
         self,
         searched: Searchable[C, R],
         meter: Meter,
+        reached: Reached[C] | None = None,
         *,
         ahead: int = 0,
         put_off: Callable[[Candidate[C]], bool] = lambda candidate: False,
@@ -73,21 +85,13 @@ class Loop(Generic[C, R]):
         self._on_pruned = pruned
         self._cost = cost
         # changing
-        self.executed = 0  # choices whose results were taken
-        self.pruned = 0
-        self.left: list[tuple[int, C]] = []  # reached and not executed, with their places; once `run` has returned
-        self.warnings: list[str] = []  # what ended the search, if not the choices, the budget or the user
+        self.reached: Reached[C] = Reached() if reached is None else reached
         self._spent = 0  # states, by the executions that were taken
         self._seen: dict[bytes, int] = {}  # the place of the first choice of each fingerprint
         self._waiting: deque[_Execution[C, R]] = deque()  # the next to be taken first
         self._under_way = 0  # of these
         self._later: deque[_Execution[C, R]] = deque()  # postponed
         self._aside: deque[tuple[Candidate[C], R]] = deque()  # put aside
-
-    @property
-    def put_off(self) -> int:
-        """How many choices are postponed or aside and not taken."""
-        return len(self._later) + len(self._aside)
 
     def run(self, take: Callable[[Candidate[C], R], None]) -> StopReason:
         """Search, and hand each result to `take`. Ctrl-C, SIGTERM and a full disk end it as a spent budget does.
@@ -105,10 +109,12 @@ class Loop(Generic[C, R]):
                 stop = stopped.reason
             except DiskFull as error:
                 stop = StopReason.DISK_FULL
-                self.warnings.append(f"{error.message}. {error.hint}")
-        self.left += [(each.candidate.place, each.candidate.choice) for each in self._waiting]
+                self.reached.warnings.append(f"{error.message}. {error.hint}")
+            finally:
+                self.reached.put_off = self._put_off
+        self.reached.left += [(each.candidate.place, each.candidate.choice) for each in self._waiting]
         later = [*(each.candidate for each in self._later), *(candidate for candidate, _ in self._aside)]
-        self.left += [(candidate.place, candidate.choice) for candidate in later]
+        self.reached.left += [(candidate.place, candidate.choice) for candidate in later]
         self._waiting.clear()
         return stop
 
@@ -155,7 +161,7 @@ class Loop(Generic[C, R]):
         same_as = self._seen.get(candidate.fingerprint)
         if same_as is None:
             return candidate
-        self.pruned += 1
+        self.reached.pruned += 1
         self._on_pruned(candidate, same_as)
         return None
 
@@ -164,7 +170,7 @@ class Loop(Generic[C, R]):
 
     def _leave(self, place: int, choice: C | None) -> None:
         if choice is not None:
-            self.left.append((place, choice))
+            self.reached.left.append((place, choice))
 
     def _execute(self, candidate: Candidate[C], take: Callable[[Candidate[C], R], None]) -> None:
         """Begin to execute a choice, unless it is known already that it will be postponed; take earlier ones."""
@@ -179,8 +185,12 @@ class Loop(Generic[C, R]):
             return self._searched.execute(candidate)
 
     @property
+    def _put_off(self) -> int:
+        return len(self._later) + len(self._aside)
+
+    @property
     def _may_wait(self) -> bool:
-        return self.put_off < MOST_PUT_OFF
+        return self._put_off < MOST_PUT_OFF
 
     def _take_all(self, take: Callable[[Candidate[C], R], None]) -> None:
         while self._waiting:
@@ -211,7 +221,7 @@ class Loop(Generic[C, R]):
             if self._may_wait and not last_chance and self._is_put_aside(candidate, result):
                 self._aside.append((candidate, result))
                 return
-            self.executed += 1
+            self.reached.executed += 1
             take(candidate, result)
 
     def _take_aside(self, take: Callable[[Candidate[C], R], None]) -> None:
@@ -219,7 +229,7 @@ class Loop(Generic[C, R]):
         while self._aside:
             candidate, result = self._aside.popleft()
             with self._naming(candidate):
-                self.executed += 1
+                self.reached.executed += 1
                 take(candidate, result)
 
     @contextmanager

@@ -97,7 +97,7 @@ class _Recoveries:
         stop = loop.run(self._take)
         if stop is not StopReason.EXHAUSTED:
             self._merged.stop = stop
-        return self._merged.value(self._meter.elapsed_s, loop.warnings)
+        return self._merged.value(self._meter.elapsed_s, loop.reached.warnings)
 
     def choices(self) -> Iterator[CrashState]:
         # What needs half of a misaligned store and a second crash is not worth a search.

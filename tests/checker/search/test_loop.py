@@ -59,7 +59,7 @@ def test_every_choice_is_executed_once_and_in_order() -> None:
     assert stop is StopReason.EXHAUSTED
     assert searched.begun == list(range(20))
     assert wrong == [0, 7, 14]
-    assert (loop.executed, loop.pruned, loop.put_off, loop.left) == (20, 0, 0, [])
+    assert (loop.reached.executed, loop.reached.pruned, loop.reached.put_off, loop.reached.left) == (20, 0, 0, [])
 
 
 def test_of_choices_with_equal_fingerprints_the_first_is_executed() -> None:
@@ -67,7 +67,7 @@ def test_of_choices_with_equal_fingerprints_the_first_is_executed() -> None:
     same: list[tuple[int, int]] = []
     loop = Loop(searched, unlimited(), pruned=lambda candidate, as_place: same.append((candidate.place, as_place)))
     assert loop.run(searched.take) is StopReason.EXHAUSTED
-    assert (searched.begun, loop.executed, loop.pruned) == ([3, 4], 2, 3)
+    assert (searched.begun, loop.reached.executed, loop.reached.pruned) == ([3, 4], 2, 3)
     assert same == [(1, 0), (3, 0), (4, 0)]
 
 
@@ -85,14 +85,14 @@ def test_a_budget_of_states_is_kept_exactly_and_what_was_begun_is_taken(ahead: i
     loop = Loop(searched, Meter(Budget(states=5)), ahead=ahead)
     assert loop.run(searched.take) is StopReason.BUDGET_STATES
     assert searched.begun == searched.taken == [0, 1, 2, 3, 4]
-    assert (loop.executed, loop.left) == (5, [(5, 5)])
+    assert (loop.reached.executed, loop.reached.left) == (5, [(5, 5)])
 
 
 def test_a_budget_of_states_that_is_just_enough_does_not_end_the_search() -> None:
     searched = Integers([0, 1, 2, 10, 11], modulus=10)
     loop = Loop(searched, Meter(Budget(states=3)))
     assert loop.run(searched.take) is StopReason.EXHAUSTED
-    assert (loop.executed, loop.pruned) == (3, 2)
+    assert (loop.reached.executed, loop.reached.pruned) == (3, 2)
 
 
 def test_a_result_may_cost_several_states_of_the_budget() -> None:
@@ -100,7 +100,7 @@ def test_a_result_may_cost_several_states_of_the_budget() -> None:
     loop = Loop(searched, Meter(Budget(states=10)), cost=lambda wrong: 8 if wrong else 1)
     assert loop.run(searched.take) is StopReason.BUDGET_STATES
     assert searched.taken == [0, 1, 2]  # 8 + 1 + 1
-    assert loop.left == [(3, 3)]
+    assert loop.reached.left == [(3, 3)]
 
 
 def test_a_budget_of_seconds_ends_the_search_at_the_next_choice() -> None:
@@ -113,7 +113,7 @@ def test_a_budget_of_seconds_ends_the_search_at_the_next_choice() -> None:
 
     loop = Loop(searched, Meter(Budget(seconds=2), clock=lambda: now[0]), ahead=0)
     assert loop.run(take) is StopReason.BUDGET_SECONDS
-    assert (searched.taken, loop.left) == ([0, 1], [(2, 2)])
+    assert (searched.taken, loop.reached.left) == ([0, 1], [(2, 2)])
 
 
 def test_once_something_is_found_the_search_ends_earlier_by_what_fixes_may_take() -> None:
@@ -136,7 +136,7 @@ def test_no_choice_yet_is_a_moment_to_read_the_clock_and_is_not_left() -> None:
     searched = Integers([None, None, None, 5])
     loop = Loop(searched, Meter(Budget(seconds=1), clock=lambda: next(now)))
     assert loop.run(searched.take) is StopReason.BUDGET_SECONDS
-    assert (searched.begun, loop.left) == ([], [])
+    assert (searched.begun, loop.reached.left) == ([], [])
 
 
 def test_a_result_that_is_late_ends_the_search_and_all_that_wait_are_left() -> None:
@@ -148,7 +148,7 @@ def test_a_result_that_is_late_ends_the_search_and_all_that_wait_are_left() -> N
     searched.execute = execute  # type: ignore[method-assign]
     loop = Loop(searched, unlimited(), ahead=2)
     assert loop.run(searched.take) is StopReason.BUDGET_SECONDS
-    assert (searched.taken, loop.left) == ([1], [(1, 2), (2, 3), (3, 4)])
+    assert (searched.taken, loop.reached.left) == ([1], [(1, 2), (2, 3), (3, 4)])
 
 
 def test_choices_that_are_postponed_are_last() -> None:
@@ -156,7 +156,7 @@ def test_choices_that_are_postponed_are_last() -> None:
     loop = Loop(searched, unlimited(), put_off=lambda candidate: candidate.choice % 2 == 0)
     assert loop.run(searched.take) is StopReason.EXHAUSTED
     assert searched.taken == [1, 3, 5, 0, 2, 4]
-    assert loop.put_off == 0
+    assert loop.reached.put_off == 0
 
 
 def test_what_is_postponed_and_not_executed_is_counted_and_left() -> None:
@@ -164,7 +164,7 @@ def test_what_is_postponed_and_not_executed_is_counted_and_left() -> None:
     loop = Loop(searched, Meter(Budget(states=4)), put_off=lambda candidate: candidate.choice < 4)
     assert loop.run(searched.take) is StopReason.BUDGET_STATES
     assert searched.taken == [4, 5, 0, 1]
-    assert (loop.put_off, loop.left) == (2, [(2, 2), (3, 3)])
+    assert (loop.reached.put_off, loop.reached.left) == (2, [(2, 2), (3, 3)])
 
 
 @pytest.mark.parametrize("states", [None, 9])
@@ -186,8 +186,8 @@ def test_what_is_postponed_depends_on_all_results_before_it_and_on_no_other(ahea
     late = [at for at in range(30) if at % 7 in (1, 2, 3)]
     assert searched.taken == [*(at for at in range(30) if at not in late), *late][:states]
     if states is not None:
-        assert (loop.executed, loop.put_off) == (9, 6)
-        assert sorted(choice for _, choice in loop.left) == [1, 2, 3, 8, 9, 10, 15]
+        assert (loop.reached.executed, loop.reached.put_off) == (9, 6)
+        assert sorted(choice for _, choice in loop.reached.left) == [1, 2, 3, 8, 9, 10, 15]
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 5])
@@ -199,7 +199,7 @@ def test_a_result_that_is_put_aside_is_taken_last_and_counts_as_executed(ahead: 
     until = states or 20
     aside = [at for at in range(until) if at % 7 == 0]
     assert searched.taken == [*(at for at in range(until) if at not in aside), *aside]
-    assert (loop.executed, loop.put_off) == (until, 0)
+    assert (loop.reached.executed, loop.reached.put_off) == (until, 0)
     assert searched.begun[:until] == list(range(until))
 
 
@@ -213,7 +213,7 @@ def test_what_was_put_aside_is_taken_from_the_last_quarter_of_the_seconds_on() -
 
     loop = Loop(searched, Meter(Budget(seconds=7), clock=lambda: now[0]), put_aside=lambda candidate, wrong: wrong)
     assert loop.run(take) is StopReason.BUDGET_SECONDS
-    assert (searched.taken, loop.left) == ([1, 2, 3, 0], [(4, 7)])
+    assert (searched.taken, loop.reached.left) == ([1, 2, 3, 0], [(4, 7)])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -227,8 +227,8 @@ def test_ctrl_c_ends_the_search_with_what_was_taken(number: signal.Signals) -> N
 
     loop = Loop(searched, unlimited(), ahead=2)
     assert loop.run(take) is StopReason.INTERRUPTED
-    assert (searched.taken, loop.executed) == ([0, 1, 2, 3], 4)
-    assert loop.left == [(4, 4), (5, 5)]
+    assert (searched.taken, loop.reached.executed) == ([0, 1, 2, 3], 4)
+    assert loop.reached.left == [(4, 4), (5, 5)]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_who_takes_a_result_may_end_the_search(error: Exception, reason: StopRea
     loop = Loop(searched, unlimited())
     assert loop.run(take) is reason
     assert searched.taken == [0, 1, 2]
-    assert loop.warnings == (["no room. Free some."] if reason is StopReason.DISK_FULL else [])
+    assert loop.reached.warnings == (["no room. Free some."] if reason is StopReason.DISK_FULL else [])
 
 
 def test_an_error_names_the_choice_that_it_was_raised_for() -> None:

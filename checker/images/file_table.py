@@ -1,0 +1,267 @@
+"""One file in crash images: whether it exists, its size, and the sums of its words, at any crash point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, WORD_BYTES, Ints
+from crashcheck.checker.images.first_image import FirstImage
+from crashcheck.checker.images.words import MASK, entries_of, term
+from crashcheck.checker.states.space import CrashState, StateSpace
+
+_PAGE_BYTES = 4096
+_PAGE_WORDS = _PAGE_BYTES // WORD_BYTES
+_FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], dtype=np.uint64)  # masks
+_MOST_KNOWN = 32  # rows of one file
+_FEW = 16  # so many pieces are gone through faster one by one than as an array
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One file in one image."""
+
+    exists: bool
+    size: int
+    low: int
+    high: int
+    plain: bool = True  # nothing is hidden: the sums are those of the persisted pieces
+
+
+class PieceSums:
+    """What each piece of data adds to the sums of its file."""
+
+    def __init__(self, graph: PersistenceGraph, first: FirstImage) -> None:
+        self.first = first
+        self.entries = entries_of(graph, first)
+        lanes = [np.concatenate([np.zeros(1, np.uint64), np.cumsum(lane)]) for lane in self.entries.lanes]
+        self.piece = tuple(lane[self.entries.start[1:]] - lane[self.entries.start[:-1]] for lane in lanes)
+        self._kind = graph.kind
+        self._count = len(graph)  # ids from here on are of parts
+
+    def all_data(self, pieces: Sequence[int]) -> bool:
+        """Whether pieces and parts, which ascend, are all pieces of data."""
+        kind = self._kind
+        if pieces and pieces[-1] >= self._count:
+            return False
+        if len(pieces) < _FEW:
+            return all(kind[id_] == DATA for id_ in pieces)
+        return bool((kind[np.array(pieces)] == DATA).all())
+
+    def of(self, ids: list[int]) -> tuple[int, int]:
+        """What some data pieces add; other pieces and parts add nothing."""
+        if len(ids) < _FEW:
+            low = high = 0
+            for id_ in ids:
+                if id_ < self._count:
+                    low += int(self.piece[0][id_])
+                    high += int(self.piece[1][id_])
+            return low & MASK, high & MASK
+        rows = np.array(ids, dtype=np.int64)
+        rows = rows[rows < self._count]
+        return int(self.piece[0][rows].sum()), int(self.piece[1][rows].sum())
+
+
+class FileTable:
+    """One file: the sums of what is durable at any event, and what its sizes hide."""
+
+    def __init__(self, space: StateSpace, sums: PieceSums, number: int) -> None:
+        graph = space.graph
+        self.space = space
+        self.sums = sums
+        self.graph = graph
+        self.number = number
+        self.watched = graph.trace.files[number]
+        mine = graph.file == number
+        self.data: Ints = np.flatnonzero(mine & (graph.kind == DATA))
+        self.issued = graph.event[self.data]
+        self.ends = graph.offset[self.data] + graph.size[self.data]
+        self.farthest = np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(self.ends)])
+        finite = self.data[graph.durable_from[self.data] < NEVER]
+        finite = finite[np.argsort(graph.durable_from[finite], kind="stable")]
+        self.durable_at = graph.durable_from[finite]
+        zero = np.zeros(1, dtype=np.uint64)
+        self.durable_sums = [np.concatenate([zero, np.cumsum(lane[finite])]) for lane in sums.piece]
+        self.steps: Ints = np.flatnonzero(mine & (graph.kind == SIZE))
+        zero = np.zeros(1, dtype=np.uint64)
+        self.issued_sums = [np.concatenate([zero, np.cumsum(lane[self.data])]) for lane in sums.piece]
+        self.names: Ints = np.flatnonzero(mine & (graph.kind == EXISTS))
+        shrinks = self.steps[graph.offset[self.steps] < graph.old_size[self.steps]]
+        self.shrinks = shrinks.tolist()
+        # words from this one on may be cut off by a step in the middle of the trace
+        self.floor = int(graph.offset[shrinks].min()) // WORD_BYTES if len(shrinks) else -1
+        self._persist_at = [np.sort(graph.durable_from[ids]) for ids in (self.data, self.steps, self.names)]
+        self._exact: dict[tuple[int, ...], Row] = {}
+
+    def durable(self, event: int) -> Row:
+        """What is durable at an event, if nothing of it is hidden."""
+        at = int(np.searchsorted(self.durable_at, event, side="right"))
+        steps = self.steps[self.graph.durable_from[self.steps] <= event]
+        size = int(self.graph.offset[steps[-1]]) if len(steps) else self.watched.first_size
+        exists = self._exists_after(self.names[self.graph.durable_from[self.names] <= event])
+        low, high = (int(lane[at]) for lane in self.durable_sums)
+        return Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
+
+    def full(self, event: int) -> Row:
+        """What was issued before an event, if nothing of it is hidden."""
+        at = int(np.searchsorted(self.issued, event, side="left"))
+        last = int(np.searchsorted(self.graph.event[self.steps], event, side="left"))
+        size = int(self.graph.offset[self.steps[last - 1]]) if last else self.watched.first_size
+        exists = self._exists_after(self.names[self.graph.event[self.names] < event])
+        low, high = (int(lane[at]) for lane in self.issued_sums)
+        return Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
+
+    def _exists_after(self, names: Ints) -> bool:
+        """Whether the file exists after these changes: it went away where there was something before."""
+        return (
+            int(self.graph.old_size[names[-1]]) <= 0 if len(names) else self.watched.existed or self.graph.family.names
+        )
+
+    def exact(self, state: CrashState, kept: list[int]) -> Row:
+        """The row of the state that holds the pending pieces `kept` of this file, whatever it hides."""
+        event = int(self.space.points.event[state.point])
+        durable = (int(np.searchsorted(at, event, side="right")) for at in self._persist_at)
+        persisted = (*durable, *kept)  # all that the row depends on
+        known = self._exact.get(persisted)
+        if known is None:
+            base = self.durable(event)
+            low, high = self.sums.of(kept)
+            row = Row(base.exists, base.size, (base.low + low) & MASK, (base.high + high) & MASK)
+            known = self.finish(state, row, kept)
+            if len(self._exact) >= _MOST_KNOWN:
+                self._exact.clear()
+            self._exact[persisted] = known
+        return known
+
+    def row(self, state: CrashState, base: Row, ids: list[int], kept: Callable[[], dict[int, list[int]]]) -> Row:
+        """`base` without (state.dropped) or with the pieces `ids` of this file. `kept`: the state's pieces by file."""
+        if self.sums.all_data(ids) and self.plain(state, base):
+            low, high = self.sums.of(ids)
+            if state.dropped:
+                return Row(base.exists, base.size, (base.low - low) & MASK, (base.high - high) & MASK)
+            return Row(base.exists, base.size, (base.low + low) & MASK, (base.high + high) & MASK)
+        return self.exact(state, kept().get(self.number, []))
+
+    def plain(self, state: CrashState, base: Row) -> bool:
+        """Nothing that may have persisted by now is hidden in an image of the base's size."""
+        event = int(self.space.points.event[state.point])
+        return self.floor < 0 and base.exists and self._reach(event) <= base.size
+
+    def _reach(self, event: int) -> int:
+        """The end of the farthest data issued before an event."""
+        return int(self.farthest[np.searchsorted(self.issued, event, side="left")])
+
+    def finish(self, state: CrashState, row: Row, kept: list[int]) -> Row:
+        """The true row of the image with the pieces `kept` of this file persisted besides the durable ones; `row` has
+        the durable existence and size and the plain sums of both."""
+        graph = self.graph
+        event = int(self.space.points.event[state.point])
+        wholes = [graph.whole(id_)[0] for id_ in kept]
+        names = [id_ for id_ in wholes if int(graph.kind[id_]) == EXISTS]
+        exists = int(graph.old_size[max(names)]) <= 0 if names else row.exists
+        if not exists:
+            return Row(False, 0, 0, 0)
+        size = row.size
+        steps = [id_ for id_, whole in zip(kept, wholes, strict=True) if int(graph.kind[whole]) == SIZE]
+        if steps:
+            durable = self.steps[graph.durable_from[self.steps] <= event]
+            last = max(steps, key=lambda id_: graph.whole(id_)[0])
+            if not len(durable) or graph.whole(last)[0] > int(durable[-1]):
+                size = graph.size_after(last)
+        if not size:
+            return Row(True, 0, 0, 0)
+        if self.floor < 0 and self._reach(event) <= size:
+            return Row(True, size, row.low, row.high)
+        held = set(kept)
+        cuts = [
+            (id_, int(graph.offset[id_]))
+            for id_ in self.shrinks
+            if id_ in held or int(graph.durable_from[id_]) <= event
+        ]
+        border = size // WORD_BYTES
+        if self.floor >= 0:
+            border = min(border, self.floor)
+        low, high = self._beyond(event, held, cuts, border, size)
+        return Row(True, size, (row.low + low) & MASK, (row.high + high) & MASK)
+
+    def _beyond(
+        self, event: int, held: set[int], cuts: list[tuple[int, int]], border: int, size: int
+    ) -> tuple[int, int]:
+        """What to add to the plain sums for the words from `border` on: their true terms less their plain ones."""
+        graph, entries = self.graph, self.sums.entries
+        candidates = self.data[(self.ends > border * WORD_BYTES) & (graph.event[self.data] < event)]
+        durable = graph.durable_from[candidates] <= event
+        persisted = [
+            id_ for id_, lasting in zip(candidates.tolist(), durable.tolist(), strict=True) if lasting or id_ in held
+        ]
+        low = high = 0
+        pages: dict[int, bytearray] = {}
+        done = 0
+        floor = 1 << 62  # the lowest cut so far
+        for id_ in persisted:
+            while done < len(cuts) and cuts[done][0] < id_:
+                _cut(pages, cuts[done][1])
+                floor = min(floor, cuts[done][1])
+                done += 1
+            rows = slice(int(entries.start[id_]), int(entries.start[id_ + 1]))
+            beyond = entries.word[rows] >= border
+            low -= int(entries.lanes[0][rows][beyond].sum())
+            high -= int(entries.lanes[1][rows][beyond].sum())
+            self._write(pages, id_, floor, border)
+        for _, at in cuts[done:]:
+            _cut(pages, at)
+            floor = min(floor, at)
+        for page in sorted(pages):
+            names = np.arange(page * _PAGE_WORDS, (page + 1) * _PAGE_WORDS, dtype=np.int64)
+            low, high = self._differing(low, high, names, np.frombuffer(pages[page], dtype=np.uint64), border, size)
+        # what the first image held beyond the lowest cut reads as zeros
+        if cuts:
+            names, values = self.sums.first.nonzero_words(self.number, floor)
+            untouched = ~np.isin(names // _PAGE_WORDS, np.array(list(pages), dtype=np.int64))
+            names, values = names[untouched], values[untouched]
+            low, high = self._differing(low, high, names, values & _below(floor, names), border, size)
+        return low & MASK, high & MASK
+
+    def _differing(
+        self, low: int, high: int, names: Ints, values: NDArray[np.uint64], border: int, size: int
+    ) -> tuple[int, int]:
+        """The sums with the terms of those words from `border` to `size` that are not as in the first image."""
+        inside = (names >= border) & (names * WORD_BYTES < size)
+        names, values = names[inside], values[inside] & _below(size, names[inside])
+        differs = values != self.sums.first.words(self.number, names)
+        numbers, values = names[differs].astype(np.uint64), values[differs]
+        files = self.sums.first.identity(np.full(len(numbers), self.number))
+        return (
+            low + int(term(0, files, numbers, values).sum()),
+            high + int(term(1, files, numbers, values).sum()),
+        )
+
+    def _write(self, pages: dict[int, bytearray], id_: int, floor: int, border: int) -> None:
+        """Copy a piece's bytes into the pages themselves, where a cut makes the table's values unusable."""
+        for offset, data in self.graph.runs(id_):
+            at = max(border * WORD_BYTES - offset, 0)
+            while at < len(data):
+                page, within = divmod(offset + at, _PAGE_BYTES)
+                many = min(_PAGE_BYTES - within, len(data) - at)
+                if page not in pages:
+                    names = np.arange(page * _PAGE_WORDS, (page + 1) * _PAGE_WORDS, dtype=np.int64)
+                    first = self.sums.first.words(self.number, names) & _below(floor, names)
+                    pages[page] = bytearray(first.tobytes())
+                pages[page][within : within + many] = data[at : at + many]
+                at += many
+
+
+def _below(size: int, words: Ints) -> NDArray[np.uint64]:
+    """Masks of the bytes of words that are below file offset `size`."""
+    count = np.clip(size - words * WORD_BYTES, 0, WORD_BYTES)
+    return _FIRST_BYTES[count]
+
+
+def _cut(pages: dict[int, bytearray], size: int) -> None:
+    for page, content in pages.items():
+        keep = min(max(size - page * _PAGE_BYTES, 0), _PAGE_BYTES)
+        content[keep:] = bytes(_PAGE_BYTES - keep)
